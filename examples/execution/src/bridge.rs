@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals::runtime::Host;
-use annals::{ByteString, EventLog, Filter, Follower, ReadError, RecordedEvent, Records, StoreError};
+use annals::{ByteString, EventLog, Filter, Follower, ReadError, RecordedEvent, Records, SequenceNumber, StoreError};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -26,7 +26,7 @@ use crate::scheduler::stopped;
 use crate::users::Users;
 pub(crate) use stream::routes;
 
-/// The types that a stream of an execution carries: Integr8sCode's, and the end of a cancelled execution.
+/// The types that a stream of an execution carries beside those of its pod, as in Integr8sCode.
 pub const BRIDGED: [&str; 10] = [
     events::REQUESTED,
     events::QUEUED,
@@ -57,6 +57,8 @@ enum Topic {
 /// What the streams of one process share.
 pub(crate) struct Bridge {
     pub(crate) log: Arc<dyn EventLog>,
+    /// Where the hub begins: no stream has read the state before.
+    pub(crate) from: SequenceNumber,
     pub(crate) records: Arc<dyn Records>,
     pub(crate) host: Host,
     pub(crate) users: Users,
@@ -135,19 +137,10 @@ impl Bridge {
         let mut types = types();
         types.push(ByteString::from_static(NOTIFICATION_CREATED));
         let filter = Filter { types, ..Filter::default() };
-        let mut follower: Option<Follower> = None;
+        let mut follower = Follower::new(Arc::clone(&self.log), self.from, filter);
         let mut passed = 0;
         loop {
-            let next = async {
-                if follower.is_none() {
-                    follower = Some(Follower::new(Arc::clone(&self.log), self.log.head().await?, filter.clone()));
-                }
-                match &mut follower {
-                    Some(follower) => follower.next_page().await,
-                    None => Ok(Vec::new()),
-                }
-            };
-            match next.await {
+            match follower.next_page().await {
                 Ok(page) => {
                     page.iter().for_each(|event| self.hub.publish(event));
                     passed += u32::try_from(page.len()).unwrap_or(u32::MAX);

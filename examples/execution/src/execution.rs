@@ -136,6 +136,7 @@ impl Execution {
         let requested = self.requested();
         let of_request = |pick: fn(&Requested) -> Value| requested.as_ref().map_or(Value::Null, pick);
         let terminal: Value = self.terminal().and_then(|event| event.data.decode().ok()).unwrap_or_default();
+        let pod: Value = self.last(events::POD_CREATED).and_then(|event| event.data.decode().ok()).unwrap_or_default();
         json!({
             "execution_id": &*self.request().commit.aggregate.id,
             "user_id": self.user(),
@@ -148,7 +149,7 @@ impl Execution {
             "exit_code": terminal["exit_code"],
             "error_type": terminal["error_type"],
             "reason": terminal["reason"],
-            "pod_name": self.last(events::POD_CREATED).and_then(|it| it.data.decode::<Value>().ok()).map_or(Value::Null, |it| it["pod_name"].clone()),
+            "pod_name": pod["pod_name"],
             "result_stored": self.has(events::RESULT_STORED),
             "created_at": self.request().time.to_string(),
             "ended_at": self.terminal().map(|event| event.time.to_string()),

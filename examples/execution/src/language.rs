@@ -54,7 +54,7 @@ impl Language {
                     "node",
                     "main.js",
                     &["node", "main.js"],
-                    &["node", "-p", "process.execPath + '\n' + process.versions.node"],
+                    &["node", "-p", "process.execPath + '\\n' + process.versions.node"],
                     "Node.js",
                 ),
                 Self::Ruby => (

@@ -9,7 +9,8 @@
 //!                        ◀─ notification_created ◀─ notification service ◀─┘
 //! ```
 //!
-//! Each part is a [`Role`]. All of them are one process on the embedded defaults, or each is a process of its own on a store that they share.
+//! Each part is a [`Role`]. All of them are one process on the embedded defaults, or each is a process of its own on a store that they
+//! share.
 //!
 //! Whatever matters is in the log, so each process can be killed at any moment, and every execution gets exactly one terminal event. Read
 //! `step` for how that is made sure, `saga` for the life of an execution, `worker` for that of a pod, `bridge` for the streams, `process`

@@ -1,5 +1,5 @@
 //! The service by itself: `execution-service FOLDER [ADDRESS [ROLE…]]`, for example `execution-service ./annals-demo 127.0.0.1:0`. The
-//! samples are submitted unless the environment has `NO_SAMPLES`; `STORE`, `BROKER` and `QUEUE` are URLs. `annals demo` is the same with
+//! samples are submitted unless the environment has `NO_SAMPLES`; `STORE`, `BROKER` and `QUEUE` are URLs, `LEASE_SECONDS` is a number. `annals demo` is the same with
 //! options.
 
 use std::net::SocketAddr;
@@ -35,6 +35,9 @@ async fn serve() -> Result<(), Box<dyn std::error::Error>> {
     let mut settings = Settings::new(store, annals::shown_url(&url), folder.work(), std::io::stdout());
     if !roles.is_empty() {
         settings.roles = roles;
+    }
+    if let Ok(seconds) = std::env::var("LEASE_SECONDS") {
+        settings.lease = std::time::Duration::from_secs(seconds.parse()?);
     }
     if let Ok(url) = std::env::var("QUEUE") {
         settings.tasks.queues = annals::open_queue(&url)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals::names::uuid_of;
 use annals::runtime::{Consumer, HandleFailure, consumer};
-use annals::{EventLog, NewCommit, RecordedEvent};
+use annals::{CommitError, EventLog, NewCommit, RecordedEvent};
 use serde_json::{Value, json};
 
 use crate::events::{self, COMPLETED, ENDED_BY_ITSELF, NOTIFICATION_CREATED, TIMEOUT, short_id};
@@ -49,7 +49,7 @@ impl Notifications {
         let short = short_id(id);
         let exit = data["exit_code"].as_i64().map(|code| format!(" with exit code {code}")).unwrap_or_default();
         // The same for every delivery of the event.
-        let notification_id = uuid_of(AGGREGATE, &event.id.to_string()).to_string();
+        let notification_id = uuid_of(AGGREGATE, &format!("ended:{id}")).to_string();
         let created = json!({
             "notification_id": notification_id, "user_id": user, "subject": format!("Execution {short} {outcome}"),
             "body": format!("Execution {id} {outcome}{exit}."), "severity": severity,
@@ -60,7 +60,10 @@ impl Notifications {
         commit.header = events::header(user);
         commit.correlation_id = Some(id.into());
         commit.causation_id = Some(event.id.to_string().into());
-        self.log.commit(commit).await?;
-        Ok(())
+        match self.log.commit(commit).await {
+            // Another event had ended the execution before.
+            Ok(_) | Err(CommitError::RequestIdReused { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }

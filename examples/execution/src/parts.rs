@@ -78,7 +78,7 @@ impl Parts {
             Arc::new(Notifications { log: Arc::clone(&common.log) }).consumer().run(host, DEFAULT_TENANT).await?;
         }
         if has(Role::Sse) {
-            parts.bridge(&common);
+            parts.bridge(&common).await?;
         }
         if has(Role::Saga) {
             common
@@ -124,9 +124,10 @@ impl Parts {
         Ok(())
     }
 
-    fn bridge(&mut self, common: &Common<'_>) {
+    async fn bridge(&mut self, common: &Common<'_>) -> Result<(), Error> {
         let bridge = Arc::new(Bridge {
             log: Arc::clone(&common.log),
+            from: common.log.head().await?,
             records: Arc::clone(&common.records),
             host: common.host.clone(),
             users: common.settings.users.clone(),
@@ -137,6 +138,7 @@ impl Parts {
         });
         self.routes = std::mem::take(&mut self.routes).merge(bridge::routes(Arc::clone(&bridge)));
         self.tasks.spawn(bridge.run());
+        Ok(())
     }
 
     async fn saga(&mut self, common: &Common<'_>) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals::bson::Document;
 use annals::runtime::{Consumer, HandleFailure, consumer};
-use annals::{EventLog, RecordedEvent, Records};
+use annals::{CommitError, EventLog, RecordedEvent, Records};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -73,8 +73,11 @@ impl Results {
             _ => (RESULT_FAILED, json!({ "execution_id": id, "storage_type": "database" })),
         };
         let told = events::event(event_type, &data).map_err(HandleFailure::never)?;
-        self.log.commit(events::next_commit(event, vec![told], "result")).await?;
-        Ok(())
+        match self.log.commit(events::next_commit(event, vec![told], "result")).await {
+            // Another event had ended the execution before, and its result is stored.
+            Ok(_) | Err(CommitError::RequestIdReused { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn insert(&self, event: &RecordedEvent, ended: Ended) -> Result<usize, HandleFailure> {

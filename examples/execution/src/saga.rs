@@ -57,7 +57,7 @@ const DEFINITION: &str = r#"{
 /// Returns the definition of the saga.
 ///
 /// # Errors
-/// None; it is checked by a test.
+/// `invalid_saga`, which a test rules out.
 pub fn saga_definition() -> Result<SagaDefinition, Invalid> {
     SagaDefinition::read_any(SAGA, DEFINITION.as_bytes())
 }
@@ -123,7 +123,7 @@ impl Orchestra {
             }
             Err(error) => return Err(again(error)),
         };
-        self.wake.notify_one();
+        // The event below wakes the scheduler.
         let position = enqueued.position.map(|position| position.cast_signed());
         let data = doc! { "execution_id": &*call.execution_id, "position_in_queue": position };
         let set = doc! {
@@ -205,7 +205,8 @@ impl Orchestra {
 
     async fn create_pod(&self, call: SagaCall) -> Acted {
         let execution = self.execution(&call.execution_id).await?;
-        let requested = execution.requested().map_err(never)?;
+        let mut requested = execution.requested().map_err(never)?;
+        requested.priority = requested.priority().as_str().to_owned();
         let data = events::CreatePod { saga_id: call.saga_id.to_string(), requested };
         let data = annals::bson::serialize_to_document(&data).map_err(never_of)?;
         let set = doc! { "pod_creation_triggered": true };

@@ -10,7 +10,7 @@ use annals::queue::{
     ItemRef, ItemState, ItemsBody, ItemsQuery, NewItem, QueueError, QueuePriority, Queues, RenewBody, TakeBody,
 };
 use annals::sagas::{SagaError, SagaQuery, SagaState, Sagas};
-use annals::{Clock, EventLog, Timestamp, limits};
+use annals::{ByteString, Clock, EventLog, Filter, Follower, Timestamp, limits};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 
@@ -48,6 +48,17 @@ enum TurnError {
     Step(#[from] StepError),
 }
 
+/// What became of an item that was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Grant {
+    /// Its saga is told.
+    Given,
+    /// Its saga has not said yet that it waits. The event that says so wakes the scheduler.
+    Early,
+    /// Its execution is over.
+    Over,
+}
+
 /// What it remembers between turns.
 #[derive(Default)]
 struct Seen {
@@ -61,6 +72,9 @@ impl Scheduler {
     /// Runs until `stopping` is set.
     pub(crate) async fn run(self, mut stopping: watch::Receiver<bool>) {
         let mut seen = Seen::default();
+        let queued = Filter { types: vec![ByteString::from_static(QUEUED)], ..Filter::default() };
+        let from = self.log.head().await.unwrap_or_default();
+        let mut queued = Follower::new(Arc::clone(&self.log), from, queued);
         loop {
             let turned = tokio::select! {
                 turned = self.turn(&mut seen) => turned,
@@ -69,6 +83,9 @@ impl Scheduler {
             self.tell(&mut seen, turned.err().map(|error| error.to_string())).await;
             tokio::select! {
                 () = self.wake.notified() => {}
+                page = queued.next_page() => if page.is_err() {
+                    self.clock.sleep(LOOK_EVERY).await;
+                },
                 () = self.clock.sleep(LOOK_EVERY) => {}
                 () = stopped(&mut stopping) => return,
             }
@@ -93,19 +110,16 @@ impl Scheduler {
         self.complete(seen).await
     }
 
-    /// Renews the leases of what runs, and frees the slots of what is over.
+    /// Renews the leases of what runs, frees the slots of what is over, and grants those that were taken before a crash.
     async fn renew(&self) -> Result<(), TurnError> {
         let mut query = ItemsQuery { state: Some(ItemState::Active), user: None, after: None, limit: limits::PAGE_MAX };
         loop {
             let page = self.queues.items(QUEUE, query.clone()).await?;
-            let (mut over, mut runs) = (Vec::new(), Vec::new());
+            let mut runs = Vec::new();
             for item in &page.items {
-                let execution = Execution::read(&*self.log, &item.id).await.map_err(StepError::from)?;
-                let is_over = execution.is_none_or(|execution| execution.status().is_over());
-                if is_over { &mut over } else { &mut runs }.push(ItemRef::current(item.id.clone()));
-            }
-            if !over.is_empty() {
-                self.queues.done(QUEUE, ItemsBody::of(over)).await?;
+                if self.grant(&item.id).await? != Grant::Over {
+                    runs.push(ItemRef::current(item.id.clone()));
+                }
             }
             if !runs.is_empty() {
                 let lease = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
@@ -121,29 +135,47 @@ impl Scheduler {
     /// Takes items as long as there are slots.
     async fn hand_out(&self) -> Result<(), TurnError> {
         const AT_ONCE: usize = 100;
-        loop {
-            let lease_ms = u64::try_from(self.lease.as_millis()).ok();
-            let take = TakeBody { max: AT_ONCE, lease_ms, worker: self.name.as_str().into() };
-            let taken = self.queues.take(QUEUE, take).await?;
-            if taken.items.is_empty() {
-                return Ok(());
-            }
-            for item in taken.items {
-                if let Err(error) = self.grant(&item.id).await {
-                    let _ = self.queues.release(QUEUE, ItemsBody::of([item.reference()])).await;
-                    return Err(error);
+        let mut early = Vec::new();
+        let handed_out = async {
+            loop {
+                let lease_ms = u64::try_from(self.lease.as_millis()).ok();
+                let take = TakeBody { max: AT_ONCE, lease_ms, worker: self.name.as_str().into() };
+                let taken = self.queues.take(QUEUE, take).await?;
+                if taken.items.is_empty() {
+                    return Ok(());
+                }
+                for item in taken.items {
+                    match self.grant(&item.id).await {
+                        Ok(Grant::Early) => early.push(item.reference()),
+                        Ok(_) => {}
+                        Err(error) => {
+                            early.push(item.reference());
+                            return Err(error);
+                        }
+                    }
                 }
             }
+        };
+        let handed_out = handed_out.await;
+        if !early.is_empty() {
+            self.queues.release(QUEUE, ItemsBody::of(early)).await?;
         }
+        handed_out
     }
 
-    /// Tells the saga of an execution that it has a slot. A repetition adds nothing.
-    async fn grant(&self, id: &str) -> Result<(), TurnError> {
+    /// Tells the saga of an execution that it has a slot; a repetition adds nothing. Frees the slot of one that is over.
+    async fn grant(&self, id: &str) -> Result<Grant, TurnError> {
         let found = Execution::read(&*self.log, id).await.map_err(StepError::from)?;
         let Some(execution) = found.filter(|execution| !execution.status().is_over()) else {
             self.queues.done(QUEUE, ItemsBody::of([ItemRef::current(id)])).await?;
-            return Ok(());
+            return Ok(Grant::Over);
         };
+        if execution.has(SLOT_GRANTED) {
+            return Ok(Grant::Given);
+        }
+        if !execution.has(QUEUED) {
+            return Ok(Grant::Early);
+        }
         let requested = execution.requested().ok();
         let request = |pick: fn(events::Requested) -> String| requested.clone().map(pick).unwrap_or_default();
         let data = json!({
@@ -152,7 +184,7 @@ impl Scheduler {
         let event = events::event(SLOT_GRANTED, &data).map_err(QueueError::Unavailable)?;
         let commit = events::next_commit(execution.request(), vec![event], "slot");
         self.log.commit(commit).await.map_err(StepError::from)?;
-        Ok(())
+        Ok(Grant::Given)
     }
 
     /// Enqueues what the queue has lost: a queue that holds fewer items than there are sagas, twice in a row, is not as it was.

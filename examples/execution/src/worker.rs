@@ -6,8 +6,8 @@
 //!  delete_pod_command ─▶ kill ────────────────▶ pod_terminated ─▶ pod_deleted ◀── verdict in the same commit ◀─┘
 //! ```
 //!
-//! A command is settled once its pod runs, so that `delete_pod_command` of the same execution is delivered meanwhile. What a worker that died
-//! left behind is known by its records of pods: another one ends them, or runs those whose program had not begun (`keeper`).
+//! A command is settled once its pod runs, so that `delete_pod_command` of the same execution is delivered meanwhile. What a worker that
+//! died left behind is known by its records of pods: another one ends them, or runs those whose program had not begun (`keeper`).
 
 mod keeper;
 mod pod;

@@ -92,3 +92,13 @@ fn a_demo_on_a_store_of_its_own_runs_beside_another() {
     usual.stop("INT");
     run(folder.path(), &["log", "read", "--store", "embedded:./mine"]).ok();
 }
+
+#[test]
+fn a_part_of_the_service_as_a_process_of_its_own_needs_a_store_that_processes_share() {
+    let folder = folder();
+    let said = run(folder.path(), &["demo", "--role", "worker"]).refused("invalid_config", 2);
+    assert!(said.contains("mongodb://HOST/DATABASE"), "{said}");
+    let said = run(folder.path(), &["demo", "--users", "nobody.json"]).refused("unreadable_input", 2);
+    assert!(said.contains("nobody.json"), "{said}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+}

@@ -74,13 +74,14 @@ async fn of_user(State(bridge): State<Arc<Bridge>>, headers: HeaderMap) -> Resul
     let caller = bridge.users.caller(&headers)?;
     let topic = Topic::User(caller.user);
     let live = bridge.hub.subscribe(topic.clone());
-    let after = match last_event_id(&headers)? {
-        Some(after) => Some(after),
+    let (after, live) = match last_event_id(&headers)? {
+        // It reads from the log, then subscribes again.
+        Some(after) => (Some(after), None),
         // What was before is in the log and in lists, and was not asked for.
-        None => bridge.log.head().await?.checked_sub(1),
+        None => (bridge.log.head().await?.checked_sub(1), Some(live)),
     };
     let filter = Filter { types: vec![NOTIFICATION_CREATED.into()], ..Filter::default() };
-    let events = Events { after, live: Some(live), read: VecDeque::new(), filter, topic };
+    let events = Events { after, live, read: VecDeque::new(), filter, topic };
     Ok(Stream { bridge, events, first: None, ended: false, kind: Kind::Notifications }.answer())
 }
 

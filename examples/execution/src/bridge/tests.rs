@@ -50,7 +50,7 @@ async fn streams_of_clients_that_are_gone_are_forgotten() {
 }
 
 #[test]
-fn the_types_are_those_of_integr8scode_and_the_cancellation() {
-    assert_eq!(types().len(), 18);
+fn the_types_are_the_17_of_integr8scode() {
+    assert_eq!(types().len(), 17);
     assert!(LAST.iter().all(|last| BRIDGED.contains(last)));
 }

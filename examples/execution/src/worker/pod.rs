@@ -92,7 +92,7 @@ impl Pod {
     }
 
     /// Claims the pod and commits that its program is about to run. None when it is not to run here.
-    async fn take(&mut self) -> Result<Option<Job>, HandleFailure> {
+    async fn take(&self) -> Result<Option<Job>, HandleFailure> {
         if !self.claimed && !self.claim().await? {
             return Ok(None);
         }
@@ -276,8 +276,8 @@ impl Workshop {
         }
     }
 
-    /// Commits that a pod has ended, with the verdict on its execution, for as long as it takes. An execution that is over already keeps its
-    /// end.
+    /// Commits that a pod has ended, with the verdict on its execution, for as long as it takes. An execution that is over already keeps
+    /// its end.
     pub(super) async fn end(
         &self,
         command: &RecordedEvent,

@@ -104,7 +104,7 @@ async fn samples_are_submitted_once_however_often_the_service_starts() {
 async fn count_of_ours(log: &Arc<dyn EventLog>) -> usize {
     let page = log.read(LogQuery { limit: limits::PAGE_MAX, ..LogQuery::default() }).await.expect("can be read");
     let ours = |data: &Data| data.decode::<Value>().is_ok_and(|data| data["script"] == "echo after the samples");
-    page.events.iter().filter(|event| ours(&event.data)).count()
+    page.events.iter().filter(|event| *event.event_type == *REQUESTED && ours(&event.data)).count()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -280,7 +280,14 @@ async fn a_replay_session_is_followed_to_its_end_by_an_administrator() {
     let id = replay["session_id"].as_str().expect("an id").to_owned();
     let mut client = Client::connect(&service, "admin", &format!("/replays/{id}/stream"), None).await;
     assert_eq!(client.next().await.expect("a status").data["status"], "created");
-    let (status, _) = service.call("admin", Method::POST, &format!("/v1/replays/{id}/start"), Some(&json!({}))).await;
+    let (status, _) = service
+        .call(
+            "admin",
+            Method::POST,
+            &format!("/v1/replays/{id}/start"),
+            Some(&json!({ "reason": "a test follows it" })),
+        )
+        .await;
     assert_eq!(status, 200);
     let events = client.rest().await;
     assert_eq!(events.last().expect("an end").data["status"], "completed", "{events:?}");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 
 use annals::{AggregateFilter, EventLog, Filter, LogQuery, limits};
-use annals_example_execution::{COMPLETED, FAILED, Role, TIMEOUT};
+use annals_example_execution::{COMPLETED, FAILED, Role, STARTED, TIMEOUT};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -26,7 +26,7 @@ impl Process {
         let folder = tempfile::tempdir().expect("a folder");
         let mut command = Command::new(env!("CARGO_BIN_EXE_execution-service"));
         command.arg(folder.path()).args(["127.0.0.1:0", role.name()]).kill_on_drop(true);
-        command.env("STORE", store).env("NO_SAMPLES", "1");
+        command.env("STORE", store).env("NO_SAMPLES", "1").env("LEASE_SECONDS", "4");
         for (name, service, scheme) in [("QUEUE", "ANNALS_TEST_REDIS", ""), ("BROKER", "ANNALS_TEST_KAFKA", "kafka://")]
         {
             if let Ok(at) = std::env::var(service) {
@@ -49,8 +49,10 @@ impl Process {
     }
 
     async fn submit(&self, body: &Value) -> String {
+        let mut again = tokio::time::interval(std::time::Duration::from_millis(20));
         let answer = within("the API", async {
             loop {
+                again.tick().await;
                 // It listens before it answers.
                 let sent = reqwest::Client::new().post(format!("{}/executions", self.address)).json(body).send().await;
                 if let Ok(answer) = sent
@@ -58,7 +60,6 @@ impl Process {
                 {
                     return answer.json::<Value>().await.expect("JSON");
                 }
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await; // tidy: allow(pause) between two attempts to connect
             }
         });
         answer.await["execution_id"].as_str().expect("an id").to_owned()
@@ -101,7 +102,8 @@ async fn on_mongodb_kafka_and_redis_six_processes_give_the_histories_of_the_embe
     }
     let store = annals::open(&url).await.expect("opens");
     let log = log_of(&store);
-    let api = &processes[&Role::Api];
+    let api = processes.remove(&Role::Api).expect("was started");
+    let mut worker = processes.remove(&Role::Worker).expect("was started");
     for ((body, event_type), expected) in programs().into_iter().zip(expected) {
         let id = api.submit(&body).await;
         until(&log, &id, &["pod_deleted"]).await;
@@ -109,10 +111,18 @@ async fn on_mongodb_kafka_and_redis_six_processes_give_the_histories_of_the_embe
         assert_eq!(ended(&log, &id).await.event_type, event_type);
         assert_eq!(history(&log, &id).await, expected);
     }
-    // The worker is killed while a program runs; another one ends it and continues.
+    // The worker is killed while a program runs: another one ends it, and continues.
+    let endless = json!({ "language": "sh", "script": "while :; do :; done", "timeout_seconds": 60 });
+    let running = api.submit(&endless).await;
+    until(&log, &running, &[STARTED]).await;
+    worker.child.kill().await.expect("can be killed");
+    let other = Process::start(Role::Worker, &url).await;
+    assert_eq!(ended(&log, &running).await.text("reason"), "interrupted");
+    let after = api.submit(&json!({ "language": "sh", "script": "echo continues" })).await;
+    assert_eq!(ended(&log, &after).await.text("stdout"), "continues\n");
+    processes.extend([(Role::Api, api), (Role::Worker, other)]);
     for process in processes.values_mut() {
-        process.child.start_kill().expect("can be killed");
-        process.child.wait().await.expect("ends");
+        process.child.kill().await.expect("can be killed");
     }
     store.close().await;
 }
