@@ -136,8 +136,15 @@ impl<T: RecordType> TypedRecords<T> {
         let values = page.records.into_iter().map(|record| value(&self.name, record));
         Ok((values.collect::<Result<_, _>>()?, page.next))
     }
+}
 
-    /// The same, where what is no value of the type must not keep the others back: `malformed` is told of each.
+impl<T: RecordType> TypedRecords<T> {
+    /// All records of the type, to be narrowed.
+    pub fn query() -> RecordQuery {
+        RecordQuery::new(T::COLLECTION)
+    }
+
+    /// As [`find`](Self::find), where what is no value of the type must not keep the others back: `malformed` is told of each.
     ///
     /// # Errors
     /// As [`Records::find`].
@@ -150,11 +157,6 @@ impl<T: RecordType> TypedRecords<T> {
         let values =
             page.records.into_iter().filter_map(|record| value(&self.name, record).map_err(&mut malformed).ok());
         Ok((values.collect(), page.next))
-    }
-
-    /// All records of the type, to be narrowed.
-    pub fn query() -> RecordQuery {
-        RecordQuery::new(T::COLLECTION)
     }
 }
 

@@ -178,8 +178,8 @@ impl TypeDefinition {
         self.id.unwrap_or_else(|| uuid_of("event", &self.name))
     }
 
-    /// Checks names and limits, that the schema refers to nothing outside of itself, and that no event can make too much work of it. Whether it is a JSON Schema is for the registry to
-    /// find out.
+    /// Checks names and limits, that the schema refers to nothing outside of itself, and that it makes no endless work. Whether it is a
+    /// JSON Schema is for the registry to find out.
     ///
     /// # Errors
     /// `invalid_name` or `invalid_type`, with the path.

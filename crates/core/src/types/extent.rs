@@ -14,11 +14,13 @@ use crate::limits::DATA_DEPTH_MAX;
 /// Schemas that are applied to one value; beyond it, also with the values inside along a path, events are measured.
 const WORK_MAX: u64 = 5_000;
 /// Schemas that are applied to all values of a measured event.
-const STEPS_MAX: u64 = 1_000_000;
-/// Schemas inside of each other, each by a reference or as a part.
+const STEPS_MAX: usize = 200_000;
+/// Schemas inside of each other, each by a reference or as a part, also with the values inside.
 const CHAIN_MAX: usize = 1_000;
+/// The same for one value.
+const IN_PLACE_MAX: usize = 250;
 /// Schemas that are looked at, each for every depth at which it can be applied.
-const LOOKED_AT_MAX: usize = 500_000;
+const LOOKED_AT_MAX: usize = 1_000_000;
 
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 /// Schemas that are applied to the same value.
@@ -43,16 +45,33 @@ impl SchemaWork {
     /// # Errors
     /// What is too much for every event, to be put after the name of the schema.
     pub fn of(schema: &Value) -> Result<Self, String> {
-        let mut walk = Walk { document: Document::of(schema)?, known: HashMap::new(), open: HashSet::new() };
-        let extent = walk.extent(schema, DATA_DEPTH_MAX, 0)?;
-        Ok(Self { measured: extent.work > WORK_MAX })
+        let document = Document::of(schema)?;
+        let all = document.schemas();
+        // For values without others inside, then for those with one level inside, and so on until nothing is added.
+        let mut inside = Extents::default();
+        for depth in 0..=DATA_DEPTH_MAX {
+            if all.len() * depth > LOOKED_AT_MAX {
+                return Err("has too many schemas that refer to each other; take some out".to_owned());
+            }
+            let mut level =
+                Level { document: &document, inside: &inside, known: Extents::default(), open: HashSet::new() };
+            for one in &all {
+                level.extent(one, 0)?;
+            }
+            let known = level.known;
+            if known == inside {
+                break;
+            }
+            inside = known;
+        }
+        let work = inside.get(&std::ptr::from_ref(schema)).map_or(0, |extent| extent.work);
+        Ok(Self { measured: work > WORK_MAX })
     }
 
     /// Whether the data of an event may be checked with the schema.
     pub fn allows(self, schema: &Value, data: &Value) -> bool {
-        let Some(document) = self.measured.then(|| Document::of(schema).ok()).flatten() else { return true };
-        let mut left = STEPS_MAX;
-        document.spend(schema, data, 0, &mut left).is_some()
+        let document = self.measured.then(|| Document::of(schema).ok()).flatten();
+        document.is_none_or(|document| document.steps(data, STEPS_MAX).is_some())
     }
 }
 
@@ -80,33 +99,46 @@ impl<'s> Document<'s> {
         })
     }
 
-    /// Counts the schemas that are applied to these data. None if more are than are left.
-    fn spend(&self, schema: &'s Value, data: &Value, above: usize, left: &mut u64) -> Option<()> {
-        if !schema.is_object() {
-            return Some(());
-        }
-        *left = left.checked_sub(1)?;
-        // A schema that applies itself to the same value adds nothing.
-        if above > CHAIN_MAX {
-            return None;
-        }
-        for same in self.targets(schema).chain(IN_PLACE.iter().flat_map(|keyword| parts(schema, keyword))) {
-            self.spend(same, data, above + 1, left)?;
-        }
-        let fields = data.as_object().into_iter().flatten();
-        for (name, value) in fields {
-            let own = schema.get("properties").and_then(|all| all.get(name));
-            for inner in own.into_iter().chain(OF_FIELDS.iter().flat_map(|keyword| parts(schema, keyword))) {
-                self.spend(inner, value, above + 1, left)?;
+    /// All schemas that can be applied to something.
+    fn schemas(&self) -> Vec<&'s Value> {
+        let (mut all, mut seen, mut left) = (Vec::new(), HashSet::new(), vec![self.root]);
+        while let Some(schema) = left.pop() {
+            if schema.is_object() && seen.insert(std::ptr::from_ref(schema)) {
+                all.push(schema);
+                let keywords = IN_PLACE.iter().chain(&OF_FIELDS).chain(&OF_ITEMS).chain(&["properties", "prefixItems"]);
+                left.extend(self.targets(schema).chain(keywords.flat_map(|keyword| parts(schema, keyword))));
             }
         }
-        for (at, value) in data.as_array().into_iter().flatten().enumerate() {
-            let own = schema.get("prefixItems").and_then(|all| all.get(at));
-            for inner in own.into_iter().chain(OF_ITEMS.iter().flat_map(|keyword| parts(schema, keyword))) {
-                self.spend(inner, value, above + 1, left)?;
+        all
+    }
+
+    /// How many schemas are applied to these data. None if it is more than `most`.
+    fn steps(&self, data: &Value, most: usize) -> Option<usize> {
+        let (mut left, mut steps) = (vec![(self.root, data)], 0);
+        while let Some((schema, data)) = left.pop() {
+            if !schema.is_object() {
+                continue;
+            }
+            steps += 1;
+            let same = self.targets(schema).chain(IN_PLACE.iter().flat_map(|keyword| parts(schema, keyword)));
+            left.extend(same.map(|same| (same, data)));
+            for (name, value) in data.as_object().into_iter().flatten() {
+                let own = schema.get("properties").and_then(|all| all.get(name)).into_iter();
+                left.extend(
+                    own.chain(OF_FIELDS.iter().flat_map(|keyword| parts(schema, keyword))).map(|it| (it, value)),
+                );
+            }
+            for (at, value) in data.as_array().into_iter().flatten().enumerate() {
+                let own = schema.get("prefixItems").and_then(|all| all.get(at)).into_iter();
+                left.extend(
+                    own.chain(OF_ITEMS.iter().flat_map(|keyword| parts(schema, keyword))).map(|it| (it, value)),
+                );
+            }
+            if steps + left.len() > most {
+                return None;
             }
         }
-        Some(())
+        Some(steps)
     }
 }
 
@@ -120,7 +152,7 @@ fn parts<'s>(schema: &'s Value, keyword: &str) -> impl Iterator<Item = &'s Value
 }
 
 /// What one schema makes of a value.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Extent {
     /// Schemas that are applied to the value itself.
     on_value: u64,
@@ -147,44 +179,39 @@ impl Extent {
     }
 }
 
-/// A schema by its place in memory, for values with this many levels inside.
-type Place = (*const Value, usize);
+/// Extents of schemas by their places in memory.
+type Extents = HashMap<*const Value, Extent>;
 
-struct Walk<'s> {
-    document: Document<'s>,
-    known: HashMap<Place, Extent>,
+/// The extents for values with a certain number of levels inside.
+struct Level<'d, 's> {
+    document: &'d Document<'s>,
+    /// Those for values with one level less.
+    inside: &'d Extents,
+    known: Extents,
     /// Those that are being looked at: a schema that applies itself to the same value adds nothing.
-    open: HashSet<Place>,
+    open: HashSet<*const Value>,
 }
 
-impl<'s> Walk<'s> {
-    fn extent(&mut self, schema: &'s Value, depth: usize, above: usize) -> Result<Extent, String> {
-        if !schema.is_object() {
-            return Ok(Extent::default());
-        }
-        let place = (std::ptr::from_ref(schema), depth);
+impl<'s> Level<'_, 's> {
+    fn extent(&mut self, schema: &'s Value, above: usize) -> Result<Extent, String> {
+        let place = std::ptr::from_ref(schema);
         if let Some(known) = self.known.get(&place) {
             return Ok(*known);
         }
-        if above > CHAIN_MAX {
-            return Err(too_long());
+        if above > IN_PLACE_MAX {
+            return Err(format!(
+                "has more than {IN_PLACE_MAX} schemas inside of each other for one value; take levels out"
+            ));
         }
-        if self.known.len() > LOOKED_AT_MAX {
-            return Err("has too many schemas that refer to each other; take some out".to_owned());
-        }
-        if !self.open.insert(place) {
+        if !schema.is_object() || !self.open.insert(place) {
             return Ok(Extent::default());
         }
-        let targets: Vec<_> = self.document.targets(schema).collect();
-        let same = targets.into_iter().chain(IN_PLACE.iter().flat_map(|keyword| parts(schema, keyword)));
-        let same = self.together(same, depth, above, Extent::and)?;
-        let inside = match depth.checked_sub(1) {
-            None => Extent::default(),
-            Some(depth) => {
-                let field = self.inside(schema, "properties", &OF_FIELDS, depth, above)?;
-                field.or(self.inside(schema, "prefixItems", &OF_ITEMS, depth, above)?)
-            }
-        };
+        let mut same = Extent::default();
+        for one in self.document.targets(schema).chain(IN_PLACE.iter().flat_map(|keyword| parts(schema, keyword))) {
+            same = same.and(self.extent(one, above + 1)?);
+        }
+        let field = self.inside(schema, "properties", &OF_FIELDS);
+        let inside = field.or(self.inside(schema, "prefixItems", &OF_ITEMS));
         let extent = Extent {
             on_value: same.on_value.saturating_add(1),
             work: same.work.saturating_add(inside.work).saturating_add(1),
@@ -203,31 +230,10 @@ impl<'s> Walk<'s> {
     }
 
     /// The extent of the schemas for a value inside: of `one_of` one is applied, of the others each.
-    fn inside(
-        &mut self,
-        schema: &'s Value,
-        one_of: &str,
-        each: &[&str],
-        depth: usize,
-        above: usize,
-    ) -> Result<Extent, String> {
-        let one = self.together(parts(schema, one_of), depth, above, Extent::or)?;
-        let each = self.together(each.iter().flat_map(|keyword| parts(schema, keyword)), depth, above, Extent::and)?;
-        Ok(one.and(each))
-    }
-
-    fn together(
-        &mut self,
-        schemas: impl Iterator<Item = &'s Value>,
-        depth: usize,
-        above: usize,
-        together: fn(Extent, Extent) -> Extent,
-    ) -> Result<Extent, String> {
-        let mut found = Extent::default();
-        for schema in schemas {
-            found = together(found, self.extent(schema, depth, above + 1)?);
-        }
-        Ok(found)
+    fn inside(&self, schema: &'s Value, one_of: &str, each: &[&str]) -> Extent {
+        let of = |one: &Value| self.inside.get(&std::ptr::from_ref(one)).copied().unwrap_or_default();
+        let one = parts(schema, one_of).map(of).fold(Extent::default(), Extent::or);
+        each.iter().flat_map(|keyword| parts(schema, keyword)).map(of).fold(one, Extent::and)
     }
 }
 
@@ -331,7 +337,7 @@ mod tests {
         let again = json!({ "properties": { "a": { "$ref": "#/$defs/d19" } } });
         for (schema, why) in [
             (chain(40, twice, json!({})), "applies more than"),
-            (chain(7_000, |link| link, json!({})), "inside of each other"),
+            (chain(7_000, |link| link, json!({})), "for one value"),
             (chain(20, |link| json!({ "allOf": [link] }), again), "inside of each other"),
             (json!({ "$defs": { "x": { "$id": "https://example.com/x" } } }), "an $id of its own"),
         ] {
