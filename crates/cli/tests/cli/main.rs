@@ -4,10 +4,10 @@
 #[allow(dead_code, reason = "the console's tests drive more of it")]
 mod browser;
 #[path = "../process/mod.rs"]
-mod archive;
 mod process;
 mod run;
 
+mod archive;
 mod bad_input;
 mod browse;
 mod command_line;
