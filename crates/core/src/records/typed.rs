@@ -136,6 +136,14 @@ impl<T: RecordType> TypedRecords<T> {
         Ok((page.records.into_iter().map(value).collect::<Result<_, _>>()?, page.next))
     }
 
+    /// All records of the type, to be narrowed.
+    pub fn query() -> RecordQuery {
+        RecordQuery::new(T::COLLECTION)
+    }
+}
+
+/// Collections that other software writes to as well.
+impl<T: RecordType> TypedRecords<T> {
     /// A page of the type's records as [`find`](Self::find), and how many of it are no values of the type, which other software wrote.
     ///
     /// # Errors
@@ -149,11 +157,6 @@ impl<T: RecordType> TypedRecords<T> {
         let found: Vec<_> = page.records.into_iter().filter_map(|record| value(record).ok()).collect();
         let unreadable = all - found.len();
         Ok((found, unreadable, page.next))
-    }
-
-    /// All records of the type, to be narrowed.
-    pub fn query() -> RecordQuery {
-        RecordQuery::new(T::COLLECTION)
     }
 }
 

@@ -25,7 +25,7 @@ pub async fn a_process_that_is_killed_between_any_two_steps_loses_nothing(subjec
             kills += 1;
         }
     }
-    assert!(kills > 12, "a process makes more writes than {kills}");
+    assert!(kills >= 12, "a process makes more writes than {kills}");
 }
 
 /// Runs a process for this life, and the next one to the end. Returns whether the first one was killed before it was done.
