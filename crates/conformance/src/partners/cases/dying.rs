@@ -53,7 +53,7 @@ async fn killed_at(first: &Exchange, entity: &str, life: &Arc<Life>) -> bool {
         assert_eq!((answered.id, again.repeated), (again.id, true), "what was accepted is on record");
     }
     while !is_done(&next, entity).await {
-        next.it.advance(500);
+        next.it.advance(100);
         tokio::task::yield_now().await;
     }
     every_event_arrived_once_committed_and_in_order(&next, entity).await;
