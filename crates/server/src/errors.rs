@@ -15,7 +15,7 @@ use crate::route::{Feature, Permission, get};
 
 /// Where the page of a code is, without the code.
 pub(crate) const PAGES: &str = "/errors/";
-const HTML: &str = "text/html";
+const HTML: &str = "text/html; charset=utf-8";
 /// Pages of text load nothing.
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

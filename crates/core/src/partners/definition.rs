@@ -79,7 +79,9 @@ pub enum PartnerArchive {
     /// Nowhere.
     #[default]
     None,
-    /// In the collection [`PARTNER_EVENTS_ARCHIVE`](super::PARTNER_EVENTS_ARCHIVE). INVARIANT: the copy and the date of expiry are one write.
+    /// In the collection [`PARTNER_EVENTS_ARCHIVE`](super::PARTNER_EVENTS_ARCHIVE).
+    ///
+    /// INVARIANT: the copy and the date of expiry are one write.
     Collection,
 }
 

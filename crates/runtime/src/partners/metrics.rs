@@ -38,8 +38,9 @@ pub struct PartnerFailures {
 }
 
 impl Host {
-    /// Counts the events that failed for the last time and that nobody has resent or cancelled. A tenant whose events cannot be read is left
-    /// out.
+    /// Counts the events that failed for the last time and that nobody has resent or cancelled.
+    ///
+    /// A tenant whose events cannot be read is left out.
     pub async fn partner_failures(&self) -> Vec<PartnerFailures> {
         let mut failures = Vec::new();
         for tenant in self.store().tenants() {

@@ -25,6 +25,7 @@ async fn operations(server: &Secured) -> Vec<(Method, String, Value)> {
     for (path, item) in document["paths"].as_object().expect("paths") {
         let parts = path.split('/').map(|part| match part {
             "{sequence_number}" => "0",
+            "{code}" => "not_json",
             _ if part.starts_with('{') => "x",
             part => part,
         });

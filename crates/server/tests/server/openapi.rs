@@ -41,6 +41,7 @@ fn operations(document: &Value) -> Vec<(&str, &str, &Value)> {
 fn filled(path: &str) -> String {
     let parts = path.split('/').map(|part| match part {
         "{sequence_number}" => "0",
+        "{code}" => "not_json",
         _ if part.starts_with('{') => "x",
         part => part,
     });
@@ -559,6 +560,8 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
     described.get("/health/ready").await;
     described.get("/metrics").await;
     described.get("/openapi.json").await;
+    described.get("/errors").await;
+    described.get("/errors/not_json").await;
     described.get("/v1/doctor").await;
     described.credentials().await;
     let all = operations(&described.document).into_iter().map(|(path, method, _)| format!("{method} {path}"));

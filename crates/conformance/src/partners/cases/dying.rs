@@ -25,7 +25,7 @@ pub async fn a_process_that_is_killed_between_any_two_steps_loses_nothing(subjec
             kills += 1;
         }
     }
-    assert!(kills > 12, "a process makes more writes than {kills}");
+    assert!(kills >= 12, "a process makes more writes than {kills}");
 }
 
 /// Runs a process for this life, and the next one to the end. Returns whether the first one was killed before it was done.
@@ -53,7 +53,7 @@ async fn killed_at(first: &Exchange, entity: &str, life: &Arc<Life>) -> bool {
         assert_eq!((answered.id, again.repeated), (again.id, true), "what was accepted is on record");
     }
     while !is_done(&next, entity).await {
-        next.it.advance(500);
+        next.it.advance(100);
         tokio::task::yield_now().await;
     }
     every_event_arrived_once_committed_and_in_order(&next, entity).await;
