@@ -31,6 +31,7 @@ mod snapshots;
 mod streams;
 mod tls;
 mod topics;
+mod traces;
 mod transactions;
 mod types;
 mod waits;
@@ -78,6 +79,7 @@ pub use self::sequencing::SequencingClient;
 pub use self::snapshots::SnapshotsClient;
 pub use self::streams::StreamsClient;
 pub use self::topics::TopicsClient;
+pub use self::traces::{OtlpOptions, OtlpSpans};
 pub use self::types::TypesClient;
 use self::waits::{Wait, Waits};
 

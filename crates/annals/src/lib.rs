@@ -55,9 +55,9 @@ pub use client::KeyFetcher;
 #[cfg(feature = "client")]
 pub use client::{
     BackupStream, BrowseClient, Client, ClientOptions, CredentialsClient, DeadLettersClient, FiltersClient,
-    GroupsClient, HandlersClient, HorizonClient, HttpProducers, HttpSending, KeysClient, PartnersClient,
-    ProjectionsClient, QueriesClient, QueuesClient, RecordsClient, ReplaysClient, Resolve, Resolved, SagasClient,
-    SequencingClient, SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
+    GroupsClient, HandlersClient, HorizonClient, HttpProducers, HttpSending, KeysClient, OtlpOptions, OtlpSpans,
+    PartnersClient, ProjectionsClient, QueriesClient, QueuesClient, RecordsClient, ReplaysClient, Resolve, Resolved,
+    SagasClient, SequencingClient, SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
 };
 pub use compose::{OpenOptions, open, open_broker, open_once_reachable, open_queue, open_with, shown_url};
 

@@ -8,6 +8,7 @@ mod queries;
 mod queue;
 mod security;
 mod snapshots;
+mod telemetry;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,6 +26,7 @@ pub use queries::QueriesSection;
 pub use queue::QueueSection;
 pub use security::{ClientSection, SecuritySection, TlsSection};
 pub use snapshots::{DeclaredIndexes, SnapshotsSection};
+pub use telemetry::TelemetrySection;
 
 /// The file that is read when none is named.
 const FILE: &str = "annals.toml";
@@ -46,6 +48,7 @@ pub struct Config {
     pub queries: QueriesSection,
     pub snapshots: SnapshotsSection,
     pub log: LogSection,
+    pub telemetry: TelemetrySection,
     /// The servers that the Dolittle configuration names for the tenants' event stores.
     #[serde(skip)]
     pub dolittle_servers: BTreeSet<String>,

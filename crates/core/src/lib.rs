@@ -57,6 +57,7 @@ pub mod testing;
 mod text;
 mod time;
 mod topics;
+pub mod trace;
 mod transaction;
 pub mod types;
 mod wait;

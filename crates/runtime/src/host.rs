@@ -25,6 +25,7 @@ use std::time::Duration;
 use annals_core::handlers::Handlers;
 use annals_core::horizon::{NoProducers, Producers};
 use annals_core::queue::QueueBackend;
+use annals_core::trace::Spans;
 use annals_core::{Clock, Lease, Randomness, Store, Timestamp, TopicSettings, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -71,6 +72,8 @@ pub struct HostOptions {
     pub partners: PartnerOptions,
     /// The folder to which replays may write files. They write none unless it is set.
     pub exports: Option<PathBuf>,
+    /// What records spans. None are recorded unless it is set.
+    pub spans: Option<Arc<dyn Spans>>,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -95,6 +98,7 @@ impl Default for HostOptions {
             queues: None,
             partners: PartnerOptions::default(),
             exports: None,
+            spans: None,
         }
     }
 }
@@ -145,6 +149,11 @@ pub(crate) struct Shared {
 }
 
 impl Host {
+    /// What records the spans of this process, if something does.
+    pub fn spans(&self) -> Option<&Arc<dyn Spans>> {
+        self.0.shared.options.spans.as_ref()
+    }
+
     /// Starts a host on an open store. Tasks begin when they are needed.
     pub fn start(store: Arc<dyn Store>, options: HostOptions) -> Self {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();

@@ -38,6 +38,7 @@ mod site;
 mod source;
 mod state;
 mod tls;
+mod traced;
 mod unread;
 mod v1;
 mod wire;

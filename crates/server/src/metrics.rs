@@ -1,6 +1,7 @@
 //! What is counted, and `GET /metrics` in Prometheus' text format.
 
 mod queues;
+mod spans;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 
 use self::queues::write_queues;
+use self::spans::write_spans;
 use crate::health::sees_all;
 use crate::payload::Payload;
 use crate::route::{Feature, Permission, get};
@@ -463,5 +465,6 @@ async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl In
     write_processors(&mut text, health.as_ref().ok().map(|health| &***health));
     write_queues(&mut text, server.host.queue_status().await.ok().as_deref());
     write_letters(&mut text, &server.host.dead_letter_counts().await);
+    write_spans(&mut text, server.host.spans().map(|spans| &**spans));
     ([(header::CONTENT_TYPE, TEXT)], text)
 }

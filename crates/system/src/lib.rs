@@ -46,6 +46,13 @@ impl Clock for SystemClock {
     }
 }
 
+/// The machine's time in nanoseconds since 1970, for what is measured and shown and never decides anything.
+#[expect(clippy::disallowed_methods, reason = "this is where the system's clock is read")]
+pub fn unix_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Random bytes of the system's own generator, for secrets.
 ///
 /// # Errors

@@ -84,7 +84,9 @@ impl Run for Serve {
         let queues = annals::open_queue(&config.queue.url)?;
         let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
         let tls = config.tls.options()?;
-        let tasks = target::host_options(config)?;
+        let spans = config.telemetry.spans(&config.client)?;
+        let mut tasks = target::host_options(config)?;
+        tasks.spans = spans.clone().map(|spans| spans as Arc<dyn annals::trace::Spans>);
         let security = match config.server.dev {
             true => None,
             false => Some(config.security.options(&config.client)?),
@@ -139,6 +141,9 @@ impl Run for Serve {
             }
         };
         let served = server::serve_opening(listener, opening, obstacle.clone(), limits, stopped).await;
+        if let Some(spans) = spans {
+            spans.stop().await;
+        }
         let ended = served.map_err(|error| Failure::internal(format!("the server ended: {error}")))?;
         ended.map_err(|error| Failure::from(error).into())
     }

@@ -30,6 +30,7 @@ mod serving;
 mod snapshots;
 mod stores;
 mod streams;
+mod traces;
 mod transactions;
 mod waiting;
 #[cfg(feature = "kafka")]

@@ -7,6 +7,7 @@ mod letters;
 mod marks;
 mod settle;
 mod stand_by;
+mod trace;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -83,6 +84,8 @@ struct Work<'o> {
     letters_at: Timestamp,
     /// Whether the collection of dead letters is declared.
     has_letters: bool,
+    /// The spans of what is in flight.
+    traces: trace::Traces,
 }
 
 /// Why an owner stops working.
@@ -162,6 +165,8 @@ impl<'o> Work<'o> {
         let starts_at = journal.record().starts_at();
         let reader = Reader::start(owner.source.clone(), machine.read_to(), starts_at, Arc::clone(&clock));
         let (now, last_reason) = (clock.now(), journal.record().last_reason.clone());
+        let spans = owner.shared.options.spans.clone();
+        let traces = trace::Traces::new(spans, &owner.tenant, owner.definition.name.clone());
         Ok(Self {
             owner,
             leases,
@@ -184,6 +189,7 @@ impl<'o> Work<'o> {
             giving_since: None,
             letters_at: Timestamp::from_millis(0),
             has_letters: false,
+            traces,
             clock,
         })
     }
@@ -215,7 +221,11 @@ impl<'o> Work<'o> {
 
     /// Ends leases that have run out.
     async fn expire(&mut self, now: Timestamp) -> Result<(), NotWritten> {
-        if self.machine.expire(now, self.random()) > 0 { self.store(&[]).await } else { Ok(()) }
+        if self.machine.expire(now, self.random()) == 0 {
+            return Ok(());
+        }
+        self.traces.expire(now);
+        self.store(&[]).await
     }
 
     /// Waits for something to happen after `now`, up to which everything was done.
@@ -228,6 +238,7 @@ impl<'o> Work<'o> {
             biased;
             () = is_set(&mut stop) => Err(Stop::Done),
             Some(taken) = self.returned.1.recv() => {
+                self.traces.forget(&taken);
                 self.machine.release(&taken, clock.now());
                 Ok(())
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use annals_core::handlers::{Delivery, HandlerError, PullBody, SettleResult, Settlement};
 use annals_core::processing::Outcome;
 use annals_core::replays::{INBOX, InboxRecord, ReplaySession, inbox_token, is_inbox_token, of_token};
+use annals_core::trace::TraceContext;
 use annals_core::{
     Condition, Expected, LogQuery, RecordChange, RecordError, RecordQuery, RecordedEvent, Stored, Timestamp,
     TypedRecords, limits,
@@ -225,6 +226,7 @@ fn delivery(record: &InboxRecord, event: RecordedEvent, until: Timestamp) -> Del
     Delivery {
         token: inbox_token(record),
         position: event.sequence_number,
+        trace: TraceContext::of_header(&event.commit.header),
         event,
         partition: record.partition.as_deref().map(Into::into),
         attempt: u32::try_from(record.attempts).unwrap_or(u32::MAX),

@@ -153,6 +153,8 @@ struct Delivery {
     until: String,
     /// The id of the replay that delivers it again.
     replay: Option<String>,
+    /// The span that the worker's own requests are part of, as W3C Trace Context writes it.
+    traceparent: Option<String>,
 }
 
 /// What became of deliveries, in the order in which they are settled.

@@ -63,19 +63,22 @@ impl Work<'_> {
         taken
     }
 
-    fn delivery(&self, taken: &Taken, until: Timestamp) -> Option<Delivery> {
+    fn delivery(&mut self, taken: &Taken, until: Timestamp) -> Option<Delivery> {
         let event = self.events.get(&taken.event.position);
         debug_assert!(event.is_some(), "an event that is handed out is held");
+        let event = event?.clone();
         let partitioned = self.owner.definition.partition_by.is_partitioned();
+        let trace = self.traces.begin(taken, &event, until);
         Some(Delivery {
             token: format!("{:x}.{}", taken.token, self.owner.definition.name),
-            event: event?.clone(),
+            event,
             position: taken.event.position,
             partition: partitioned.then(|| taken.event.partition.clone()),
             attempt: taken.attempt,
             last_reason: taken.last_reason.clone(),
             until,
             replay: taken.replay.clone(),
+            trace,
         })
     }
 }
