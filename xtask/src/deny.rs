@@ -73,19 +73,38 @@ struct Package {
     licence: Option<String>,
     source: Option<String>,
     wildcards: Vec<String>,
+    /// The packages that depend on it.
+    parents: BTreeSet<String>,
 }
 
 fn packages(metadata: &Value) -> Result<Vec<Package>, String> {
     let list = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
+    let parents = parents(metadata, list);
     let package = |package: &Value| Package {
         name: text(&package["name"]).unwrap_or_default(),
         version: text(&package["version"]).unwrap_or_default(),
         licence: text(&package["license"]),
         source: text(&package["source"]),
         wildcards: wildcards(package),
+        parents: package["id"].as_str().and_then(|id| parents.get(id)).cloned().unwrap_or_default(),
     };
     Ok(list.iter().map(package).collect())
+}
+
+/// By the id of a package, the names of those that depend on it.
+fn parents(metadata: &Value, list: &[Value]) -> BTreeMap<String, BTreeSet<String>> {
+    let name_of: BTreeMap<&str, &str> =
+        list.iter().filter_map(|package| Some((package["id"].as_str()?, package["name"].as_str()?))).collect();
+    let mut parents: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for node in metadata["resolve"]["nodes"].as_array().into_iter().flatten() {
+        let Some(name) = node["id"].as_str().and_then(|id| name_of.get(id)) else { continue };
+        let dependencies = node["dependencies"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        for dependency in dependencies {
+            parents.entry(dependency.to_owned()).or_default().insert((*name).to_owned());
+        }
+    }
+    parents
 }
 
 /// The dependencies that a package takes in any version; a path of this repository is no version.
@@ -111,7 +130,13 @@ fn doubles(packages: &[Package]) -> Vec<String> {
 /// What deny.toml says, as far as it is judged here.
 struct Rules {
     licences: BTreeSet<String>,
-    banned: BTreeMap<String, String>,
+    banned: BTreeMap<String, Ban>,
+}
+
+/// Why a crate is banned, and below which others it is allowed all the same.
+struct Ban {
+    reason: String,
+    wrappers: BTreeSet<String>,
 }
 
 impl Rules {
@@ -124,7 +149,12 @@ impl Rules {
         let field = |entry: &toml::Value, key: &str| entry.get(key).and_then(toml::Value::as_str).map(str::to_owned);
         let licences = list("licenses", "allow")?;
         let banned = list("bans", "deny")?;
-        let banned = banned.iter().filter_map(|entry| Some((field(entry, "crate")?, field(entry, "reason")?)));
+        let wrappers = |entry: &toml::Value| {
+            let names = entry.get("wrappers").and_then(toml::Value::as_array).into_iter().flatten();
+            names.filter_map(toml::Value::as_str).map(str::to_owned).collect()
+        };
+        let ban = |entry: &toml::Value| Some(Ban { reason: field(entry, "reason")?, wrappers: wrappers(entry) });
+        let banned = banned.iter().filter_map(|entry| Some((field(entry, "crate")?, ban(entry)?)));
         Ok(Self {
             licences: licences.iter().filter_map(toml::Value::as_str).map(str::to_owned).collect(),
             banned: banned.collect(),
@@ -132,7 +162,7 @@ impl Rules {
     }
 
     fn faults(&self, package: &Package) -> Vec<String> {
-        let Package { name, version, licence, source, wildcards } = package;
+        let Package { name, version, licence, source, wildcards, parents } = package;
         let mut faults = Vec::new();
         match licence {
             None => faults.push(format!("{name} {version} names no licence")),
@@ -141,7 +171,9 @@ impl Rules {
             }
             Some(_) => {}
         }
-        if let Some(reason) = self.banned.get(name) {
+        if let Some(Ban { reason, wrappers }) = self.banned.get(name)
+            && (wrappers.is_empty() || !parents.is_subset(wrappers))
+        {
             faults.push(format!("{name} {version} is banned: {reason}"));
         }
         if source.as_ref().is_some_and(|source| !source.ends_with("crates.io-index")) {

@@ -2,11 +2,14 @@
 
 use crate::command::{cargo, number, only, run as run_command};
 
+const TLS: &str = "annals-kafka/tls";
+
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &[], &["--seconds"])?;
     let seconds = number(arguments, "--seconds")?.unwrap_or(600);
     println!("every test that looks at ANNALS_SOAK_SECONDS runs for {seconds} s");
     let mut tests = cargo();
     tests.env("ANNALS_SOAK_SECONDS", seconds.to_string());
-    run_command(tests.args(["test", "--locked", "--workspace", "--tests"]))
+    // TLS of Kafka is tested here, where OpenSSL may take its minutes of compiling.
+    run_command(tests.args(["test", "--locked", "--workspace", "--features", TLS, "--tests"]))
 }

@@ -62,6 +62,7 @@ pub fn check() -> Result<(), String> {
     faults.extend(rust::dead_files(&files));
     faults.extend(documents::link_faults(&files, &paths));
     faults.extend(documents::mention_faults(&files, &paths));
+    faults.extend(documents::summary_faults(&files));
     faults.extend(documents::example_fault(&files));
     println!("{} files, {} of them text", paths.len(), files.len());
     match faults.is_empty() {

@@ -2,6 +2,7 @@
 
 mod address;
 mod answers;
+mod archive;
 mod backup;
 mod browse;
 mod commits;
@@ -31,6 +32,7 @@ mod snapshots;
 mod streams;
 mod tls;
 mod topics;
+mod traces;
 mod transactions;
 mod types;
 mod waits;
@@ -50,6 +52,7 @@ use bytes::Bytes;
 use hyper::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+pub use self::archive::ArchiveClient;
 pub use self::backup::BackupStream;
 pub use self::browse::BrowseClient;
 
@@ -78,6 +81,7 @@ pub use self::sequencing::SequencingClient;
 pub use self::snapshots::SnapshotsClient;
 pub use self::streams::StreamsClient;
 pub use self::topics::TopicsClient;
+pub use self::traces::{OtlpOptions, OtlpSpans};
 pub use self::types::TypesClient;
 use self::waits::{Wait, Waits};
 

@@ -230,7 +230,7 @@ fn open_redis(_: &str) -> Result<Arc<dyn QueueBackend>, OpenError> {
     Err(OpenError::new(Code::NotSupportedByStore, message))
 }
 
-/// Returns the URL without the password and the other secrets that a MongoDB URL may contain, for display.
+/// Returns the URL without the password and the other secrets that a URL of MongoDB or Kafka may contain, for display.
 pub fn shown_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     // A password may contain characters that should have been encoded, such as `@` and `/`. When in doubt, more is hidden.
@@ -242,7 +242,16 @@ pub fn shown_url(url: &str) -> String {
         }
         None => url.to_owned(),
     };
-    const SECRET: [&str; 3] = ["authmechanismproperties", "proxypassword", "tlscertificatekeyfilepassword"];
+    const SECRET: [&str; 8] = [
+        "authmechanismproperties",
+        "proxypassword",
+        "sasl.oauthbearer.client.secret",
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+        "tlscertificatekeyfilepassword",
+    ];
     let Some((place, query)) = shown.split_once('?') else { return shown };
     let hide = |option: &str| match option.split_once('=') {
         Some((name, _)) if SECRET.contains(&&*name.to_ascii_lowercase()) => format!("{name}=***"),
@@ -348,6 +357,7 @@ mod tests {
                 "mongodb://a/shop?tls=true&tlsCertificateKeyFilePassword=***&w=majority",
             ),
             ("mongodb://localhost/shop?x=a@b", "mongodb://localhost/shop?x=a@b"),
+            ("kafka://a:1?sasl.username=eva&sasl.password=s3", "kafka://a:1?sasl.username=eva&sasl.password=***"),
             ("embedded:./a:b@c", "embedded:./a:b@c"),
         ] {
             assert_eq!(shown_url(url), shown);

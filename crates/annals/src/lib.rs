@@ -54,10 +54,10 @@ pub use annals_system::{SystemClock, SystemRandomness};
 pub use client::KeyFetcher;
 #[cfg(feature = "client")]
 pub use client::{
-    BackupStream, BrowseClient, Client, ClientOptions, CredentialsClient, DeadLettersClient, FiltersClient,
-    GroupsClient, HandlersClient, HorizonClient, HttpProducers, HttpSending, KeysClient, PartnersClient,
-    ProjectionsClient, QueriesClient, QueuesClient, RecordsClient, ReplaysClient, Resolve, Resolved, SagasClient,
-    SequencingClient, SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
+    ArchiveClient, BackupStream, BrowseClient, Client, ClientOptions, CredentialsClient, DeadLettersClient,
+    FiltersClient, GroupsClient, HandlersClient, HorizonClient, HttpProducers, HttpSending, KeysClient, OtlpOptions,
+    OtlpSpans, PartnersClient, ProjectionsClient, QueriesClient, QueuesClient, RecordsClient, ReplaysClient, Resolve,
+    Resolved, SagasClient, SequencingClient, SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
 };
 pub use compose::{OpenOptions, open, open_broker, open_once_reachable, open_queue, open_with, shown_url};
 
@@ -80,6 +80,11 @@ struct GuideToTypes;
 #[cfg(all(doctest, feature = "runtime"))]
 #[doc = include_str!("../../../docs/topics.md")]
 struct GuideToTopics;
+
+/// Compiles the Rust program of the guide to Kafka.
+#[cfg(all(doctest, feature = "runtime"))]
+#[doc = include_str!("../../../docs/kafka.md")]
+struct GuideToKafka;
 
 /// Compiles and runs the Rust programs of the guide to the event horizon.
 #[cfg(all(doctest, feature = "runtime", feature = "client"))]

@@ -1,7 +1,11 @@
 //! The relay beside a bare transactional producer of rdkafka, and the time from a commit to a committed reader.
 //!
 //! Both sides publish the same messages in batches of 1,000, each a transaction whose deliveries are awaited before its commit. The bare
-//! one has them encoded in memory; the relay reads the log, encodes, and stores its position.
+//! one has them encoded in memory; the relay reads the log, encodes, and stores its position. `kafka/consumers.rs` has the rows of
+//! consumers, and `kafka/commits.rs` what publishing costs those who commit.
+
+mod commits;
+mod consumers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,6 +88,10 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
         let messages = encoded(&*log, &settings).await?;
         relayed.push(relay(&store, &arguments, &settings).await?);
         bare.push(produce(messages, &arguments, &format!("bare-{}-{round}", std::process::id())).await?);
+        if round == 0 {
+            consumers::no_op(&arguments, &settings).await?;
+            consumers::embedded(&store, arguments.events).await?;
+        }
         store.close().await;
     }
     let (relayed, bare) = (median(relayed), median(bare));
@@ -92,7 +100,14 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
         arguments.events,
         relayed / bare
     );
-    latency(&arguments).await
+    let ours = latency(&arguments).await?;
+    let bare = bare_latency(&arguments).await?;
+    println!(
+        "commit to committed reader at {}/s: p50 {:.1} ms, p99 {:.1} ms; bare transactions: p50 {:.1} ms, p99 {:.1} ms",
+        arguments.rate, ours.0, ours.1, bare.0, bare.1
+    );
+    consumers::keys(&arguments).await?;
+    commits::with_and_without(&arguments).await
 }
 
 fn settings(name: &str) -> TopicSettings {
@@ -203,8 +218,8 @@ fn transaction<C: rdkafka::producer::ProducerContext<DeliveryOpaque = ()> + 'sta
     producer.commit_transaction(Duration::from_secs(10)).map_err(text)
 }
 
-/// The time from a commit to a committed reader, at a steady rate.
-async fn latency(arguments: &Arguments) -> Result<(), String> {
+/// The time from a commit to a committed reader, at a steady rate: p50 and p99 in milliseconds.
+async fn latency(arguments: &Arguments) -> Result<(f64, f64), String> {
     let settings = settings("latency");
     let (_folder, store) = opened()?;
     let (host, broker) = (Host::start(Arc::clone(&store), HostOptions::default()), broker(arguments, &settings)?);
@@ -240,15 +255,65 @@ async fn latency(arguments: &Arguments) -> Result<(), String> {
     while let Some(written) = writers.join_next().await {
         written.map_err(text)??;
     }
-    let mut times = reader.await.map_err(text)??;
-    // The first second opens connections.
-    times.drain(..times.len().min(usize::try_from(arguments.rate).map_err(text)?));
-    times.sort_by(f64::total_cmp);
-    let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default();
-    println!("commit to committed reader at {}/s: p50 {:.1} ms, p99 {:.1} ms", arguments.rate, at(0.5), at(0.99));
+    let times = reader.await.map_err(text)??;
     host.drain().await;
     store.close().await;
-    Ok(())
+    Ok(percentiles(times, arguments.rate))
+}
+
+/// The same by bare transactions, each of which takes what is due.
+async fn bare_latency(arguments: &Arguments) -> Result<(f64, f64), String> {
+    let settings = settings("bare-latency");
+    let topic = settings.definition("order_placed", "default").map_err(text)?;
+    broker(arguments, &settings)?.create_topic(&topic).await.map_err(text)?;
+    let count = arguments.rate * arguments.seconds;
+    let sent: Arc<Mutex<Vec<Option<Instant>>>> =
+        Arc::new(Mutex::new(vec![None; usize::try_from(count).map_err(text)?]));
+    let reader = reader(arguments, &topic.name, Arc::clone(&sent))?;
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", &arguments.address).set("linger.ms", "0");
+    config.set("transactional.id", format!("bare-latency-{}", std::process::id()));
+    let (rate, name) = (arguments.rate, topic.name);
+    let produced = tokio::task::spawn_blocking(move || {
+        let producer: ThreadedProducer<rdkafka::producer::DefaultProducerContext> = config.create().map_err(text)?;
+        producer.init_transactions(Duration::from_secs(10)).map_err(text)?;
+        let began = Instant::now();
+        let mut next = 0_u64;
+        while next < count {
+            let due = ((began.elapsed().as_secs_f64() * rate as f64) as u64).min(count);
+            if due == next {
+                std::thread::park_timeout(Duration::from_micros(200));
+                continue;
+            }
+            let mut batch = Vec::new();
+            for n in next..due {
+                let body = serde_json::to_vec(&new_event(n)?.data).map_err(text)?;
+                let at = began + Duration::from_secs_f64(n as f64 / rate as f64);
+                sent.lock().unwrap_or_else(PoisonError::into_inner)[usize::try_from(n).map_err(text)?] = Some(at);
+                batch.push(NewMessage {
+                    topic: name.clone(),
+                    key: format!("o-{n}").into(),
+                    headers: vec![("sequence_number".into(), n.to_string().into())],
+                    body: body.into(),
+                    time: annals_core::Timestamp::from_millis(0),
+                    sequence_number: n,
+                });
+            }
+            transaction(&producer, &batch)?;
+            next = due;
+        }
+        Ok::<_, String>(())
+    });
+    produced.await.map_err(text)??;
+    Ok(percentiles(reader.await.map_err(text)??, arguments.rate))
+}
+
+/// p50 and p99 without the first second, which opens connections.
+fn percentiles(mut times: Vec<f64>, rate: u64) -> (f64, f64) {
+    times.drain(..times.len().min(usize::try_from(rate).unwrap_or(usize::MAX)));
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default();
+    (at(0.5), at(0.99))
 }
 
 /// Reads all messages as a committed reader, and gives the milliseconds from the start of each event's commit.

@@ -11,14 +11,17 @@ mod completions;
 mod config;
 mod consent;
 mod credential;
+mod dead_letter;
 mod demo;
 mod doctor;
 mod events;
 mod export;
 mod filter;
+mod group;
 mod handler;
 mod health;
 mod held;
+mod hold;
 mod import;
 mod key;
 mod log;
@@ -32,6 +35,7 @@ mod record;
 mod repair;
 mod replay;
 mod restore;
+mod retention;
 mod saga;
 mod sequencer;
 mod serve;
@@ -114,10 +118,11 @@ macro_rules! commands {
     };
 }
 
-/// A module's name as the command is typed: one that is a word of Rust is written `r#…` there.
+/// A module's name as the command is typed: one that is a word of Rust is written `r#…` there, and one of two words has `_` there.
 const fn typed(module: &str) -> &str {
     match module.as_bytes() {
         [b'r', b'#', ..] => module.split_at(2).1,
+        b"dead_letter" => "dead-letter",
         _ => module,
     }
 }
@@ -144,9 +149,13 @@ commands! {
     partner::Partner,
     r#type::Type,
     topic::Topic,
+    group::Group,
+    dead_letter::DeadLetter,
     queue::Queue,
     events::Events,
     replay::Replay,
+    retention::Retention,
+    hold::Hold,
     import::Import,
     export::Export,
     stats::Stats,

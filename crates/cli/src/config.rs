@@ -1,6 +1,7 @@
 //! The configuration: defaults, then a TOML file, then the environment, then flags; each value remembers where it comes from.
 
 mod broker;
+mod dead_letters;
 mod layers;
 mod mongodb;
 mod partners;
@@ -8,6 +9,7 @@ mod queries;
 mod queue;
 mod security;
 mod snapshots;
+mod telemetry;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,6 +20,7 @@ use crate::cli::Cli;
 use crate::failure::Failure;
 
 pub use broker::BrokerSection;
+pub use dead_letters::DeadLettersSection;
 pub use layers::{Layers, Origins};
 pub use mongodb::MongoDbSection;
 pub use partners::PartnersSection;
@@ -25,6 +28,7 @@ pub use queries::QueriesSection;
 pub use queue::QueueSection;
 pub use security::{ClientSection, SecuritySection, TlsSection};
 pub use snapshots::{DeclaredIndexes, SnapshotsSection};
+pub use telemetry::TelemetrySection;
 
 /// The file that is read when none is named.
 const FILE: &str = "annals.toml";
@@ -39,6 +43,7 @@ pub struct Config {
     pub broker: BrokerSection,
     pub queue: QueueSection,
     pub partners: PartnersSection,
+    pub dead_letters: DeadLettersSection,
     pub server: ServerSection,
     pub security: SecuritySection,
     pub tls: TlsSection,
@@ -46,6 +51,7 @@ pub struct Config {
     pub queries: QueriesSection,
     pub snapshots: SnapshotsSection,
     pub log: LogSection,
+    pub telemetry: TelemetrySection,
     /// The servers that the Dolittle configuration names for the tenants' event stores.
     #[serde(skip)]
     pub dolittle_servers: BTreeSet<String>,
@@ -82,12 +88,16 @@ pub struct ServerSection {
     pub dev: bool,
     /// The names under which the server may be called, beside `localhost` and IP addresses.
     pub names: Vec<String>,
+    /// The origins of other sites whose pages may call the API, for example `https://app.example.com`.
+    pub cors_origins: Vec<String>,
     /// Whether it serves without TLS on an address that other machines reach.
     pub insecure_http: bool,
     /// What this server's microservice calls itself on the event horizon.
     pub microservice: String,
     /// The folder to which replays may write files; empty for none.
     pub exports: String,
+    /// The folder of archived events; empty for none.
+    pub archive: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,9 +134,11 @@ impl Default for ServerSection {
             listen: "127.0.0.1:4000".to_owned(),
             dev: false,
             names: Vec::new(),
+            cors_origins: Vec::new(),
             insecure_http: false,
             microservice: "default".to_owned(),
             exports: String::new(),
+            archive: String::new(),
         }
     }
 }

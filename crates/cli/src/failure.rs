@@ -4,9 +4,12 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use annals::archive::ArchiveError;
 use annals::browse::BrowseError;
 use annals::credentials::CredentialError;
+use annals::dead_letters::DeadLetterError;
 use annals::filters::FilterError;
+use annals::groups::GroupError;
 use annals::handlers::HandlerError;
 use annals::horizon::HorizonError;
 use annals::operations::OperationError;
@@ -150,6 +153,24 @@ impl From<HandlerError> for Failure {
     }
 }
 
+impl From<GroupError> for Failure {
+    fn from(error: GroupError) -> Self {
+        match error {
+            GroupError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<DeadLetterError> for Failure {
+    fn from(error: DeadLetterError) -> Self {
+        match error {
+            DeadLetterError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
 impl From<ProjectionError> for Failure {
     fn from(error: ProjectionError) -> Self {
         match error {
@@ -172,6 +193,15 @@ impl From<BrowseError> for Failure {
     fn from(error: BrowseError) -> Self {
         match error {
             BrowseError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<ArchiveError> for Failure {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

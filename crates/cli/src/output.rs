@@ -73,6 +73,12 @@ impl Output {
         }
     }
 
+    /// An event as it is printed, as part of something else.
+    pub fn event_value(&self, event: &RecordedEvent, target: &Target) -> serde_json::Value {
+        // An event that is stored can be written.
+        serde_json::to_value(EventView { event, tenant: &target.tenant, scope: &target.scope }).unwrap_or_default()
+    }
+
     pub fn commit(&mut self, commit: &RecordedCommit, target: &Target) -> Result<(), Stop> {
         match self.format {
             Format::Json => self.json(&CommitView { commit, tenant: &target.tenant, scope: &target.scope }),

@@ -43,6 +43,7 @@ impl Target {
         let queues = annals::open_queue(&context.config.queue.url)?;
         let options = HostOptions { queues, ..host_options(&context.config)? };
         let host = Host::start(Arc::clone(&store), options);
+        context.config.broker.relays(&context.config.tenants.names)?.show(&host);
         Ok(Self { log, tenant, scope, place: Place::Store(Opened { store, host }) })
     }
 
@@ -95,8 +96,18 @@ pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let microservice = config.server.microservice.clone();
     let producers = HttpProducers { authorities: config.client.authorities().authorities };
     let partners = config.partners.options(config)?;
-    let exports = (!config.server.exports.is_empty()).then(|| config.server.exports.as_str().into());
-    Ok(HostOptions { microservice, producers: Arc::new(producers), partners, exports, ..HostOptions::default() })
+    let folder = |name: &str| (!name.is_empty()).then(|| name.into());
+    let (exports, archive) = (folder(&config.server.exports), folder(&config.server.archive));
+    Ok(HostOptions {
+        microservice,
+        producers: Arc::new(producers),
+        partners,
+        exports,
+        archive,
+        topics: config.broker.topics()?,
+        letter_retention: config.dead_letters.retention(),
+        ..HostOptions::default()
+    })
 }
 
 /// Opens the configured store.

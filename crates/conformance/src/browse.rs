@@ -19,6 +19,7 @@ macro_rules! browse {
             }
             finding {
                 pages_by_cursor_and_by_skip_have_the_true_total
+                a_total_is_counted_as_far_as_it_is_asked_for
                 a_cursor_is_stable_while_events_come
                 events_of_one_time_stand_in_the_order_of_the_log
                 a_filter_means_what_its_query_of_mongodb_means

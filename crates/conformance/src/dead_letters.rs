@@ -30,6 +30,14 @@ macro_rules! dead_letters {
                 a_crossed_threshold_is_announced_and_unhealthy_until_it_is_crossed_back
                 letters_of_a_deleted_group_are_given_up
             }
+            ending {
+                an_open_letter_ends_when_a_replay_processes_its_event
+                an_open_letter_ends_when_its_event_is_processed_after_a_move_back
+                letters_of_a_deleted_handler_are_given_up
+                letters_of_a_consumer_whose_deletion_was_cut_short_are_given_up
+                letters_that_are_over_are_archived_after_the_retention_and_open_ones_stay
+                groups_are_in_the_health_with_lag_failing_keys_and_letters
+            }
         }
     };
     (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {

@@ -54,6 +54,7 @@ macro_rules! filters {
                 a_filter_continues_where_it_was
                 verdicts_that_were_answered_are_not_asked_for_again
                 two_hosts_fill_a_stream_once
+                a_definition_that_cannot_be_read_keeps_no_other_back
                 a_definition_that_changes_while_events_come_keeps_the_stream_whole
             }
         }

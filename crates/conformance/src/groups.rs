@@ -18,6 +18,19 @@ macro_rules! groups {
                 a_consumer_in_rust_gets_typed_events
                 data_that_is_no_value_of_its_type_waits_for_an_operator_and_the_others_go_on
             }
+            guarding {
+                of_fifty_racing_callers_one_gets_the_message
+                what_was_processed_is_a_duplicate_until_the_time_is_over
+                two_commits_of_one_event_id_are_one_message
+                an_event_that_failed_runs_again
+                a_dead_letter_of_a_guarded_group_runs_again
+                when_a_lease_ends_exactly_one_other_gets_the_message
+                a_deleted_group_remembers_nothing
+            }
+            publishing {
+                an_event_that_is_published_twice_is_on_its_topic_once
+                a_producer_that_waits_answers_once_the_event_is_on_its_topic
+            }
             defining {
                 a_definition_is_kept_and_one_that_changes_the_topics_is_refused
                 what_is_unknown_is_refused_by_name

@@ -90,6 +90,8 @@ macro_rules! handlers {
                 a_panic_is_a_failure
                 an_attempt_that_hangs_past_its_time_counts_as_failed
                 commits_of_a_handler_are_made_once
+                commits_of_a_handler_continue_the_trace_of_their_event
+                every_delivery_is_a_span_between_the_commits_before_and_after_it
             }
         }
     };

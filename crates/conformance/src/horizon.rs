@@ -37,6 +37,8 @@ macro_rules! horizon {
                 a_deleted_subscription_receives_nothing_and_continues_when_it_is_defined_again
                 a_scope_receives_from_several_producers
                 handlers_process_the_log_of_the_scope
+                a_handler_gets_a_received_event_as_the_log_of_its_scope_shows_it
+                the_lag_of_a_handler_is_measured_against_the_log_of_its_scope
                 filters_and_handlers_process_the_log_of_the_scope
                 a_wait_for_a_handler_of_another_scope_is_refused
             }
@@ -44,6 +46,7 @@ macro_rules! horizon {
                 the_state_shows_position_head_and_lag
                 a_subscription_that_fails_is_attempted_again_later_each_time
                 putting_a_subscription_again_attempts_it_at_once
+                a_subscription_that_is_put_again_while_it_receives_goes_on
                 a_credential_is_never_shown
                 a_subscription_that_cannot_work_is_refused
                 subscriptions_are_listed_page_by_page

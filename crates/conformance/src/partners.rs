@@ -12,6 +12,7 @@ macro_rules! partners {
         $crate::partners! { @cases $subject;
             acting {
                 an_exhausted_event_is_resent_by_hand
+                a_delivery_that_failed_for_the_last_time_is_a_dead_letter
                 a_pending_event_is_cancelled
                 an_act_that_the_state_does_not_allow_is_refused
                 acts_are_recorded_with_their_reason

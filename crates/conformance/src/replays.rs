@@ -18,6 +18,7 @@ macro_rules! replays {
                 only_events_that_were_there_at_the_start_are_sent
                 a_speed_keeps_the_gaps_between_events
                 a_rate_bounds_the_events_of_a_second
+                a_replay_that_processes_an_event_ends_its_dead_letter
             }
             operating {
                 acts_that_the_state_does_not_allow_are_refused_with_the_state
@@ -33,6 +34,8 @@ macro_rules! replays {
                 a_failed_event_is_sent_again_as_often_as_asked
                 a_delivery_whose_lease_ended_is_not_settled
                 an_unknown_handler_is_refused
+                a_damaged_document_is_counted_as_failed_and_the_others_are_sent
+                the_stored_session_is_what_is_shown
             }
         }
     };

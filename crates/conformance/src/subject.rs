@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::Store;
+use annals_core::{Broker, Store, TopicSettings};
 use async_trait::async_trait;
 
 use crate::ManualClock;
@@ -25,6 +25,12 @@ pub trait Subject: Send + Sync {
     /// Opens the same store again as another process would, where several may have it open. Otherwise it is the same one.
     async fn open_beside(&self, store: &Arc<dyn Store>) -> Arc<dyn Store> {
         store.clone()
+    }
+
+    /// The broker that the events of its default tenant are published to, with the names of its topics; none where topics are views of the
+    /// log.
+    fn broker(&self) -> Option<(Arc<dyn Broker>, TopicSettings)> {
+        None
     }
 
     /// The clock that the store reads. It stands still until a case moves it on.

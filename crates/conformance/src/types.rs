@@ -20,8 +20,15 @@ macro_rules! types {
                 a_transaction_with_an_event_that_does_not_match_is_refused_as_a_whole
                 the_policy_of_a_type_decides_about_events_that_do_not_match
                 a_generation_that_is_not_registered_is_refused
+                no_schema_makes_endless_work_of_an_event
                 unknown_types_are_refused_if_the_tenant_says_so
                 a_tenant_has_types_of_its_own
+            }
+            consuming {
+                an_older_event_reaches_consumers_in_the_newest_generation
+                an_event_that_is_no_value_of_its_type_becomes_a_letter_and_its_key_goes_on
+                an_unknown_type_is_quarantined_until_it_is_registered
+                an_upcaster_of_the_first_generation_is_refused
             }
         }
     };

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::components::{Cell, Facts, Notice};
 use crate::console::{Console, see_other};
-use crate::page::{Act, Verb, parameters};
+use crate::page::{Act, parameters};
 use crate::values::text;
 use crate::view::{Parameters, Refused, View, with};
 
@@ -28,6 +28,9 @@ struct Asked {
     back: String,
     now: Vec<String>,
     problem: Option<Notice>,
+    dry_run: bool,
+    /// What a dry run said.
+    outcome: Option<Facts>,
 }
 
 struct Shown {
@@ -36,6 +39,14 @@ struct Shown {
     hint: &'static str,
     value: String,
     required: bool,
+    choices: &'static [&'static str],
+}
+
+/// What is said above the form of an act.
+#[derive(Default)]
+pub(crate) struct Said {
+    problem: Option<Refused>,
+    outcome: Option<Facts>,
 }
 
 #[derive(Template)]
@@ -48,7 +59,8 @@ struct Answered {
 }
 
 /// Shows what an act will do, and asks for a reason.
-pub(crate) async fn ask(console: &Console, view: &View, act: &'static Act, problem: Option<Refused>) -> Response {
+pub(crate) async fn ask(console: &Console, view: &View, act: &'static Act, said: Said) -> Response {
+    let Said { problem, outcome } = said;
     if let Some(refused) = Console::forbidden(view, act.permission) {
         return console.refusal(view, act.title, &refused);
     }
@@ -70,7 +82,7 @@ pub(crate) async fn ask(console: &Console, view: &View, act: &'static Act, probl
         return console.refusal(view, act.title, &refused);
     }
     let of_link = |name: &str| {
-        !matches!(name, "tenant" | "reason" | "token")
+        !matches!(name, "tenant" | "reason" | "token" | "dry_run")
             && !act.fields.iter().any(|field| field.name == name && !field.given)
     };
     let given: Vec<(String, String)> = view
@@ -88,6 +100,7 @@ pub(crate) async fn ask(console: &Console, view: &View, act: &'static Act, probl
         hint: field.hint,
         value: view.value(field.name),
         required: field.required,
+        choices: field.choices,
     });
     let status = problem.as_ref().map_or(StatusCode::OK, |problem| problem.status);
     let asked = Asked {
@@ -99,9 +112,11 @@ pub(crate) async fn ask(console: &Console, view: &View, act: &'static Act, probl
         parameters: hidden,
         fields: fields.collect(),
         reason: view.value("reason"),
-        back: view.link(view.page.id, &[("name", &view.value("name"))]),
+        back: view.back(act),
         now,
         problem: problem.map(|problem| problem.notice()),
+        dry_run: act.dry_run,
+        outcome,
     };
     match asked.render() {
         Ok(body) => console.answer(view, status, act.title, &body),
@@ -119,21 +134,32 @@ pub(crate) async fn carry_out(console: &Console, mut view: View, act: &'static A
     }
     view.parameters = form;
     view.parameters.remove("token");
-    let body = match body(&view, act) {
+    let looks = act.dry_run && view.value("dry_run") == "true";
+    let mut body = match body(&view, act) {
         Ok(body) => body,
         Err(detail) => {
             let refused = Refused::new(StatusCode::UNPROCESSABLE_ENTITY, "The act was not carried out.", detail);
-            return ask(console, &view, act, Some(refused)).await;
+            return ask(console, &view, act, Said { problem: Some(refused), outcome: None }).await;
         }
     };
+    if looks {
+        body["dry_run"] = true.into();
+    }
     match view.send(act.method.method(), &view.filled(act.path), Some(&body)).await {
-        Err(refused) => ask(console, &view, act, Some(refused)).await,
+        Err(refused) => ask(console, &view, act, Said { problem: Some(refused), outcome: None }).await,
+        Ok(answer) if looks => {
+            ask(console, &view, act, Said { problem: None, outcome: Some(Facts::of(&answer)) }).await
+        }
         Ok(answer) if act.answers => answered(console, &view, act, &answer),
-        Ok(_) => {
-            // What was deleted has no page any more.
-            let name = if act.method == Verb::Delete { String::new() } else { view.value("name") };
-            let back = view.link(view.page.id, &[("name", &name)]);
-            see_other(&with(&back, &[("done", act.id)])).into_response()
+        Ok(answer) => {
+            let back = match act.leads {
+                Some((page, parameter, field)) => view.link(page, &[(parameter, &text(&answer, field))]),
+                None => view.back(act),
+            };
+            let page = act.leads.map_or(view.page.id, |(page, _, _)| page);
+            // The page that is led to says what was done there, if it knows the act.
+            let done = if page == view.page.id { act.id } else { "" };
+            see_other(&with(&back, &[("done", done)])).into_response()
         }
     }
 }
@@ -158,14 +184,27 @@ fn body(view: &View, act: &Act) -> Result<Value, String> {
     for field in act.fields {
         match view.parameter(field.name) {
             Some(value) => {
-                let value = field.kind.read(value).map_err(|why| format!("{}: {why}", field.name))?;
-                body.insert(field.name.to_owned(), value);
+                let value = field.kind.read(value).map_err(|why| format!("{}: {why}", field.label))?;
+                put(&mut body, field.name, value);
             }
             None if field.required => return Err(format!("{} is missing.", field.label)),
             None => {}
         }
     }
     Ok(Value::Object(body))
+}
+
+/// Puts a value under a name; dots lead into objects.
+pub(crate) fn put(body: &mut Map<String, Value>, name: &str, value: Value) {
+    match name.split_once('.') {
+        None => drop(body.insert(name.to_owned(), value)),
+        Some((outer, inner)) => {
+            let object = body.entry(outer).or_insert_with(|| Map::new().into());
+            if let Some(object) = object.as_object_mut() {
+                put(object, inner, value);
+            }
+        }
+    }
 }
 
 fn answered(console: &Console, view: &View, act: &'static Act, answer: &Value) -> Response {
@@ -178,5 +217,21 @@ fn answered(console: &Console, view: &View, act: &'static Act, answer: &Value) -
     match answered.render() {
         Ok(body) => console.answer(view, StatusCode::OK, act.title, &body),
         Err(error) => console.refusal(view, act.title, &error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_name_with_dots_leads_into_objects() {
+        let mut body = Map::new();
+        put(&mut body, "filter.user_id", "ada".into());
+        put(&mut body, "filter.event_types", json!(["a"]));
+        put(&mut body, "speed", json!(2.0));
+        assert_eq!(Value::Object(body), json!({"filter": {"user_id": "ada", "event_types": ["a"]}, "speed": 2.0}));
     }
 }

@@ -4,6 +4,7 @@ use askama::Template;
 use serde_json::Value;
 
 use crate::values::{count, cut, pretty, shown, tone};
+use crate::view::View;
 
 /// A link to a page or an act.
 #[derive(Debug, Clone)]
@@ -41,6 +42,11 @@ impl Cell {
     /// A number that is bad unless it is 0.
     pub fn fault(number: u64) -> Self {
         Self { class: if number > 0 { "number bad" } else { "number" }, ..Self::number(number) }
+    }
+
+    /// Text that says what is wrong.
+    pub fn bad(text: impl Into<String>) -> Self {
+        Self { class: "bad", ..Self::text(text) }
     }
 
     /// The beginning of a text as code.
@@ -136,6 +142,20 @@ pub(crate) struct Input {
     pub label: &'static str,
     pub value: String,
     pub hint: &'static str,
+    /// What can be chosen; anything can be typed where it is empty.
+    pub choices: &'static [&'static str],
+}
+
+impl Input {
+    /// A field with the value that the address gives it.
+    pub fn of(view: &View, name: &'static str, label: &'static str, hint: &'static str) -> Self {
+        Self { name, label, value: view.value(name), hint, choices: &[] }
+    }
+
+    /// A field of which one of these is chosen, or none.
+    pub fn choice(view: &View, name: &'static str, label: &'static str, choices: &'static [&'static str]) -> Self {
+        Self { choices, ..Self::of(view, name, label, "") }
+    }
 }
 
 /// A form that shows a page with other parameters.

@@ -12,6 +12,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 
 use crate::components::Notice;
+use crate::examined::Examined;
 use crate::page::{Group, Page, address, find};
 use crate::pages::PAGES;
 use crate::samples::Samples;
@@ -24,6 +25,7 @@ pub(crate) struct Console {
     api: Api,
     settings: Arc<Settings>,
     samples: Arc<Samples>,
+    examined: Arc<Examined>,
     sessions: Sessions,
 }
 
@@ -36,7 +38,7 @@ pub(crate) fn routes(api: Api, settings: Arc<Settings>) -> Router {
             return Router::new().route("/", get(move || async move { (StatusCode::SERVICE_UNAVAILABLE, error) }));
         }
     };
-    let console = Arc::new(Console { api, settings, samples: Arc::default(), sessions });
+    let console = Arc::new(Console { api, settings, samples: Arc::default(), examined: Arc::default(), sessions });
     Router::new()
         .route("/", get(overview))
         .route("/console/sign-in", get(sign_in_page).post(sign_in))
@@ -45,6 +47,7 @@ pub(crate) fn routes(api: Api, settings: Arc<Settings>) -> Router {
         .route("/console/{page}", get(page))
         .route("/console/{page}/live", get(live_page))
         .route("/console/{page}/act/{act}", get(act_page).post(act))
+        .route("/console/{page}/file/{file}", get(file))
         .with_state(console)
         .layer(from_fn(policy))
 }
@@ -154,6 +157,7 @@ impl Console {
             api: self.api.clone(),
             settings: Arc::clone(&self.settings),
             samples: Arc::clone(&self.samples),
+            examined: Arc::clone(&self.examined),
             page,
             who,
             signed_in: shown.id.is_some(),
@@ -357,8 +361,32 @@ async fn act_page(
     let found = find(&page).and_then(|page| Some((page, page.acts.iter().find(|act| act.id == id)?)));
     let Some((page, act)) = found else { return bare(&unknown()) };
     match console.look(page, &headers, &uri).await {
-        Ok(view) => act::ask(&console, &view, act, None).await,
+        Ok(view) => act::ask(&console, &view, act, act::Said::default()).await,
         Err(stopped) => stopped.into_response(),
+    }
+}
+
+/// A download. What it holds may be of any length, so it is passed on as it comes.
+async fn file(
+    State(console): State<Arc<Console>>,
+    Path((page, id)): Path<(String, String)>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let found = find(&page).and_then(|page| Some((page, page.files.iter().find(|file| file.id == id)?)));
+    let Some((page, file)) = found else { return bare(&unknown()) };
+    let view = match console.look(page, &headers, &uri).await {
+        Ok(view) => view,
+        Err(stopped) => return stopped.into_response(),
+    };
+    if let Some(refused) = Console::forbidden(&view, file.permission) {
+        return console.refusal(&view, file.title, &refused);
+    }
+    let parameters = view.parameters.iter().filter(|(name, _)| *name != "tenant");
+    let parameters: Vec<(&str, &str)> = parameters.map(|(name, value)| (&**name, &**value)).collect();
+    match view.stream(&with(file.path, &parameters)).await {
+        Ok(response) => response,
+        Err(refused) => console.refusal(&view, file.title, &refused),
     }
 }
 

@@ -16,6 +16,8 @@ mod act;
 mod assets;
 mod components;
 mod console;
+mod diagram;
+mod examined;
 mod forms;
 mod live;
 mod page;

@@ -19,6 +19,19 @@ pub(crate) struct Page {
     pub live: bool,
     pub render: Render,
     pub acts: &'static [Act],
+    /// What can be downloaded from it.
+    pub files: &'static [File],
+}
+
+/// Something that a page offers for download: one operation of the API, with the parameters of the link.
+pub(crate) struct File {
+    /// Its name in the address, `/console/{page}/file/{id}`.
+    pub id: &'static str,
+    /// What its link says.
+    pub title: &'static str,
+    pub permission: Permission,
+    /// The operation.
+    pub path: &'static str,
 }
 
 /// Renders the content of a page.
@@ -78,6 +91,8 @@ impl Permission {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Post,
+    Put,
+    Patch,
     Delete,
 }
 
@@ -85,6 +100,8 @@ impl Verb {
     pub const fn method(self) -> Method {
         match self {
             Self::Post => Method::POST,
+            Self::Put => Method::PUT,
+            Self::Patch => Method::PATCH,
             Self::Delete => Method::DELETE,
         }
     }
@@ -108,6 +125,12 @@ pub(crate) struct Act {
     pub shows: &'static [&'static str],
     /// Whether the answer is shown, because it cannot be read again.
     pub answers: bool,
+    /// Whether the operation can say what it would do, which is asked for first.
+    pub dry_run: bool,
+    /// The parameters with which the browser comes back to the page.
+    pub back: &'static [&'static str],
+    /// Where the browser is led instead: a page, its parameter, and the field of the answer that it gets.
+    pub leads: Option<(&'static str, &'static str, &'static str)>,
 }
 
 impl Act {
@@ -123,12 +146,40 @@ impl Act {
             fields: &[],
             shows: &[],
             answers: false,
+            dry_run: false,
+            back: &["name"],
+            leads: None,
         }
     }
 
     /// An act of an operator that deletes something, with a reason.
     pub const fn delete(id: &'static str, title: &'static str, path: &'static str, about: &'static str) -> Self {
-        Self { method: Verb::Delete, ..Self::post(id, title, path, about) }
+        // What was deleted has no page any more.
+        Self { method: Verb::Delete, back: &[], ..Self::post(id, title, path, about) }
+    }
+
+    /// The same with another method.
+    #[must_use]
+    pub const fn by(self, method: Verb) -> Self {
+        Self { method, ..self }
+    }
+
+    /// The same for an operation with a dry run.
+    #[must_use]
+    pub const fn dry_run(self) -> Self {
+        Self { dry_run: true, ..self }
+    }
+
+    /// Comes back to the page with these parameters.
+    #[must_use]
+    pub const fn back(self, back: &'static [&'static str]) -> Self {
+        Self { back, ..self }
+    }
+
+    /// Leads to a page that shows what was made.
+    #[must_use]
+    pub const fn leads(self, page: &'static str, parameter: &'static str, field: &'static str) -> Self {
+        Self { leads: Some((page, parameter, field)), ..self }
     }
 
     #[must_use]
@@ -144,6 +195,7 @@ impl Act {
 
 /// A field of the body of an act.
 pub(crate) struct Field {
+    /// Its name; dots lead into objects.
     pub name: &'static str,
     pub label: &'static str,
     pub hint: &'static str,
@@ -151,12 +203,19 @@ pub(crate) struct Field {
     pub required: bool,
     /// Whether the link to the act gives it, and nobody types it.
     pub given: bool,
+    /// What can be chosen; anything can be typed where it is empty.
+    pub choices: &'static [&'static str],
 }
 
 impl Field {
     /// A field that the person who acts fills in.
     pub const fn new(name: &'static str, label: &'static str, hint: &'static str, kind: Kind) -> Self {
-        Self { name, label, hint, kind, required: true, given: false }
+        Self { name, label, hint, kind, required: true, given: false, choices: &[] }
+    }
+
+    /// A field of which one of these is chosen.
+    pub const fn choice(name: &'static str, label: &'static str, choices: &'static [&'static str]) -> Self {
+        Self { choices, ..Self::new(name, label, "", Kind::Text) }
     }
 
     /// A field that may be left empty.
@@ -166,7 +225,7 @@ impl Field {
 
     /// A number that the link to the act gives.
     pub const fn given(name: &'static str) -> Self {
-        Self { name, label: "", hint: "", kind: Kind::Number, required: false, given: true }
+        Self { name, label: "", hint: "", kind: Kind::Number, required: false, given: true, choices: &[] }
     }
 }
 
@@ -175,8 +234,12 @@ impl Field {
 pub(crate) enum Kind {
     Text,
     Number,
+    /// A number that may have a fraction.
+    Decimal,
     /// Words with commas between.
     List,
+    /// JSON.
+    Json,
     /// A position, a word or a time.
     Place,
 }
@@ -189,6 +252,11 @@ impl Kind {
             Self::Text => Ok(text.into()),
             Self::List => Ok(text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect()),
             Self::Number => text.parse::<u64>().map(Value::from).map_err(|_| format!("{text:?} is not a number")),
+            Self::Decimal => match text.parse::<f64>() {
+                Ok(number) if number.is_finite() => Ok(number.into()),
+                _ => Err(format!("{text:?} is not a number")),
+            },
+            Self::Json => serde_json::from_str(text).map_err(|error| format!("this is no JSON: {error}")),
             Self::Place => Ok(match text.parse::<u64>() {
                 Ok(number) => number.into(),
                 Err(_) if text.starts_with(|c: char| c.is_ascii_digit()) => serde_json::json!({ "time": text }),
@@ -278,5 +346,7 @@ mod tests {
         assert_eq!((read(" 7 "), read("latest")), ("7".to_owned(), "\"latest\"".to_owned()));
         assert_eq!(read("2026-03-01T12:00:00Z"), r#"{"time":"2026-03-01T12:00:00Z"}"#);
         assert!(Kind::Number.read("x").is_err());
+        assert!(Kind::Decimal.read("NaN").is_err() && Kind::Json.read("{").is_err());
+        assert_eq!(Kind::Decimal.read("0.5"), Ok(serde_json::json!(0.5)));
     }
 }

@@ -13,16 +13,24 @@ macro_rules! pages {
 
 pages! {
     mod overview;
+    mod events;
     mod log;
     mod event;
     mod aggregates;
     mod streams;
     mod types;
+    mod replays;
+    mod preview;
     mod handlers;
     mod filters;
     mod projections;
     mod topics;
     mod groups;
+    mod dead_letters;
+    mod sagas;
+    mod saga_definitions;
+    mod queues;
+    mod partners;
     mod horizon;
     mod records;
     mod snapshots;

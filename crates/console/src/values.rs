@@ -83,9 +83,11 @@ pub(crate) fn count(number: u64) -> String {
 /// The class of a state.
 pub(crate) fn tone(state: &str) -> &'static str {
     match state {
-        "running" | "active" | "ready" | "done" => "good",
-        "paused" | "connecting" | "catching_up" | "retrying" | "expired" => "warn",
-        "blocked" | "failing" | "refused" | "failed" | "revoked" | "degraded" => "bad",
+        "running" | "active" | "ready" | "done" | "completed" | "retried" | "success" | "SUCCESS" | "normal" => "good",
+        "paused" | "connecting" | "catching_up" | "retrying" | "expired" | "compensating" | "scheduled" | "pending"
+        | "warning" | "awaiting" | "PROCESSING" => "warn",
+        "blocked" | "failing" | "refused" | "failed" | "revoked" | "degraded" | "timeout" | "parked" | "critical"
+        | "exhausted" | "FAILED" => "bad",
         _ => "soft",
     }
 }

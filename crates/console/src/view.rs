@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use annals_server::{Api, Who};
 use axum::body::{Body, to_bytes};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::Settings;
 use crate::components::{Link, Notice};
+use crate::examined::Examined;
 use crate::page::{Act, Page, address};
 use crate::samples::Samples;
 use crate::values::text;
@@ -29,6 +30,7 @@ pub(crate) struct View {
     pub api: Api,
     pub settings: Arc<Settings>,
     pub samples: Arc<Samples>,
+    pub examined: Arc<Examined>,
     pub page: &'static Page,
     pub who: Who,
     /// The credential of the session.
@@ -100,6 +102,30 @@ impl View {
 
     /// Calls an operation with a body.
     pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refused> {
+        let response = self.response(method, path, body).await?;
+        let status = response.status();
+        let read = to_bytes(response.into_body(), ANSWER_BYTES_MAX).await;
+        let bytes = read.map_err(|error| unreadable(&error.to_string()))?;
+        let document = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({}));
+        // A server that is not ready says why in the same shape.
+        match status.is_success() || path == "/health/ready" {
+            true => Ok(document),
+            false => Err(Refused::of(status, &document)),
+        }
+    }
+
+    /// Calls an operation whose answer may be of any length and kind.
+    pub async fn stream(&self, path: &str) -> Result<Response<Body>, Refused> {
+        let response = self.response(Method::GET, path, None).await?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let bytes = to_bytes(response.into_body(), ANSWER_BYTES_MAX).await.unwrap_or_default();
+        Err(Refused::of(status, &serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({}))))
+    }
+
+    async fn response(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Response<Body>, Refused> {
         let bytes = body.map(Value::to_string).unwrap_or_default();
         let mut request = Request::builder().method(method).uri(path);
         if let Some(headers) = request.headers_mut() {
@@ -114,16 +140,7 @@ impl View {
         }
         let body = if body.is_some() { Body::from(bytes) } else { Body::empty() };
         let request = request.body(body).map_err(|error| unreadable(&error.to_string()))?;
-        let response = self.api.call(request).await;
-        let status = response.status();
-        let read = to_bytes(response.into_body(), ANSWER_BYTES_MAX).await;
-        let bytes = read.map_err(|error| unreadable(&error.to_string()))?;
-        let document = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({}));
-        // A server that is not ready says why in the same shape.
-        match status.is_success() || path == "/health/ready" {
-            true => Ok(document),
-            false => Err(Refused::of(status, &document)),
-        }
+        Ok(self.api.call(request).await)
     }
 
     /// The address of a page of the same tenant.
@@ -143,6 +160,21 @@ impl View {
     /// Links to those of these acts that the caller may do.
     pub fn acts(&self, ids: &[&str], parameters: &[(&str, &str)]) -> Vec<Link> {
         ids.iter().filter_map(|id| self.act(id, parameters)).collect()
+    }
+
+    /// Where an act leads back to.
+    pub fn back(&self, act: &Act) -> String {
+        let kept: Vec<(&str, String)> = act.back.iter().map(|name| (*name, self.value(name))).collect();
+        let kept: Vec<(&str, &str)> = kept.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.link(self.page.id, &kept)
+    }
+
+    /// A link to something that this page offers for download, if the caller may have it.
+    pub fn file(&self, id: &str, text: &str, parameters: &[(&str, &str)]) -> Option<Link> {
+        let file = self.page.files.iter().find(|file| file.id == id)?;
+        let path = format!("/console/{}/file/{id}", self.page.id);
+        let href = with(&with(&path, &[("tenant", self.chosen())]), parameters);
+        file.permission.is_of(self.who.grant.as_ref()).then(|| Link::new(text, href))
     }
 
     /// A link to the next page of a list, if there is one.

@@ -7,7 +7,7 @@ mod publisher;
 
 use async_trait::async_trait;
 
-use crate::{ByteString, TopicDefinition};
+use crate::{ByteString, TopicDefinition, TopicGroup};
 
 pub use error::BrokerError;
 pub use group::{Assigned, GroupMember, GroupOffset, GroupStart, GroupStep, GroupSubscription, PartitionOffset};
@@ -79,6 +79,13 @@ pub trait Broker: Send + Sync + 'static {
     /// # Errors
     /// See [`BrokerError`].
     async fn group_offsets(&self, group: &str) -> Result<Vec<GroupOffset>, BrokerError>;
+
+    /// Returns the groups that have committed offsets in a topic, by name, with how many of its messages each has not done. No group joins
+    /// where topics are views of the log, so there are none.
+    ///
+    /// # Errors
+    /// See [`BrokerError`].
+    async fn joined_groups(&self, topic: &str) -> Result<Vec<TopicGroup>, BrokerError>;
 
     /// Deletes the offsets of a group without members. A group that is not known is no error.
     ///

@@ -9,15 +9,18 @@
 //!                 └──────────────────────────────┴──────────────────────────────────────▶ discarded
 //! ```
 //!
-//! A consumer is a group or a handler. A letter belongs to one consumer: another one that cannot process the same event has its own.
+//! A consumer is a group, a handler, or the delivery to a partner. A letter belongs to one consumer: another one that cannot process the same
+//! event has its own.
 //!
 //! INVARIANTS
 //! - The letter is written in the batch in which the consumer passes the event.
 //! - Of the open letters of a key that hold their key, only the first is retried; the others follow it.
 //! - A letter in a final state changes only when the consumer fails with the same event again, which reopens it with its history.
 
+mod archived;
 mod error;
 mod letter;
+mod partner;
 mod policy;
 mod settings;
 mod stored;
@@ -29,11 +32,13 @@ use async_trait::async_trait;
 use crate::ByteString;
 use crate::handlers::Reason;
 
+pub use archived::{ARCHIVED_LETTERS, ArchivedLetter};
 pub use error::DeadLetterError;
 pub use letter::{
     Announcement, DEAD_LETTERS, DeadLetter, HISTORY_MAX, HistoryEntry, INLINE_BYTES_MAX, LetterStatus, MAX_RETRIES,
     Received, Terminal,
 };
+pub use partner::PartnerStep;
 pub use policy::{LetterPolicy, Plan, Strategy};
 pub use settings::{LetterOrder, LetterSettings};
 pub use stored::{BULK_ACTS, BulkRecord, POLICIES, PolicyRecord, THRESHOLDS, ThresholdRecord};
@@ -67,7 +72,7 @@ pub fn is_announcement(event_type: &str) -> bool {
 /// - **In order per key.** Letters of a key are retried in the order of their events, the next one once the one before is over. Where the
 ///   consumer keeps order, later events of the key wait as letters too.
 /// - **Announced.** Every change of state is an event of the log, once.
-/// - **Kept.** No letter is deleted: there is no archive that could hold it.
+/// - **Kept.** No letter is deleted that the archive does not hold.
 #[async_trait]
 pub trait DeadLetters: Send + Sync + 'static {
     /// Lists letters, those that failed last first.

@@ -65,6 +65,9 @@ pub struct Diagnosis {
     pub examined: Vec<String>,
     /// What was found.
     pub findings: Vec<Finding>,
+    /// How many bytes are free where the store is; absent where nobody knows or nothing limits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_disk_bytes: Option<u64>,
 }
 
 impl Diagnosis {
@@ -72,13 +75,14 @@ impl Diagnosis {
     pub fn new(examined: Vec<String>, mut findings: Vec<Finding>) -> Self {
         // Stable, so that what is found first of one severity stays first.
         findings.sort_by_key(|finding| finding.severity);
-        Self { examined, findings }
+        Self { examined, findings, free_disk_bytes: None }
     }
 
     /// The same with what another examination found.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self::new([self.examined, other.examined].concat(), [self.findings, other.findings].concat())
+        let both = Self::new([self.examined, other.examined].concat(), [self.findings, other.findings].concat());
+        Self { free_disk_bytes: self.free_disk_bytes.or(other.free_disk_bytes), ..both }
     }
 
     /// The severity of the worst finding; none where there is none.

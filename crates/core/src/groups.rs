@@ -2,6 +2,7 @@
 
 mod definition;
 mod error;
+mod guard;
 mod status;
 
 use async_trait::async_trait;
@@ -10,6 +11,7 @@ use crate::handlers::{Act, Delivery, PartitionPage, PullBody, Reason, SettleBody
 
 pub use definition::GroupDefinition;
 pub use error::GroupError;
+pub use guard::{GUARD_SECONDS, GUARDED, Guard, GuardRecord, GuardSettings};
 pub use status::{GroupLag, GroupPage, GroupStatus};
 
 /// The collection of definitions of groups.

@@ -11,6 +11,7 @@ mod wire;
 
 use async_trait::async_trait;
 
+use crate::trace::TraceContext;
 use crate::{ByteString, RecordedEvent, StoreError, Timestamp};
 
 pub use act::{Act, ActBody, ActEntry, ActPage, End, Place, Reason};
@@ -124,6 +125,9 @@ pub struct Delivery {
     pub until: Timestamp,
     /// The replay that delivers it again, if the handler had passed it when that began.
     pub replay: Option<ByteString>,
+    /// The span that the worker's own spans and commits are part of: that of the delivery where spans are recorded, else that of the
+    /// event's commit.
+    pub trace: Option<TraceContext>,
 }
 
 impl From<StoreError> for HandlerError {

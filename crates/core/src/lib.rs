@@ -6,11 +6,13 @@
 
 mod aggregate;
 mod append_condition;
+pub mod archive;
 pub mod audit;
 mod broker;
 pub mod browse;
 mod commit;
 mod condition;
+pub mod consuming;
 mod copy;
 pub mod credentials;
 mod data;
@@ -57,6 +59,7 @@ pub mod testing;
 mod text;
 mod time;
 mod topics;
+pub mod trace;
 mod transaction;
 pub mod types;
 mod wait;

@@ -150,6 +150,14 @@ pub trait Records: Send + Sync + 'static {
     /// See [`RecordError`].
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError>;
 
+    /// Counts the records that match a condition, at most so many: what it costs is bounded where many match.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    async fn count_up_to(&self, collection: &str, condition: &Condition, at_most: u64) -> Result<u64, RecordError> {
+        Ok(self.count(collection, condition).await?.min(at_most))
+    }
+
     /// Returns one page of the groups of the records that match a condition, in the order of their keys.
     ///
     /// # Errors

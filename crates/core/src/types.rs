@@ -3,17 +3,21 @@
 mod compatibility;
 mod definition;
 mod error;
+mod extent;
 mod stored;
+mod upcast;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteString, Timestamp, Uuid};
+use crate::{ByteString, RecordedEvent, Timestamp, Uuid};
 
 pub use compatibility::{Break, first_break};
 pub use definition::{Compatibility, SchemaPolicy, TypeDefinition};
 pub use error::TypeError;
+pub use extent::SchemaWork;
 pub use stored::{EVENT_TYPES, GenerationRecord, TYPE_SETTINGS, TypeRecord, TypeSettingsRecord};
+pub use upcast::UpcastStep;
 
 pub(crate) use error::NoTypes;
 
@@ -58,6 +62,15 @@ pub trait EventTypes: Send + Sync + 'static {
     /// # Errors
     /// See [`TypeError`].
     async fn set_unknown(&self, unknown: UnknownTypes) -> Result<(), TypeError>;
+
+    /// Returns an event as consumers of topics get it: brought to the newest generation by the upcasters of its type, and checked against
+    /// the schema. None is an event that is delivered as it was recorded.
+    ///
+    /// # Errors
+    /// `schema_violation` or `type_not_registered` for an event that no consumer is to get; else see [`TypeError`].
+    async fn consume(&self, _: &RecordedEvent) -> Result<Option<RecordedEvent>, TypeError> {
+        Ok(None)
+    }
 }
 
 /// What a registration did.
@@ -80,6 +93,8 @@ pub enum UnknownTypes {
     Accept,
     /// They are refused with `type_not_registered`.
     Refuse,
+    /// They are committed, and no consumer of topics gets them: they become dead letters, which wait until a person retries them.
+    Quarantine,
 }
 
 /// An event type as it is registered.
@@ -110,6 +125,9 @@ pub struct GenerationStatus {
     pub schema: serde_json::Value,
     /// When it was registered.
     pub registered: Timestamp,
+    /// What turns data of the generation before into data of this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upcaster: Vec<UpcastStep>,
 }
 
 /// A page of types.

@@ -12,7 +12,9 @@ const FLOORS: u64 = 10;
 pub(crate) fn examine(disk: &dyn Disk, options: &Options) -> Diagnosis {
     let free = disk.free_bytes().ok().filter(|free| *free != u64::MAX);
     let examined = free.map(|free| format!("the disk, {} MiB free", mib(free)));
-    Diagnosis::new(examined.into_iter().collect(), of_free(free, options.min_free_disk_bytes).into_iter().collect())
+    let found = of_free(free, options.min_free_disk_bytes);
+    let diagnosis = Diagnosis::new(examined.into_iter().collect(), found.into_iter().collect());
+    Diagnosis { free_disk_bytes: free, ..diagnosis }
 }
 
 fn of_free(free: Option<u64>, least: u64) -> Option<Finding> {

@@ -156,10 +156,14 @@ impl Records for TenantRecords {
     }
 
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
+        self.count_up_to(collection, condition, u64::MAX).await
+    }
+
+    async fn count_up_to(&self, collection: &str, condition: &Condition, at_most: u64) -> Result<u64, RecordError> {
         let condition = &condition.resolved(DocumentKind::Record, &self.now())?;
         condition.validate()?;
         condition.without_text_search().judgeable()?;
-        find::count(&self.engine, &self.catalogs, collection, condition).await
+        find::count(&self.engine, &self.catalogs, collection, condition, at_most).await
     }
 
     async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {

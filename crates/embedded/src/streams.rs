@@ -6,7 +6,6 @@
 //!   meta.rs      how a stream is
 //!   append.rs    engine's writer    judge · number partitions · fill blocks · move head and progress
 //!   reader.rs    caller's task      block → entries; partition → positions → entries
-//!   waiting.rs   caller's task      waiting for entries
 //!   cut.rs       at opening         what a restore makes of streams
 //!   check.rs     caller's task      whether all of it is as it must be
 //! ```
@@ -23,7 +22,6 @@ mod cut;
 mod keys;
 mod meta;
 mod reader;
-mod waiting;
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +33,7 @@ use annals_core::{
     Appended, DEFAULT_SCOPE, Identity, ReadError, SequenceNumber, StoreError, StreamError, StreamEvent, StreamEvents,
     StreamInfo, StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts, valid_name,
 };
+use annals_system::Lines;
 use async_trait::async_trait;
 
 pub(crate) use self::check::{Owner, check};
@@ -45,7 +44,6 @@ use self::append::Place;
 use self::cut::Fork;
 use self::meta::Meta;
 use self::reader::Reader;
-use self::waiting::Waiting;
 use crate::Options;
 use crate::engine::{Engine, Range};
 use crate::log::Log;
@@ -56,7 +54,7 @@ pub(crate) struct LogStreams {
     engine: Arc<Engine>,
     log: Arc<Log>,
     place: Arc<Place>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<Lines>,
     /// Why nothing is answered: the streams are not of this log.
     unfit: Option<StoreError>,
 }
@@ -257,6 +255,12 @@ impl Streams for LogStreams {
 
     async fn wait_past(&self, stream: &str, head: StreamPosition) -> Result<StreamPosition, ReadError> {
         valid_name("stream", stream)?;
-        self.waiting.past(stream, head, || self.head(stream)).await
+        // In line first and then looking: what becomes durable after the look wakes it.
+        let mut line = self.waiting.join(stream);
+        let known = self.head(stream)?;
+        if known > head {
+            return Ok(known);
+        }
+        line.past(head).await.ok_or_else(|| StoreError::Closed.into())
     }
 }

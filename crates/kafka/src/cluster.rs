@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use annals_core::{BrokerError, Code, OpenError};
+use percent_encoding::percent_decode_str;
 use rdkafka::ClientContext;
 use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
@@ -48,7 +49,8 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Reads `kafka://HOST:PORT,HOST:PORT?setting=value`: behind the question mark are settings of librdkafka.
+    /// Reads `kafka://HOST:PORT,HOST:PORT?setting=value`: settings of librdkafka follow the question mark, percent-encoded where a value
+    /// contains `%`, `&` or `#`. No message repeats a value, which may be a password.
     pub fn open(url: &str) -> Result<Self, OpenError> {
         let refuse = |message: String| Err(OpenError::new(Code::InvalidConfig, message));
         let Some(rest) = url.strip_prefix("kafka://") else {
@@ -61,7 +63,7 @@ impl Cluster {
                 .is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0))
         };
         if let Some(wrong) = hosts.split(',').find(|host| !is_address(host)) {
-            return refuse(format!("{url:?}: {wrong:?} is not HOST:PORT; write kafka://HOST:PORT,HOST:PORT"));
+            return refuse(format!("{wrong:?} is not HOST:PORT; write kafka://HOST:PORT,HOST:PORT"));
         }
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", hosts).set("client.id", "annals");
@@ -70,15 +72,21 @@ impl Cluster {
         config.set("socket.connection.setup.timeout.ms", "5000");
         for setting in query.split('&').filter(|setting| !setting.is_empty()) {
             let Some((name, value)) = setting.split_once('=') else {
-                return refuse(format!("{url:?}: {setting:?} is not NAME=VALUE"));
+                return refuse(format!("{hosts}: {setting:?} is not NAME=VALUE"));
             };
             if OURS.contains(&name) {
-                return refuse(format!("{url:?}: {name} cannot be set, because exactly-once publishing depends on it"));
+                return refuse(format!("{hosts}: {name} cannot be set, because exactly-once publishing depends on it"));
+            }
+            let Ok(value) = percent_decode_str(value).decode_utf8() else {
+                return refuse(format!("{hosts}: the value of {name} is not UTF-8 once its percent signs are decoded"));
+            };
+            if let Some(missing) = needs_openssl(name, &value) {
+                return refuse(format!("{hosts}: {missing}"));
             }
             config.set(name, value);
         }
         if let Err(error) = config.create_native_config() {
-            return refuse(format!("{url:?}: {error}"));
+            return refuse(format!("{hosts}: {error}"));
         }
         Ok(Self { shown: hosts.to_owned(), config, admin: OnceLock::new() })
     }
@@ -105,6 +113,24 @@ impl Cluster {
         config.set("auto.offset.reset", "earliest");
         BaseConsumer::from_config_and_context(&config, Logged).map_err(errors::of)
     }
+}
+
+/// What a setting needs that this program does not have.
+fn needs_openssl(name: &str, value: &str) -> Option<String> {
+    if cfg!(feature = "tls") {
+        return None;
+    }
+    let value = value.to_ascii_lowercase();
+    let needs = match name {
+        "security.protocol" => value.contains("ssl"),
+        "sasl.mechanism" | "sasl.mechanisms" => value != "plain",
+        _ => name.starts_with("ssl."),
+    };
+    needs.then(|| {
+        format!(
+            "{name}: this program was built without TLS; build it with the feature `kafka-tls` (--features kafka-tls)"
+        )
+    })
 }
 
 /// The options of an administrative question.
@@ -183,10 +209,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn tls_and_scram_are_there_or_refused_with_how_to_build_them() {
+        for url in ["kafka://a:1?security.protocol=ssl", "kafka://a:1?sasl.mechanism=SCRAM-SHA-256"] {
+            match Cluster::open(url) {
+                Ok(_) => assert!(cfg!(feature = "tls"), "{url}"),
+                Err(refused) => assert!(!cfg!(feature = "tls") && refused.message.contains("kafka-tls"), "{refused}"),
+            }
+        }
+    }
+
+    #[test]
     fn a_url_names_hosts_with_ports_and_settings_that_no_guarantee_depends_on() {
         let cluster = Cluster::open("kafka://a:9092,[::1]:9093/?compression.type=lz4").expect("a cluster");
         assert_eq!(cluster.shown, "a:9092,[::1]:9093");
         assert_eq!(cluster.config().get("compression.type"), Some("lz4"));
+        let with_password = "kafka://a:1?security.protocol=SASL_PLAINTEXT&sasl.mechanism=PLAIN&sasl.password=%70%26%3D";
+        let cluster = Cluster::open(with_password).expect("a user with a password");
+        assert_eq!(cluster.config().get("sasl.password"), Some("p&="));
+        let refused = Cluster::open(&format!("{with_password}&acks=0")).expect_err("a setting of ours");
+        assert!(!refused.message.contains("%26") && !refused.message.contains("p&="), "{refused}");
         for (url, says) in [
             ("kafka://", "HOST:PORT"),
             ("kafka://a", "HOST:PORT"),
@@ -196,6 +237,7 @@ mod tests {
             ("kafka://a:1?linger.ms", "NAME=VALUE"),
             ("kafka://a:1?acks=0", "exactly-once"),
             ("kafka://a:1?no.such.setting=1", "no.such.setting"),
+            ("kafka://a:1?client.id=%ff", "UTF-8"),
         ] {
             let refused = Cluster::open(url).expect_err(url);
             assert!(refused.code == Code::InvalidConfig && refused.message.contains(says), "{url}: {refused}");

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use annals_core::{
     Broker, BrokerError, ByteString, GroupMember, GroupOffset, GroupSubscription, MessagePage, OpenError, Publisher,
-    PublisherIdentity, ReadMessages, TopicDefinition, TopicSettings, TopicState,
+    PublisherIdentity, ReadMessages, TopicDefinition, TopicGroup, TopicSettings, TopicState,
 };
 use async_trait::async_trait;
 
@@ -94,6 +94,10 @@ impl Broker for KafkaBroker {
 
     async fn group_offsets(&self, group: &str) -> Result<Vec<GroupOffset>, BrokerError> {
         offsets::of_group(&self.cluster, group, &self.options.settings).await
+    }
+
+    async fn joined_groups(&self, topic: &str) -> Result<Vec<TopicGroup>, BrokerError> {
+        offsets::in_topic(&self.cluster, topic).await
     }
 
     async fn delete_group(&self, group: &str) -> Result<(), BrokerError> {

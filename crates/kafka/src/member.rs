@@ -49,6 +49,8 @@ pub async fn join(cluster: &Arc<Cluster>, subscription: GroupSubscription) -> Re
         config.set("enable.auto.commit", "false").set("enable.auto.offset.store", "false");
         config.set("isolation.level", "read_committed").set("session.timeout.ms", SESSION_MS);
         config.set("heartbeat.interval.ms", "1000").set("queued.max.messages.kbytes", "16384");
+        // Partitions that were added, and topics that were deleted and created again, are noticed within seconds instead of minutes.
+        config.set("topic.metadata.refresh.interval.ms", "3000").set("topic.metadata.propagation.max.ms", "3000");
         config.set(
             "auto.offset.reset",
             match start {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals_core::{BrokerError, GroupOffset, ReadMessages, TopicSettings};
+use annals_core::{BrokerError, ByteString, GroupOffset, ReadMessages, TopicGroup, TopicSettings};
 use rdkafka::consumer::Consumer;
 use rdkafka::types::RDKafkaErrorCode as Kafka;
 use rdkafka::{Offset, TopicPartitionList};
@@ -20,9 +20,38 @@ pub async fn of_group(
     group: &str,
     settings: &TopicSettings,
 ) -> Result<Vec<GroupOffset>, BrokerError> {
-    let known = topics::partitions(cluster, None).await?;
+    let mut known = topics::partitions(cluster, None).await?;
+    known.retain(|(name, _)| topics::is_of(settings, name));
+    of_group_in(cluster, group, &known).await
+}
+
+/// The groups that have committed offsets in a topic, with how much of it each has not done.
+pub async fn in_topic(cluster: &Arc<Cluster>, topic: &str) -> Result<Vec<TopicGroup>, BrokerError> {
+    let known = topics::partitions(cluster, Some(&[topic.into()])).await?;
+    let admin = cluster.admin()?;
+    let names = blocking(move || {
+        let groups = admin.inner().fetch_group_list(None, ASK_MAX).map_err(errors::of)?;
+        Ok(groups.groups().iter().map(|group| group.name().to_owned()).collect::<Vec<_>>())
+    });
+    let mut groups = Vec::new();
+    for group in names.await? {
+        let offsets = of_group_in(cluster, &group, &known).await?;
+        if !offsets.is_empty() {
+            let lag = offsets.iter().map(|offset| offset.lag).sum();
+            groups.push(TopicGroup { group: group.into(), lag });
+        }
+    }
+    groups.sort_by(|one, other| one.group.cmp(&other.group));
+    Ok(groups)
+}
+
+async fn of_group_in(
+    cluster: &Arc<Cluster>,
+    group: &str,
+    topics: &[(ByteString, u32)],
+) -> Result<Vec<GroupOffset>, BrokerError> {
     let mut asked = TopicPartitionList::new();
-    for (name, count) in known.iter().filter(|(name, _)| topics::is_of(settings, name)) {
+    for (name, count) in topics {
         for partition in 0..*count {
             asked.add_partition(name, partition.cast_signed());
         }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use annals_core::{BrokerError, ByteString, Content, Message, MessagePage, ReadMessages, Timestamp, TopicPartition};
+use annals_core::{
+    BrokerError, ByteString, Code, Content, Invalid, Message, MessagePage, ReadMessages, Timestamp, TopicPartition,
+    limits,
+};
 use annals_system::Instant;
 use bytes::Bytes;
 use rdkafka::consumer::Consumer;
@@ -15,6 +18,10 @@ use crate::errors;
 
 /// Reads a page of one partition.
 pub async fn page(cluster: &Arc<Cluster>, query: ReadMessages) -> Result<MessagePage, BrokerError> {
+    if !(1..=limits::PAGE_MAX).contains(&query.limit) {
+        let message = format!("{} is not between 1 and {}", query.limit, limits::PAGE_MAX);
+        return Err(Invalid::new(Code::InvalidQuery, "limit", message).into());
+    }
     let cluster = Arc::clone(cluster);
     blocking(move || read(&cluster, &query)).await
 }
@@ -27,7 +34,7 @@ fn read(cluster: &Cluster, query: &ReadMessages) -> Result<MessagePage, BrokerEr
     let (low, head) = (low.cast_unsigned(), head.cast_unsigned());
     let from = (*from).max(low);
     let mut page = MessagePage { messages: Vec::new(), next: from.min(head), head };
-    if from >= head || *limit == 0 {
+    if from >= head {
         return Ok(page);
     }
     let mut from_here = TopicPartitionList::new();

@@ -1,8 +1,11 @@
 //! Topics: created with their numbers, described, and altered on demand.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use annals_core::{BrokerError, ByteString, TopicDefinition, TopicSettings, TopicState};
+use annals_system::sleep;
 use rdkafka::admin::{
     AdminClient, AlterConfig, ConfigResource, ConfigSource, NewPartitions, NewTopic, ResourceSpecifier,
     TopicReplication,
@@ -15,14 +18,37 @@ use crate::errors;
 use crate::position::is_position_topic;
 
 const RETENTION: &str = "retention.ms";
+/// How often the brokers are asked whether they know of a change, and how long apart.
+const KNOWN_TRIES: usize = 100;
+const KNOWN_PAUSE: Duration = Duration::from_millis(30);
 
 /// Creates a topic unless it exists.
-pub async fn create(cluster: &Cluster, topic: &TopicDefinition, given: &KafkaOptions) -> Result<bool, BrokerError> {
+pub async fn create(
+    cluster: &Arc<Cluster>,
+    topic: &TopicDefinition,
+    given: &KafkaOptions,
+) -> Result<bool, BrokerError> {
     let retention = topic.retention_ms.map_or_else(|| "-1".to_owned(), |ms| ms.to_string());
     let partitions = i32::try_from(topic.partitions).unwrap_or(i32::MAX);
     let replication = TopicReplication::Fixed(given.replication.unwrap_or(-1));
     let new = NewTopic::new(&topic.name, partitions, replication).set(RETENTION, &retention);
-    create_new(&*cluster.admin()?, new).await
+    let created = create_new(&*cluster.admin()?, new).await?;
+    if created {
+        until_known(cluster, topic).await?;
+    }
+    Ok(created)
+}
+
+/// Waits until the brokers know a topic with at least the partitions of its definition. They answer a change before all of them do.
+async fn until_known(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<(), BrokerError> {
+    for _ in 0..KNOWN_TRIES {
+        let known = partitions(cluster, Some(std::slice::from_ref(&topic.name))).await?;
+        if known.first().is_some_and(|(_, count)| *count >= topic.partitions) {
+            return Ok(());
+        }
+        sleep(KNOWN_PAUSE).await;
+    }
+    Ok(())
 }
 
 /// Creates what is asked for unless there is one of its name.
@@ -37,7 +63,7 @@ pub async fn create_new(admin: &AdminClient<Logged>, topic: NewTopic<'_>) -> Res
 
 /// The topics of these names that exist, with the numbers of their partitions; all for none.
 pub async fn partitions(
-    cluster: &std::sync::Arc<Cluster>,
+    cluster: &Arc<Cluster>,
     names: Option<&[ByteString]>,
 ) -> Result<Vec<(ByteString, u32)>, BrokerError> {
     let (admin, names) = (cluster.admin()?, names.map(<[ByteString]>::to_vec));
@@ -56,7 +82,7 @@ pub async fn partitions(
 
 /// The topics of these names that exist; all of the tenant for none.
 pub async fn states(
-    cluster: &std::sync::Arc<Cluster>,
+    cluster: &Arc<Cluster>,
     names: Option<&[ByteString]>,
     settings: &TopicSettings,
 ) -> Result<Vec<TopicState>, BrokerError> {
@@ -108,7 +134,7 @@ async fn describe<'n>(
 }
 
 /// Gives a topic the numbers of its definition.
-pub async fn alter(cluster: &std::sync::Arc<Cluster>, topic: &TopicDefinition) -> Result<(), BrokerError> {
+pub async fn alter(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<(), BrokerError> {
     let name = &topic.name;
     let known = partitions(cluster, Some(std::slice::from_ref(name))).await?;
     let (_, count) = known.first().ok_or_else(|| BrokerError::UnknownTopic(name.clone()))?;
@@ -122,6 +148,7 @@ pub async fn alter(cluster: &std::sync::Arc<Cluster>, topic: &TopicDefinition) -
         let more = NewPartitions::new(name, topic.partitions as usize);
         let made = admin.create_partitions([&more], &options()).await.map_err(errors::of)?;
         made.into_iter().try_for_each(|made| made.map(drop).map_err(|(name, code)| errors::of_topic(&name, code)))?;
+        until_known(cluster, topic).await?;
     }
     // The request replaces every setting of the topic, so those that it has of its own are sent again.
     let configs = describe(cluster, std::iter::once(&**name)).await?;
@@ -135,5 +162,14 @@ pub async fn alter(cluster: &std::sync::Arc<Cluster>, topic: &TopicDefinition) -
         }
     }
     let altered = admin.alter_configs([&change], &options()).await.map_err(errors::of)?;
-    altered.into_iter().try_for_each(|altered| altered.map(drop).map_err(|(_, code)| errors::of_topic(name, code)))
+    altered.into_iter().try_for_each(|altered| altered.map(drop).map_err(|(_, code)| errors::of_topic(name, code)))?;
+    for _ in 0..KNOWN_TRIES {
+        let known = describe(cluster, std::iter::once(&**name)).await?;
+        let value = known.get(&**name).and_then(|config| config.get(RETENTION)?.value.as_deref());
+        if value == Some(&*retention) {
+            break;
+        }
+        sleep(KNOWN_PAUSE).await;
+    }
+    Ok(())
 }

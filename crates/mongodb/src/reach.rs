@@ -17,6 +17,8 @@ use crate::refused::{Code, OpenError, asking};
 pub(crate) struct Reach {
     /// `event-log-metadata.NextEventOffset`, if there is one.
     pub(crate) next: Option<SequenceNumber>,
+    /// Whether it is there and no whole number.
+    malformed: bool,
     /// The number behind the last event.
     pub(crate) events: SequenceNumber,
     /// The number behind the last entry.
@@ -68,6 +70,7 @@ async fn look(database: &Database) -> mongodb::error::Result<Reach> {
     let metadata = database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
     let next = metadata.find_one(doc! { "_id": EVENT_LOG }).session(&mut session).await?;
     reach.next = next.as_deref().and_then(|found| natural(found, "NextEventOffset"));
+    reach.malformed = next.is_some() && reach.next.is_none();
     for name in [EVENT_LOG, ENTRIES] {
         let documents = database.collection::<RawDocumentBuf>(name);
         let last = documents.find_one(doc! {}).sort(doc! { "_id": -1 }).session(&mut session).await?;
@@ -111,6 +114,9 @@ pub(crate) fn fault_of_open(database: &str, reach: &Reach) -> Option<OpenError> 
     if reach.opened && reach.next.is_some() {
         return fault(database, reach);
     }
+    if reach.malformed {
+        return Some(malformed(database, reach));
+    }
     let message = format!(
         "database {database}: it has no {IDENTITY} or no {EVENT_LOG_METADATA} any more, so other software has dropped it; put it back from a \
          backup, or open the store again to begin a new one"
@@ -118,10 +124,22 @@ pub(crate) fn fault_of_open(database: &str, reach: &Reach) -> Option<OpenError> 
     Some(OpenError::new(Code::StoreDamaged, message))
 }
 
+fn malformed(database: &str, reach: &Reach) -> OpenError {
+    let message = format!(
+        "database {database}: NextEventOffset in the document {EVENT_LOG:?} of {EVENT_LOG_METADATA} is no whole number from 0, so other \
+         software has changed it; set it to {}, the number after the last event",
+        reach.known()
+    );
+    OpenError::new(Code::StoreDamaged, message)
+}
+
 /// What is wrong with it.
 pub(crate) fn fault(database: &str, reach: &Reach) -> Option<OpenError> {
     if reach.as_due() {
         return None;
+    }
+    if reach.malformed {
+        return Some(malformed(database, reach));
     }
     let Reach { events, entries, .. } = reach;
     if reach.under_way || (reach.adopted.is_none() && (!reach.opened || !reach.numbered)) {

@@ -209,12 +209,16 @@ impl Records for MongoRecords {
     }
 
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
+        self.count_up_to(collection, condition, u64::MAX).await
+    }
+
+    async fn count_up_to(&self, collection: &str, condition: &Condition, at_most: u64) -> Result<u64, RecordError> {
         let condition = &condition.resolved(DocumentKind::Record, &self.now())?;
         condition.validate()?;
         self.open()?;
         let counted = async {
             self.catalog.declared(collection).await?;
-            find::count(&self.database, collection, condition).await
+            find::count(&self.database, collection, condition, at_most).await
         };
         self.answers.of(counted).await
     }

@@ -7,7 +7,6 @@
 //!   append.rs            judge · one transaction: state from where it is believed to be, entries, offset · what is not known is resolved
 //!   entries.rs           events of the log as entries
 //!   reader.rs            pages, positions, repeats
-//!   waiting.rs           waiting for entries
 //! ```
 //!
 //! Invariants, each kept by the one transaction that changes a stream:
@@ -19,17 +18,17 @@ mod append;
 mod collections;
 mod entries;
 mod meta;
-
 mod reader;
-mod waiting;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use annals_core::{
-    Appended, Identity, Randomness, ReadError, SequenceNumber, StreamError, StreamEvent, StreamEvents, StreamInfo,
-    StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts, valid_name,
+    Appended, Identity, Randomness, ReadError, SequenceNumber, StoreError, StreamError, StreamEvent, StreamEvents,
+    StreamInfo, StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts, valid_name,
 };
+use annals_system::{Instant, Lines};
 use async_trait::async_trait;
 use tokio::sync::OnceCell;
 
@@ -38,7 +37,9 @@ use crate::intake::Intake;
 use crate::options::Options;
 use collections::Collections;
 pub(crate) use collections::LogOfStreams;
-use waiting::Waiting;
+
+/// How often a waiting task looks for what other processes append.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The streams of one scope of a tenant.
 pub(crate) struct MongoStreams {
@@ -54,7 +55,7 @@ struct Inner {
     /// Whether collections and indexes are made when they are missing.
     create: bool,
     known: Mutex<HashMap<String, Arc<Known>>>,
-    waiting: Waiting,
+    waiting: Lines,
     intake: Intake,
 }
 
@@ -76,7 +77,7 @@ impl MongoStreams {
             random: options.random.clone(),
             create: options.auto_init_schema,
             known: Mutex::default(),
-            waiting: Waiting::default(),
+            waiting: Lines::default(),
             intake: Intake::new(options.waiting_max),
         };
         Self { inner: Arc::new(inner) }
@@ -162,6 +163,19 @@ impl Streams for MongoStreams {
 
     async fn wait_past(&self, stream: &str, head: StreamPosition) -> Result<StreamPosition, ReadError> {
         valid_name("stream", stream)?;
-        self.inner.waiting.past(&self.inner.collections, stream, head).await
+        // In line first and then looking: what this process appends after the look wakes it.
+        let mut line = self.inner.waiting.join(stream);
+        loop {
+            let known = meta::shown(&self.inner.collections, stream).await?.map_or(0, |meta| meta.head);
+            if known > head {
+                return Ok(known);
+            }
+            match (Instant::now() + LOOK_EVERY).limit(line.past(head)).await {
+                Some(Some(moved)) => return Ok(moved),
+                Some(None) => return Err(StoreError::Closed.into()),
+                // Other processes append too.
+                None => {}
+            }
+        }
     }
 }

@@ -16,8 +16,8 @@ use annals_core::processing::Progress;
 use annals_core::{
     AggregateFilter, Broker, BrokerError, ByteString, Clock, Code, Condition, Content, EventLog, Expected, Filter,
     GroupMember, GroupOffset, GroupSubscription, Invalid, LogQuery, Message, MessagePage, Publisher, PublisherIdentity,
-    ReadMessages, RecordError, RecordedEvent, Records, Stored, Timestamp, TopicDefinition, TopicPartition, TopicRecord,
-    TopicSettings, TopicState, TypedRecords, limits, partition_of,
+    ReadMessages, RecordError, RecordedEvent, Records, Stored, Timestamp, TopicDefinition, TopicGroup, TopicPartition,
+    TopicRecord, TopicSettings, TopicState, TypedRecords, limits, partition_of,
 };
 use async_trait::async_trait;
 
@@ -225,6 +225,10 @@ impl Broker for Views {
             }
         }
         Ok(offsets)
+    }
+
+    async fn joined_groups(&self, _: &str) -> Result<Vec<TopicGroup>, BrokerError> {
+        Ok(Vec::new())
     }
 
     async fn delete_group(&self, group: &str) -> Result<(), BrokerError> {

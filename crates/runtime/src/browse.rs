@@ -6,6 +6,7 @@
 //!  read ─▶ on? ─▶ until the view has what the log has, at most 5 s ─▶ records: find, count, group
 //! ```
 
+pub(crate) mod paging;
 mod statistics;
 
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use annals_core::bson::Document;
 use annals_core::handlers::Reason;
 use annals_core::projections::{ProjectionAct, ProjectionDefinition, ProjectionError, Projections};
 use annals_core::{
-    Condition, Cursor, DEFAULT_SCOPE, EventLog, Expected, Projection, RecordError, RecordQuery, RecordType, Records,
-    TypedRecords, UnknownLog, limits,
+    Condition, Cursor, DEFAULT_SCOPE, EventLog, Expected, RecordError, RecordQuery, RecordType, Records, TypedRecords,
+    UnknownLog,
 };
 use async_trait::async_trait;
 
@@ -38,6 +39,20 @@ pub(crate) struct TenantBrowse {
     records: Arc<dyn Records>,
     log: Arc<dyn EventLog>,
     projections: Arc<TenantProjections>,
+    tenant: String,
+}
+
+/// Reads the settings of the view, and what a batch expects that depends on them.
+pub(crate) async fn settings_of(records: &Arc<dyn Records>) -> Result<(ViewRecord, Expected), RecordError> {
+    let typed = TypedRecords::<ViewRecord>::declared(Arc::clone(records));
+    let found = match typed.get(ViewRecord::ID).await {
+        Err(RecordError::UnknownCollection(_)) => None,
+        found => found?,
+    };
+    Ok(match found {
+        Some(found) => (found.value, Expected::Revision(found.revision)),
+        None => (ViewRecord::default(), Expected::Absent),
+    })
 }
 
 impl Host {
@@ -55,6 +70,7 @@ impl Host {
             records: shared.store.records(tenant)?,
             log: shared.store.log(tenant, DEFAULT_SCOPE)?,
             projections: self.projections_of(tenant)?,
+            tenant: tenant.to_owned(),
             shared,
         }))
     }
@@ -62,15 +78,7 @@ impl Host {
 
 impl TenantBrowse {
     async fn settings(&self) -> Result<(ViewRecord, Expected), BrowseError> {
-        let typed = TypedRecords::<ViewRecord>::declared(Arc::clone(&self.records));
-        let found = match typed.get(ViewRecord::ID).await {
-            Err(RecordError::UnknownCollection(_)) => None,
-            found => found?,
-        };
-        Ok(match found {
-            Some(found) => (found.value, Expected::Revision(found.revision)),
-            None => (ViewRecord::default(), Expected::Absent),
-        })
+        Ok(settings_of(&self.records).await?)
     }
 
     /// Makes sure that the view is built.
@@ -81,7 +89,7 @@ impl TenantBrowse {
         }
         match self.projections.check_defined(BROWSE_VIEW).await {
             Err(ProjectionError::Unknown(_)) => {
-                self.projections.put(ProjectionDefinition::browse(settings.days())).await?;
+                self.projections.put(ProjectionDefinition::browse(None)).await?;
                 Ok(())
             }
             defined => Ok(defined?),
@@ -95,7 +103,7 @@ impl TenantBrowse {
     }
 
     /// Waits a few seconds for the view, and returns how far it is then.
-    async fn caught_up(&self) -> Result<ViewPosition, BrowseError> {
+    pub(crate) async fn caught_up(&self) -> Result<ViewPosition, BrowseError> {
         self.on().await?;
         let head = self.log.head().await?;
         let position = tokio::select! {
@@ -124,7 +132,11 @@ impl TenantBrowse {
     }
 
     pub(crate) async fn count(&self, condition: &Condition) -> Result<u64, BrowseError> {
-        self.live(|collection| async move { self.records.count(&collection, condition).await }).await
+        self.count_up_to(condition, u64::MAX).await
+    }
+
+    async fn count_up_to(&self, condition: &Condition, at_most: u64) -> Result<u64, BrowseError> {
+        self.live(|collection| async move { self.records.count_up_to(&collection, condition, at_most).await }).await
     }
 
     /// Returns one page of documents and the next page's cursor. The collection of the query is ignored.
@@ -135,46 +147,8 @@ impl TenantBrowse {
         Ok((documents.collect(), page.next))
     }
 
-    /// Fills a page: pages of records end early where they are large.
-    async fn fill(&self, mut query: RecordQuery) -> Result<(Vec<Document>, Option<Cursor>), BrowseError> {
-        let (wanted, mut all) = (query.limit, Vec::new());
-        loop {
-            let (some, next) = self.find(query.clone()).await?;
-            all.extend(some);
-            let Some(cursor) = next else { return Ok((all, None)) };
-            if all.len() >= wanted {
-                return Ok((all, Some(cursor)));
-            }
-            query.limit = wanted - all.len();
-            query.after = Some(cursor);
-        }
-    }
-
-    /// Passes over documents, and returns where the page after them begins; none where there are no more.
-    async fn skipped(&self, query: &RecordQuery, mut skip: u64) -> Result<Option<Cursor>, BrowseError> {
-        let mut ids = RecordQuery { projection: Projection::only(["event_id"]), ..query.clone() };
-        loop {
-            ids.limit = usize::try_from(skip).unwrap_or(limits::PAGE_MAX).min(limits::PAGE_MAX);
-            let (some, next) = self.find(ids.clone()).await?;
-            skip = skip.saturating_sub(some.len() as u64);
-            match next {
-                Some(cursor) if skip == 0 => return Ok(Some(cursor)),
-                Some(cursor) => ids.after = Some(cursor),
-                None => return Ok(None),
-            }
-        }
-    }
-
     async fn asked(&self, query: &BrowseQuery) -> Result<(Vec<Document>, Option<Cursor>), BrowseError> {
-        let mut records = query.records("");
-        records.after = query.cursor.clone().map(Cursor::new);
-        if query.skip > 0 {
-            match self.skipped(&records, query.skip).await? {
-                Some(cursor) => records.after = Some(cursor),
-                None => return Ok((Vec::new(), None)),
-            }
-        }
-        self.fill(records).await
+        paging::asked(query, "", |query| self.find(query)).await
     }
 
     async fn status(&self) -> Result<ViewStatus, BrowseError> {
@@ -219,12 +193,14 @@ impl Browse for TenantBrowse {
         query.validate()?;
         let view = self.caught_up().await?;
         let (found, next) = self.asked(&query).await?;
-        let total = self.count(&query.condition()).await?;
+        let at_most = query.count_up_to.unwrap_or(u64::MAX);
+        let counted = self.count_up_to(&query.condition(), at_most).await?;
         // Events that came between the two looks, or expired.
-        let total = total.max(query.skip.min(total) + found.len() as u64);
+        let total = counted.max(query.skip.min(counted) + found.len() as u64);
         Ok(BrowsePage {
             items: found.iter().map(shown).collect(),
             total,
+            total_is_bound: counted == at_most,
             has_more: next.is_some(),
             cursor: next.map(|cursor| cursor.to_string()),
             view,
@@ -277,6 +253,10 @@ impl Browse for TenantBrowse {
         let settings = loop {
             let (settings, expected) = self.settings().await?;
             let changed = settings.changed(&body, self.shared.options.clock.now());
+            if let (ViewSwitch::Off, Some(hold)) = (changed.state, changed.holds.first()) {
+                let state = format!("hold {:?} protects events in it", hold.name);
+                return Err(BrowseError::NotAllowed { act: "switch off".to_owned(), state });
+            }
             match typed.replace_if(&changed, expected).await {
                 Ok(_) => break changed,
                 Err(RecordError::NotAsExpected { .. }) => {}
@@ -291,10 +271,12 @@ impl Browse for TenantBrowse {
             ViewSwitch::Off if is_defined => self.projections.delete(BROWSE_VIEW, body.why()).await?,
             ViewSwitch::Off => {}
             ViewSwitch::Auto if !is_defined => {}
+            ViewSwitch::Auto | ViewSwitch::On if is_defined => {}
             ViewSwitch::Auto | ViewSwitch::On => {
-                _ = self.projections.put(ProjectionDefinition::browse(settings.days())).await?;
+                _ = self.projections.put(ProjectionDefinition::browse(None)).await?;
             }
         }
+        self.shared.archive_of(&self.tenant).notify_one();
         self.status().await
     }
 

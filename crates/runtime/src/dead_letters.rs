@@ -15,6 +15,8 @@ mod bulk;
 mod counts;
 mod edits;
 mod keeper;
+mod leaving;
+mod partners;
 mod policies;
 
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use annals_core::dead_letters::{
     ThresholdRecord,
 };
 use annals_core::handlers::{HandlerError, Reason};
+use annals_core::partners::Partners;
 use annals_core::{
     ByteString, Clock, Condition, Cursor, Expected, Invalid, RecordError, RecordQuery, RecordType, Records, Store,
     Stored, TypedRecords, UnknownLog, limits, valid_name,
@@ -50,6 +53,7 @@ pub(crate) struct TenantDeadLetters {
     policies: Policies,
     handlers: Arc<TenantHandlers>,
     groups: Arc<TenantHandlers>,
+    partners: Arc<dyn Partners>,
     declared: OnceCell<()>,
     started: OnceCell<()>,
 }
@@ -74,6 +78,7 @@ impl Host {
             policies: Policies::of_tenant(&shared, tenant)?,
             handlers: self.tenant(tenant)?,
             groups: self.groups_of(tenant)?,
+            partners: self.partners(tenant)?,
             declared: OnceCell::new(),
             started: OnceCell::new(),
             tenant: tenant.to_owned(),
@@ -192,18 +197,21 @@ impl TenantDeadLetters {
 
     /// Gives up the open letters of a consumer that is deleted.
     pub async fn give_up(&self, processor: &str, reason: Reason) -> Result<(), HandlerError> {
-        let open = Condition::and([DeadLetter::open(), Condition::eq("processor", processor)]);
-        let of_store = |error: DeadLetterError| match error {
+        self.give_up_letters(processor, reason).await.map_err(|error| match error {
             DeadLetterError::Store(error) => HandlerError::Store(error),
             other => Invalid::new(other.code(), "", other.to_string()).into(),
-        };
+        })
+    }
+
+    async fn give_up_letters(&self, processor: &str, reason: Reason) -> Result<(), DeadLetterError> {
+        let open = Condition::and([DeadLetter::open(), Condition::eq("processor", processor)]);
         match self.records.count(DEAD_LETTERS, &open).await {
             Ok(0) | Err(RecordError::UnknownCollection(_)) => return Ok(()),
             count => count?,
         };
         let reason = format!("its consumer was deleted: {}", reason.reason);
         let body = BulkBody { condition: Some(open), ids: None, reason, by: None, dry_run: false };
-        self.bulk(BulkAct::Discard, body).await.map(drop).map_err(of_store)
+        self.bulk(BulkAct::Discard, body).await.map(drop)
     }
 
     async fn put(

@@ -1,6 +1,7 @@
 //! The groups of a tenant: where topics are views of the log, a group is a processor of the log's events.
 
 mod consumer;
+mod joined;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use async_trait::async_trait;
 
 pub(crate) use annals_core::groups::GROUPS;
 pub use consumer::{Consumer, consumer};
+pub use joined::ConsumerStatus;
 
 use crate::dead_letters::TenantDeadLetters;
 use crate::handlers::{Kind, TenantHandlers};
@@ -38,7 +40,7 @@ impl Host {
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     pub fn groups(&self, tenant: &str) -> Result<Arc<dyn Groups>, UnknownLog> {
-        let (processors, topics) = (self.groups_of(tenant)?, self.topics_of(tenant)?);
+        let (processors, topics) = (self.groups_of(tenant)?, Arc::new(self.views_of(tenant)?));
         Ok(Arc::new(TenantGroups { processors, topics, letters: self.dead_letters_of(tenant)? }))
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::handlers::HandlerError;
+use annals_core::trace::TraceContext;
 use annals_core::{ByteString, CommitError, NewCommit, ReadError, RecordChange, RecordedEvent, StoreError};
 use async_trait::async_trait;
 
@@ -61,8 +62,9 @@ impl Effects {
         self.records.push(change);
     }
 
-    /// Commits to the handler's tenant before the success is stored. The request id is made from `cause`, the event that it follows
-    /// from, and from how many commits followed from that before; so a repetition is recognised. A request id that is given is replaced.
+    /// Commits to the handler's tenant before the success is stored. The commit continues the trace of `cause`, the event that it follows
+    /// from. The request id is made from `cause`, and from how many commits followed from that before; so a repetition is recognised. A
+    /// request id that is given is replaced.
     pub fn commit(&mut self, cause: &RecordedEvent, commit: NewCommit) {
         self.commits.push(((cause.commit.commit_id, cause.ordinal), commit));
     }
@@ -79,6 +81,12 @@ impl Effects {
         self.attempt.last_reason.as_deref()
     }
 
+    /// The span that the handler's own spans are part of: that of the first event's delivery where spans are recorded, else that of its
+    /// commit, if it named one.
+    pub fn trace(&self) -> Option<TraceContext> {
+        self.attempt.trace
+    }
+
     /// The replay that delivers these events again, if the handler had passed them when an operator began it. A handler whose work cannot
     /// be undone succeeds without doing it again.
     pub fn replay(&self) -> Option<&str> {
@@ -92,6 +100,7 @@ pub(crate) struct Attempt {
     pub number: u32,
     pub last_reason: Option<String>,
     pub replay: Option<ByteString>,
+    pub trace: Option<TraceContext>,
 }
 
 /// What names an event for ever: its commit and its place there.

@@ -3,12 +3,14 @@
 
 mod acts;
 mod definitions;
+mod lettered;
 mod replayed;
 mod states;
 mod status;
 mod waiting;
 
 pub(crate) use acts::acts_of;
+pub(crate) use lettered::LetteredHandlers;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +18,15 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use annals_core::bson::Document;
+use annals_core::groups::GUARDED;
 use annals_core::handlers::{
     Act, ActPage, ActRecord, DefinitionRecord, Delivery, FAILING_PARTITIONS, HANDLERS, HandlerDefinition, HandlerError,
     HandlerPage, HandlerStatus, Handlers, PARKED_EVENTS, PROCESSORS, PartitionPage, PullBody, Reason, SettleBody,
     SettleResult, partitions_of,
 };
 use annals_core::{
-    Clock, DEFAULT_SCOPE, EventLog, Expected, Invalid, RecordChange, RecordError, RecordQuery, RecordType, Records,
-    StoreError, TypedRecords, UnknownLog, limits,
+    Clock, Condition, DEFAULT_SCOPE, EventLog, Expected, Invalid, RecordChange, RecordError, RecordQuery, RecordType,
+    Records, StoreError, TypedRecords, UnknownLog, limits,
 };
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -176,6 +179,11 @@ impl TenantHandlers {
         TypedRecords::declared_as(Arc::clone(&self.records), self.kind.definitions())
     }
 
+    /// The name of the processor of one of them.
+    pub fn processor_of(&self, name: &str) -> String {
+        self.kind.processor_of(name)
+    }
+
     pub fn stop(&self) -> StopSignal {
         StopSignal(self.shared.stop.subscribe())
     }
@@ -311,8 +319,8 @@ impl TenantHandlers {
     }
 
     /// Deletes what a condition finds in a collection, batch by batch.
-    async fn delete_all(&self, collection: &str, processor: &str) -> Result<(), HandlerError> {
-        let query = RecordQuery::new(collection).matching(partitions_of(processor)).limit(limits::PAGE_MAX);
+    async fn delete_all(&self, collection: &str, which: Condition) -> Result<(), HandlerError> {
+        let query = RecordQuery::new(collection).matching(which).limit(limits::PAGE_MAX);
         loop {
             let page = match self.records.find(query.clone()).await {
                 Err(RecordError::UnknownCollection(_)) => return Ok(()),
@@ -321,7 +329,7 @@ impl TenantHandlers {
             let delete = |record: &annals_core::Record| {
                 let id = record.document.get("_id").ok().flatten()?;
                 let id = annals_core::bson::Bson::try_from(id).ok()?;
-                Some(RecordChange::delete_if(collection, id, Expected::AbsentOr(annals_core::Condition::All)))
+                Some(RecordChange::delete_if(collection, id, Expected::AbsentOr(Condition::All)))
             };
             let changes: Vec<_> = page.records.iter().filter_map(delete).collect();
             if changes.is_empty() {
@@ -384,7 +392,7 @@ impl Handlers for TenantHandlers {
         self.open()?;
         reason.validate()?;
         self.definition(name).await?;
-        let any = || Expected::AbsentOr(annals_core::Condition::All);
+        let any = || Expected::AbsentOr(Condition::All);
         self.records.declare(<ActRecord as RecordType>::collection()).await?;
         // It comes after every write of the owner.
         let place = (self.clock().now(), u64::MAX, self.shared.options.random.bits());
@@ -408,8 +416,9 @@ impl Handlers for TenantHandlers {
             Ok(_) | Err(RecordError::UnknownCollection(_)) => {}
             Err(error) => return Err(error.into()),
         }
-        self.delete_all(FAILING_PARTITIONS, &processor).await?;
-        self.delete_all(PARKED_EVENTS, &processor).await
+        self.delete_all(FAILING_PARTITIONS, partitions_of(&processor)).await?;
+        self.delete_all(PARKED_EVENTS, partitions_of(&processor)).await?;
+        self.delete_all(GUARDED, Condition::eq("processor", processor)).await
     }
 
     async fn pull(&self, name: &str, pull: PullBody) -> Result<Vec<Delivery>, HandlerError> {

@@ -1,7 +1,7 @@
 //! The health of every handler, filter, projection, saga and subscription, from the store: what a worker or an owner claims of itself does
 //! not count.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +12,13 @@ use annals_core::processing::Vitals;
 use annals_core::projections::{BuildRecord, ProjectionRecord};
 use annals_core::sagas::SagaDefinitionRecord;
 use annals_core::{
-    Condition, Lease, ReadError, RecordError, RecordType, Records, StoreError, Timestamp, TypedRecords, limits,
+    Condition, Lease, ReadError, RecordError, RecordQuery, RecordType, Records, StoreError, Timestamp, TypedRecords,
+    limits,
 };
 use futures_util::future::{BoxFuture, FutureExt};
 
 use crate::filters::TenantFilters;
+use crate::groups::GROUPS;
 use crate::handlers::TenantHandlers;
 use crate::host::{Host, Shared};
 use crate::projections::TenantProjections;
@@ -35,7 +37,7 @@ pub(crate) type Read = Result<Arc<Vec<ProcessorHealth>>, ReadError>;
 pub struct ProcessorHealth {
     /// Its tenant.
     pub tenant: String,
-    /// `handler`, `filter`, `projection`, `saga`, `subscription`, or `dead_letters` while too many are open.
+    /// `handler`, `group`, `filter`, `projection`, `saga`, `subscription`, `archive`, or `dead_letters` while too many are open.
     pub kind: &'static str,
     /// Its name; of a filter in another scope than the default one `SCOPE/STREAM`.
     pub name: String,
@@ -51,6 +53,8 @@ pub struct ProcessorHealth {
     pub failing: u64,
     /// How many of them wait for an operator.
     pub blocked: u64,
+    /// How many of its dead letters are open.
+    pub letters: u64,
     /// The process that runs it.
     pub owner: Option<String>,
     /// Why it is not healthy; none when it is.
@@ -131,33 +135,29 @@ impl Host {
         for tenant in self.store().tenants() {
             let unknown = |error: annals_core::UnknownLog| StoreError::other(error.code(), error.to_string());
             let records = self.store().records(&tenant).map_err(unknown)?;
+            let letters = self.dead_letters_of(&tenant).map_err(unknown)?;
+            let by_consumer = letters.open_by_consumer().await.map_err(failed)?;
             let stored = Stored::read(&self.0.shared, &records).await?;
+            let stored = Stored { letters: by_consumer, ..stored };
             let mut of_tenant = OfTenant { tenant: &tenant, stored: &stored, health: &mut health };
-            of_tenant.handlers(&*self.tenant(&tenant).map_err(unknown)?).await?;
+            of_tenant.handlers("handler", &stored.handlers, &*self.tenant(&tenant).map_err(unknown)?).await?;
+            of_tenant.handlers("group", &stored.groups, &*self.groups_of(&tenant).map_err(unknown)?).await?;
             of_tenant.filters(&*self.filters_of(&tenant).map_err(unknown)?).await?;
             of_tenant.projections(&*self.projections_of(&tenant).map_err(unknown)?).await?;
             of_tenant.sagas(&*self.sagas(&tenant).map_err(unknown)?).await?;
             health.extend(self.horizon_of(&tenant).map_err(unknown)?.health().await?);
-            of_tenant_letters(
-                &tenant,
-                self.dead_letters_of(&tenant).map_err(unknown)?.open_count().await,
-                &mut health,
-            )?;
+            health.extend(self.archive_of(&tenant).map_err(unknown)?.health().await?);
+            of_tenant_letters(&tenant, stored.letters.values().sum(), &mut health);
         }
         Ok(health)
     }
 }
 
 /// Open dead letters above a threshold are shown as a processor that is not healthy.
-fn of_tenant_letters(
-    tenant: &str,
-    open: Result<u64, RecordError>,
-    health: &mut Vec<ProcessorHealth>,
-) -> Result<(), ReadError> {
-    let open = open.map_err(failed)?;
+fn of_tenant_letters(tenant: &str, open: u64, health: &mut Vec<ProcessorHealth>) {
     let level = Level::of(open);
     let above = match level {
-        Level::Normal => return Ok(()),
+        Level::Normal => return,
         Level::Warning => WARNING_ABOVE,
         Level::Critical => CRITICAL_ABOVE,
     };
@@ -171,18 +171,21 @@ fn of_tenant_letters(
         seconds_since_progress: 0,
         failing: open,
         blocked: 0,
+        letters: open,
         owner: None,
         degraded: Some(format!(
             "{level}: {open} dead letters are open, more than {above}; retry or discard them",
             level = level.name()
         )),
     });
-    Ok(())
 }
 
 /// What is stored of all processors of a tenant.
 struct Stored {
     handlers: Vec<DefinitionRecord>,
+    groups: Vec<DefinitionRecord>,
+    /// How many letters of each consumer are open.
+    letters: BTreeMap<String, u64>,
     processors: HashMap<String, ProcessorRecord>,
     filters: Vec<FilterRecord>,
     failures: HashMap<String, FilterFailureRecord>,
@@ -201,6 +204,8 @@ impl Stored {
         let in_force = leases.into_iter().filter(|lease| shared.holds(lease, now));
         Ok(Self {
             handlers: all(records).await?,
+            groups: all_in(records, GROUPS).await?,
+            letters: BTreeMap::new(),
             processors: all(records).await?.into_iter().map(|it: ProcessorRecord| (it.name.clone(), it)).collect(),
             filters: all(records).await?,
             failures: all(records).await?.into_iter().map(|it: FilterFailureRecord| (it.key.clone(), it)).collect(),
@@ -215,8 +220,13 @@ impl Stored {
 
 /// All records of a type; none where its collection is not declared yet.
 pub(crate) async fn all<T: RecordType>(records: &Arc<dyn Records>) -> Result<Vec<T>, ReadError> {
-    let typed = TypedRecords::<T>::declared(Arc::clone(records));
-    let mut query = TypedRecords::<T>::query().matching(Condition::All).limit(limits::PAGE_MAX);
+    all_in(records, T::COLLECTION).await
+}
+
+/// All records of a type in a collection of this name.
+async fn all_in<T: RecordType>(records: &Arc<dyn Records>, collection: &'static str) -> Result<Vec<T>, ReadError> {
+    let typed = TypedRecords::<T>::declared_as(Arc::clone(records), collection);
+    let mut query = RecordQuery::new(collection).matching(Condition::All).limit(limits::PAGE_MAX);
     let mut found = Vec::new();
     loop {
         let (page, next) = match typed.find(query.clone()).await {
@@ -261,6 +271,7 @@ impl<'a> OfTenant<'a> {
             seconds_since_progress: vitals.since_progress,
             failing: vitals.failing,
             blocked: vitals.stuck,
+            letters: self.stored.letters.get(&format!("{kind}/{name}")).copied().unwrap_or(0),
             owner: owner.cloned(),
             degraded: vitals.complaint(),
         });
@@ -279,28 +290,35 @@ impl<'a> OfTenant<'a> {
             seconds_since_progress: 0,
             failing: 0,
             blocked: 0,
+            letters: 0,
             owner: None,
             degraded: Some(why.to_string()),
         });
     }
 
-    async fn handlers(&mut self, handlers: &TenantHandlers) -> Result<(), ReadError> {
+    /// The processors that people define and workers pull from: handlers or groups.
+    async fn handlers(
+        &mut self,
+        kind: &'static str,
+        defined: &[DefinitionRecord],
+        handlers: &TenantHandlers,
+    ) -> Result<(), ReadError> {
         let stored = self.stored;
-        for record in &stored.handlers {
+        for record in defined {
             let definition = match record.read() {
                 Ok(definition) => definition,
                 Err(why) => {
-                    self.unreadable("handler", &record.name, &why);
+                    self.unreadable(kind, &record.name, &why);
                     continue;
                 }
             };
-            let task = format!("handler/{}", record.name);
+            let task = handlers.processor_of(&record.name);
             let (processor, owner) = (stored.processors.get(&task), stored.owners.get(&task));
             let position = processor.map_or(record.start, |it| it.position).cast_unsigned();
             let source = match handlers.source(&definition) {
                 Ok(source) => source,
                 Err(why) => {
-                    self.unreadable("handler", &record.name, &why);
+                    self.unreadable(kind, &record.name, &why);
                     continue;
                 }
             };
@@ -309,7 +327,7 @@ impl<'a> OfTenant<'a> {
             let is_owned = owner.is_some();
             let known = Known { position, head, oldest, now: stored.now, is_owned, progressed, stored: processor };
             let vitals = known.vitals();
-            self.add("handler", &record.name, &known, owner, &vitals);
+            self.add(kind, &record.name, &known, owner, &vitals);
         }
         Ok(())
     }

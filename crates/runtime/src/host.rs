@@ -25,15 +25,18 @@ use std::time::Duration;
 use annals_core::handlers::Handlers;
 use annals_core::horizon::{NoProducers, Producers};
 use annals_core::queue::QueueBackend;
-use annals_core::{Clock, Lease, Randomness, Store, Timestamp, TopicSettings, UnknownLog, new_uuid};
+use annals_core::trace::Spans;
+use annals_core::{Broker, Clock, Lease, Randomness, Store, Timestamp, TopicSettings, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{Notify, watch};
 
+use crate::archive::TenantArchive;
 use crate::credentials::LiveCredentials;
 use crate::dead_letters::TenantDeadLetters;
 use crate::filters::TenantFilters;
-use crate::handlers::{Kind, TenantHandlers};
+use crate::groups::ConsumerStatus;
+use crate::handlers::{Kind, LetteredHandlers, TenantHandlers};
 use crate::health;
 use crate::horizon::Horizons;
 use crate::partners::{AllPartners, PartnerOptions};
@@ -71,6 +74,12 @@ pub struct HostOptions {
     pub partners: PartnerOptions,
     /// The folder to which replays may write files. They write none unless it is set.
     pub exports: Option<PathBuf>,
+    /// What records spans. None are recorded unless it is set.
+    pub spans: Option<Arc<dyn Spans>>,
+    /// How long dead letters that are over stay in their collection before they are moved to the archive. They stay unless it is set.
+    pub letter_retention: Option<Duration>,
+    /// The folder of archived events. Retention that archives into files needs it.
+    pub archive: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -95,6 +104,9 @@ impl Default for HostOptions {
             queues: None,
             partners: PartnerOptions::default(),
             exports: None,
+            spans: None,
+            letter_retention: None,
+            archive: None,
         }
     }
 }
@@ -122,9 +134,13 @@ pub(crate) struct Inner {
     pub(crate) partners: AllPartners,
     pub(crate) credentials: Mutex<BTreeMap<String, Arc<LiveCredentials>>>,
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
+    pub(crate) consumers: Mutex<Vec<watch::Receiver<ConsumerStatus>>>,
+    /// The brokers of their own that tenants publish to, with the names of their topics.
+    pub(crate) brokers: Mutex<BTreeMap<String, (Arc<dyn Broker>, TopicSettings)>>,
     pub(crate) queues: Mutex<BTreeMap<String, Arc<TenantQueues>>>,
     pub(crate) replays: Mutex<BTreeMap<String, Arc<TenantReplays>>>,
     pub(crate) dead_letters: Mutex<BTreeMap<String, Arc<TenantDeadLetters>>>,
+    pub(crate) archives: Mutex<BTreeMap<String, Arc<TenantArchive>>>,
 }
 
 /// What every task of a host needs.
@@ -140,18 +156,25 @@ pub(crate) struct Shared {
     replayed: Mutex<BTreeMap<String, watch::Sender<u64>>>,
     /// By tenant, what wakes the task that announces dead letters.
     letters: Mutex<BTreeMap<String, Arc<Notify>>>,
+    /// By tenant, what wakes the task that archives events.
+    archived: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
 }
 
 impl Host {
+    /// What records the spans of this process, if something does.
+    pub fn spans(&self) -> Option<&Arc<dyn Spans>> {
+        self.0.shared.options.spans.as_ref()
+    }
+
     /// Starts a host on an open store. Tasks begin when they are needed.
     pub fn start(store: Arc<dyn Store>, options: HostOptions) -> Self {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
-        let (replayed, letters) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { store, options, process, tasks, spreads, replayed, letters, stop });
+        let (replayed, letters, archived) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { store, options, process, tasks, spreads, replayed, letters, archived, stop });
         Self(Arc::new(Inner {
             shared,
             tenants: Mutex::default(),
@@ -161,12 +184,15 @@ impl Host {
             sagas: Mutex::default(),
             queues: Mutex::default(),
             relays: Mutex::default(),
+            consumers: Mutex::default(),
+            brokers: Mutex::default(),
             credentials: Mutex::default(),
             health: tokio::sync::Mutex::default(),
             horizons: Arc::default(),
             partners: AllPartners::default(),
             replays: Mutex::default(),
             dead_letters: Mutex::default(),
+            archives: Mutex::default(),
         }))
     }
 
@@ -181,6 +207,7 @@ impl Host {
         self.start_partners();
         self.start_replays();
         self.start_dead_letters();
+        self.start_archives();
     }
 
     /// The handlers of a tenant.
@@ -188,7 +215,8 @@ impl Host {
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     pub fn handlers(&self, tenant: &str) -> Result<Arc<dyn Handlers>, UnknownLog> {
-        Ok(self.tenant(tenant)?)
+        let (handlers, letters) = (self.tenant(tenant)?, self.dead_letters_of(tenant)?);
+        Ok(Arc::new(LetteredHandlers { handlers, letters }))
     }
 
     pub(crate) fn tenant(&self, tenant: &str) -> Result<Arc<TenantHandlers>, UnknownLog> {
@@ -281,6 +309,11 @@ impl Shared {
     /// What wakes the task that announces the dead letters of a tenant.
     pub fn letters_of(&self, tenant: &str) -> Arc<Notify> {
         Arc::clone(locked(&self.letters).entry(tenant.to_owned()).or_default())
+    }
+
+    /// What wakes the task that archives events of a tenant.
+    pub fn archive_of(&self, tenant: &str) -> Arc<Notify> {
+        Arc::clone(locked(&self.archived).entry(tenant.to_owned()).or_default())
     }
 
     /// Whether this lease is in force: its holder renews it, or is another host of this process on a store that is not shared.

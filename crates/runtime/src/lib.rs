@@ -7,11 +7,13 @@
 //! [`Aggregates`] load the aggregates of a type from a log, and commit what commands make of them.
 
 mod aggregates;
+mod archive;
 mod audit;
 mod broker;
 mod browse;
 mod credentials;
 mod dead_letters;
+mod definitions;
 mod doctor;
 mod engine;
 mod filters;
@@ -22,6 +24,7 @@ mod health;
 mod horizon;
 mod host;
 mod partners;
+mod producer;
 mod projection;
 mod projections;
 mod queue;
@@ -39,11 +42,12 @@ pub use aggregates::{
 pub use audit::Audit;
 pub use credentials::{KnownCredential, LiveCredentials, StoredCredentials};
 pub use filters::EventFilter;
-pub use groups::{Consumer, consumer};
+pub use groups::{Consumer, ConsumerStatus, consumer};
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use health::ProcessorHealth;
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};
 pub use partners::{PartnerFailures, PartnerKeys, PartnerMetrics, PartnerOptions};
+pub use producer::{Producer, PublishError, Published};
 pub use queue::{RecordsQueue, TenantQueueStatus};
 pub use relay::RelayOptions;
 pub use saga::{HostSagas, SagaCall, SagaProgram};

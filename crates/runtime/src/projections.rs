@@ -12,6 +12,7 @@ mod definitions;
 mod fold;
 mod removal;
 mod restored;
+mod retained;
 mod status;
 mod swap;
 mod waiting;
@@ -113,6 +114,16 @@ impl TenantProjections {
     pub(crate) async fn collection(&self, name: &str) -> Result<String, ProjectionError> {
         let (record, live) = self.defined(name).await?;
         Ok(record.value.collection_of(live.slot))
+    }
+
+    /// Returns the live build of a projection and the one that is built beside it: their numbers and collections. None where it is not
+    /// defined.
+    pub(crate) async fn builds_of(&self, name: &str) -> Result<Vec<(i64, String)>, ProjectionError> {
+        let Some(found) = self.stored(name).await? else { return Ok(Vec::new()) };
+        let record = &found.value;
+        let Some(live) = &record.live else { return Ok(Vec::new()) };
+        let builds = std::iter::once(live).chain(&record.building);
+        Ok(builds.map(|build| (build.number, record.collection_of(build.slot))).collect())
     }
 
     /// Returns a projection that is defined, and its live build.

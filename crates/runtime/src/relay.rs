@@ -52,6 +52,7 @@ impl Host {
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     pub fn relay(&self, tenant: &str, broker: Arc<dyn Broker>, options: RelayOptions) -> Result<(), UnknownLog> {
+        self.use_broker(tenant, Arc::clone(&broker), options.topics.settings.clone());
         let mut relays = locked(&self.0.relays);
         if let Some(relay) = relays.get(tenant) {
             relay.topics.send_replace(Arc::new(options.topics));

@@ -15,6 +15,7 @@ mod follow;
 mod next;
 mod run;
 mod targets;
+mod webhook;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -192,6 +193,10 @@ impl TenantReplays {
                     let message = format!("{name:?} exists already; choose another name, or remove the file");
                     return Err(Invalid::new(Code::InvalidReplay, "target.name", message).into());
                 }
+            }
+            ReplayTarget::Webhook { url } => {
+                let refused = |message| Invalid::new(Code::InvalidReplay, "target.url", message);
+                self.shared.options.partners.sending.check(url).map_err(refused)?;
             }
             ReplayTarget::Test {} | ReplayTarget::Topic { .. } => {}
         }

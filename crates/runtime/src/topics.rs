@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use crate::broker::Views;
 use crate::groups::groups_of_type;
 use crate::handlers::TenantHandlers;
-use crate::host::{Host, Shared};
+use crate::host::{Host, Shared, locked};
 
 /// The topics of one tenant.
 pub(crate) struct TenantTopics {
@@ -24,6 +24,8 @@ pub(crate) struct TenantTopics {
     types: Arc<dyn EventTypes>,
     groups: Arc<TenantHandlers>,
     broker: Arc<dyn Broker>,
+    /// The log as a broker, which the groups that follow the log have their positions in.
+    views: Views,
     settings: TopicSettings,
 }
 
@@ -33,33 +35,70 @@ impl Host {
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     pub fn topics(&self, tenant: &str) -> Result<Arc<dyn Topics>, UnknownLog> {
-        Ok(self.topics_of(tenant)?)
+        Ok(Arc::new(self.topics_of(tenant)?))
     }
 
-    /// The broker of a tenant: the embedded one, whose topics are views of the log.
+    /// The broker of a tenant: the one that its events are published to, else the embedded one, whose topics are views of the log.
     ///
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     pub fn broker(&self, tenant: &str) -> Result<Arc<dyn Broker>, UnknownLog> {
+        match self.copies(tenant) {
+            Some((broker, _)) => Ok(broker),
+            None => Ok(Arc::new(self.views(tenant)?)),
+        }
+    }
+
+    /// Shows the topics of a tenant on a broker of its own, whether or not this host is the one that publishes to it. A relay does so by
+    /// itself.
+    pub fn use_broker(&self, tenant: &str, broker: Arc<dyn Broker>, settings: TopicSettings) {
+        locked(&self.0.brokers).insert(tenant.to_owned(), (broker, settings));
+    }
+
+    /// The broker that a tenant's events are published to, with the names of its topics; none where topics are views of the log.
+    pub(crate) fn copies(&self, tenant: &str) -> Option<(Arc<dyn Broker>, TopicSettings)> {
+        locked(&self.0.brokers).get(tenant).cloned()
+    }
+
+    fn views(&self, tenant: &str) -> Result<Views, UnknownLog> {
         let shared = &self.0.shared;
-        Ok(Arc::new(Views {
+        Ok(Views {
             log: shared.store.log(tenant, DEFAULT_SCOPE)?,
             records: shared.store.records(tenant)?,
             clock: Arc::clone(&shared.options.clock),
             settings: shared.options.topics.clone(),
-        }))
+        })
     }
 
-    pub(crate) fn topics_of(&self, tenant: &str) -> Result<Arc<TenantTopics>, UnknownLog> {
+    pub(crate) fn topics_of(&self, tenant: &str) -> Result<TenantTopics, UnknownLog> {
+        match self.copies(tenant) {
+            Some((broker, settings)) => self.topics_on(tenant, broker, settings),
+            None => self.views_of(tenant),
+        }
+    }
+
+    /// The topics as views of the log, whatever they are published to.
+    pub(crate) fn views_of(&self, tenant: &str) -> Result<TenantTopics, UnknownLog> {
+        self.topics_on(tenant, Arc::new(self.views(tenant)?), self.0.shared.options.topics.clone())
+    }
+
+    /// The topics on a broker.
+    pub(crate) fn topics_on(
+        &self,
+        tenant: &str,
+        broker: Arc<dyn Broker>,
+        settings: TopicSettings,
+    ) -> Result<TenantTopics, UnknownLog> {
         let shared = Arc::clone(&self.0.shared);
-        Ok(Arc::new(TenantTopics {
+        Ok(TenantTopics {
             records: shared.store.records(tenant)?,
             types: shared.store.event_types(tenant)?,
             groups: self.groups_of(tenant)?,
-            broker: self.broker(tenant)?,
-            settings: shared.options.topics.clone(),
+            broker,
+            views: self.views(tenant)?,
+            settings,
             shared,
-        }))
+        })
     }
 }
 
@@ -174,11 +213,18 @@ impl Topics for TenantTopics {
         let found = self.broker.topics(Some(&[name.into()])).await?.into_iter().next().ok_or_else(unknown)?;
         let mut shown = self.shown(found, Some(&definition));
         let named = groups_of_type(&self.groups, event_type).await;
+        let view = self.views.settings.topic_of(event_type);
         for group in named.map_err(|error| BrokerError::Refused(error.to_string()))? {
-            let offsets = self.broker.group_offsets(&group).await?;
-            let lag = offsets.iter().filter(|offset| *offset.at.topic == *name).map(|offset| offset.lag).sum();
+            let offsets = self.views.group_offsets(&group).await?;
+            let lag = offsets.iter().filter(|offset| offset.at.topic == view).map(|offset| offset.lag).sum();
             shown.groups.push(TopicGroup { group, lag });
         }
+        for TopicGroup { group, lag } in self.broker.joined_groups(name).await? {
+            // Those of other programs are shown by the names that they have on the broker.
+            let group = self.settings.type_of(&group).map_or_else(|| group.clone(), ByteString::from);
+            shown.groups.push(TopicGroup { group, lag });
+        }
+        shown.groups.sort_by(|one, other| one.group.cmp(&other.group));
         Ok(shown)
     }
 

@@ -21,6 +21,7 @@ use crate::query::{self, path_is_encoded};
 use crate::route::Permission;
 use crate::security::{Access, governed, unauthenticated};
 use crate::state::Server;
+use crate::traced::Traced;
 use crate::unread::ChangedNothing;
 
 /// The gate of one operation.
@@ -37,6 +38,7 @@ pub(crate) struct Gate {
     guarded: Option<Arc<Server>>,
     /// The operation that the audit log records, if it does.
     audited: Option<&'static str>,
+    traced: Traced,
 }
 
 impl Gate {
@@ -51,6 +53,7 @@ impl Gate {
             reads_query,
             guarded: server.guard.is_some().then(|| Arc::clone(server)),
             audited: None,
+            traced: Traced::new(server.host.spans(), label, permission),
         }
     }
 
@@ -122,6 +125,7 @@ impl Gate {
     {
         let begun = Instant::now();
         let in_flight = self.in_flight.enter();
+        let span = self.traced.begin(&mut request);
         let response = match self.admit(request.uri(), request.headers()).await {
             Err(problem) => problem.into_response(),
             Ok(access) => {
@@ -149,6 +153,9 @@ impl Gate {
         };
         drop(in_flight);
         self.route.answered(response.status().as_u16(), begun.elapsed());
+        if let Some(span) = span {
+            span.end(response.status());
+        }
         response
     }
 }

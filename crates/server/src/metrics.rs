@@ -1,7 +1,9 @@
 //! What is counted, and `GET /metrics` in Prometheus' text format.
 
 mod partners;
+mod consumers;
 mod queues;
+mod spans;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +21,9 @@ use axum::http::header;
 use axum::response::IntoResponse;
 
 use self::partners::{write_partner_failures, write_partners};
+use self::consumers::write_consumers;
 use self::queues::write_queues;
+use self::spans::write_spans;
 use crate::health::sees_all;
 use crate::payload::Payload;
 use crate::route::{Feature, Permission, get};
@@ -315,7 +319,7 @@ type OfProcessor = (&'static str, &'static str, fn(&ProcessorHealth) -> u64);
 
 /// Writes what the store says of all processors, the same in every process. None is a store that cannot be read.
 fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
-    const OF_PROCESSOR: [OfProcessor; 8] = [
+    const OF_PROCESSOR: [OfProcessor; 9] = [
         ("annals_processor_position", "Everything below it is processed, or belongs to a failing partition.", |it| {
             it.position
         }),
@@ -331,6 +335,7 @@ fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
         }),
         ("annals_processor_failing_partitions", "Partitions whose next event failed.", |it| it.failing),
         ("annals_processor_blocked_partitions", "Failing partitions that wait for an operator.", |it| it.blocked),
+        ("annals_processor_dead_letters", "Dead letters of it that are open.", |it| it.letters),
         ("annals_processor_degraded", "1 while it is not healthy; /health/ready has the reason.", |it| {
             u64::from(it.degraded.is_some())
         }),
@@ -438,6 +443,8 @@ async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl In
     let health = server.host.health().await;
     write_processors(&mut text, health.as_ref().ok().map(|health| &***health));
     write_queues(&mut text, server.host.queue_status().await.ok().as_deref());
+    write_consumers(&mut text, &server.host.consumers());
     write_letters(&mut text, &server.host.dead_letter_counts().await);
+    write_spans(&mut text, server.host.spans().map(|spans| &**spans));
     ([(header::CONTENT_TYPE, TEXT)], text)
 }

@@ -8,6 +8,7 @@ use annals_runtime::{Host, HostOptions};
 use tokio::sync::watch;
 
 use crate::connections::Connections;
+use crate::cors::Origins;
 use crate::pages::Pages;
 use crate::relays::Relays;
 use crate::security::Security;
@@ -58,6 +59,8 @@ pub struct Options {
     /// The names under which the server may be called, with or without a port, beside `localhost` and IP addresses. A request that
     /// calls it by another name is refused with `forbidden_origin` where [`callers`](Self::callers) is [`Callers::Named`].
     pub names: Vec<String>,
+    /// The origins of other sites whose pages may call the API. None.
+    pub cors_origins: Origins,
     /// The task host that runs handlers. None: the server starts one of its own. [`serve`](crate::serve) drains it before it closes the
     /// store.
     pub host: Option<Host>,
@@ -96,6 +99,7 @@ impl Default for Options {
             security: None,
             tls: None,
             names: Vec::new(),
+            cors_origins: Origins::default(),
             host: None,
             relays: Relays::default(),
             pages: None,

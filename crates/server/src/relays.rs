@@ -21,6 +21,13 @@ impl Relays {
         self.0.push((tenant.into(), broker, options));
     }
 
+    /// Shows the tenants' topics on their brokers, and publishes nothing.
+    pub fn show(&self, host: &Host) {
+        for (tenant, broker, options) in &self.0 {
+            host.use_broker(tenant, Arc::clone(broker), options.topics.settings.clone());
+        }
+    }
+
     /// Starts them on a host.
     pub(crate) fn start(&self, host: &Host) {
         for (tenant, broker, options) in &self.0 {

@@ -44,6 +44,7 @@ pub(crate) fn features() -> Vec<Feature> {
         v1::queue::feature(),
         v1::sagas::feature(),
         v1::browse::feature(),
+        v1::archive::feature(),
         v1::replays::feature(),
         v1::horizon::feature(),
         v1::partners::feature(),

@@ -3,6 +3,7 @@
 
 #![expect(dead_code, reason = "the fields are described and never read")]
 
+mod archive;
 mod browse;
 mod commit;
 mod condition;
@@ -26,6 +27,10 @@ mod stream;
 mod topic;
 mod types;
 
+pub(crate) use archive::{
+    ArchiveFilePage, ArchivePage, BrowsedEvent, DeletedEvent, HoldBody, HoldPage, HoldStatus, RetentionBody,
+    RetentionPage, RetentionStatus,
+};
 pub(crate) use browse::{BrowsePage, EventDetail, EventStatistics, ViewBody, ViewStatus};
 pub(crate) use commit::{CommitAnswer, NewCommit, NewTransaction};
 pub(crate) use condition::{CountQuery, Explained, ListQuery, PageQuery, PagedAnswer, SingleQuery};
@@ -50,7 +55,7 @@ pub(crate) use partner::{
 pub(crate) use projection::{ProjectedRecords, ProjectionDefinition, ProjectionPage, ProjectionStatus};
 pub(crate) use queue::{
     CancelledQueueItem, EnqueuedItem, NewQueueItem, QueueDefinition, QueueItem, QueueItemPage, QueueItemPriority,
-    QueueItemResults, QueuePage, QueueStatus, RenewItems, SettledItems, TakeItems, TakenItems,
+    QueueItemResult, QueueItemResults, QueuePage, QueueStatus, RenewItems, SettledItems, TakeItems, TakenItems,
 };
 pub(crate) use record::{
     ChangeNumbers, ChangePage, Changes, Collection, Collections, Count, Declaration, FindQuery, GroupPage, GroupQuery,

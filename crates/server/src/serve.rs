@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
+use crate::cors::Cors;
 use crate::direct::Direct;
 use crate::door::Door;
 use crate::opening::{Obstacle, Opening};
@@ -117,6 +118,7 @@ async fn serving(
     let api = Arc::new(api);
     tracing::info!(address = %listener.local_addr()?, "listening");
     let mut connections = JoinSet::new();
+    let cors = Cors::of(&options).map(Arc::new);
     let mut door = Door::new(&options);
     let tls = options.tls.clone();
     let mut certificates = pin!(async {
@@ -146,7 +148,8 @@ async fn serving(
             () = &mut certificates => continue,
             entered = door.next(&listener) => entered,
         };
-        let connection = Connection { api: Arc::clone(&api), options: options.clone(), _place: place };
+        let (api, cors) = (Arc::clone(&api), cors.clone());
+        let connection = Connection { api, cors, options: options.clone(), _place: place };
         connections.spawn(connection.serve(stream));
     }
     drop(listener);
@@ -198,6 +201,7 @@ const SEND_BYTES_MAX: usize = 128 * 1024;
 
 struct Connection {
     api: Arc<Opening>,
+    cors: Option<Arc<Cors>>,
     options: Options,
     _place: OwnedSemaphorePermit,
 }
@@ -218,9 +222,19 @@ impl Connection {
             },
         };
         let service = service_fn(|request| {
-            let (api, current) = (Arc::clone(&self.api), Arc::clone(&reader));
+            let (api, cors, current) = (Arc::clone(&self.api), self.cors.clone(), Arc::clone(&reader));
             // On the heap, because the connection keeps room for it as long as it lives, and a follower lives long.
-            let answered = Box::pin(async move { Ok::<_, Infallible>(answer(&api, &current, request).await) });
+            let answered = Box::pin(async move {
+                let allowed = cors.as_ref().and_then(|cors| cors.answers(&request));
+                let mut response = match cors.as_ref().and_then(|cors| cors.preflight(&request)) {
+                    Some(response) => response,
+                    None => answer(&api, &current, request).await,
+                };
+                if let Some(allowed) = allowed {
+                    allowed.put(response.headers_mut());
+                }
+                Ok::<_, Infallible>(response)
+            });
             READER.scope(Arc::clone(&reader), answered)
         });
         let builder = match &wire {

@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
+use crate::cors::Origins;
 use crate::options::{Callers, Options};
 use crate::problem::Problem;
 
@@ -24,7 +25,7 @@ use crate::problem::Problem;
 /// It is for servers that listen on loopback and ask for no credentials. It is to be put around the whole router, because it covers
 /// only what was added before.
 pub fn this_machine_only(router: Router) -> Router {
-    Site { names: None, origin: "http://" }.around(router)
+    Site { names: None, origin: "http://", others: Origins::default() }.around(router)
 }
 
 /// What a server is called, and so which requests are meant for it.
@@ -34,6 +35,8 @@ pub(crate) struct Site {
     names: Option<Arc<[String]>>,
     /// What the origin of its own pages begins with.
     origin: &'static str,
+    /// The origins of other pages that may call the API.
+    others: Origins,
 }
 
 async fn guard(State(site): State<Site>, request: Request, next: Next) -> Response {
@@ -47,11 +50,12 @@ impl Site {
     /// The site of a server with these options; none where any name will do.
     pub fn of(options: &Options) -> Option<Self> {
         let origin = if options.tls.is_some() { "https://" } else { "http://" };
-        match options.callers {
-            Callers::Anyone => None,
-            Callers::ThisMachine => Some(Self { names: None, origin }),
-            Callers::Named => Some(Self { names: Some(options.names.clone().into()), origin }),
-        }
+        let names = match options.callers {
+            Callers::Anyone => return None,
+            Callers::ThisMachine => None,
+            Callers::Named => Some(options.names.clone().into()),
+        };
+        Some(Self { names, origin, others: options.cors_origins.clone() })
     }
 
     /// Puts it around every route of a router.
@@ -90,6 +94,9 @@ impl Site {
                 None => format!("{host:?} is not a name of this machine; use 127.0.0.1 or localhost"),
                 Some(_) => format!("{host:?} is not a name of this server; an operator adds it to server.names"),
             });
+        }
+        if self.others.allow(headers, uri) {
+            return None;
         }
         // Browsers say this of every request, also of those without an origin: `none` is what the user typed.
         if let Some(site) = headers.get("sec-fetch-site")
@@ -138,7 +145,7 @@ mod tests {
     use super::*;
 
     fn foreign(headers: &HeaderMap, uri: &Uri) -> Option<String> {
-        Site { names: None, origin: "http://" }.foreign(headers, uri)
+        Site { names: None, origin: "http://", others: Origins::default() }.foreign(headers, uri)
     }
 
     fn refused(host: &str, origin: Option<&str>) -> bool {
@@ -202,7 +209,7 @@ mod tests {
     #[test]
     fn a_server_with_names_is_called_by_them_by_addresses_and_by_no_other_name() {
         let names: Arc<[String]> = ["annals.example".to_owned(), "annals:4000".to_owned()].into();
-        let site = Site { names: Some(names), origin: "https://" };
+        let site = Site { names: Some(names), origin: "https://", others: Origins::default() };
         let refused = |host: &str, origin: Option<&str>| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, host.parse().expect("a header value"));

@@ -1,6 +1,7 @@
 //! The addresses below `/v1`: one file per kind of thing that is asked for.
 
 pub(crate) mod aggregates;
+pub(crate) mod archive;
 pub(crate) mod asyncapi;
 pub(crate) mod audit;
 pub(crate) mod backup;

@@ -1,7 +1,9 @@
 //! The machine's clock, the time of the process, and randomness. This is a crate because `annals-core` may read none of them, while every
 //! adapter and the runtime need them when the caller provides none. Nothing else in the product reads the time or asks for random bits.
+//! Lines, in which tasks wait for one another, are here because `annals-core` has no tasks.
 
 mod instant;
+mod lines;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,6 +12,7 @@ use annals_core::{Clock, Randomness, Sleep, Timestamp};
 use siphasher::sip128::SipHasher13;
 
 pub use instant::{Instant, sleep};
+pub use lines::{InLine, Lines};
 
 /// The longest sleep between two looks at the wall clock, so that a sleep until a time notices that the clock was set.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -44,6 +47,13 @@ impl Clock for SystemClock {
     fn sleep(&self, time: Duration) -> Sleep<'_> {
         Box::pin(sleep(time))
     }
+}
+
+/// The machine's time in nanoseconds since 1970, for what is measured and shown and never decides anything.
+#[expect(clippy::disallowed_methods, reason = "this is where the system's clock is read")]
+pub fn unix_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Random bytes of the system's own generator, for secrets.

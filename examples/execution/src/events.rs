@@ -1,13 +1,15 @@
 //! The events of an execution, in the shapes of Integr8sCode, and the commits they travel in.
 //!
 //! ```text
-//!  execution_requested ──▶ execution_started ──▶ execution_completed     exit code 0
-//!                     │                     ├──▶ execution_failed        other exit code, signal, or `interrupted`
-//!                     │                     └──▶ execution_timeout       killed when its time was up
-//!                     └──▶ execution_failed                              it could not even be started
+//!  execution_requested ─▶ execution_queued ─▶ allocate_resources_command ─▶ create_pod_command          API, saga, scheduler
+//!      pod_created ─▶ pod_scheduled ─▶ pod_running, execution_started                                   worker
+//!      pod_succeeded | pod_failed, pod_terminated, execution_completed | _failed | _timeout ─▶ pod_deleted
+//!  execution_cancelled ─▶ delete_pod_command ─▶ pod_terminated ─▶ pod_deleted                           API, saga, worker
+//!  result_stored                                                                                        result processor
 //! ```
 //!
-//! Integr8sCode's fields are all there; `reason` of `execution_failed` and `exit_code` of `execution_timeout` are added.
+//! All are committed to the aggregate `execution`/ID, so that consumers get them in order. Integr8sCode's fields are all there; `reason` of
+//! `execution_failed` and `exit_code` of `execution_timeout` are added.
 
 use annals::{ByteString, Data, NewCommit, NewEvent, RecordedEvent};
 use serde::{Deserialize, Serialize};
@@ -16,16 +18,53 @@ use serde::{Deserialize, Serialize};
 pub const AGGREGATE: &str = "execution";
 /// A program is to be run.
 pub const REQUESTED: &str = "execution_requested";
-/// A worker has taken it.
+/// It waits for a slot.
+pub const QUEUED: &str = "execution_queued";
+/// The scheduler has given it a slot.
+pub const SLOT_GRANTED: &str = "allocate_resources_command";
+/// The saga asks for a pod.
+pub const CREATE_POD: &str = "create_pod_command";
+/// The saga asks for the end of a pod.
+pub const DELETE_POD: &str = "delete_pod_command";
+/// The program is about to begin.
 pub const STARTED: &str = "execution_started";
 /// It ended with exit code 0.
 pub const COMPLETED: &str = "execution_completed";
-/// It ended otherwise, or could not be run.
+/// It ended with another exit code, or could not be run.
 pub const FAILED: &str = "execution_failed";
 /// It was killed because its time was up.
 pub const TIMEOUT: &str = "execution_timeout";
+/// Its owner, an administrator or an operator cancelled it.
+pub const CANCELLED: &str = "execution_cancelled";
 /// The types that end an execution; it has exactly one of them.
-pub const TERMINAL: [&str; 3] = [COMPLETED, FAILED, TIMEOUT];
+pub const TERMINAL: [&str; 4] = [COMPLETED, FAILED, TIMEOUT, CANCELLED];
+/// Those of them that a worker reports, which have a result.
+pub(crate) const ENDED_BY_ITSELF: [&str; 3] = [COMPLETED, FAILED, TIMEOUT];
+
+/// A worker has taken an execution.
+pub const POD_CREATED: &str = "pod_created";
+/// It has a place to run.
+pub const POD_SCHEDULED: &str = "pod_scheduled";
+/// Its program runs.
+pub const POD_RUNNING: &str = "pod_running";
+/// Its program ended with exit code 0.
+pub const POD_SUCCEEDED: &str = "pod_succeeded";
+/// Its program ended in another way.
+pub const POD_FAILED: &str = "pod_failed";
+/// Nothing of it runs any more.
+pub const POD_TERMINATED: &str = "pod_terminated";
+/// Its folder is gone.
+pub const POD_DELETED: &str = "pod_deleted";
+/// The seven events of a pod.
+pub const POD: [&str; 7] =
+    [POD_CREATED, POD_SCHEDULED, POD_RUNNING, POD_SUCCEEDED, POD_FAILED, POD_TERMINATED, POD_DELETED];
+
+/// The result is stored.
+pub const RESULT_STORED: &str = "result_stored";
+/// The result cannot be stored.
+pub const RESULT_FAILED: &str = "result_failed";
+/// A user is told something.
+pub const NOTIFICATION_CREATED: &str = "notification_created";
 
 /// The data of `execution_requested`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,11 +94,32 @@ pub(crate) struct Requested {
 }
 
 impl Requested {
+    /// Its priority; one that is none counts as normal.
+    pub(crate) fn priority(&self) -> annals::queue::QueuePriority {
+        annals::queue::QueuePriority::from_name(&self.priority).unwrap_or_default()
+    }
+
     /// The memory limit in MiB.
     pub(crate) fn memory_limit_mb(&self) -> Result<u64, String> {
         let number = self.memory_limit.strip_suffix("Mi").and_then(|number| number.parse().ok());
         number.ok_or_else(|| format!("memory_limit is {:?}; it must be like 128Mi", self.memory_limit))
     }
+}
+
+/// The data of `create_pod_command`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CreatePod {
+    pub(crate) saga_id: String,
+    #[serde(flatten)]
+    pub(crate) requested: Requested,
+}
+
+/// The data of `delete_pod_command`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DeletePod {
+    pub(crate) saga_id: String,
+    pub(crate) execution_id: String,
+    pub(crate) reason: String,
 }
 
 /// The data of `execution_started`.
@@ -115,6 +175,8 @@ pub(crate) struct Failed {
 pub(crate) enum ErrorType {
     /// The service's or the machine's.
     SystemError,
+    /// It took longer than it may.
+    Timeout,
     /// The program needed more than its limits.
     ResourceLimit,
     /// The program's own.
@@ -137,35 +199,48 @@ pub(crate) fn event(event_type: &'static str, data: &impl Serialize) -> Result<N
     Ok(NewEvent::new(ByteString::from_static(event_type), Data::from_value(data)?))
 }
 
-/// The commit that begins an execution.
-pub(crate) fn first_commit(id: &str, event: NewEvent, request_id: &str) -> NewCommit {
+/// The commit that begins an execution of a user.
+pub(crate) fn first_commit(id: &str, user: &str, event: NewEvent, request_id: &str) -> NewCommit {
     let mut commit = NewCommit::new(ByteString::from_static(AGGREGATE), id).event(event).request_id(request_id);
-    commit.header = header();
+    commit.header = header(user);
     commit.correlation_id = Some(id.into());
     commit
 }
 
-/// A commit that follows from `request`, an `execution_requested`.
-pub(crate) fn next_commit(request: &RecordedEvent, event: NewEvent, request_id: &str) -> NewCommit {
-    let mut commit = NewCommit::new(request.commit.aggregate.name.clone(), request.commit.aggregate.id.clone());
-    commit.events.push(event);
+/// A commit that follows from `cause`, an event of the same execution.
+pub(crate) fn next_commit(cause: &RecordedEvent, events: Vec<NewEvent>, request_id: &str) -> NewCommit {
+    let mut commit = NewCommit::new(cause.commit.aggregate.name.clone(), cause.commit.aggregate.id.clone());
+    commit.events = events;
     commit.request_id = Some(request_id.into());
-    commit.tenant_id = Some(request.commit.tenant_id.clone());
-    commit.header = header();
-    commit.correlation_id = request.commit.correlation_id.clone().or_else(|| Some(request.commit.aggregate.id.clone()));
-    commit.causation_id = Some(request.id.to_string().into());
+    commit.tenant_id = Some(cause.commit.tenant_id.clone());
+    commit.header = header(user_of(cause));
+    commit.correlation_id = cause.commit.correlation_id.clone().or_else(|| Some(cause.commit.aggregate.id.clone()));
+    commit.causation_id = Some(cause.id.to_string().into());
     commit
 }
 
+/// The key of the header that names the user, as Integr8sCode's metadata does.
+const USER_ID: &str = "user_id";
+
 /// What Integr8sCode calls metadata.
-fn header() -> Vec<(ByteString, ByteString)> {
-    [
+pub(crate) fn header(user: &str) -> Vec<(ByteString, ByteString)> {
+    let mut header: Vec<_> = [
         ("service_name", "annals-execution"),
         ("service_version", env!("CARGO_PKG_VERSION")),
         ("environment", "development"),
     ]
     .map(|(key, value)| (ByteString::from_static(key), ByteString::from_static(value)))
-    .into()
+    .into();
+    if !user.is_empty() {
+        header.push((ByteString::from_static(USER_ID), user.into()));
+    }
+    header
+}
+
+/// The user whose event it is; empty where it names none.
+pub(crate) fn user_of(event: &RecordedEvent) -> &str {
+    let named = event.commit.header.iter().find(|(key, _)| &**key == USER_ID);
+    named.map_or("", |(_, user)| user)
 }
 
 /// The aggregate's id, cut for a line of output. Ids hold no control characters.

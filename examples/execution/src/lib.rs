@@ -1,16 +1,19 @@
-//! A code-execution service whose only memory is the event log; the first thing a new user of Annals sees, as `annals demo`. After
-//! Integr8sCode, which needs MongoDB, Kafka, Redis and Kubernetes for the same events. It uses the public library only.
+//! A code-execution service on the event log: requests, sagas, a priority queue, workers, results, notifications and streams for browsers.
+//! The first thing a new user of Annals sees, as `annals demo`. After Integr8sCode, which needs MongoDB, Kafka, Redis and Kubernetes for
+//! the same. It uses the public library only.
 //!
 //! ```text
-//!  page, POST /executions ──▶ execution_requested ──▶ log ──▶ worker (a handler) ──▶ child process
-//!                                                      ▲                                 │
-//!  page (SSE), lines ◀── execution_started, execution_completed | _failed | _timeout ◀───┘
+//!  POST /executions ─▶ execution_requested ─▶ saga ─▶ work queue ─▶ scheduler: a slot ─▶ create_pod_command
+//!                                                                                            │
+//!  browser ◀─ SSE bridge ◀─ result_stored ◀─ result processor ◀─ execution_completed ◀─ worker: a process, seven pod events
+//!                        ◀─ notification_created ◀─ notification service ◀─┘
 //! ```
 //!
-//! The worker is a handler: a host hands it the requests, and stores after each that it is done. Whatever else matters is in the log: an
-//! execution that was started and has no terminal event was interrupted. So the service can be killed at any moment; started again it
-//! resumes, and every execution gets exactly one terminal event. Read `step` for how that is made
-//! sure, `worker` for the life of an execution, `process` for what a program may do and how it ends.
+//! Each part is a [`Role`]. All of them are one process on the embedded defaults, or each is a process of its own on a store that they share.
+//!
+//! Whatever matters is in the log, so each process can be killed at any moment, and every execution gets exactly one terminal event. Read
+//! `step` for how that is made sure, `saga` for the life of an execution, `worker` for that of a pod, `bridge` for the streams, `process`
+//! for what a program may do and how it ends. `docs/execution.md` explains how it is run.
 //!
 //! # This is no sandbox
 //! Programs have limits of time, memory, file size and output, a folder of their own and an empty environment, and nothing they start
@@ -19,23 +22,46 @@
 //!
 //! Linux only: elsewhere [`run`] says so.
 
+mod api;
+mod bridge;
 mod events;
+mod execution;
 mod folder;
 mod ids;
 mod language;
 mod lines;
+mod listing;
+mod notifications;
+mod parts;
 #[cfg_attr(not(target_os = "linux"), path = "process_elsewhere.rs")]
 mod process;
+mod records;
+mod results;
+mod roles;
+mod saga;
 mod samples;
+mod scheduler;
 mod service;
 mod step;
 mod submission;
 mod types;
+mod users;
 mod verdict;
 mod web;
 mod worker;
 
-pub use events::{AGGREGATE, COMPLETED, FAILED, REQUESTED, ResourceUsage, STARTED, TERMINAL, TIMEOUT};
+pub use bridge::{BRIDGED, LAST};
+pub use events::{
+    AGGREGATE, CANCELLED, COMPLETED, CREATE_POD, DELETE_POD, FAILED, NOTIFICATION_CREATED, POD, QUEUED, REQUESTED,
+    RESULT_FAILED, RESULT_STORED, ResourceUsage, SLOT_GRANTED, STARTED, TERMINAL, TIMEOUT,
+};
 pub use folder::{DemoFolder, FolderError};
+pub use listing::LISTING;
+pub use notifications::NOTIFICATIONS_GROUP;
+pub use results::RESULTS_GROUP;
+pub use roles::Role;
+pub use saga::{QUEUE, SAGA, saga_definition};
 pub use service::{DEFAULT_LISTEN, Error, Settings, run};
 pub use types::definitions;
+pub use users::Users;
+pub use worker::{WORKER_GROUP, WORKER_TOPICS};

@@ -156,6 +156,7 @@ fn summary(event: &RecordedEvent) -> Option<String> {
             let used = failed.resource_usage.map(|usage| format!(" · {}", used(&usage))).unwrap_or_default();
             format!("exit {} · {}{used}", failed.exit_code, failed.reason)
         }
+        events::CANCELLED => format!("by {}", data.decode::<serde_json::Value>().ok()?["cancelled_by"].as_str()?),
         events::TIMEOUT => {
             let timeout: Timeout = data.decode().ok()?;
             format!("killed after {} s · {}", timeout.timeout_seconds, used(&timeout.resource_usage))

@@ -1,11 +1,14 @@
-//! The service by itself: `execution-service FOLDER [ADDRESS]`, for example `execution-service ./annals-demo 127.0.0.1:0`. The samples
-//! are submitted unless the environment has `NO_SAMPLES`. `annals demo` is the same with options.
+//! The service by itself: `execution-service FOLDER [ADDRESS [ROLE…]]`, for example `execution-service ./annals-demo 127.0.0.1:0`. The
+//! samples are submitted unless the environment has `NO_SAMPLES`; `STORE`, `BROKER` and `QUEUE` are URLs. `annals demo` is the same with
+//! options.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
-use annals_example_execution::{DemoFolder, Settings, run};
+use annals::TopicSettings;
+use annals::runtime::RelayOptions;
+use annals_example_execution::{DemoFolder, Role, Settings, run};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -25,10 +28,21 @@ async fn serve() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let folder = arguments.next().ok_or("name a folder: execution-service FOLDER [ADDRESS]")?;
     let listen = arguments.next().map(|address| address.parse::<SocketAddr>()).transpose()?;
+    let roles = arguments.map(|role| role.parse::<Role>()).collect::<Result<std::collections::BTreeSet<_>, _>>()?;
     let folder = DemoFolder::claim(Path::new(&folder), false).await?;
-    let url = folder.store_url();
+    let url = std::env::var("STORE").unwrap_or_else(|_| folder.store_url());
     let store = annals::open(&url).await?;
-    let mut settings = Settings::new(store, url, folder.work(), std::io::stdout());
+    let mut settings = Settings::new(store, annals::shown_url(&url), folder.work(), std::io::stdout());
+    if !roles.is_empty() {
+        settings.roles = roles;
+    }
+    if let Ok(url) = std::env::var("QUEUE") {
+        settings.tasks.queues = annals::open_queue(&url)?;
+    }
+    if let Ok(url) = std::env::var("BROKER") {
+        let broker = annals::open_broker(&url, TopicSettings::default())?;
+        settings.broker = broker.map(|broker| (broker, RelayOptions::default()));
+    }
     settings.listen = listen;
     settings.submit_samples = std::env::var_os("NO_SAMPLES").is_none();
     run(settings, asked_to_stop()).await?;

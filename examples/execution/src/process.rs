@@ -51,8 +51,11 @@ pub(crate) struct Program {
 pub(crate) struct Bounds {
     /// Seconds by the clock; then it is killed.
     pub(crate) wall: Duration,
-    /// Bytes of address space of each process (`RLIMIT_AS`); beyond, allocating fails.
+    /// Bytes of memory. Where `address_space` is set, of address space of each process (`RLIMIT_AS`): beyond, allocating fails. Otherwise
+    /// of resident memory of the program: beyond, it is killed.
     pub(crate) memory_bytes: u64,
+    /// How memory is limited.
+    pub(crate) address_space: bool,
     /// Bytes of stdout and of stderr that are kept; the rest is read and dropped.
     pub(crate) output_bytes: usize,
 }
@@ -66,11 +69,13 @@ impl Bounds {
     fn limits(&self) -> Vec<sys::Limit> {
         let mut limits = vec![
             (libc::RLIMIT_CPU, self.cpu_seconds()),
-            (libc::RLIMIT_AS, self.memory_bytes),
             (libc::RLIMIT_FSIZE, Self::FILE_BYTES),
             (libc::RLIMIT_NOFILE, Self::OPEN_FILES),
             (libc::RLIMIT_CORE, 0),
         ];
+        if self.address_space {
+            limits.push((libc::RLIMIT_AS, self.memory_bytes));
+        }
         // RLIMIT_NPROC counts all processes of the user, so the limit is what runs now and some more. The system does not apply it
         // to root; there the time limit is what ends a program that only forks.
         if let Some(running) = processes_running() {
@@ -94,6 +99,8 @@ pub(crate) enum Ending {
     Signalled(i32),
     /// By its CPU limit.
     CpuLimit,
+    /// It was killed because it used more memory than it may.
+    MemoryLimit,
     /// By the signal for a file larger than it may write.
     FileLimit,
     /// It was killed because its time was up.
@@ -223,6 +230,9 @@ fn watch(child: &mut Child, bounds: Bounds, begun: std::time::Instant, cancel: &
         }
         if cancelled {
             break Some(Ending::Cancelled);
+        }
+        if !bounds.address_space && seen_peak_kib.is_some_and(|peak| peak * 1024 > bounds.memory_bytes) {
+            break Some(Ending::MemoryLimit);
         }
         if begun.elapsed() >= bounds.wall {
             break Some(Ending::TimedOut);

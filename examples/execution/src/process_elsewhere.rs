@@ -30,6 +30,7 @@ pub(crate) struct Program {
 pub(crate) struct Bounds {
     pub(crate) wall: Duration,
     pub(crate) memory_bytes: u64,
+    pub(crate) address_space: bool,
     pub(crate) output_bytes: usize,
 }
 
@@ -39,6 +40,7 @@ pub(crate) enum Ending {
     Exited(i32),
     Signalled(i32),
     CpuLimit,
+    MemoryLimit,
     FileLimit,
     TimedOut,
     Cancelled,

@@ -1,9 +1,12 @@
 //! The programs that the demo submits by itself, one for each way a program can end.
 
+use annals::queue::QueuePriority;
 use annals::{CommitError, EventLog, Uuid};
 
-use crate::language::Interpreters;
 use crate::submission::Submission;
+
+/// Whose programs they are.
+const OWNER: &str = "demo";
 
 struct Sample {
     /// Fixed, so that a second start recognises what the first submitted.
@@ -70,16 +73,18 @@ const SAMPLES: [Sample; 7] = [
 ///
 /// # Errors
 /// What the log says. Those before it are submitted; calling again submits the rest.
-pub(crate) async fn submit(interpreters: &Interpreters, log: &dyn EventLog) -> Result<(), CommitError> {
+pub(crate) async fn submit(log: &dyn EventLog) -> Result<(), CommitError> {
     for sample in &SAMPLES {
         let submission = Submission {
             execution_id: None,
             script: sample.script.to_owned(),
             language: sample.language.to_owned(),
             timeout_seconds: sample.timeout_seconds,
+            language_version: None,
             memory_limit_mb: sample.memory_limit_mb,
+            priority: QueuePriority::Normal,
         };
-        match submission.commit(Uuid::from_u128(sample.id), interpreters, log).await {
+        match submission.commit(Uuid::from_u128(sample.id), OWNER, log).await {
             // Another version of Python, or of this demo, submitted it with other fields: submitted it is.
             Ok(_) | Err(CommitError::RequestIdReused { .. }) => {}
             Err(error) => return Err(error),

@@ -1,6 +1,6 @@
 //! The service: what it needs, how it starts, and how it ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,24 +8,28 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use annals::groups::GroupError;
 use annals::handlers::HandlerError;
-use annals::runtime::{Host, HostOptions, TaskState};
+use annals::queue::QueueError;
+use annals::runtime::{Host, HostOptions, RelayOptions, TaskState};
+use annals::sagas::SagaError;
 use annals::server::{Options, router, serve_router};
 use annals::types::TypeError;
-use annals::{Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, ReadError, Store, UnknownLog};
+use annals::{Broker, Code, CommitError, DEFAULT_TENANT, ReadError, RecordError, Store, UnknownLog};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::ids::random_uuid;
-use crate::language::{Interpreters, Language};
 use crate::lines::{Lines, Printer};
-use crate::process::{Watchdog, is_root};
-use crate::samples;
+use crate::parts::Parts;
+use crate::process::is_root;
+use crate::roles::Role;
 use crate::types;
-use crate::web::{self, Office};
-use crate::worker::{Worker, Workshop, definition, recover};
+use crate::users::Users;
+use crate::web;
+use crate::worker::Worker;
 
 /// The address that is tried first when none is named.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7171);
@@ -38,33 +42,51 @@ pub struct Settings {
     pub store_name: String,
     /// Where each program gets a folder of its own while it runs. No other service may use it at the same time.
     pub work: PathBuf,
+    /// The parts of the service that this process is. Parts that are processes of their own share a store.
+    pub roles: BTreeSet<Role>,
+    /// How its tasks run, and what holds the items of its work queue.
+    pub tasks: HostOptions,
+    /// What publishes its events, beside the embedded broker.
+    pub broker: Option<(Arc<dyn Broker>, RelayOptions)>,
+    /// Who may call.
+    pub users: Users,
     /// A loopback address. None is [`DEFAULT_LISTEN`], or any free port when that one is taken.
     pub listen: Option<SocketAddr>,
-    /// Whether to submit the samples that this store has not seen yet.
+    /// Whether to submit the samples that this store has not seen yet. The role API does so.
     pub submit_samples: bool,
-    /// How many programs run at once, 1 to 256.
+    /// How many programs run at once, 1 to 256: the cap of the work queue.
     pub at_once: usize,
+    /// How long slots and pods stay those of a process that has died.
+    pub lease: Duration,
+    /// How often a quiet stream of events sends a comment.
+    pub ping: Duration,
     /// How many bytes of a program's stdout, and of its stderr, are kept.
     pub output_bytes: usize,
     /// Takes a line for each event, flushed. The service ends when it is closed at the other end.
-    pub output: Box<dyn Write + Send>,
+    pub output: Box<dyn Write + Send + Sync>,
 }
 
 impl Settings {
-    /// Two programs at once, 64 KiB of each output, the samples, the default address.
+    /// Every role, two programs at once, 64 KiB of each output, leases of 30 s, the samples, the default address.
     pub fn new(
         store: Arc<dyn Store>,
         store_name: impl Into<String>,
         work: impl Into<PathBuf>,
-        output: impl Write + Send + 'static,
+        output: impl Write + Send + Sync + 'static,
     ) -> Self {
         Self {
             store,
             store_name: store_name.into(),
             work: work.into(),
+            roles: Role::ALL.into(),
+            tasks: HostOptions::default(),
+            broker: None,
+            users: Users::default(),
             listen: None,
             submit_samples: true,
             at_once: 2,
+            lease: Duration::from_secs(30),
+            ping: Duration::from_secs(15),
             output_bytes: 64 * 1024,
             output: Box::new(output),
         }
@@ -102,12 +124,24 @@ pub enum Error {
     /// The event types could not be registered.
     #[error(transparent)]
     Types(#[from] TypeError),
-    /// The worker could not be started.
+    /// A handler could not be started.
     #[error(transparent)]
     Handler(#[from] HandlerError),
-    /// The worker ended.
-    #[error("the worker ended: {0}")]
-    Worker(String),
+    /// A consumer could not be started.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// The sagas could not be started.
+    #[error(transparent)]
+    Saga(#[from] SagaError),
+    /// The work queue could not be defined.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The records could not be declared or read.
+    #[error(transparent)]
+    Records(#[from] RecordError),
+    /// A task ended.
+    #[error("a task of the service ended: {0}")]
+    Task(String),
 }
 
 impl Error {
@@ -116,12 +150,16 @@ impl Error {
         match self {
             Self::Listen { error, .. } if error.kind() == io::ErrorKind::AddrInUse => Code::AddressInUse,
             Self::NotLoopback(_) | Self::Listen { .. } => Code::InvalidConfig,
-            Self::System(_) | Self::Worker(_) => Code::Internal,
+            Self::System(_) | Self::Task(_) => Code::Internal,
             Self::Log(error) => error.code(),
             Self::Read(error) => error.code(),
             Self::Commit(error) => error.code(),
             Self::Types(error) => error.code(),
             Self::Handler(error) => error.code(),
+            Self::Group(error) => error.code(),
+            Self::Saga(error) => error.code(),
+            Self::Queue(error) => error.code(),
+            Self::Records(error) => error.code(),
         }
     }
 }
@@ -160,74 +198,64 @@ struct Service {
     listener: TcpListener,
     lines: Lines,
     printer: Printer,
-    worker: Arc<Worker>,
+    parts: Parts,
     host: Host,
-    office: Office,
 }
 
 impl Service {
     async fn start(settings: Settings) -> Result<Self, Error> {
+        let mut settings = settings;
         let listener = listen(settings.listen).await?;
         let address = listener.local_addr().map_err(Error::System)?;
-        let log = settings.store.log(DEFAULT_TENANT, DEFAULT_SCOPE)?;
+        let store = Arc::clone(&settings.store);
+        let log = store.log(DEFAULT_TENANT, annals::DEFAULT_SCOPE)?;
         let head = log.head().await?;
-        let lines = Lines::to(settings.output).map_err(Error::System)?;
+        let output = std::mem::replace(&mut settings.output, Box::new(io::sink()));
+        let lines = Lines::to(output).map_err(Error::System)?;
         lines.print(format!("Store {} holds {head} events.", settings.store_name)).await;
         lines.print(format!("Open http://{address}/ in a browser. Ctrl-C stops.")).await;
-        if is_root() {
+        if settings.roles.len() < Role::ALL.len() {
+            let roles: Vec<_> = settings.roles.iter().map(|role| role.name()).collect();
+            lines.print(format!("This process is {}.", roles.join(", "))).await;
+        }
+        if is_root() && settings.roles.contains(&Role::Worker) {
             const WARNING: &str = "! You are root, so the programs run with root's rights: this is no sandbox. Run it as an ordinary user.";
             lines.print(WARNING).await;
         }
-        let interpreters = Interpreters::find().await;
-        if let Err(reason) = interpreters.of(Language::Python) {
-            lines.print(format!("! {reason}")).await;
-        }
-        let service = format!("worker-{}", &random_uuid().simple().to_string()[..12]);
-        let workshop = Arc::new(Workshop {
-            log: Arc::clone(&log),
-            interpreters: interpreters.clone(),
-            watchdog: Watchdog::start(&service).map_err(Error::System)?,
-            folder: settings.work,
-            service,
-            output_bytes: settings.output_bytes,
-            lines: lines.clone(),
-        });
-        types::register(&*settings.store).await?;
+        types::register(&*store).await?;
         let printer = Printer::new(Arc::clone(&log), head, lines.clone());
-        recover(&workshop).await?;
-        let worker = Worker::new(workshop);
-        let host = Host::start(Arc::clone(&settings.store), HostOptions::default());
-        host.handle(DEFAULT_TENANT, definition(settings.at_once), Arc::clone(&worker)).await?;
-        if settings.submit_samples {
-            samples::submit(&interpreters, &*log).await?;
+        let host = Host::start(Arc::clone(&store), settings.tasks.clone());
+        if let Some((broker, options)) = settings.broker.take() {
+            host.relay(DEFAULT_TENANT, broker, options)?;
         }
-        let office = Office { log, interpreters };
-        Ok(Self { store: settings.store, listener, lines, printer, worker, host, office })
+        let parts = Parts::start(&settings, &host, &lines).await?;
+        Ok(Self { store, listener, lines, printer, parts, host })
     }
 
     async fn serve(self, shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
         const STOP_WAIT_MAX: Duration = Duration::from_secs(3);
+        let Parts { worker, routes, tasks, stopping } = self.parts;
         let mut options = Options::default();
         options.stop_wait_max = STOP_WAIT_MAX;
-        // The API shows the worker, and the server drains the host before it closes the store.
+        // The API shows the tasks, and the server drains the host before it closes the store.
         options.host = Some(self.host.clone());
         let mut console = annals::console::Settings::default();
         console.links = vec![("Programs".to_owned(), web::PAGE.to_owned())];
         options.pages = Some(annals::console::console(console));
-        let router = web::router(self.office, router(Arc::clone(&self.store), options.clone()));
+        let router = web::router(routes, router(Arc::clone(&self.store), options.clone()));
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = serve_router(self.listener, router, self.store, options, async {
             let _ = stopped.await;
         });
         let (stop_printing, printing_stops) = oneshot::channel();
         let working = async {
-            let ended = until_the_end(&self.host, &self.worker, &self.lines, shutdown).await;
+            let ended = until_the_end(&self.host, worker.as_deref(), tasks, &stopping, &self.lines, shutdown).await;
             drop(stop_printing);
             ended
         };
         let working = async {
             let (ended, ()) = tokio::join!(working, self.printer.run(printing_stops));
-            // Only now, so that whoever watches can see the last events too.
+            // Only now, so that followers can see the last events too.
             drop(stop);
             ended
         };
@@ -238,8 +266,15 @@ impl Service {
     }
 }
 
-/// Waits for a reason to end, then ends the programs.
-async fn until_the_end(host: &Host, worker: &Worker, lines: &Lines, shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
+/// Waits for a reason to end, then ends the programs and the streams.
+async fn until_the_end(
+    host: &Host,
+    worker: Option<&Worker>,
+    mut tasks: JoinSet<()>,
+    stopping: &watch::Sender<bool>,
+    lines: &Lines,
+    shutdown: BoxFuture<'_, ()>,
+) -> Result<(), Error> {
     /// Programs are killed at once; this is for a store that does not take their last events.
     const PROGRAMS_WAIT_MAX: Duration = Duration::from_secs(4);
     let ended = tokio::select! {
@@ -247,13 +282,20 @@ async fn until_the_end(host: &Host, worker: &Worker, lines: &Lines, shutdown: Bo
         () = lines.closed() => Ok(()),
         ended = until_a_task_ends(host, lines) => Err(ended),
     };
-    worker.stop();
+    stopping.send_replace(true);
+    let stopped = async {
+        if let Some(worker) = worker {
+            worker.stop();
+            worker.stopped().await;
+        }
+        while tasks.join_next().await.is_some() {}
+    };
     // Those whose end is not in the log by then are interrupted by the next start.
-    let _ = timeout(PROGRAMS_WAIT_MAX, worker.stopped()).await;
+    let _ = timeout(PROGRAMS_WAIT_MAX, stopped).await;
     ended
 }
 
-/// Says when a task of the worker failed, which its host restarts. Returns when one has ended by itself.
+/// Says when a task of the host failed, which restarts it. Returns when one has ended by itself.
 async fn until_a_task_ends(host: &Host, lines: &Lines) -> Error {
     const LOOK_EVERY: Duration = Duration::from_secs(1);
     let mut told = BTreeMap::new();
@@ -261,11 +303,11 @@ async fn until_a_task_ends(host: &Host, lines: &Lines) -> Error {
         sleep(LOOK_EVERY).await;
         for task in host.tasks() {
             if task.state == TaskState::Ended {
-                return Error::Worker(format!("{}: its store was closed, or its handler deleted", task.name));
+                return Error::Task(format!("{}: its store was closed, or its definition deleted", task.name));
             }
-            if told.insert(task.name, task.restarts).unwrap_or(0) < task.restarts {
+            if told.insert(task.name.clone(), task.restarts).unwrap_or(0) < task.restarts {
                 let error = task.last_error.unwrap_or_default();
-                lines.print(format!("! no further program is started, trying again: {error}")).await;
+                lines.print(format!("! {} failed, trying again: {error}", task.name)).await;
             }
         }
     }

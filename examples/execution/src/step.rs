@@ -1,9 +1,9 @@
-//! How an execution gets its next event, once, however many workers there are.
+//! How an execution gets its next events, once, however many processes there are.
 
 use annals::runtime::HandleFailure;
 use annals::{
-    AggregateFilter, AggregateQuery, ByteString, CommitError, EventLog, ExpectedVersion, Filter, LogQuery, NewEvent,
-    ReadError, RecordedEvent, StoreError,
+    Aggregate, AggregateQuery, CommitError, EventLog, ExpectedVersion, NewEvent, ReadError, RecordedEvent, StoreError,
+    Version, limits,
 };
 
 use crate::events;
@@ -11,9 +11,9 @@ use crate::events;
 /// What became of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The event is in the log, by this call or by an earlier one with the same content.
+    /// The events are in the log, by this call or by an earlier one with the same content.
     Taken,
-    /// Another event stands where it would stand, so what it says did not happen.
+    /// Another event has their place, so what they say did not happen.
     TakenByOther,
 }
 
@@ -44,44 +44,55 @@ impl From<StepError> for HandleFailure {
     }
 }
 
-/// Commits `event` to the execution of `request`, unless it has an event of one of the types in `unless`.
+/// Commits `events` to the execution of `cause`, unless it has an event of one of the types in `unless`.
 ///
-/// At most one such event is possible by construction: the commit expects the version below which none was found, so another one
-/// that gets in between makes it fail and be judged anew. A repeat, after an answer that was lost, is told by its content
-/// and by the request that caused it. Only the latest of those events counts: an execution that has started and ended is not started
-/// again by a request that is delivered again.
+/// INVARIANT: of those types at most one such event is committed. The commit expects the version below which none was found, so a commit
+/// in between makes it fail, and the execution is read again. A repetition after a lost answer is recognised by its content and by the
+/// event that caused it. Only the latest of those events counts: an execution that has started and ended is not started again by a command
+/// that is delivered again.
 ///
 /// # Errors
 /// See [`StepError`]; unless the store is closed, call it again.
 pub(crate) async fn step(
     log: &dyn EventLog,
-    request: &RecordedEvent,
-    event: NewEvent,
+    cause: &RecordedEvent,
+    events: &[NewEvent],
     request_id: &str,
-    unless: &[&'static str],
+    unless: &[&str],
 ) -> Result<Step, StepError> {
-    let aggregate = &request.commit.aggregate;
-    let filter = Filter {
-        types: unless.iter().map(|event_type| ByteString::from_static(event_type)).collect(),
-        aggregate: Some(AggregateFilter { name: aggregate.name.clone(), id: Some(aggregate.id.clone()) }),
-        ..Filter::default()
-    };
     loop {
-        // The version first: whatever is committed after it makes the commit below fail.
-        let version = log.read_aggregate(AggregateQuery::last(aggregate.clone())).await?.version;
-        let latest = LogQuery { limit: 1, backwards: true, filter: filter.clone(), ..LogQuery::default() };
-        let found = log.read(latest).await?;
-        if let Some(found) = found.events.first() {
-            let cause = found.commit.causation_id.as_deref() == Some(&*request.id.to_string());
-            let ours = cause && found.event_type == event.event_type && found.data == event.data;
-            return Ok(if ours { Step::Taken } else { Step::TakenByOther });
+        let (known, version) = events_of(log, &cause.commit.aggregate).await?;
+        let latest = known.iter().rev().find(|event| unless.contains(&&*event.event_type));
+        if let Some(found) = latest {
+            let same_cause = found.commit.causation_id.as_deref() == Some(&*cause.id.to_string());
+            let same = |event: &NewEvent| found.event_type == event.event_type && found.data == event.data;
+            return Ok(if same_cause && events.iter().any(same) { Step::Taken } else { Step::TakenByOther });
         }
-        let commit = events::next_commit(request, event.clone(), request_id).expect(ExpectedVersion::Exact(version));
+        let commit = events::next_commit(cause, events.to_vec(), request_id).expect(ExpectedVersion::Exact(version));
         match log.commit(commit).await {
             Ok(_) => return Ok(Step::Taken),
             Err(CommitError::RequestIdReused { .. }) => return Ok(Step::TakenByOther),
             Err(CommitError::VersionConflict { .. }) => {}
             Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Returns the events of an aggregate in order, and its version. What was stored is seen at once, also before it has a sequence number.
+pub(crate) async fn events_of(
+    log: &dyn EventLog,
+    aggregate: &Aggregate,
+) -> Result<(Vec<RecordedEvent>, Version), ReadError> {
+    let mut query = AggregateQuery { limit: limits::PAGE_MAX, ..AggregateQuery::new(aggregate.clone()) };
+    let mut events = Vec::new();
+    loop {
+        let page = log.read_aggregate(query.clone()).await?;
+        let Some(last) = page.commits.last() else { return Ok((events, page.version)) };
+        query.from_version = last.info.version + 1;
+        let at_end = last.info.version >= page.version;
+        events.extend(page.commits.into_iter().flat_map(|commit| commit.events));
+        if at_end {
+            return Ok((events, page.version));
         }
     }
 }

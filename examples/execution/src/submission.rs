@@ -1,16 +1,21 @@
 //! A program somebody wants to be run: how it is asked for, checked and committed.
 
+use annals::queue::QueuePriority;
 use annals::{Code, CommitError, CommitOutcome, EventLog, Invalid, Reached, Uuid};
 use serde::Deserialize;
 
 use crate::events::{self, Requested};
-use crate::language::{Interpreters, Language};
+use crate::language::Language;
 
-/// The bounds of what may be asked for.
+/// The bounds of what may be asked for over HTTP.
 pub(crate) const TIMEOUT_SECONDS_MAX: u64 = 60;
 pub(crate) const MEMORY_MB_MIN: u64 = 16;
 pub(crate) const MEMORY_MB_MAX: u64 = 1024;
-pub(crate) const SCRIPT_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const SCRIPT_CHARS_MAX: usize = 50_000;
+
+/// The bounds of what the saga takes, also of requests that were committed without this service.
+pub(crate) const SAGA_TIMEOUT_SECONDS_MAX: u64 = 300;
+pub(crate) const SAGA_SCRIPT_BYTES_MAX: usize = 1024 * 1024;
 
 /// The body of `POST /executions`.
 #[derive(Debug, Clone, Deserialize)]
@@ -21,10 +26,15 @@ pub(crate) struct Submission {
     pub(crate) execution_id: Option<Uuid>,
     pub(crate) script: String,
     pub(crate) language: String,
+    /// For people; the worker runs what its machine has.
+    #[serde(default)]
+    pub(crate) language_version: Option<String>,
     #[serde(default = "default_timeout")]
     pub(crate) timeout_seconds: u64,
     #[serde(default = "default_memory")]
     pub(crate) memory_limit_mb: u64,
+    #[serde(default)]
+    pub(crate) priority: QueuePriority,
 }
 
 fn default_timeout() -> u64 {
@@ -36,45 +46,62 @@ fn default_memory() -> u64 {
 }
 
 impl Submission {
+    /// The submission that asks for the same program as a request.
+    pub(crate) fn again(requested: &Requested) -> Result<Self, Invalid> {
+        let memory = requested.memory_limit_mb();
+        Ok(Self {
+            execution_id: None,
+            script: requested.script.clone(),
+            language: requested.language.clone(),
+            language_version: Some(requested.language_version.clone()),
+            timeout_seconds: requested.timeout_seconds,
+            memory_limit_mb: memory.map_err(|why| Invalid::new(Code::InvalidBody, "memory_limit_mb", why))?,
+            priority: requested.priority(),
+        })
+    }
+
     /// Commits the request, once however often it is sent.
     ///
     /// # Errors
     /// `invalid_body` with the field that is out of bounds, or what the log says.
-    pub(crate) async fn commit(
-        &self,
-        id: Uuid,
-        interpreters: &Interpreters,
-        log: &dyn EventLog,
-    ) -> Result<CommitOutcome, CommitError> {
-        let event = self.requested(id, interpreters)?;
+    pub(crate) async fn commit(&self, id: Uuid, user: &str, log: &dyn EventLog) -> Result<CommitOutcome, CommitError> {
+        let event = self.requested(id)?;
         let event = events::event(events::REQUESTED, &event)
             .map_err(|message| Invalid::new(Code::InvalidData, "script", message))?;
         // The answer says which event of the log it is.
-        let commit = events::first_commit(&id.to_string(), event, "submitted").wait_until(Reached::Logged);
+        let commit = events::first_commit(&id.to_string(), user, event, "submitted").wait_until(Reached::Logged);
         log.commit(commit).await
     }
 
-    fn requested(&self, id: Uuid, interpreters: &Interpreters) -> Result<Requested, Invalid> {
+    fn requested(&self, id: Uuid) -> Result<Requested, Invalid> {
         let invalid = |path: &str, message: String| Invalid::new(Code::InvalidBody, path, message);
         let language = Language::parse(&self.language).map_err(|message| invalid("language", message))?;
-        let interpreter = interpreters.of(language).ok();
-        let command = interpreter.map_or(language.name().into(), |found| found.path.display().to_string());
         let memory = format!("{}Mi", self.memory_limit_mb);
         let requested = Requested {
             execution_id: id.to_string(),
             script: self.script.clone(),
             language: language.name().to_owned(),
-            language_version: interpreter.map(|found| found.version.clone()).unwrap_or_default(),
+            language_version: self.language_version.clone().unwrap_or_else(|| "any".to_owned()),
             runtime_image: "host".to_owned(),
-            runtime_command: [command].into_iter().chain(language.arguments()).collect(),
+            runtime_command: language.command(),
             runtime_filename: language.file_name().to_owned(),
             timeout_seconds: self.timeout_seconds,
             cpu_limit: "1000m".to_owned(),
             memory_limit: memory.clone(),
             cpu_request: "1000m".to_owned(),
             memory_request: memory,
-            priority: "normal".to_owned(),
+            priority: self.priority.as_str().to_owned(),
         };
+        let characters = self.script.chars().count();
+        if characters > SCRIPT_CHARS_MAX {
+            let message = format!("script has {characters} characters; at most {SCRIPT_CHARS_MAX} are allowed");
+            return Err(invalid("script", message));
+        }
+        if self.timeout_seconds > TIMEOUT_SECONDS_MAX {
+            let message =
+                format!("timeout_seconds is {}; 1 to {TIMEOUT_SECONDS_MAX} are allowed", self.timeout_seconds);
+            return Err(invalid("timeout_seconds", message));
+        }
         match check(&requested) {
             Ok(_) => Ok(requested),
             Err((field, message)) => Err(invalid(field, message)),
@@ -90,7 +117,7 @@ pub(crate) struct Allowed {
     pub(crate) memory_mb: u64,
 }
 
-/// Checks a request against the bounds. The worker does so too, because requests can be committed without this service.
+/// Checks a request against the bounds of the saga. The worker does so too.
 ///
 /// # Errors
 /// The field of [`Submission`] and a sentence.
@@ -100,12 +127,12 @@ pub(crate) fn check(requested: &Requested) -> Result<Allowed, (&'static str, Str
     if requested.script.trim().is_empty() {
         return Err(("script", "script is empty; send the text of a program".to_owned()));
     }
-    if bytes > SCRIPT_BYTES_MAX {
-        return Err(("script", format!("script has {bytes} bytes; at most {SCRIPT_BYTES_MAX} are allowed")));
+    if bytes > SAGA_SCRIPT_BYTES_MAX {
+        return Err(("script", format!("script has {bytes} bytes; at most {SAGA_SCRIPT_BYTES_MAX} are allowed")));
     }
     let timeout_seconds = requested.timeout_seconds;
-    if !(1..=TIMEOUT_SECONDS_MAX).contains(&timeout_seconds) {
-        let message = format!("timeout_seconds is {timeout_seconds}; 1 to {TIMEOUT_SECONDS_MAX} are allowed");
+    if !(1..=SAGA_TIMEOUT_SECONDS_MAX).contains(&timeout_seconds) {
+        let message = format!("timeout_seconds is {timeout_seconds}; 1 to {SAGA_TIMEOUT_SECONDS_MAX} are allowed");
         return Err(("timeout_seconds", message));
     }
     let memory_mb = requested.memory_limit_mb().map_err(|message| ("memory_limit_mb", message))?;

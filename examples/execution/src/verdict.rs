@@ -37,6 +37,11 @@ pub(crate) fn of_finished(id: &str, allowed: Allowed, finished: Finished) -> Res
         Ending::CpuLimit => {
             (KILLED_EXIT_CODE, ErrorType::ResourceLimit, "it used more processor time than it may".to_owned())
         }
+        Ending::MemoryLimit => (
+            KILLED_EXIT_CODE,
+            ErrorType::ResourceLimit,
+            format!("it needed more memory than its {} MiB", allowed.memory_mb),
+        ),
         Ending::FileLimit => {
             (FILE_LIMIT_EXIT_CODE, ErrorType::ResourceLimit, "it wrote a larger file than it may".to_owned())
         }
@@ -53,10 +58,15 @@ pub(crate) fn of_finished(id: &str, allowed: Allowed, finished: Finished) -> Res
 
 /// The event of a program that did not run, or of which nothing is known.
 pub(crate) fn of_system_error(id: &str, reason: impl Into<String>) -> Result<NewEvent, String> {
+    not_run(id, ErrorType::SystemError, reason)
+}
+
+/// The event of a program that was not run for this reason.
+pub(crate) fn not_run(id: &str, error_type: ErrorType, reason: impl Into<String>) -> Result<NewEvent, String> {
     let data = Failed {
         execution_id: id.to_owned(),
         exit_code: 1,
-        error_type: ErrorType::SystemError,
+        error_type,
         reason: reason.into(),
         resource_usage: None,
         stdout: String::new(),
@@ -70,6 +80,9 @@ fn ran_out_of_memory(language: Language, stderr: &str) -> bool {
     let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     match language {
         Language::Python => last_line.starts_with("MemoryError"),
-        Language::Sh => last_line.ends_with("Out of space") || last_line.contains("cannot allocate"),
+        Language::Bash | Language::Sh => last_line.ends_with("Out of space") || last_line.contains("cannot allocate"),
+        Language::Ruby => last_line.contains("NoMemoryError"),
+        Language::Node => stderr.contains("JavaScript heap out of memory"),
+        Language::Go => stderr.contains("runtime: out of memory"),
     }
 }

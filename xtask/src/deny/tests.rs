@@ -4,7 +4,10 @@ const RULES: &str = r#"
 [licenses]
 allow = ["MIT", "Apache-2.0", "Unicode-3.0"]
 [bans]
-deny = [{ crate = "left-pad", reason = "write it" }]
+deny = [
+    { crate = "left-pad", reason = "write it" },
+    { crate = "c-library", wrappers = ["client"], reason = "only below the client" },
+]
 "#;
 
 fn package(licence: &str) -> Package {
@@ -14,6 +17,7 @@ fn package(licence: &str) -> Package {
         licence: Some(licence.into()),
         source: Some("registry+a/crates.io-index".into()),
         wildcards: Vec::new(),
+        parents: BTreeSet::from(["client".to_owned()]),
     }
 }
 
@@ -36,6 +40,13 @@ fn a_licence_is_allowed_when_what_must_hold_is_allowed() {
 fn a_banned_or_foreign_package_and_an_open_version_are_faults() {
     assert_eq!(faults(&Package { name: "left-pad".into(), ..package("MIT") }), ["left-pad 1.0.0 is banned: write it"]);
     assert_eq!(faults(&Package { source: Some("git+x".into()), ..package("MIT") }).len(), 1);
+    let below = |parents: &[&str]| Package {
+        name: "c-library".into(),
+        parents: parents.iter().map(|name| (*name).to_owned()).collect(),
+        ..package("MIT")
+    };
+    assert_eq!(faults(&below(&["client"])), Vec::<String>::new());
+    assert_eq!(faults(&below(&["client", "server"])), ["c-library 1.0.0 is banned: only below the client"]);
     let open = Package { source: None, wildcards: vec!["x".into()], ..package("MIT") };
     assert_eq!(faults(&open), ["p takes x in any version"]);
     // What others write into their manifests is not ours to correct.

@@ -1,4 +1,5 @@
-//! Python with two public packages: the generator of clients, and the library that signs and verifies webhooks.
+//! Python with four public packages: the generator of clients, the library that signs and verifies webhooks, and what reads archived files
+//! and documents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,26 +9,32 @@ use super::{Running, Service};
 use crate::command::{output, run};
 
 /// What is installed, with what it needs, each in the version that was tested.
-const PACKAGES: [&str; 28] = [
+const PACKAGES: [&str; 34] = [
     "openapi-python-client==0.29.1",
     "standardwebhooks==1.0.1",
+    "duckdb==2.0.1",
+    "beanie==2.2.0",
     "annotated-doc==0.0.7",
     "annotated-types==0.8.0",
     "anyio==4.16.0",
     "attrs==26.1.0",
     "certifi==2026.10.19.post1",
+    "click==8.5.1",
     "deprecated==1.3.1",
+    "dnspython==2.9.2",
     "h11==0.16.0",
     "httpcore==1.0.9",
     "httpx==0.28.1",
     "idna==3.20",
     "jinja2==3.1.6",
+    "lazy-model==0.4.0",
     "markdown-it-py==4.3.0",
     "markupsafe==3.0.4",
     "mdurl==0.1.2",
     "pydantic==2.14.4",
     "pydantic-core==2.50.5",
     "pygments==2.21.0",
+    "pymongo==4.20.1",
     "python-dateutil==4.0.0",
     "rich==15.0.0",
     "ruamel.yaml==0.19.1",
@@ -46,7 +53,7 @@ pub const PYTHON: Service = Service {
     name: "python",
     place: "ANNALS_TEST_PYTHON_PACKAGES",
     program: "ANNALS_TEST_PYTHON",
-    meant: "a Python 3.10 or later and a folder with the packages openapi-python-client and standardwebhooks",
+    meant: "a Python 3.10 or later and a folder with the packages openapi-python-client, standardwebhooks, duckdb and beanie",
     package: None,
     module: "with_python",
     runs: false,

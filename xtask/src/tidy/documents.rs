@@ -107,6 +107,39 @@ fn block<'a>(lines: impl Iterator<Item = &'a str>, fence: &str) -> Vec<&'a str> 
     lines.skip_while(|line| *line != fence).skip(1).take_while(|line| *line != "```").collect()
 }
 
+/// The order of the pages in the handbook.
+const SUMMARY: &str = "docs/SUMMARY.md";
+
+/// The handbook has every page below `docs` once, under its own title.
+pub fn summary_faults(files: &[File]) -> Vec<Fault> {
+    let Some(summary) = files.iter().find(|file| file.path == SUMMARY) else {
+        return vec![fault(SUMMARY, 0, "summary", "the order of the pages in the handbook is missing")];
+    };
+    let mut faults = Vec::new();
+    let listed: Vec<(usize, String)> =
+        links(&summary.text).into_iter().map(|(line, target)| (line, resolve(SUMMARY, target))).collect();
+    for page in files.iter().filter(|file| file.path.starts_with("docs/") && file.path.ends_with(".md")) {
+        let lines: Vec<usize> = listed.iter().filter(|(_, path)| *path == page.path).map(|(line, _)| *line).collect();
+        let title = page.text.lines().next().and_then(|line| line.strip_prefix("# ")).unwrap_or_default();
+        let name = page.path.trim_start_matches("docs/");
+        match lines[..] {
+            _ if page.path == SUMMARY => {}
+            [] => {
+                let message = format!("the handbook lacks this page; add `- [{title}]({name})` to {SUMMARY}");
+                faults.push(fault(&page.path, 0, "summary", message));
+            }
+            [line] => {
+                let entry = summary.text.lines().nth(line - 1).unwrap_or_default();
+                let is_titled = entry.contains(&format!("[{title}](")) || name == "introduction.md";
+                let message = format!("its title is {title:?}; write `[{title}]({name})`");
+                faults.extend((!is_titled).then(|| fault(SUMMARY, line, "summary", message)));
+            }
+            [_, second, ..] => faults.push(fault(SUMMARY, second, "summary", format!("{name} is listed twice"))),
+        }
+    }
+    faults
+}
+
 /// The path a relative link means, from the repository's root.
 fn resolve(from: &str, link: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();

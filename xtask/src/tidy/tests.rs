@@ -153,3 +153,22 @@ fn phrases_of_translated_english_are_found_in_guides_and_nowhere_else() {
         assert_eq!(lines(other), [0; 0], "{other}");
     }
 }
+
+#[test]
+fn the_handbook_has_every_page_once_under_its_title() {
+    let found = |summary: &str| {
+        let files = [
+            file("docs/SUMMARY.md", summary),
+            file("docs/a.md", "# The page a\n"),
+            file("docs/decisions/0001-b.md", "# 0001: b\n"),
+            file("README.md", "# Not a page\n"),
+        ];
+        documents::summary_faults(&files).into_iter().map(|fault| fault.message).collect::<Vec<_>>()
+    };
+    let (a, b) = ("- [The page a](a.md)\n", "  - [0001: b](decisions/0001-b.md)\n");
+    assert_eq!(found(&format!("{a}{b}")), [""; 0]);
+    assert!(found(a)[0].contains("add `- [0001: b](decisions/0001-b.md)`"));
+    assert!(found(&format!("{a}{a}{b}"))[0].contains("listed twice"));
+    assert!(found(&format!("- [Another name](a.md)\n{b}"))[0].contains("The page a"));
+    assert_eq!(documents::summary_faults(&[file("docs/a.md", "# A\n")]).len(), 1);
+}

@@ -72,8 +72,13 @@ fn list(values: Option<&Vec<String>>) -> Option<String> {
 }
 
 fn page(query: &BrowseQuery) -> Path {
+    filtered(&["events"], query)
+}
+
+/// The path of a page of events.
+pub(super) fn filtered(path: &[&str], query: &BrowseQuery) -> Path {
     let filter = &query.filter;
-    Path::below(&["events"])
+    Path::below(path)
         .maybe("event_ids", list(filter.event_ids.as_ref()))
         .maybe("event_types", list(filter.event_types.as_ref()))
         .maybe("exclude_event_types", list(filter.exclude_event_types.as_ref()))
@@ -90,6 +95,7 @@ fn page(query: &BrowseQuery) -> Path {
         .maybe("skip", (query.skip > 0).then_some(query.skip))
         .number("limit", query.limit)
         .maybe("cursor", query.cursor.as_ref())
+        .maybe("count_up_to", query.count_up_to)
 }
 
 /// The document that was shown.

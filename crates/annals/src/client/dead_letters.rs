@@ -80,6 +80,7 @@ impl DeadLetters for DeadLettersClient {
             .maybe("topic", query.topic.as_deref())
             .maybe("group", query.group.as_deref())
             .maybe("handler", query.handler.as_deref())
+            .maybe("partner", query.partner.as_deref())
             .maybe("type", query.event_type.as_deref())
             .maybe("since", since.as_deref())
             .maybe("cursor", query.cursor.as_deref())

@@ -15,6 +15,7 @@ mod snapshots_until;
 mod streams_until;
 mod until;
 mod waiting;
+mod webhooks;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -39,6 +39,10 @@ fn shown(context: &Context) -> Result<(crate::config::Config, toml::Table), Fail
     config.store.url = annals::shown_url(&config.store.url);
     config.server.url = annals::shown_url(&config.server.url);
     config.queue.url = annals::shown_url(&config.queue.url);
+    config.broker.url = annals::shown_url(&config.broker.url);
+    for own in config.broker.tenants.values_mut() {
+        own.url = own.url.as_deref().map(annals::shown_url);
+    }
     let table = toml::Table::try_from(&config)
         .map_err(|error| Failure::new(Code::Internal, format!("the configuration cannot be written: {error}")))?;
     Ok((config, table))

@@ -1,16 +1,19 @@
 //! `annals demo`.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use annals_example_execution::{DemoFolder, FolderError, Settings};
+use annals::TopicSettings;
+use annals::runtime::RelayOptions;
+use annals_example_execution::{DemoFolder, FolderError, Role, Settings, Users};
 use clap::Args;
 
 use super::Run;
 use crate::config::Layers;
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
-use crate::{listen, signals};
+use crate::{listen, signals, target};
 
 /// Where the demo keeps its store from run to run.
 const FOLDER: &str = "./demo-data";
@@ -18,7 +21,7 @@ const FOLDER: &str = "./demo-data";
 /// Run the demo: a code-execution service on an event store, with a web page that shows its events
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Its store stays in ./demo-data (or at --store, with the folders of programs beside it in NAME.demo), and the next run continues with it.\n\nExample:\n  annals demo --fresh"
+    after_help = "Its store stays in ./demo-data (or at --store, with the folders of programs beside it in NAME.demo), and the next run continues with it.\n\nEvery part of the service can be a process of its own on a store that processes share: api, saga-orchestrator, worker, result-processor, notification-service, sse-bridge.\n\nExamples:\n  annals demo --fresh\n  annals demo --role worker --store mongodb://127.0.0.1:27017/demo?replicaSet=rs0 --queue redis://127.0.0.1:6379"
 )]
 pub struct Demo {
     /// Delete what earlier runs stored in ./demo-data first; not with --store
@@ -27,12 +30,30 @@ pub struct Demo {
     /// The address of the page [default: 127.0.0.1:7171, or a free port]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// Be only this part of the service; may be given several times [default: all parts]
+    #[arg(long, value_name = "ROLE")]
+    role: Vec<Role>,
+    /// Where events are published: embedded, or kafka://HOST:PORT,HOST:PORT [default: embedded]
+    #[arg(long, value_name = "URL")]
+    broker: Option<String>,
+    /// Where the work queue is held: embedded, or redis://HOST:PORT [default: embedded]
+    #[arg(long, value_name = "URL")]
+    queue: Option<String>,
+    /// A JSON file of users with their tokens, `[{"name", "token", "admin"}]`; without it callers on this machine name themselves
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
 }
 
 impl Run for Demo {
     const REACHES: Reaches = Reaches::Nothing;
 
     fn configure(&self, layers: &mut Layers) -> Result<(), Failure> {
+        if let Some(broker) = &self.broker {
+            layers.flag("broker.url", "--broker", broker.clone().into())?;
+        }
+        if let Some(queue) = &self.queue {
+            layers.flag("queue.url", "--queue", queue.clone().into())?;
+        }
         // Its own lines are the show.
         if layers.is_default("log.level") { layers.flag("log.level", "demo", "warn".into()) } else { Ok(()) }
     }
@@ -52,18 +73,63 @@ impl Run for Demo {
             );
             return Err(Failure::config(message).into());
         }
-        // A store of its own has a folder of its own beside it, so that a demo on the usual one does not lock it out.
-        let beside = store.as_ref().and_then(|url| url.strip_prefix("embedded:"));
-        let folder = beside.map_or_else(|| FOLDER.to_owned(), |path| format!("{}.demo", path.trim_end_matches('/')));
-        let folder = DemoFolder::claim(Path::new(&folder), self.fresh).await?;
+        let roles = self.roles(store.as_deref())?;
+        let users = self.users.as_ref().map(|path| Users::read(path).map_err(|error| unreadable(path, &error)));
+        let (users, broker) = (users.transpose()?, broker(&context.config.broker.url)?);
+        let queues = annals::open_queue(&context.config.queue.url)?;
+        let folder = DemoFolder::claim(Path::new(&folder(store.as_deref(), &self.role)), self.fresh).await?;
         let url = store.unwrap_or_else(|| folder.store_url());
         let store = annals::open(&url).await?;
-        let mut settings = Settings::new(store, url, folder.work(), io::stdout());
+        let mut settings = Settings::new(store, annals::shown_url(&url), folder.work(), io::stdout());
         settings.listen = listen;
+        settings.roles = roles;
+        settings.users = users.unwrap_or_default();
+        settings.broker = broker;
+        settings.tasks = target::host_options(&context.config)?;
+        settings.tasks.queues = queues;
         let stopped = signals::caught()?;
         let ended = annals_example_execution::run(settings, stopped).await;
         ended.map_err(|error| Failure::new(error.code(), error.to_string()).into())
     }
+}
+
+impl Demo {
+    /// The parts that this process is to be. Several processes need a store that they share.
+    fn roles(&self, store: Option<&str>) -> Result<BTreeSet<Role>, Failure> {
+        let shared = store.is_some_and(|url| url.starts_with("mongodb"));
+        if self.role.is_empty() {
+            return Ok(Role::ALL.into());
+        }
+        if shared || self.role.len() == Role::ALL.len() {
+            return Ok(self.role.iter().copied().collect());
+        }
+        let message = "--role: parts of the service that are processes of their own need a store that processes share; give --store \
+                       mongodb://HOST/DATABASE, or leave --role out to be all parts";
+        Err(Failure::config(message))
+    }
+}
+
+/// Where programs run, and the store unless another one is named. What runs beside another demo has a folder of its own, so that neither
+/// locks the other out.
+fn folder(store: Option<&str>, roles: &[Role]) -> String {
+    if let Some(path) = store.and_then(|url| url.strip_prefix("embedded:")) {
+        return format!("{}.demo", path.trim_end_matches('/'));
+    }
+    let roles: BTreeSet<_> = roles.iter().map(|role| role.name()).collect();
+    roles.into_iter().fold(FOLDER.to_owned(), |folder, role| format!("{folder}-{role}"))
+}
+
+fn broker(url: &str) -> Result<Option<(std::sync::Arc<dyn annals::Broker>, RelayOptions)>, Failure> {
+    let broker = annals::open_broker(url, TopicSettings::default())?;
+    Ok(broker.map(|broker| (broker, RelayOptions::default())))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    let message = format!(
+        "--users: {} cannot be read: {error}; it is a JSON array of {{\"name\", \"token\", \"admin\"}}",
+        path.display()
+    );
+    Failure::new(annals::Code::UnreadableInput, message)
 }
 
 impl From<FolderError> for Failure {

@@ -1,5 +1,7 @@
 //! `annals events …`.
 
+mod archive;
+
 use std::sync::Arc;
 
 use annals::Timestamp;
@@ -41,6 +43,19 @@ enum What {
     /// Print all events that meet a filter, as CSV or as lines of JSON
     #[command(after_help = "Example:\n  annals events export --format csv --user-id ada > events.csv")]
     Export(Box<Export>),
+    /// List archived events, those that happened last first
+    #[command(after_help = "Example:\n  annals events archive --type order_placed\n  annals events archive --files")]
+    Archive(Box<archive::Archived>),
+    /// Move an event from the browse view into the archive
+    #[command(
+        after_help = "Example:\n  annals events delete 019c2f4e-7a41-7000-8000-1d1c3f4a5b6c --reason 'a test' --dry-run"
+    )]
+    Delete(archive::Delete),
+    /// Put an archived event back into the browse view
+    #[command(
+        after_help = "Example:\n  annals events restore 019c2f4e-7a41-7000-8000-1d1c3f4a5b6c --reason 'still needed'"
+    )]
+    Restore(archive::Restore),
     /// Print the state of the browse view
     #[command(after_help = "Example:\n  annals events view")]
     View,
@@ -179,9 +194,10 @@ enum Switch {
 
 /// A number of days, or none for ever.
 #[derive(Debug, Clone, Copy)]
-struct Days(Option<u32>);
+pub struct Days(pub Option<u32>);
 
-fn days(text: &str) -> Result<Days, String> {
+/// Reads a number of days, or `forever`.
+pub fn days(text: &str) -> Result<Days, String> {
     match text {
         "forever" => Ok(Days(None)),
         text => {
@@ -191,7 +207,7 @@ fn days(text: &str) -> Result<Days, String> {
 }
 
 #[derive(Debug, Args)]
-struct Why {
+pub struct Why {
     /// Why, for the record
     #[arg(long, value_name = "TEXT")]
     reason: String,
@@ -209,7 +225,7 @@ impl Run for Events {
         target
             .run(async |target| {
                 let mut output = context.output();
-                self.work(&*target.browse()?, &mut output).await?;
+                self.work(target, &mut output).await?;
                 output.flush()
             })
             .await
@@ -217,8 +233,12 @@ impl Run for Events {
 }
 
 impl Events {
-    async fn work(&self, browse: &dyn Browse, output: &mut Output) -> Result<(), Stop> {
+    async fn work(&self, target: &Target, output: &mut Output) -> Result<(), Stop> {
+        let browse = &*target.browse()?;
         match &self.what {
+            What::Archive(args) => args.list(&*target.archive()?, output).await,
+            What::Delete(args) => args.run(&*target.archive()?, browse, output).await,
+            What::Restore(args) => args.run(&*target.archive()?, output).await,
             What::List(args) => list(browse, args, output).await,
             What::Get(args) => output.json(&browse.event(&args.id).await?),
             What::Statistics(args) => {

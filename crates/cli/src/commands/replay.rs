@@ -60,7 +60,7 @@ enum What {
 struct Create {
     #[command(flatten)]
     selection: Selection,
-    /// handler:NAME, topic, topic:NAME, file:NAME or test
+    /// handler:NAME, topic, topic:NAME, webhook:URL, file:NAME or test
     #[arg(long, value_name = "TARGET", value_parser = target)]
     to: ReplayTarget,
     /// The order of the events
@@ -106,8 +106,9 @@ fn target(text: &str) -> Result<ReplayTarget, String> {
         ("test", None) => Ok(ReplayTarget::Test {}),
         ("handler", Some(name)) => Ok(ReplayTarget::Handler { name: name.into() }),
         ("topic", name) => Ok(ReplayTarget::Topic { name: name.map(ByteString::from), topics: Default::default() }),
+        ("webhook", Some(url)) => Ok(ReplayTarget::Webhook { url: url.to_owned() }),
         ("file", Some(name)) => Ok(ReplayTarget::File { name: name.to_owned() }),
-        _ => Err("is none of handler:NAME, topic, topic:NAME, file:NAME and test".to_owned()),
+        _ => Err("is none of handler:NAME, topic, topic:NAME, webhook:URL, file:NAME and test".to_owned()),
     }
 }
 

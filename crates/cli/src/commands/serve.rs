@@ -79,12 +79,16 @@ impl Run for Serve {
         if let Err(error) = server::raise_open_files() {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
+        let origins = server::Origins::read(&config.server.cors_origins);
+        let origins = origins.map_err(|why| Failure::config(format!("server.cors_origins: {why}")))?;
         let indexes = config.snapshots.declared()?;
         let relays = config.broker.relays(&config.tenants.names)?;
         let queues = annals::open_queue(&config.queue.url)?;
         let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
         let tls = config.tls.options()?;
-        let tasks = target::host_options(config)?;
+        let spans = config.telemetry.spans(&config.client)?;
+        let mut tasks = target::host_options(config)?;
+        tasks.spans = spans.clone().map(|spans| spans as Arc<dyn annals::trace::Spans>);
         let security = match config.server.dev {
             true => None,
             false => Some(config.security.options(&config.client)?),
@@ -125,6 +129,7 @@ impl Run for Serve {
         // Without credentials whoever gets through may do everything, and a browser gets through from any page.
         limits.callers = if security.is_some() { server::Callers::Named } else { server::Callers::ThisMachine };
         limits.names.clone_from(&config.server.names);
+        limits.cors_origins = origins;
         limits.security = security;
         limits.tls = tls;
         limits.relays = relays;
@@ -139,6 +144,9 @@ impl Run for Serve {
             }
         };
         let served = server::serve_opening(listener, opening, obstacle.clone(), limits, stopped).await;
+        if let Some(spans) = spans {
+            spans.stop().await;
+        }
         let ended = served.map_err(|error| Failure::internal(format!("the server ended: {error}")))?;
         ended.map_err(|error| Failure::from(error).into())
     }

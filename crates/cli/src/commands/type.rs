@@ -36,7 +36,7 @@ enum What {
     /// Print an event type with all its generations
     #[command(after_help = "Example:\n  annals type show order_placed")]
     Show(Named),
-    /// Accept or refuse events whose type is not registered
+    /// Accept, refuse or quarantine events whose type is not registered
     #[command(after_help = "Example:\n  annals type unknown refuse")]
     Unknown(Unknown),
 }
@@ -64,6 +64,7 @@ struct Unknown {
 enum Choice {
     Accept,
     Refuse,
+    Quarantine,
 }
 
 impl Run for Type {
@@ -120,6 +121,7 @@ async fn unknown(context: &Context, choice: Choice) -> Result<(), Stop> {
     let unknown = match choice {
         Choice::Accept => UnknownTypes::Accept,
         Choice::Refuse => UnknownTypes::Refuse,
+        Choice::Quarantine => UnknownTypes::Quarantine,
     };
     context
         .writing(async |target, output| {

@@ -1,8 +1,10 @@
 //! The broker that events are published to.
 
+use std::collections::BTreeMap;
+
 use annals::relay::{MessageFormat, MessageKey, MessageOptions, RelayTopics};
 use annals::runtime::RelayOptions;
-use annals::{DEFAULT_TENANT, Invalid, TopicSettings, server};
+use annals::{CategoryNumbers, DEFAULT_TENANT, Invalid, TopicSettings, server};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -18,6 +20,35 @@ pub struct BrokerSection {
     pub format: MessageFormat,
     /// What the key of a message is taken from.
     pub key: String,
+    /// A file with the password of the cluster's user; empty for none.
+    pub password_file: String,
+    /// Clusters and prefixes of single tenants.
+    pub tenants: BTreeMap<String, TenantBroker>,
+    /// Numbers of categories of topics, beside those that are built in or instead of them.
+    pub categories: BTreeMap<String, CategoryOfTopics>,
+}
+
+/// Where the topics of a tenant are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TenantBroker {
+    /// A broker of its own; the one of the section without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// What its topics begin with; without, its name and a dot, and nothing for `default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+}
+
+/// The numbers of the topics of a category.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CategoryOfTopics {
+    /// How many partitions they are created with.
+    pub partitions: u32,
+    /// How many days their messages are kept; without, there is no end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention_days: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +65,9 @@ impl Default for BrokerSection {
             types: TypesWithTopics::All,
             format: MessageFormat::default(),
             key: MessageKey::default().into(),
+            password_file: String::new(),
+            tenants: BTreeMap::new(),
+            categories: BTreeMap::new(),
         }
     }
 }
@@ -48,24 +82,77 @@ impl BrokerSection {
         let key = key.map_err(|invalid| Failure::config(format!("broker.key: {}", invalid.message)))?;
         let messages = MessageOptions { format: self.format, key };
         let mut relays = server::Relays::default();
-        let mut all = Vec::new();
+        if let Some(other) = self.tenants.keys().find(|name| !tenants.contains(name)) {
+            let message = format!(
+                "broker.tenants.{other}: there is no tenant of this name; the tenants are {}",
+                tenants.join(", ")
+            );
+            return Err(Failure::config(message));
+        }
+        let mut clusters: BTreeMap<&str, Vec<(&str, TopicSettings)>> = BTreeMap::new();
+        let password = self.password()?;
         for tenant in tenants {
-            let prefix = if tenant == DEFAULT_TENANT { String::new() } else { format!("{tenant}.") };
-            let settings = TopicSettings { prefix, ..TopicSettings::default() };
+            let own = self.tenants.get(tenant);
+            let url = own.and_then(|own| own.url.as_deref()).unwrap_or(&self.url);
+            let prefix = own.and_then(|own| own.prefix.clone());
+            let named = || if tenant == DEFAULT_TENANT { String::new() } else { format!("{tenant}.") };
+            let settings = TopicSettings { prefix: prefix.unwrap_or_else(named), ..self.topics()? };
             let topics = match self.types {
                 TypesWithTopics::All => RelayTopics::all(settings.clone()),
                 TypesWithTopics::Registered => RelayTopics { settings: settings.clone(), ..RelayTopics::default() },
             };
-            if let Some(broker) = annals::open_broker(&self.url, settings.clone())? {
+            if let Some(broker) = annals::open_broker(&with_password(url, password.as_deref()), settings.clone())? {
                 let refused = |invalid: Invalid| Failure::config(format!("tenant {tenant:?}: {}", invalid.message));
                 settings.validate().map_err(refused)?;
                 relays.add(tenant, broker, RelayOptions { topics, messages: messages.clone() });
-                all.push((tenant.as_str(), settings));
+                // Two lists of addresses of one cluster that differ are taken for two clusters.
+                let cluster = url.split_once('?').map_or(url, |(hosts, _)| hosts);
+                clusters.entry(cluster).or_default().push((tenant.as_str(), settings));
             }
         }
-        let together = annals::separate_tenants(all.iter().map(|(tenant, settings)| (*tenant, settings)));
-        together.map_err(|invalid| Failure::config(invalid.message))?;
+        for tenants in clusters.values() {
+            let together = annals::separate_tenants(tenants.iter().map(|(tenant, settings)| (*tenant, settings)));
+            together.map_err(|invalid| Failure::config(format!("broker.tenants: {}", invalid.message)))?;
+        }
         Ok(relays)
+    }
+
+    /// The numbers of topics, without a prefix.
+    ///
+    /// # Errors
+    /// `invalid_config` for numbers that no topic can have.
+    pub fn topics(&self) -> Result<TopicSettings, Failure> {
+        const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+        let mut settings = TopicSettings::default();
+        for (name, CategoryOfTopics { partitions, retention_days }) in &self.categories {
+            let retention_ms = retention_days.map(|days| u64::from(days) * DAY_MS);
+            settings.categories.insert(name.clone(), CategoryNumbers { partitions: *partitions, retention_ms });
+        }
+        let refused = |invalid: Invalid| Failure::config(format!("broker.{}: {}", invalid.path, invalid.message));
+        settings.validate().map_err(refused)?;
+        Ok(settings)
+    }
+
+    fn password(&self) -> Result<Option<String>, Failure> {
+        if self.password_file.is_empty() {
+            return Ok(None);
+        }
+        let read = std::fs::read_to_string(&self.password_file);
+        let text =
+            read.map_err(|error| Failure::config(format!("broker.password_file: {}: {error}", self.password_file)))?;
+        Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
+    }
+}
+
+/// Adds the password to the URL of a cluster, as its other settings are.
+fn with_password(url: &str, password: Option<&str>) -> String {
+    match password {
+        Some(password) if url.starts_with("kafka://") => {
+            let separator = if url.contains('?') { '&' } else { '?' };
+            let encoded: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            format!("{url}{separator}sasl.password={encoded}")
+        }
+        _ => url.to_owned(),
     }
 }
 
@@ -82,5 +169,55 @@ mod tests {
         assert_eq!(refused("embedded", "aggregate_id"), None);
         assert!(refused("rabbit://a", "aggregate_id").is_some_and(|message| message.contains("kafka://HOST:PORT")));
         assert!(refused("embedded", "customer").is_some_and(|message| message.contains("broker.key")));
+    }
+
+    #[cfg(feature = "kafka")]
+    fn tenants_of(tenants: &[(&str, Option<&str>, &str)]) -> Result<(), String> {
+        let of = |(name, url, prefix): &(&str, Option<&str>, &str)| {
+            let own = TenantBroker { url: url.map(str::to_owned), prefix: Some((*prefix).to_owned()) };
+            ((*name).to_owned(), own)
+        };
+        let url = "kafka://127.0.0.1:1".to_owned();
+        let section = BrokerSection { url, tenants: tenants.iter().map(of).collect(), ..BrokerSection::default() };
+        let names: Vec<String> = ["default", "acme"].map(str::to_owned).into();
+        section.relays(&names).map(drop).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    #[cfg(feature = "kafka")]
+    fn two_tenants_on_one_cluster_need_prefixes_or_a_cluster_of_their_own() {
+        assert_eq!(tenants_of(&[]), Ok(()), "the name of a tenant is its prefix");
+        let together = tenants_of(&[("acme", None, "")]).expect_err("they would share topics");
+        assert!(together.contains("\"default\" and \"acme\"") && together.contains("cluster of its own"), "{together}");
+        assert_eq!(tenants_of(&[("acme", Some("kafka://127.0.0.1:2"), "")]), Ok(()));
+        assert_eq!(tenants_of(&[("acme", Some("embedded"), "")]), Ok(()));
+        let unknown = tenants_of(&[("umbrella", None, "u.")]).expect_err("no such tenant");
+        assert!(unknown.contains("broker.tenants.umbrella") && unknown.contains("default, acme"), "{unknown}");
+        let invalid = tenants_of(&[("acme", None, "a b")]).expect_err("no topic can have this name");
+        assert!(invalid.contains("acme"), "{invalid}");
+    }
+
+    #[test]
+    fn categories_add_to_those_that_are_built_in_and_are_checked() {
+        let of = |name: &str, partitions: u32, retention_days: Option<u32>| {
+            let categories = [(name.to_owned(), CategoryOfTopics { partitions, retention_days })].into();
+            BrokerSection { categories, ..BrokerSection::default() }.topics()
+        };
+        let settings = of("reports", 2, None).expect("valid");
+        assert_eq!(settings.categories["reports"], CategoryNumbers { partitions: 2, retention_ms: None });
+        assert_eq!(settings.categories["execution"].partitions, 6);
+        assert_eq!(of("pod", 12, Some(2)).expect("valid").categories["pod"].retention_ms, Some(2 * 86_400_000));
+        let refused = of("pod", 0, None).expect_err("a topic has a partition").message;
+        assert!(refused.contains("broker.categories.pod.partitions"), "{refused}");
+    }
+
+    #[test]
+    fn a_password_is_read_from_its_file_and_encoded_as_a_setting() {
+        assert_eq!(with_password("kafka://a:1", Some("p&=")), "kafka://a:1?sasl.password=%70%26%3D");
+        assert_eq!(with_password("kafka://a:1?x=y", Some("p")), "kafka://a:1?x=y&sasl.password=%70");
+        assert_eq!(with_password("embedded", Some("p")), "embedded");
+        let section = BrokerSection { password_file: "/no/such/file".to_owned(), ..BrokerSection::default() };
+        let refused = section.relays(&[DEFAULT_TENANT.to_owned()]).expect_err("it is missing").message;
+        assert!(refused.contains("broker.password_file") && refused.contains("/no/such/file"), "{refused}");
     }
 }

@@ -199,18 +199,22 @@ fn sources(folder: &Path, text: &mut String) {
 }
 
 #[test]
-fn every_test_that_the_page_of_statements_names_exists() {
+fn every_test_that_the_pages_of_statements_and_promises_name_exists() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crates");
     let mut code = String::new();
-    for of in ["conformance", "core", "embedded", "mongodb"] {
+    for of in ["annals", "cli", "conformance", "core", "embedded", "mongodb", "server"] {
         sources(&crates.join(of), &mut code);
     }
-    let page = guide("docs/dolittle-statements.md");
-    let quoted = page.split('`').skip(1).step_by(2);
-    let tests: Vec<&str> = quoted.filter(|name| name.matches('_').count() > 2).collect();
-    assert!(tests.len() > 80, "only {} tests are named", tests.len());
-    for test in tests {
-        assert!(code.contains(&format!("fn {test}(")), "there is no test {test}");
+    let pages =
+        [("docs/dolittle-statements.md", 80), ("docs/integr8scode-statements.md", 50), ("docs/promises.md", 12)];
+    for (page, tests_min) in pages {
+        let text = guide(page);
+        let quoted = text.split('`').skip(1).step_by(2);
+        let tests: Vec<&str> = quoted.filter(|name| name.matches('_').count() > 2).collect();
+        assert!(tests.len() > tests_min, "{page}: only {} tests are named", tests.len());
+        for test in tests {
+            assert!(code.contains(&format!("fn {test}(")), "{page}: there is no test {test}");
+        }
     }
 }
 
@@ -246,12 +250,17 @@ fn the_snippets_of_the_guide_to_sagas_work_in_order_in_an_empty_folder() {
 
 #[test]
 fn the_snippets_of_the_guide_to_event_types_work_in_order_in_an_empty_folder() {
-    check("docs/types.md", 6);
+    check("docs/types.md", 8);
 }
 
 #[test]
 fn the_snippets_of_the_guide_to_topics_work_in_order_in_an_empty_folder() {
-    check("docs/topics.md", 4);
+    check("docs/topics.md", 5);
+}
+
+#[test]
+fn the_snippets_of_the_guide_to_dead_letters_work_in_order_in_an_empty_folder() {
+    check("docs/dead-letters.md", 4);
 }
 
 #[test]
@@ -260,8 +269,18 @@ fn the_snippets_of_the_guide_to_work_queues_work_in_order_in_an_empty_folder() {
 }
 
 #[test]
+fn the_snippets_of_the_guide_to_the_execution_service_work_in_order_in_an_empty_folder() {
+    check("docs/execution.md", 3);
+}
+
+#[test]
 fn the_snippets_of_the_guide_to_browsing_work_in_order_in_an_empty_folder() {
     check("docs/browse.md", 2);
+}
+
+#[test]
+fn the_snippets_of_the_guide_to_the_archive_work_in_order_in_an_empty_folder() {
+    check("docs/archive.md", 3);
 }
 
 #[test]
@@ -282,6 +301,16 @@ fn the_snippets_of_the_guide_to_partners_work_in_order_in_an_empty_folder() {
 #[test]
 fn the_snippets_of_the_guide_to_processing_work_in_order_in_an_empty_folder() {
     check("docs/processing.md", 8);
+}
+
+#[test]
+fn the_snippets_of_getting_started_work_in_order_in_an_empty_folder() {
+    check("docs/getting-started.md", 6);
+}
+
+#[test]
+fn the_snippets_of_the_guide_to_traces_work_in_order_in_an_empty_folder() {
+    check("docs/traces.md", 3);
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! The command line as its users meet it: the real binary, real files, real pipes.
 
+#[path = "../../../console/tests/console/browser.rs"]
+#[allow(dead_code, reason = "the console's tests drive more of it")]
+mod browser;
 #[path = "../process/mod.rs"]
+mod archive;
 mod process;
 mod run;
 
@@ -9,6 +13,7 @@ mod browse;
 mod command_line;
 mod configuration;
 mod crowds;
+mod dead_letters;
 mod demo;
 mod doctor;
 mod documents;
@@ -30,8 +35,10 @@ mod serving;
 mod snapshots;
 mod stores;
 mod streams;
+mod traces;
 mod transactions;
 mod waiting;
+mod with_chromium_newcomer;
 #[cfg(feature = "kafka")]
 mod with_kafka_serve;
 mod with_mongodb_adopt;

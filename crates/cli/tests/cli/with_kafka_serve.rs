@@ -54,3 +54,56 @@ fn without_a_kafka_at_the_address_commits_continue_and_the_lag_is_shown() {
     assert_eq!(ready["relays"][0]["lag"], 3, "{ready}");
     assert_eq!(server.terminate(), Some(0), "a broker that is away does not keep it");
 }
+
+#[test]
+fn the_topics_of_a_store_that_is_published_are_those_on_kafka_and_are_altered_only_when_applied() {
+    let kafka =
+        std::env::var("ANNALS_TEST_KAFKA").expect("ANNALS_TEST_KAFKA names a Kafka: cargo xtask services kafka");
+    let (folder, tenant) = (folder(), format!("cli-topics-{}", std::process::id()));
+    let broker = format!("kafka://{kafka}");
+    let server = serve(folder.path(), &broker, &tenant);
+    let name = format!("{tenant}.job_done");
+    let put = |category: &str| {
+        let body = format!(r#"{{"category": "{category}", "schema": {{"type": "object"}}}}"#);
+        let url = format!("{}/v1/types/job_done", server.url);
+        let tenant = format!("Annals-Tenant: {tenant}");
+        let put = ["-s", "-f", "-X", "PUT", &url, "-H", "Content-Type: application/json", "-H", &tenant, "-d", &body];
+        assert!(std::process::Command::new("curl").args(put).output().expect("curl runs").status.success());
+    };
+    let topic = |arguments: &[&str]| {
+        let at = ["--server", &server.url, "--tenant", &tenant];
+        run(folder.path(), &[&["topic"][..], arguments, &at[..]].concat()).ok().json()
+    };
+    put("pod");
+    let described = topic(&["describe", &name]);
+    assert_eq!((&described[0]["partitions"], &described[0]["head"]), (&3.into(), &serde_json::json!([0, 0, 0])));
+    put("execution");
+    let listed = topic(&["list"]);
+    assert_eq!((listed.len(), &listed[0]["partitions"]), (1, &3.into()), "{listed:?}");
+    let settings: Vec<&Value> =
+        listed[0]["differences"].as_array().expect("differences").iter().map(|it| &it["setting"]).collect();
+    assert_eq!(settings, ["partitions", "retention_ms"]);
+    let applied = topic(&["apply", &name, "--reason", "more consumers"]);
+    assert_eq!((&applied[0]["partitions"], &applied[0]["differences"]), (&6.into(), &serde_json::json!([])));
+    assert_eq!(server.terminate(), Some(0));
+    // A command that opens the store itself asks the same broker.
+    let store = ["topic", "describe", &name, "--tenant", &tenant];
+    let mut command = annals(folder.path());
+    command.args(store).env("ANNALS__TENANTS__NAMES", &tenant).env("ANNALS__BROKER__URL", &broker);
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let described: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(described["partitions"], 6);
+}
+
+#[test]
+fn two_tenants_of_one_cluster_that_would_share_topics_are_refused_at_the_start() {
+    let folder = folder();
+    let mut command = annals(folder.path());
+    command.args(["serve", "--dev", "--listen", "127.0.0.1:0", "--broker", "kafka://127.0.0.1:1"]);
+    command.env("ANNALS__TENANTS__NAMES", "one,two");
+    command.env("ANNALS__BROKER__TENANTS", r#"{ one = { prefix = "" }, two = { prefix = "" } }"#);
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("would share topics"), "{said}");
+}

@@ -9,6 +9,7 @@ mod follower;
 mod groups;
 mod handlers;
 mod horizon;
+mod letters;
 mod meeting;
 #[path = "../process/mod.rs"]
 mod process;

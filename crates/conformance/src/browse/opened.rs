@@ -5,6 +5,7 @@ use std::sync::Arc;
 use annals_core::browse::{Browse, BrowseQuery, ReplayFilter, ViewBody, ViewSwitch};
 use annals_core::replays::Replays;
 use annals_core::{ByteString, DEFAULT_TENANT, Data, NewCommit, NewEvent, Reached, Records, Store, Timestamp, Uuid};
+use annals_runtime::HostOptions;
 use serde_json::Value;
 
 use crate::handlers::opened::Opened;
@@ -28,7 +29,12 @@ impl Browsed {
 
     /// Another host on a store, as another process would have.
     pub fn on(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Self {
-        let it = Opened::on(store, clock);
+        Self::with(store, clock, HostOptions::default())
+    }
+
+    /// Another host with these options, except for the clock.
+    pub fn with(store: Arc<dyn Store>, clock: Arc<ManualClock>, options: HostOptions) -> Self {
+        let it = Opened::with(store, clock, options);
         it.host.start_defined();
         let browse = it.host.browse(DEFAULT_TENANT).expect("declared");
         let replays = it.host.replays(DEFAULT_TENANT).expect("declared");

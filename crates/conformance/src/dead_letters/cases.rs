@@ -1,6 +1,7 @@
 //! The cases, by what they are about.
 
 pub mod acting;
+pub mod ending;
 pub mod receiving;
 
 use std::sync::Arc;

@@ -2,6 +2,8 @@
 
 pub mod consuming;
 pub mod defining;
+pub mod guarding;
+pub mod publishing;
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! The cases, by what they are about.
 
 pub mod committing;
+pub mod consuming;
 pub mod processes;
 pub mod registering;
 

@@ -15,6 +15,7 @@ pub(super) const PAGE: Page = Page {
     permission: Permission::Admin,
     live: false,
     render: |view| Box::pin(render(view)),
+    files: &[],
     acts: &[],
 };
 

@@ -4,7 +4,7 @@ use askama::Template;
 use serde_json::Value;
 
 use crate::components::{Cell, Link, Notice, Table};
-use crate::page::{Act, Field, Group, Kind, Page, Permission, Verb};
+use crate::page::{Act, Field, Group, Kind, Page, Permission};
 use crate::values::{items, list, text};
 use crate::view::{Refused, View};
 
@@ -15,34 +15,24 @@ pub(super) const PAGE: Page = Page {
     permission: Permission::Admin,
     live: false,
     render: |view| Box::pin(render(view)),
+    files: &[],
     acts: &[
         Act {
-            id: "create",
-            title: "Create a key",
             permission: Permission::Admin,
-            method: Verb::Post,
-            path: "/v1/credentials",
-            about: "A new key is created and shown once. Its holder may do what its roles allow in its tenants.",
-            fields: &[
-                Field::new("name", "Name", "web", Kind::Text),
-                Field::new("roles", "Roles", "reader, writer, operator, admin", Kind::List),
-                Field::new("tenants", "Tenants", "default, or * for every one", Kind::List),
-                Field::new("expires_at", "Expires", "never, or a time such as 2027-01-01T00:00:00Z", Kind::Text).optional(),
-            ],
-            shows: &[],
             answers: true,
-        },
+            ..Act::post("create", "Create a key", "/v1/credentials", "A new key is created and shown once. Its holder may do what its roles allow in its tenants.")
+        }
+        .fields(&[
+            Field::new("name", "Name", "web", Kind::Text),
+            Field::new("roles", "Roles", "reader, writer, operator, admin", Kind::List),
+            Field::new("tenants", "Tenants", "default, or * for every one", Kind::List),
+            Field::new("expires_at", "Expires", "never, or a time such as 2027-01-01T00:00:00Z", Kind::Text).optional(),
+        ]),
         Act {
-            id: "revoke",
-            title: "Revoke",
             permission: Permission::Admin,
-            method: Verb::Delete,
-            path: "/v1/credentials/{id}",
-            about: "The key {id} is refused within seconds, and the streams and sessions of its holder end. This cannot be undone.",
-            fields: &[],
-            shows: &["/v1/credentials/{id}"],
-            answers: false,
-        },
+            ..Act::delete("revoke", "Revoke", "/v1/credentials/{id}", "The key {id} is refused within seconds, and the streams and sessions of its holder end. This cannot be undone.")
+        }
+        .shows(&["/v1/credentials/{id}"]),
     ],
 };
 

@@ -17,6 +17,7 @@ pub(super) const PAGE: Page = Page {
     permission: Permission::Reader,
     live: false,
     render: |view| Box::pin(render(view)),
+    files: &[],
     acts: &[],
 };
 
@@ -58,7 +59,7 @@ async fn render(view: &View) -> Result<String, Refused> {
             None
         }
     };
-    let input = Input { name: "number", label: "Sequence number", value: view.value("number"), hint: "0" };
+    let input = Input::of(view, "number", "Sequence number", "0");
     let search = Search { action: view.address(), hidden: view.hidden(), inputs: vec![input], button: "Show" };
     Ok(Event { search, found }.render()?)
 }

@@ -15,6 +15,7 @@ pub(super) const PAGE: Page = Page {
     permission: Permission::Reader,
     live: true,
     render: |view| Box::pin(render(view)),
+    files: &[],
     acts: &[
         Act::post("pause", "Pause", "/v1/groups/{name}/pause", "No more messages of the group {name} are handed out until it is resumed.").shows(NOW),
         Act::post("resume", "Resume", "/v1/groups/{name}/resume", "Messages of the group {name} are handed out again, from where it stands.").shows(NOW),

@@ -15,6 +15,7 @@ pub(super) const PAGE: Page = Page {
     permission: Permission::Reader,
     live: true,
     render: |view| Box::pin(render(view)),
+    files: &[],
     acts: &[
         Act::post("pause", "Pause", "/v1/handlers/{name}/pause", "No more events of the handler {name} are handed out until it is resumed. Deliveries in flight may still be settled.").shows(NOW),
         Act::post("resume", "Resume", "/v1/handlers/{name}/resume", "Events of the handler {name} are handed out again, from where it stands.").shows(NOW),

@@ -15,6 +15,7 @@ pub(super) const PAGE: Page = Page {
     permission: Permission::Reader,
     live: true,
     render: |view| Box::pin(render(view)),
+    files: &[],
     acts: &[
         Act::delete("unsubscribe", "Delete subscription", "/v1/subscriptions/{name}", "The subscription {name} is deleted: nothing more is received. What was received stays.").shows(&["/v1/subscriptions/{name}"]),
         Act::delete("revoke", "Revoke consent", "/v1/consents/{consent}", "The consent {consent} is revoked: its consumer receives nothing more of the stream.").shows(&["/v1/consents/{consent}"]),

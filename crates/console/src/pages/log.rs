@@ -15,6 +15,7 @@ pub(super) const PAGE: Page = Page {
     permission: Permission::Reader,
     live: false,
     render: |view| Box::pin(render(view)),
+    files: &[],
     acts: &[],
 };
 
@@ -116,7 +117,7 @@ pub(super) fn table(rows: Vec<Vec<Cell>>, next: Option<crate::components::Link>)
 }
 
 fn form(view: &View) -> Search {
-    let input = |name, label, hint| Input { name, label, value: view.value(name), hint };
+    let input = |name, label, hint| Input::of(view, name, label, hint);
     Search {
         action: view.address(),
         hidden: view.hidden(),

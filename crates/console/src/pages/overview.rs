@@ -18,6 +18,7 @@ pub(super) const PAGE: Page = Page {
     permission: Permission::Reader,
     live: true,
     render: |view| Box::pin(render(view)),
+    files: &[],
     acts: &[],
 };
 
@@ -35,10 +36,12 @@ struct Overview {
     course: String,
     commits: Option<String>,
     disk: Option<String>,
+    free: Option<String>,
     newest: String,
     status: String,
     processors: Table,
     tasks: Table,
+    doctor: Option<Table>,
 }
 
 async fn render(view: &View) -> Result<String, Refused> {
@@ -79,6 +82,8 @@ async fn render(view: &View) -> Result<String, Refused> {
             Err(refused) => notices.push(refused.notice()),
         }
     }
+    notices.extend(items(&ready, "degraded").iter().filter_map(|degraded| beside(view, degraded)));
+    let diagnosis = diagnosis(view).await;
     // Red things first.
     notices.sort_by_key(|notice| notice.class != "bad");
     processors.rows.sort_by_key(|row| std::cmp::Reverse(row.iter().any(|cell| cell.class.contains("bad"))));
@@ -90,12 +95,61 @@ async fn render(view: &View) -> Result<String, Refused> {
         course: points(&course),
         commits: log.map(|log| count(number(log, "commits"))),
         disk: log.map(|log| bytes(number(log, "bytes"))),
+        free: diagnosis.as_ref().and_then(|said| said["free_disk_bytes"].as_u64()).map(bytes),
+        doctor: diagnosis.as_ref().map(|said| findings(said)),
         newest: items(&last, "events").first().map(|event| text(event, "time")).unwrap_or_default(),
         status,
         processors,
         tasks: tasks(&ready),
     };
     Ok(overview.render()?)
+}
+
+/// What is not healthy beside what the table of tasks lists.
+fn beside(view: &View, degraded: &Value) -> Option<Notice> {
+    let (kind, name, tenant) = (text(degraded, "kind"), text(degraded, "name"), text(degraded, "tenant"));
+    let page = match &*kind {
+        "handler" | "group" | "projection" | "filter" | "subscription" => return None,
+        "dead_letters" => view.link("dead-letters", &[("statistics", "yes")]),
+        "saga" => view.link("sagas", &[("name", &name), ("parked", "true")]),
+        _ => String::new(),
+    };
+    let is_here = tenant.is_empty() || tenant == view.tenant;
+    let link = Some(Link::new("Show", page)).filter(|link| !link.href.is_empty());
+    is_here.then(|| bad(format!("{} {name}", kind.replace('_', " ")).trim(), text(degraded, "reason"), link))
+}
+
+/// What the doctor says, to those who may ask it. It looks at the whole store, so what it said a moment ago is said again.
+async fn diagnosis(view: &View) -> Option<Value> {
+    if !Permission::Admin.is_of(view.who.grant.as_ref()) {
+        return None;
+    }
+    let now = view.api.clock().now();
+    if let Some(said) = view.examined.recent(now) {
+        return Some(said);
+    }
+    let said = view.get("/v1/doctor").await.ok()?;
+    view.examined.keep(now, &said);
+    Some(said)
+}
+
+fn findings(said: &Value) -> Table {
+    let row = |finding: &Value| {
+        vec![
+            Cell::state(&text(finding, "severity")),
+            Cell::text(text(finding, "about")),
+            Cell::text(text(finding, "what")),
+            Cell::text(text(finding, "advice")),
+        ]
+    };
+    Table {
+        id: "doctor",
+        title: format!("What the doctor found in {}", crate::values::list(said, "examined")),
+        columns: vec!["severity", "about", "what", "what to do"],
+        rows: items(said, "findings").iter().map(row).collect(),
+        empty: "Nothing is wrong.",
+        next: None,
+    }
 }
 
 fn bad(title: &str, text: String, link: Option<Link>) -> Notice {

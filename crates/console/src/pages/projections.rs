@@ -16,6 +16,7 @@ pub(super) const PAGE: Page = Page {
     permission: Permission::Reader,
     live: true,
     render: |view| Box::pin(render(view)),
+    files: &[],
     acts: &[
         Act::post("pause", "Pause", "/v1/projections/{name}/pause", "The projection {name} stops following the log. Its records stay as they are and can be read.").shows(NOW),
         Act::post("resume", "Resume", "/v1/projections/{name}/resume", "The projection {name} follows the log again, from where it stands.").shows(NOW),

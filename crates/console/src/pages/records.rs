@@ -17,6 +17,7 @@ pub(super) const PAGE: Page = Page {
     permission: Permission::Reader,
     live: false,
     render: |view| Box::pin(render(view)),
+    files: &[],
     acts: &[],
 };
 
@@ -86,8 +87,8 @@ async fn one(view: &View, collection: &str) -> Result<Records, Refused> {
         action: view.address(),
         hidden: view.hidden().into_iter().chain([("collection".to_owned(), collection.to_owned())]).collect(),
         inputs: vec![
-            Input { name: "condition", label: "Condition", value: view.value("condition"), hint: r#"{"field":"state","operator":"EQ","value":"open"}"# },
-            Input { name: "sort", label: "Sort", value: view.value("sort"), hint: r#"[{"field":"state"}]"# },
+            Input::of(view, "condition", "Condition", r#"{"field":"state","operator":"EQ","value":"open"}"#),
+            Input::of(view, "sort", "Sort", r#"[{"field":"state"}]"#),
         ],
         button: "Find",
     };

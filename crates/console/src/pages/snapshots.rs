@@ -17,6 +17,7 @@ pub(super) const PAGE: Page = Page {
     permission: Permission::Reader,
     live: false,
     render: |view| Box::pin(render(view)),
+    files: &[],
     acts: &[],
 };
 
@@ -30,7 +31,7 @@ struct Snapshots {
 }
 
 async fn render(view: &View) -> Result<String, Refused> {
-    let input = |name, label, hint| Input { name, label, value: view.value(name), hint };
+    let input = |name, label, hint| Input::of(view, name, label, hint);
     let search = Search {
         action: view.address(),
         hidden: view.hidden(),

@@ -1,5 +1,7 @@
 //! Topics: what carries each event type, and which groups read it.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 use serde_json::Value;
 
@@ -13,8 +15,9 @@ pub(super) const PAGE: Page = Page {
     title: "Topics",
     group: Group::Processing,
     permission: Permission::Reader,
-    live: false,
+    live: true,
     render: |view| Box::pin(render(view)),
+    files: &[],
     acts: &[Act::post("apply", "Apply", "/v1/topics/{name}/apply", "The topic {name} gets the partitions and the retention of its configuration.").shows(&["/v1/topics/{name}"])],
 };
 
@@ -37,26 +40,45 @@ async fn render(view: &View) -> Result<String, Refused> {
 
 async fn all(view: &View) -> Result<Topics, Refused> {
     let page = view.query("/v1/topics", &[("cursor", &view.value("cursor"))]).await?;
+    // A topic of a list does not say who reads it, so it is taken from the groups.
+    let groups = view.get("/v1/groups?limit=1000").await?;
+    let lags = lags(&groups);
     let row = |topic: &Value| {
         let name = text(topic, "name");
+        let (readers, lag) = lags.get(&name).cloned().unwrap_or_default();
         vec![
             Cell::link(&name, view.link("topics", &[("name", &name)])),
             Cell::text(text(topic, "event_type")),
             Cell::text(text(topic, "category")),
             Cell::number(number(topic, "partitions")),
             Cell::text(list(topic, "head")),
+            Cell::text(readers.join(", ")),
+            Cell::number(lag),
             Cell::fault(items(topic, "differences").len() as u64),
         ]
     };
     let table = Table {
         id: "topics",
         title: "Topics".to_owned(),
-        columns: vec!["name", "event type", "category", "partitions", "heads", "differences"],
+        columns: vec!["name", "event type", "category", "partitions", "heads", "groups", "longest lag", "differences"],
         rows: items(&page, "items").iter().map(row).collect(),
         empty: "There is no topic. A type in the registry or a group makes one.",
         next: view.next("More", "cursor", &page["cursor"]),
     };
     Ok(Topics { title: "Topics".to_owned(), facts: None, acts: Vec::new(), table })
+}
+
+/// The groups of each topic, and the longest lag of one of them.
+fn lags(groups: &Value) -> BTreeMap<String, (Vec<String>, u64)> {
+    let mut lags: BTreeMap<String, (Vec<String>, u64)> = BTreeMap::new();
+    for group in items(groups, "items") {
+        for topic in items(group, "topics") {
+            let (readers, longest) = lags.entry(text(topic, "topic")).or_default();
+            readers.push(text(group, "name"));
+            *longest = number(topic, "lag").max(*longest);
+        }
+    }
+    lags
 }
 
 async fn one(view: &View, name: &str) -> Result<Topics, Refused> {

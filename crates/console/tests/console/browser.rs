@@ -1,10 +1,11 @@
 //! A headless Chromium, driven by the WebDriver protocol.
 //!
 //! The protocol is a few requests with JSON, so the tests speak it themselves: a library for it turns on features of serde_json that would
-//! change the programs under test.
+//! change the programs under test. The tests of the command line use this file too.
 
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -13,7 +14,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::running::{DEADLINE, Running};
+/// No wait for a page takes longer; reaching it is a failure.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Keys without a letter, as the protocol names them.
 pub const TAB: &str = "\u{e004}";
@@ -111,10 +113,6 @@ impl Browser {
 
     pub async fn source(&self) -> String {
         self.text("source").await
-    }
-
-    pub async fn go(&self, server: &Running, path: &str) {
-        self.go_to(&server.url(path)).await;
     }
 
     pub async fn go_to(&self, url: &str) {

@@ -8,3 +8,4 @@ mod running;
 mod signing_in;
 mod with_chromium;
 mod with_chromium_acts;
+mod with_chromium_each_act;

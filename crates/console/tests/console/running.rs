@@ -1,20 +1,25 @@
 //! A running server with the console, and how the tests talk to it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use annals_core::credentials::{Credentials, EVERY, Grant, NewCredential, Role};
+use annals_core::partners::{Answered, Outgoing, Sending};
 use annals_core::{Clock, Store};
 use annals_embedded::EmbeddedStore;
 use annals_embedded::disk::MemoryDisk;
 use annals_runtime::StoredCredentials;
 use annals_runtime::types::TypedStore;
+use annals_runtime::{PartnerKeys, PartnerOptions};
 use annals_server::{Callers, Options, Security};
 use annals_system::SystemClock;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+
+use crate::browser::Browser;
 
 /// No wait of a test takes longer; reaching it is a failure.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -26,6 +31,8 @@ pub struct Running {
     pub client: Client,
     /// The key of an administrator, at a server with credentials.
     pub admin: String,
+    /// What the store named itself, by page: the first of each.
+    pub ids: Mutex<BTreeMap<&'static str, String>>,
 }
 
 /// Text that is markup wherever it is not escaped.
@@ -44,6 +51,20 @@ pub async fn key_in(store: &dyn Store, grant: Grant) -> String {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let credentials = StoredCredentials::new(store, "system", clock).expect("the tenant is declared");
     credentials.create(NewCredential::new("of a test", grant)).await.expect("created").key
+}
+
+/// A partner that takes nothing, and says so in a hostile way.
+struct Unwilling;
+
+#[async_trait::async_trait]
+impl Sending for Unwilling {
+    async fn send(&self, _: Outgoing) -> Result<Answered, String> {
+        Err(HOSTILE.to_owned())
+    }
+
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 impl Running {
@@ -65,6 +86,8 @@ impl Running {
     }
 
     async fn over(store: Arc<dyn Store>, mut options: Options, admin: String) -> Self {
+        options.tasks.partners =
+            PartnerOptions { sending: Arc::new(Unwilling), keys: Some(PartnerKeys::for_development()) };
         let mut settings = annals_console::Settings::default();
         settings.configuration = vec![("store.url".to_owned(), "\"memory:\"".to_owned(), "of a test".to_owned())];
         options.pages = Some(annals_console::console(settings));
@@ -72,7 +95,7 @@ impl Running {
         let address = listener.local_addr().expect("an address");
         tokio::spawn(annals_server::serve(listener, Arc::clone(&store), options, std::future::pending()));
         let client = Client::builder().no_proxy().redirect(Policy::none()).build().expect("a client");
-        Self { address, store, client, admin }
+        Self { address, store, client, admin, ids: Mutex::default() }
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -137,7 +160,7 @@ impl Running {
         for n in 0..3 {
             let event = json!({
                 "type": "order_placed", "data": {"total": n, "secret": format!("of {tenant}"), "text": HOSTILE}, "tags": [HOSTILE],
-                "metadata": {HOSTILE: HOSTILE},
+                "metadata": {HOSTILE: HOSTILE, "user_id": HOSTILE, "service_name": HOSTILE},
             });
             let commit = json!({"aggregate": {"name": "order", "id": id}, "events": [event], "correlation_id": HOSTILE, "causation_id": HOSTILE});
             put(Method::POST, "/v1/commits", commit).await;
@@ -168,6 +191,123 @@ impl Running {
         }
     }
 
+    /// Fills a tenant as [`fill`](Self::fill) does, and with what works on its log: dead letters, sagas, queues, partners and replays. They
+    /// commit events of their own.
+    pub async fn fill_all(&self, tenant: &str) {
+        self.fill(tenant).await;
+        let put = async |method: Method, path: &str, body: Value| self.put(tenant, method, path, body).await;
+        let get = async |path: &str| self.api(&self.admin, tenant, Method::GET, path, Value::Null).await.1;
+        let browsed = get(&format!("/v1/events?aggregate_id={}", encoded(&format!("o-{HOSTILE}")))).await;
+        self.is("events", &browsed["items"][0]["event_id"]);
+        let retry = json!({"attempts": 1, "then": "park"});
+        put(
+            Method::PUT,
+            "/v1/handlers/mailing",
+            json!({"partition_by": "aggregate", "retry": retry, "types": ["order_placed"]}),
+        )
+        .await;
+        let pulled =
+            put(Method::POST, "/v1/handlers/mailing/pull", json!({"worker": HOSTILE, "wait_ms": 20_000})).await;
+        let failure = json!({"token": pulled["deliveries"][0]["token"], "failure": {"reason": HOSTILE, "never": true}});
+        put(Method::POST, "/v1/handlers/mailing/settle", json!({"results": [failure]})).await;
+        self.is("dead-letters", &self.first(tenant, "/v1/dead-letters", "id").await);
+        let policy = json!({"strategy": "manual", "reason": HOSTILE});
+        put(Method::PUT, "/v1/dead-letters/policies/order_placed", policy).await;
+        let saga = json!({
+            "start": {"on": ["order_placed"], "from": "beginning"}, "cancel_on": ["order_cancelled"],
+            "steps": [
+                {"name": "reserve", "publish": {"type": "reserve_stock"}, "compensation": {"name": "release", "publish": {"type": "release_stock"}}},
+                {"name": "pay", "await": {"on": ["order_paid"]}, "limit_ms": 3_600_000},
+            ],
+        });
+        put(Method::PUT, "/v1/saga-definitions/order", saga).await;
+        self.is("sagas", &self.first(tenant, "/v1/sagas", "id").await);
+        put(Method::PUT, "/v1/queues/renders", json!({"cap": 1})).await;
+        for id in ["r-1", HOSTILE] {
+            let item = json!({"id": id, "user": HOSTILE, "payload": {"secret": format!("of {tenant}")}});
+            put(Method::POST, "/v1/queues/renders/enqueue", item).await;
+        }
+        put(Method::POST, "/v1/queues/renders/take", json!({"worker": HOSTILE, "lease_ms": 3_600_000})).await;
+        let partner = json!({
+            "name": HOSTILE, "url": "https://partner.example/events", "start": "beginning", "secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
+            "select": {"field": "type", "operator": "EQ", "value": "order_placed"},
+        });
+        put(Method::PUT, "/v1/partners/acme", partner).await;
+        self.is("partners", &self.first(tenant, "/v1/partners/acme/events", "id").await);
+        let replay = json!({"filter": {"user_id": HOSTILE}, "target": {"kind": "test"}, "reason": HOSTILE});
+        self.is("replays", &put(Method::POST, "/v1/replays", replay).await["session_id"]);
+    }
+
+    /// A field of the first of a list, once it has one.
+    async fn first(&self, tenant: &str, path: &str, field: &str) -> Value {
+        let found = Mutex::new(Value::Null);
+        until(path, || async {
+            let list = self.api(&self.admin, tenant, Method::GET, path, Value::Null).await.1;
+            let first = list["items"][0][field].clone();
+            let is_there = !first.is_null();
+            *found.lock().expect("not poisoned") = first;
+            is_there
+        })
+        .await;
+        found.into_inner().expect("not poisoned")
+    }
+
+    /// Notes what the first thing of a page is called.
+    fn is(&self, page: &'static str, id: &Value) {
+        let id = id.as_str().unwrap_or_else(|| panic!("{page}: {id}")).to_owned();
+        self.ids.lock().expect("not poisoned").entry(page).or_insert(id);
+    }
+
+    /// What the first thing of a page is called.
+    pub fn id(&self, page: &str) -> String {
+        self.ids
+            .lock()
+            .expect("not poisoned")
+            .get(page)
+            .unwrap_or_else(|| panic!("nothing is filled for {page}"))
+            .clone()
+    }
+
+    /// The address of the page on which one thing is shown in detail; none where there is only a list.
+    pub fn detail(&self, page: &str) -> Option<String> {
+        let id = encoded(&format!("o-{HOSTILE}"));
+        let page = page.strip_prefix("/console/").unwrap_or("overview");
+        Some(match page {
+            "event" => "number=0".to_owned(),
+            "events" => format!("event={}", self.id(page)),
+            "preview" => "filter.event_types=order_placed&target.kind=test".to_owned(),
+            "replays" | "dead-letters" | "sagas" => format!("id={}", encoded(&self.id(page))),
+            "partners" => format!("name=acme&event={}", self.id(page)),
+            "queues" => "name=renders".to_owned(),
+            "aggregates" | "snapshots" => format!("name=order&id={id}&version=3"),
+            "streams" | "filters" => "name=orders".to_owned(),
+            "types" | "topics" => "name=order_placed".to_owned(),
+            "saga-definitions" => "name=order".to_owned(),
+            "handlers" => "name=billing".to_owned(),
+            "groups" => "name=mailers".to_owned(),
+            "projections" => "name=totals".to_owned(),
+            "records" => format!("collection=customers&id={}", encoded(HOSTILE)),
+            "keys" => "name=user".to_owned(),
+            "log" => "search=order&order=oldest".to_owned(),
+            _ => return None,
+        })
+    }
+
+    /// The parameters of any act of a page.
+    pub fn parameters(&self, path: &str) -> String {
+        let page = path.strip_prefix("/console/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+        let own = match page {
+            "replays" => format!("id={}&hours=1", self.id(page)),
+            "dead-letters" => format!("id={}&topic=order_placed", encoded(&self.id(page))),
+            "sagas" => format!("id={}", encoded(&self.id(page))),
+            "saga-definitions" => "name=order".to_owned(),
+            "queues" => format!("name=renders&id={}", encoded(HOSTILE)),
+            "partners" => format!("name=acme&event={}", self.id(page)),
+            _ => return parameters(),
+        };
+        format!("{own}&partition={}", encoded(HOSTILE))
+    }
+
     /// Lets the next event of the handler `billing` fail until an operator acts.
     pub async fn fail(&self, tenant: &str) {
         let pulled = json!({"worker": HOSTILE, "wait_ms": 20_000});
@@ -176,6 +316,13 @@ impl Running {
         let failure = json!({"results": [{"token": token, "failure": {"reason": HOSTILE, "never": true}}]});
         let settled = self.put(tenant, Method::POST, "/v1/handlers/billing/settle", failure).await;
         assert_eq!(settled["results"][0]["settled"], true, "{settled}");
+    }
+}
+
+impl Browser {
+    /// Shows a page of a server.
+    pub async fn go(&self, server: &Running, path: &str) {
+        self.go_to(&server.url(path)).await;
     }
 }
 
@@ -206,24 +353,6 @@ pub fn encoded(text: &str) -> String {
 pub fn parameters() -> String {
     let partition = encoded(&format!("order/o-{HOSTILE}"));
     format!("name=billing&partition={partition}&sequence_number=0&position=0&consent=c-1&id=none")
-}
-
-/// The address of the page on which one thing is shown in detail; none where there is only a list.
-pub fn detail(page: &str) -> Option<String> {
-    let id = encoded(&format!("o-{HOSTILE}"));
-    Some(match page.strip_prefix("/console/").unwrap_or("overview") {
-        "event" => "number=0".to_owned(),
-        "aggregates" | "snapshots" => format!("name=order&id={id}&version=3"),
-        "streams" | "filters" => "name=orders".to_owned(),
-        "types" | "topics" => "name=order_placed".to_owned(),
-        "handlers" => "name=billing".to_owned(),
-        "groups" => "name=mailers".to_owned(),
-        "projections" => "name=totals".to_owned(),
-        "records" => format!("collection=customers&id={}", encoded(HOSTILE)),
-        "keys" => "name=user".to_owned(),
-        "log" => "search=order&order=oldest".to_owned(),
-        _ => return None,
-    })
 }
 
 /// Waits until something is so, asking again and again.

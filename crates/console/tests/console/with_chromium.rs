@@ -4,17 +4,18 @@ use annals_console::listing;
 use serde_json::json;
 
 use crate::browser::Browser;
-use crate::running::{Running, detail};
+use crate::running::Running;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_is_shown_without_errors_in_the_dark_and_on_a_phone_and_runs_nothing_that_is_stored() {
     let server = Running::dev().await;
-    server.fill("default").await;
+    server.fill_all("default").await;
     server.fail("default").await;
     let browser = Browser::start().await;
     for page in listing() {
         let name = page.path.strip_prefix("/console/").unwrap_or("overview");
-        let detail = detail(&page.path).map(|detail| (format!("{}?{detail}", page.path), format!("{name}-detail")));
+        let detail =
+            server.detail(&page.path).map(|detail| (format!("{}?{detail}", page.path), format!("{name}-detail")));
         for (address, name) in [Some((page.path.clone(), name.to_owned())), detail].into_iter().flatten() {
             browser.look(false, 1280).await;
             browser.go(&server, &address).await;
@@ -41,7 +42,7 @@ async fn every_page_is_shown_without_errors_in_the_dark_and_on_a_phone_and_runs_
     }
     // Acts show the event they are about, and the reason it failed for.
     for act in listing().into_iter().flat_map(|page| page.acts) {
-        let address = format!("{}?{}", act.path, crate::running::parameters());
+        let address = format!("{}?{}", act.path, server.parameters(&act.path));
         browser.go(&server, &address).await;
         assert_ne!(browser.title().await, "hacked", "{address}");
         assert_eq!(

@@ -25,6 +25,8 @@ pub struct BrowseQuery {
     pub limit: usize,
     /// Resumes after another page; then nothing can be skipped.
     pub cursor: Option<String>,
+    /// How far the total is counted; to its end without it. Counting costs as much as there is to count.
+    pub count_up_to: Option<u64>,
 }
 
 impl Default for BrowseQuery {
@@ -38,6 +40,7 @@ impl Default for BrowseQuery {
             skip: 0,
             limit: limits::PAGE_DEFAULT,
             cursor: None,
+            count_up_to: None,
         }
     }
 }

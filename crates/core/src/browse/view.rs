@@ -4,6 +4,7 @@ use bson::DateTime;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::RETENTION_DAYS;
+use crate::archive::{HoldRecord, RuleRecord, TypeCategory};
 use crate::handlers::Reason;
 use crate::projections::{BuildStatus, ProjectionState};
 use crate::{Code, Invalid, RecordType, Timestamp};
@@ -85,6 +86,24 @@ pub struct ViewRecord {
     pub by: Option<String>,
     /// When.
     pub at: DateTime,
+    /// The retention of categories and types.
+    #[serde(default)]
+    pub rules: Vec<RuleRecord>,
+    /// What must not be deleted.
+    #[serde(default)]
+    pub holds: Vec<HoldRecord>,
+    /// The categories of types, where a rule is for one.
+    #[serde(default)]
+    pub categories: Vec<TypeCategory>,
+    /// Counts changes of the retention and of holds: documents of before are to be looked at again.
+    #[serde(default)]
+    pub version: i64,
+    /// Counts deletions by hand.
+    #[serde(default)]
+    pub deletions: i64,
+    /// No event from this sequence number on was deleted by hand.
+    #[serde(default)]
+    pub deleted_below: i64,
 }
 
 impl RecordType for ViewRecord {
@@ -100,6 +119,12 @@ impl Default for ViewRecord {
             reason: String::new(),
             by: None,
             at: DateTime::from_millis(0),
+            rules: Vec::new(),
+            holds: Vec::new(),
+            categories: Vec::new(),
+            version: 0,
+            deletions: 0,
+            deleted_below: 0,
         }
     }
 }
@@ -116,9 +141,11 @@ impl ViewRecord {
     /// Returns the settings after a change.
     #[must_use]
     pub fn changed(self, body: &ViewBody, at: Timestamp) -> Self {
+        let retention_days = body.retention_days.map_or(self.retention_days, |days| days.map(i64::from));
         Self {
             state: body.state.unwrap_or(self.state),
-            retention_days: body.retention_days.map_or(self.retention_days, |days| days.map(i64::from)),
+            version: self.version + i64::from(retention_days != self.retention_days),
+            retention_days,
             reason: body.reason.clone(),
             by: body.by.clone(),
             at: DateTime::from_millis(at.as_millis()),

@@ -322,9 +322,10 @@ impl DeadLetter {
         self.last_updated = Some(date(now));
     }
 
-    /// The letter before it is over. An event that was never attempted is due at once; another one follows its policy.
+    /// The letter before it is over. An event that was never attempted is due at once, and so is one that a person wants retried; another one
+    /// follows its policy.
     pub fn promote(&mut self, policy: &LetterPolicy, now: Timestamp, random: u64) {
-        if self.attempts == 0 {
+        if self.attempts == 0 || self.next_retry_at.is_some() {
             self.due_at(now);
         } else {
             self.plan(policy, now, random);
@@ -355,14 +356,16 @@ impl DeadLetter {
         self.note("failed", now, Some(error), None);
     }
 
-    /// A person wants it retried. What follows an earlier letter stays behind it.
+    /// A person wants it retried. What follows an earlier letter stays behind it, and is due as soon as it is the first.
     ///
     /// # Errors
     /// [`Terminal`].
     pub fn retry_asked(&mut self, reason: &str, by: Option<&str>, now: Timestamp) -> Result<(), Terminal> {
         self.is_open()?;
         self.note("retry_asked", now, Some(reason), by);
-        if !self.follows {
+        if self.follows {
+            self.next_retry_at = Some(date(now));
+        } else {
             self.due_at(now);
         }
         Ok(())
@@ -389,7 +392,7 @@ impl DeadLetter {
         if self.status.is_final() { Err(Terminal(self.status)) } else { Ok(()) }
     }
 
-    fn note(&mut self, what: &str, at: Timestamp, reason: Option<&str>, by: Option<&str>) {
+    pub(super) fn note(&mut self, what: &str, at: Timestamp, reason: Option<&str>, by: Option<&str>) {
         if self.history.len() >= HISTORY_MAX {
             self.history.remove(1);
         }
@@ -398,7 +401,7 @@ impl DeadLetter {
         self.last_updated = Some(date(at));
     }
 
-    fn announce(&mut self, event_type: &str) {
+    pub(super) fn announce(&mut self, event_type: &str) {
         if is_announcement(self.event_type()) {
             return;
         }
@@ -457,121 +460,4 @@ fn described(event: &RecordedEvent) -> Document {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::{Aggregate, CommitInfo, Data};
-
-    fn letter() -> DeadLetter {
-        let event = RecordedEvent {
-            sequence_number: 7,
-            ordinal: 0,
-            id: uuid::Uuid::from_u128(5),
-            event_type: "execution_failed".into(),
-            generation: 1,
-            data: Data::from_json(r#"{"exit_code":1}"#).expect("data"),
-            tags: Vec::new(),
-            public: false,
-            metadata: None,
-            time: at(0),
-            commit: Arc::new(CommitInfo {
-                commit_id: uuid::Uuid::from_u128(4),
-                request_id: Some("r".into()),
-                aggregate: Aggregate::new("execution", "x-1"),
-                version: 1,
-                time: at(0),
-                tenant_id: "(0)".into(),
-                owner_id: "".into(),
-                space_id: "".into(),
-                command_id: None,
-                correlation_id: None,
-                causation_id: None,
-                header: vec![("a".into(), "b".into())],
-                transaction: None,
-                received: None,
-            }),
-        };
-        DeadLetter::received(&Received {
-            processor: "group/results",
-            event: &event,
-            topic: "execution_failed",
-            position: 7,
-            key: "execution/x-1",
-            attempts: 3,
-            error: "down",
-            at: at(10),
-        })
-    }
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_millis(seconds * 1_000)
-    }
-
-    fn policy() -> LetterPolicy {
-        LetterPolicy { jitter: 0.0, ..LetterPolicy::of_category("execution") }
-    }
-
-    fn announced(letter: &DeadLetter) -> Vec<&str> {
-        letter.announcements.iter().map(|it| &*it.event_type).collect()
-    }
-
-    #[test]
-    fn a_letter_holds_its_event_and_is_planned_by_its_policy() {
-        let mut letter = letter();
-        assert_eq!((&*letter.id, letter.status), ("group.results.7", LetterStatus::Pending));
-        assert_eq!(letter.event.get_document("data").expect("data"), &doc! { "exit_code": 1_i64 });
-        letter.plan(&policy(), at(10), 0);
-        assert_eq!((letter.status, letter.next_retry()), (LetterStatus::Scheduled, Some(at(40))));
-        assert_eq!(announced(&letter), [RECEIVED]);
-    }
-
-    #[test]
-    fn a_letter_that_was_retried_as_often_as_allowed_is_discarded() {
-        let mut letter = letter();
-        for _ in 0..5 {
-            letter.plan(&policy(), at(20), 0);
-            assert_eq!(letter.status, LetterStatus::Scheduled);
-            letter.failed("still down", true, at(30));
-        }
-        letter.plan(&policy(), at(40), 0);
-        assert_eq!((letter.status, letter.discard_reason.as_deref()), (LetterStatus::Discarded, Some(MAX_RETRIES)));
-        assert_eq!((letter.retry_count, letter.attempts), (5, 8));
-        assert_eq!(announced(&letter), [RECEIVED, DISCARDED]);
-    }
-
-    #[test]
-    fn a_letter_that_is_received_again_after_its_end_keeps_its_history_and_its_count() {
-        let mut letter = letter();
-        letter.plan(&policy(), at(10), 0);
-        letter.succeeded(at(20));
-        assert_eq!(letter.retry_asked("again", None, at(21)), Err(Terminal(LetterStatus::Retried)));
-        letter.received_again("down again", 1, at(30));
-        letter.plan(&policy(), at(30), 0);
-        assert_eq!((letter.status, letter.retry_count, letter.retried_at), (LetterStatus::Scheduled, 1, None));
-        assert_eq!(letter.next_retry(), Some(at(90)), "the delay of the second retry");
-        let history: Vec<_> = letter.history.iter().map(|it| &*it.what).collect();
-        assert_eq!(history, ["received", "retried", "reopened"]);
-        assert_eq!(announced(&letter), [RECEIVED, RETRIED, RECEIVED]);
-    }
-
-    #[test]
-    fn a_letter_of_an_announcement_is_not_announced() {
-        let mut letter = letter();
-        letter.event.insert("event_type", RECEIVED);
-        letter.announcements.clear();
-        letter.discard("manual: enough".to_owned(), Some("ann"), at(5)).expect("open");
-        assert!(letter.announcements.is_empty());
-    }
-
-    #[test]
-    fn a_history_keeps_its_first_entry_and_the_newest() {
-        let mut letter = letter();
-        for second in 0..500 {
-            letter.failed("down", false, at(second));
-        }
-        assert_eq!((letter.history.len(), &*letter.history[0].what), (HISTORY_MAX, "received"));
-        assert_eq!(letter.history.last().map(|it| it.at), Some(date(at(499))));
-        assert_eq!(letter.retry_count, 0, "what does not count");
-    }
-}
+mod tests;

@@ -25,6 +25,9 @@ pub struct LetterView {
     /// The consumer, when it is a handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler: Option<ByteString>,
+    /// The partner, when it is an event that was exchanged with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partner: Option<ByteString>,
     /// The key whose order it keeps.
     pub key: ByteString,
     /// The event's position in the consumer's source.
@@ -96,6 +99,7 @@ impl From<DeadLetter> for LetterView {
         Self {
             group: of("group/"),
             handler: of("handler/"),
+            partner: of("partner/"),
             id: letter.id.into(),
             event: Data::from_document(&letter.event).unwrap_or_else(|_| Data::empty()),
             original_topic: letter.original_topic.into(),
@@ -134,6 +138,8 @@ pub struct LetterQuery {
     pub group: Option<ByteString>,
     /// Those of this handler.
     pub handler: Option<ByteString>,
+    /// Those of this partner.
+    pub partner: Option<ByteString>,
     /// Those of events of this type.
     #[serde(rename = "type")]
     pub event_type: Option<ByteString>,
@@ -158,6 +164,7 @@ impl LetterQuery {
                 text("original_topic", &self.topic),
                 consumer("group", &self.group),
                 consumer("handler", &self.handler),
+                consumer("partner", &self.partner),
                 text("event.event_type", &self.event_type),
                 self.since.map(|since| Condition::gte("failed_at", DateTime::from_millis(since.as_millis()))),
             ]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{GUARD_SECONDS, Guard, GuardSettings};
 use crate::dead_letters::{LetterOrder, LetterSettings};
 use crate::handlers::{HandlerDefinition, HandlerSource, Start};
 use crate::processing::{PartitionBy, ProcessingRetry};
@@ -30,6 +31,8 @@ pub struct GroupDefinition {
     pub retry: ProcessingRetry,
     /// What becomes of its dead letters.
     pub dead_letters: LetterSettings,
+    /// Which messages mean the same effect, so that only one of them is delivered.
+    pub guard: Option<GuardSettings>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -44,6 +47,10 @@ struct Body {
     retry: ProcessingRetry,
     #[serde(default)]
     dead_letters: LetterSettings,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guard: Option<Guard>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guard_seconds: Option<u64>,
 }
 
 fn in_flight() -> u32 {
@@ -60,6 +67,7 @@ impl GroupDefinition {
             in_flight: IN_FLIGHT,
             retry: ProcessingRetry::default(),
             dead_letters: LetterSettings::default(),
+            guard: None,
         }
     }
 
@@ -68,16 +76,20 @@ impl GroupDefinition {
     /// # Errors
     /// `not_json`, `invalid_body`, or as [`validate`](Self::validate).
     pub fn read(name: &str, json: &[u8]) -> Result<Self, Invalid> {
-        let Body { topics, start, in_flight, retry, dead_letters } = crate::wire::parse_json(json)?;
-        let definition = Self { name: name.into(), topics, start, in_flight, retry, dead_letters };
+        let Body { topics, start, in_flight, retry, dead_letters, guard, guard_seconds } =
+            crate::wire::parse_json(json)?;
+        let guard = GuardSettings::read(guard, guard_seconds).map_err(as_group)?;
+        let definition = Self { name: name.into(), topics, start, in_flight, retry, dead_letters, guard };
         definition.validate()?;
         Ok(definition)
     }
 
     /// Writes the definition as JSON, without its name.
     pub fn write(&self) -> String {
-        let Self { name: _, topics, start, in_flight, retry, dead_letters } = self.clone();
-        let body = Body { topics, start, in_flight, retry, dead_letters };
+        let Self { name: _, topics, start, in_flight, retry, dead_letters, guard } = self.clone();
+        let guard_seconds = guard.as_ref().map(|guard| guard.seconds).filter(|seconds| *seconds != GUARD_SECONDS);
+        let guard = guard.map(|guard| guard.by);
+        let body = Body { topics, start, in_flight, retry, dead_letters, guard, guard_seconds };
         // Texts and finite numbers cannot fail to become JSON.
         serde_json::to_string(&body).unwrap_or_default()
     }
@@ -97,10 +109,7 @@ impl GroupDefinition {
         if sorted.len() != self.topics.len() {
             return invalid("topics", "names a topic twice");
         }
-        self.handler().validate().map_err(|refused| match refused.code {
-            Code::InvalidHandler => Invalid { code: Code::InvalidGroup, path: renamed(refused.path), ..refused },
-            _ => Invalid { path: renamed(refused.path), ..refused },
-        })
+        self.handler().validate().map_err(as_group)
     }
 
     /// The processor of the log's events that it is where topics are views of the log.
@@ -115,6 +124,7 @@ impl GroupDefinition {
             },
             retry: self.retry,
             dead_letters: Some(self.dead_letters),
+            guard: self.guard.clone(),
             ..HandlerDefinition::new(self.name.clone())
                 .types(topics)
                 .partitioned(PartitionBy::Aggregate, self.in_flight)
@@ -135,8 +145,15 @@ impl GroupDefinition {
             retry: handler.retry,
             // A group that was defined before there were dead letters goes on as it was.
             dead_letters: handler.dead_letters.unwrap_or(LetterSettings { order: LetterOrder::Pass, breaker: 0 }),
+            guard: handler.guard.clone(),
         }
     }
+}
+
+/// What a handler's definition refuses, as groups call it.
+fn as_group(refused: Invalid) -> Invalid {
+    let code = if refused.code == Code::InvalidHandler { Code::InvalidGroup } else { refused.code };
+    Invalid { code, path: renamed(refused.path), ..refused }
 }
 
 /// The path of a setting as groups call it.
@@ -158,6 +175,8 @@ mod tests {
             r#"{"topics":["a","b"]}"#,
             r#"{"topics":["a"],"start":"latest","in_flight":1,"retry":{"first_ms":5,"attempts":3,"then":"park"}}"#,
             r#"{"topics":["a"],"dead_letters":{"order":"pass","breaker":0}}"#,
+            r#"{"topics":["a"],"guard":"content"}"#,
+            r#"{"topics":["a"],"guard":{"field":"data.x"},"guard_seconds":7}"#,
         ] {
             let read = GroupDefinition::read("billing", json.as_bytes()).expect(json);
             assert_eq!(GroupDefinition::read("billing", read.write().as_bytes()), Ok(read.clone()), "{json}");
@@ -173,6 +192,9 @@ mod tests {
             (r#"{"topics":["a b"]}"#, Code::InvalidName, "topics[0]"),
             (r#"{"topics":["a"],"in_flight":257}"#, Code::InvalidGroup, "in_flight"),
             (r#"{"topics":["a"],"retry":{"factor":0}}"#, Code::InvalidGroup, "retry.factor"),
+            (r#"{"topics":["a"],"guard":{"field":""}}"#, Code::InvalidGroup, "guard.field"),
+            (r#"{"topics":["a"],"guard":"magic"}"#, Code::InvalidBody, "guard"),
+            (r#"{"topics":["a"],"guard_seconds":7}"#, Code::InvalidGroup, "guard_seconds"),
         ] {
             let refused = GroupDefinition::read("billing", json.as_bytes()).expect_err(json);
             assert_eq!((refused.code, &*refused.path), (code, path), "{json}");

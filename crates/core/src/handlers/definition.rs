@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::dead_letters::{LetterOrder, LetterSettings};
+use crate::groups::{GUARD_SECONDS, Guard, GuardSettings};
 use crate::processing::{FAILING_MAX, PartitionBy, ProcessingRetry, Settings};
 use crate::{ByteString, Code, Condition, DEFAULT_SCOPE, Filter, Invalid, SequenceNumber, Timestamp, valid_name};
 
@@ -36,6 +37,8 @@ pub struct HandlerDefinition {
     pub retry: ProcessingRetry,
     /// What becomes of its dead letters. None is that later events of their keys pass them, without a breaker.
     pub dead_letters: Option<LetterSettings>,
+    /// Which events mean the same effect, so that only one of them is delivered.
+    pub guard: Option<GuardSettings>,
 }
 
 /// What a handler handles.
@@ -89,6 +92,10 @@ struct Body {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dead_letters: Option<LetterSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    guard: Option<Guard>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guard_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     scope: Option<ByteString>,
 }
 
@@ -118,6 +125,7 @@ impl HandlerDefinition {
             batch: 1,
             retry: ProcessingRetry::default(),
             dead_letters: None,
+            guard: None,
         }
     }
 
@@ -177,6 +185,7 @@ impl HandlerDefinition {
             batch: body.batch,
             retry: body.retry,
             dead_letters: body.dead_letters,
+            guard: GuardSettings::read(body.guard, body.guard_seconds)?,
         };
         definition.validate()?;
         Ok(definition)
@@ -199,6 +208,8 @@ impl HandlerDefinition {
             batch: self.batch,
             retry: self.retry,
             dead_letters: self.dead_letters,
+            guard: self.guard.as_ref().map(|guard| guard.by.clone()),
+            guard_seconds: self.guard.as_ref().map(|guard| guard.seconds).filter(|seconds| *seconds != GUARD_SECONDS),
             scope: (*self.scope != *DEFAULT_SCOPE).then(|| self.scope.clone()),
         };
         // Texts and finite numbers cannot fail to become JSON.
@@ -244,6 +255,15 @@ impl HandlerDefinition {
         if self.keeps_order() && !self.partition_by.is_partitioned() {
             let message = "needs partitions: without, a failing event holds up all that follow; set partition_by";
             return invalid("dead_letters.order", message.to_owned());
+        }
+        if let Some(guard) = &self.guard {
+            guard.validate()?;
+            if self.batch > 1 {
+                return invalid(
+                    "guard",
+                    "needs a batch of 1: what is a duplicate is decided for each event".to_owned(),
+                );
+            }
         }
         self.retry.validate()
     }

@@ -43,6 +43,9 @@ pub struct HandlerStatus {
     /// The replay that is not over yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayStatus>,
+    /// How many events its guard has passed as duplicates.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub duplicates: u64,
     /// Whether it has come to its `stop_at`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
@@ -51,6 +54,11 @@ pub struct HandlerStatus {
     pub owner: Option<String>,
     /// The definition, as it was put.
     pub definition: serde_json::Value,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What a handler is doing.

@@ -67,6 +67,9 @@ pub struct ProcessorRecord {
     /// Whether it has come to its `stop_at`.
     #[serde(default)]
     pub ended: bool,
+    /// How many events its guard has passed as duplicates.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub duplicates: i64,
     /// Events are passed over until one is of this time or later.
     #[serde(rename = "startsAt", default, skip_serializing_if = "Option::is_none")]
     pub starts_at: Option<DateTime>,
@@ -197,6 +200,11 @@ pub fn partitions_of(processor: &str) -> Condition {
     Condition::eq("_id.processor", processor)
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
 fn date(time: Timestamp) -> DateTime {
     DateTime::from_millis(time.as_millis())
 }
@@ -250,6 +258,7 @@ impl ProcessorRecord {
             blocked: 0,
             is_blocked: false,
             ended: false,
+            duplicates: 0,
             starts_at: defined.starts_at,
             replay: None,
             forgets: None,
@@ -274,6 +283,7 @@ impl ProcessorRecord {
             blocked: 0,
             is_blocked: false,
             ended: false,
+            duplicates: 0,
             starts_at: None,
             replay: None,
             forgets: None,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Delivery;
 use crate::processing::Outcome;
+use crate::trace::TraceContext;
 use crate::wire::binary::{FoundWriter, read_found, split_document};
 use crate::{Code, Invalid, Timestamp};
 
@@ -143,6 +144,7 @@ pub fn write_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
                 "last_reason": delivery.last_reason.as_deref(),
                 "until": delivery.until.as_millis(),
                 "replay": delivery.replay.as_deref(),
+                "traceparent": delivery.trace.map(|trace| trace.to_string()),
             }
         })
         .collect();
@@ -174,6 +176,7 @@ pub fn read_deliveries(bytes: &[u8]) -> Result<Vec<Delivery>, String> {
         last_reason: Option<String>,
         until: i64,
         replay: Option<String>,
+        traceparent: Option<String>,
     }
     let (first, rest) = split_document(bytes)?.ok_or("the answer is cut off")?;
     let page: Page = bson::deserialize_from_slice(first).map_err(|error| error.to_string())?;
@@ -191,6 +194,7 @@ pub fn read_deliveries(bytes: &[u8]) -> Result<Vec<Delivery>, String> {
         last_reason: about.last_reason,
         until: Timestamp::from_millis(about.until),
         replay: about.replay.map(Into::into),
+        trace: about.traceparent.as_deref().and_then(TraceContext::parse),
     });
     Ok(deliveries.collect())
 }

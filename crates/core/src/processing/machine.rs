@@ -229,6 +229,11 @@ impl Machine {
         self.open.len() + self.in_flight.len() + self.letters.len()
     }
 
+    /// Whether the delivery of this token is in flight.
+    pub fn is_in_flight(&self, token: u64) -> bool {
+        self.tokens.contains_key(&token)
+    }
+
     /// Whether nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.in_flight.is_empty()

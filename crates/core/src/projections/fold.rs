@@ -10,6 +10,7 @@ use bson::raw::RawDocumentBuf;
 use bson::{Bson, Document, RawBson, RawBsonRef};
 
 use super::ProjectionDefinition;
+use crate::archive::RetentionPlan;
 use crate::browse::{browse_document, browse_id};
 use crate::order::{encode, encoded};
 use crate::{Expected, RecordChange, RecordedEvent};
@@ -43,6 +44,8 @@ impl fmt::Display for Misfit {
 pub struct Projector {
     definition: ProjectionDefinition,
     reducer: Option<Arc<Reducer>>,
+    /// When documents of the browse view expire.
+    retention: Option<Arc<RetentionPlan>>,
 }
 
 /// An event of a page does not fit.
@@ -107,7 +110,17 @@ const KEPT_MAX: (usize, usize) = (20_000, 32 * 1024 * 1024);
 impl Projector {
     /// A projector of a declarative definition, or of one whose program has this reducer.
     pub fn new(definition: ProjectionDefinition, reducer: Option<Arc<Reducer>>) -> Self {
-        Self { definition, reducer }
+        Self { definition, reducer, retention: None }
+    }
+
+    /// Lets documents of the browse view expire as these settings say.
+    pub fn retain(&mut self, plan: Arc<RetentionPlan>) {
+        self.retention = Some(plan);
+    }
+
+    /// Returns the settings that decide when documents of the browse view expire.
+    pub fn retention(&self) -> Option<&Arc<RetentionPlan>> {
+        self.retention.as_ref()
     }
 
     /// Returns the definition.
@@ -179,7 +192,11 @@ impl Projector {
         match &self.reducer {
             Some(reducer) => reduce(&**reducer, &mut known.record, event)?,
             None if self.definition.is_browse() => {
-                known.record = Some(browse_document(event, self.definition.retention_days()));
+                let mut document = browse_document(event, self.definition.retention_days());
+                if let Some(plan) = &self.retention {
+                    plan.stamp(&mut document);
+                }
+                known.record = Some(document);
             }
             None => self.definition.rules(&event.event_type)[n].apply(&mut known.record, event)?,
         }

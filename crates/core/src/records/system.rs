@@ -27,6 +27,7 @@ pub const SYSTEM_COLLECTIONS: &[&str] = &[
     "x-*",
     // Integr8sCode: dead letters; the browse view, its builds and its archive; replays; events of partners; sagas.
     "dlq_messages",
+    "dlq_messages_archive",
     "events",
     "events-*",
     "events_archive",

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Collection, Cursor, Expected, Index, Record, RecordChange, RecordError, RecordQuery, Records, Revision};
-use crate::{Code, Invalid};
+use crate::{Code, Invalid, StoreError};
 
 /// A type whose values are records. Its serde names are the stored field names; one field is named `_id`.
 pub trait RecordType: Serialize + DeserializeOwned {
@@ -121,19 +121,20 @@ impl<T: RecordType> TypedRecords<T> {
     /// The record of this id.
     ///
     /// # Errors
-    /// As [`Records::get`]; `invalid_record` when what is stored is no value of the type.
+    /// As [`Records::get`]; `malformed_document` when what is stored is no value of the type.
     pub async fn get(&self, id: impl Into<Bson>) -> Result<Option<Stored<T>>, RecordError> {
         let record = self.records.get(&self.name, &id.into()).await?;
-        record.map(value).transpose()
+        Ok(record.map(|record| value(&self.name, record)).transpose()?)
     }
 
     /// A page of the type's records; the query begins with [`query`](Self::query).
     ///
     /// # Errors
-    /// As [`Records::find`]; `invalid_record` when what is stored is no value of the type.
+    /// As [`Records::find`]; `malformed_document` when what is stored is no value of the type.
     pub async fn find(&self, query: RecordQuery) -> Result<(Vec<Stored<T>>, Option<Cursor>), RecordError> {
         let page = self.records.find(RecordQuery { collection: self.name.clone(), ..query }).await?;
-        Ok((page.records.into_iter().map(value).collect::<Result<_, _>>()?, page.next))
+        let values = page.records.into_iter().map(|record| value(&self.name, record));
+        Ok((values.collect::<Result<_, _>>()?, page.next))
     }
 
     /// All records of the type, to be narrowed.
@@ -144,19 +145,19 @@ impl<T: RecordType> TypedRecords<T> {
 
 /// Collections that other software writes to as well.
 impl<T: RecordType> TypedRecords<T> {
-    /// A page of the type's records as [`find`](Self::find), and how many of it are no values of the type, which other software wrote.
+    /// The same, where what is no value of the type must not keep the others back: `malformed` is told of each.
     ///
     /// # Errors
     /// As [`Records::find`].
     pub async fn find_readable(
         &self,
         query: RecordQuery,
-    ) -> Result<(Vec<Stored<T>>, usize, Option<Cursor>), RecordError> {
+        mut malformed: impl FnMut(StoreError),
+    ) -> Result<(Vec<Stored<T>>, Option<Cursor>), RecordError> {
         let page = self.records.find(RecordQuery { collection: self.name.clone(), ..query }).await?;
-        let all = page.records.len();
-        let found: Vec<_> = page.records.into_iter().filter_map(|record| value(record).ok()).collect();
-        let unreadable = all - found.len();
-        Ok((found, unreadable, page.next))
+        let values =
+            page.records.into_iter().filter_map(|record| value(&self.name, record).map_err(&mut malformed).ok());
+        Ok((values.collect(), page.next))
     }
 }
 
@@ -165,8 +166,16 @@ fn document<T: Serialize>(value: &T) -> Result<bson::RawDocumentBuf, Invalid> {
         .map_err(|error| Invalid::new(Code::InvalidRecord, "document", format!("cannot be a document: {error}")))
 }
 
-fn value<T: DeserializeOwned>(record: Record) -> Result<Stored<T>, RecordError> {
-    let value = bson::deserialize_from_slice(record.document.as_bytes())
-        .map_err(|error| Invalid::new(Code::InvalidRecord, "document", format!("is no value of its type: {error}")))?;
+fn value<T: DeserializeOwned>(collection: &str, record: Record) -> Result<Stored<T>, StoreError> {
+    let value = bson::deserialize_from_slice(record.document.as_bytes()).map_err(|error: bson::error::Error| {
+        let id = record.document.get("_id").ok().flatten().map_or_else(|| "none".to_owned(), shown);
+        let why = error.message.clone().unwrap_or_else(|| error.to_string());
+        let message = format!("{collection}: the document with the _id {id}: {why}; correct it there, or delete it");
+        StoreError::other(Code::MalformedDocument, message)
+    })?;
     Ok(Stored { value, revision: record.revision })
+}
+
+fn shown(value: bson::RawBsonRef<'_>) -> String {
+    Bson::try_from(value).map_or_else(|_| "that cannot be read".to_owned(), |value| value.to_string())
 }

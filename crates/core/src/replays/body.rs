@@ -88,6 +88,11 @@ pub enum ReplayTarget {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         topics: BTreeMap<String, ByteString>,
     },
+    /// To a URL, one POST of JSON for each. Addresses are checked as those of partners are.
+    Webhook {
+        /// Where it is posted to.
+        url: String,
+    },
     /// To a file of the server's folder for exports, one line of JSON for each.
     File {
         /// The name of the file.
@@ -102,6 +107,7 @@ impl ReplayTarget {
             Self::Test {} => "test",
             Self::Handler { .. } => "handler",
             Self::Topic { .. } => "topic",
+            Self::Webhook { .. } => "webhook",
             Self::File { .. } => "file",
         }
     }
@@ -109,7 +115,7 @@ impl ReplayTarget {
     /// Returns what it names, if it names something.
     pub fn name(&self) -> Option<&str> {
         match self {
-            Self::Test {} => None,
+            Self::Test {} | Self::Webhook { .. } => None,
             Self::Handler { name } => Some(name),
             Self::Topic { name, .. } => name.as_deref(),
             Self::File { name } => Some(name),
@@ -153,6 +159,8 @@ const BATCH_MAX: u32 = 1_000;
 const RETRIES_MAX: u32 = 10;
 /// Longest name of a file, in bytes.
 const FILE_NAME_BYTES_MAX: usize = 128;
+/// Longest URL, in bytes.
+const URL_BYTES_MAX: usize = 2_048;
 /// Longest reason, in bytes.
 const REASON_BYTES_MAX: usize = 4 * 1024;
 
@@ -221,6 +229,11 @@ impl ReplayBody {
     fn valid_target(&self) -> Result<(), Invalid> {
         match &self.target {
             ReplayTarget::Test {} => Ok(()),
+            ReplayTarget::Webhook { url } if url.len() <= URL_BYTES_MAX => Ok(()),
+            ReplayTarget::Webhook { .. } => {
+                let message = format!("is longer than {URL_BYTES_MAX} bytes");
+                Err(Invalid::new(Code::InvalidReplay, "target.url", message))
+            }
             ReplayTarget::Handler { name } => valid_name("target.name", name),
             ReplayTarget::Topic { name, topics } => {
                 let mut names = name.iter().chain(topics.values());

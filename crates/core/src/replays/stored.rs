@@ -153,7 +153,7 @@ fn config_of(body: &ReplayBody) -> Document {
         ReplayTarget::Test {} => "test",
         ReplayTarget::File { .. } => "file",
         ReplayTarget::Topic { .. } => "kafka",
-        ReplayTarget::Handler { .. } => "callback",
+        ReplayTarget::Handler { .. } | ReplayTarget::Webhook { .. } => "callback",
     };
     let replay_type = serde_json::to_value(body.replay_type).unwrap_or_default();
     let mut config = doc! {
@@ -173,6 +173,7 @@ fn config_of(body: &ReplayBody) -> Document {
     }
     match &body.target {
         ReplayTarget::File { name } => _ = config.insert("target_file_path", name),
+        ReplayTarget::Webhook { url } => _ = config.insert("target_url", url),
         ReplayTarget::Topic { topics, .. } => {
             let topics: Document = topics.iter().map(|(of, topic)| (of.clone(), Bson::from(&**topic))).collect();
             config.insert("target_topics", topics);

@@ -1,11 +1,14 @@
 //! Whether a schema accepts everything that an earlier one accepts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Map, Value};
 
 /// How deep schemas are compared; recursive ones are equal from there on.
 const DEPTH_MAX: usize = 32;
+/// Schemas that are compared.
+const STEPS_MAX: u32 = 100_000;
 /// Keywords that bound a value from below, and from above.
 const LOWER: [&str; 5] = ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"];
 const UPPER: [&str; 5] = ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"];
@@ -41,13 +44,20 @@ pub struct Break {
 /// A field that only `new` knows counts as absent from earlier events. Where that cannot be decided, because a keyword such as `pattern` is
 /// different, it counts as broken.
 pub fn first_break(old: &Value, new: &Value) -> Option<Break> {
-    Comparison { old, new }.of(old, new, "data", 0)
+    Comparison { old, new, known: RefCell::default(), left: Cell::new(STEPS_MAX) }.of(old, new, "data", 0)
 }
 
 struct Comparison<'s> {
     old: &'s Value,
     new: &'s Value,
+    /// What was found of schemas that references lead to, which may lead to them again; nothing while they are compared.
+    known: RefCell<HashMap<Pair, Option<Break>>>,
+    /// Schemas that may still be compared.
+    left: Cell<u32>,
 }
+
+/// Two schemas by their places in memory.
+type Pair = (*const Value, *const Value);
 
 fn broken(path: &str, reason: impl Into<String>) -> Option<Break> {
     Some(Break { path: path.to_owned(), reason: reason.into() })
@@ -69,7 +79,29 @@ fn resolved<'s>(root: &'s Value, mut schema: &'s Value) -> &'s Value {
 
 impl Comparison<'_> {
     fn of(&self, old: &Value, new: &Value, path: &str, depth: usize) -> Option<Break> {
+        let (old_named, new_named) = (old, new);
         let (old, new) = (resolved(self.old, old), resolved(self.new, new));
+        // Only what both references lead to stays where it is.
+        let both = !std::ptr::eq(old, old_named) && !std::ptr::eq(new, new_named);
+        let pair = both.then(|| (std::ptr::from_ref(old), std::ptr::from_ref(new)));
+        if let Some(pair) = pair {
+            if let Some(known) = self.known.borrow().get(&pair) {
+                return known.clone();
+            }
+            self.known.borrow_mut().insert(pair, None);
+        }
+        let found = self.of_these(old, new, path, depth);
+        if let Some(pair) = pair {
+            self.known.borrow_mut().insert(pair, found.clone());
+        }
+        found
+    }
+
+    fn of_these(&self, old: &Value, new: &Value, path: &str, depth: usize) -> Option<Break> {
+        let Some(left) = self.left.get().checked_sub(1) else {
+            return broken(path, "has too many alternatives that lead to each other to be compared");
+        };
+        self.left.set(left);
         let nothing = Map::new();
         let (old, new) = match (old, new) {
             (_, Value::Bool(true)) | (Value::Bool(false), _) => return None,
@@ -276,6 +308,20 @@ mod tests {
         }
         let closed = json!({"type": "object", "additionalProperties": false});
         assert_eq!(first_break(&json!({"type": "object"}), &closed).expect("fields are lost").path, "data");
+    }
+
+    #[test]
+    fn schemas_that_refer_to_themselves_in_several_places_are_compared_to_an_end() {
+        let tree = |leaf: &str| {
+            let node = json!({ "$ref": "#/$defs/node" });
+            let fields = json!({ "left": node, "right": node, "up": node, "value": { "type": leaf } });
+            json!({ "$defs": { "node": { "properties": fields } }, "$ref": "#/$defs/node" })
+        };
+        assert_eq!(first_break(&tree("integer"), &tree("number")), None);
+        let broken = first_break(&tree("number"), &tree("integer")).expect("it is narrower");
+        assert!(broken.path.ends_with(".value"), "{broken:?}");
+        let same = json!({ "allOf": [{ "$ref": "#" }, { "$ref": "#" }] });
+        assert!(first_break(&json!({}), &same).is_some_and(|broken| broken.reason.contains("too many")));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::{SchemaWork, UpcastStep};
 use crate::names::uuid_of;
 use crate::{ByteString, Code, DEFAULT_CATEGORY, Invalid, Uuid, valid_name};
 
@@ -27,6 +28,8 @@ pub struct TypeDefinition {
     pub policy: SchemaPolicy,
     /// What the schema is compared with.
     pub compatibility: Compatibility,
+    /// What turns data of the generation before into data of this one, for consumers. With one, the schema is compared with nothing.
+    pub upcaster: Vec<UpcastStep>,
     /// A JSON Schema of the data, draft 2020-12 unless it names another. It refers to nothing outside of itself.
     pub schema: Value,
     /// The UUID of the type, where a layout requires one; it follows from the name unless set.
@@ -68,6 +71,8 @@ struct Body {
     policy: SchemaPolicy,
     #[serde(default)]
     compatibility: Compatibility,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    upcaster: Vec<UpcastStep>,
     schema: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<Uuid>,
@@ -98,6 +103,7 @@ impl TypeDefinition {
             category: default_category(),
             policy: SchemaPolicy::Enforce,
             compatibility: Compatibility::Backward,
+            upcaster: Vec::new(),
             schema,
             id: None,
         }
@@ -107,6 +113,12 @@ impl TypeDefinition {
     #[must_use]
     pub fn category(self, category: impl Into<ByteString>) -> Self {
         Self { category: category.into(), ..self }
+    }
+
+    /// The same with what turns data of the generation before into data of this one.
+    #[must_use]
+    pub fn upcaster(self, steps: impl IntoIterator<Item = UpcastStep>) -> Self {
+        Self { upcaster: steps.into_iter().collect(), ..self }
     }
 
     /// The same as a generation of this number.
@@ -120,8 +132,9 @@ impl TypeDefinition {
     /// # Errors
     /// `not_json`, `invalid_body`, or as [`validate`](Self::validate).
     pub fn read(name: &str, json: &[u8]) -> Result<Self, Invalid> {
-        let Body { generation, category, policy, compatibility, schema, id } = crate::wire::parse_json(json)?;
-        let definition = Self { name: name.into(), generation, category, policy, compatibility, schema, id };
+        let Body { generation, category, policy, compatibility, upcaster, schema, id } = crate::wire::parse_json(json)?;
+        let name = name.into();
+        let definition = Self { name, generation, category, policy, compatibility, upcaster, schema, id };
         definition.validate()?;
         Ok(definition)
     }
@@ -152,6 +165,7 @@ impl TypeDefinition {
             category: self.category.clone(),
             policy: self.policy,
             compatibility: self.compatibility,
+            upcaster: self.upcaster.clone(),
             schema: self.schema.clone(),
             id: self.id,
         };
@@ -164,7 +178,7 @@ impl TypeDefinition {
         self.id.unwrap_or_else(|| uuid_of("event", &self.name))
     }
 
-    /// Checks names and limits, and that the schema refers to nothing outside of itself. Whether it is a JSON Schema is for the registry to
+    /// Checks names and limits, that the schema refers to nothing outside of itself, and that no event can make too much work of it. Whether it is a JSON Schema is for the registry to
     /// find out.
     ///
     /// # Errors
@@ -183,14 +197,16 @@ impl TypeDefinition {
         if bytes > SCHEMA_BYTES_MAX {
             return invalid("schema", format!("is {bytes} bytes long; at most {SCHEMA_BYTES_MAX} are allowed"));
         }
-        match outside(&self.schema, "schema") {
-            Some((path, target)) => {
-                let message =
-                    format!("{target:?} is outside of the schema; schemas are never fetched, so define it in $defs");
-                invalid(&path, message)
-            }
-            None => Ok(()),
+        UpcastStep::validate_all(&self.upcaster)?;
+        if self.generation == 1 && !self.upcaster.is_empty() {
+            return invalid("upcaster", "is of the first generation; there is none before it".to_owned());
         }
+        if let Some((path, target)) = outside(&self.schema, "schema") {
+            let message =
+                format!("{target:?} is outside of the schema; schemas are never fetched, so define it in $defs");
+            return invalid(&path, message);
+        }
+        SchemaWork::of(&self.schema).map(drop).or_else(|message| invalid("schema", message))
     }
 }
 
@@ -222,6 +238,7 @@ mod tests {
         for body in [
             json!({"schema": {"type": "object"}}),
             json!({"schema": true, "generation": 3, "category": "pod", "policy": "warn", "compatibility": "none"}),
+            json!({"schema": {}, "generation": 2, "upcaster": [{"remove": "a"}, {"rename": {"from": "b", "to": "c.d"}}]}),
             json!({"schema": {}, "id": "5b0c9f60-3f0e-4a52-9d3c-61c28f9e7a14"}),
         ] {
             let read = TypeDefinition::read("paid", body.to_string().as_bytes()).expect("valid");

@@ -4,7 +4,7 @@ use bson::DateTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{GenerationStatus, SchemaPolicy, TypeDefinition, TypeStatus, UnknownTypes};
+use super::{GenerationStatus, SchemaPolicy, TypeDefinition, TypeStatus, UnknownTypes, UpcastStep};
 use crate::{Code, Invalid, RecordType, Timestamp, Uuid};
 
 /// The collection of event types.
@@ -37,6 +37,9 @@ pub struct GenerationRecord {
     pub schema: String,
     /// When it was registered.
     pub registered: DateTime,
+    /// What turns data of the generation before into data of this one, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upcaster: Option<String>,
 }
 
 /// What holds for all types of a tenant.
@@ -90,6 +93,7 @@ impl TypeRecord {
                 generation: u32::try_from(it.generation).map_err(|error| wrong(error.to_string()))?,
                 schema: serde_json::from_str(&it.schema).map_err(|error| wrong(error.to_string()))?,
                 registered: Timestamp::from_millis(it.registered.timestamp_millis()),
+                upcaster: it.upcaster(),
             })
         };
         let generations: Vec<_> = self.generations.iter().map(generation).collect::<Result<_, Invalid>>()?;
@@ -113,7 +117,19 @@ impl GenerationRecord {
             generation: definition.generation.into(),
             schema: definition.schema.to_string(),
             registered: DateTime::from_millis(at.as_millis()),
+            upcaster: Self::written(&definition.upcaster),
         }
+    }
+
+    /// An upcaster as it is stored.
+    pub fn written(steps: &[UpcastStep]) -> Option<String> {
+        // Texts and JSON values cannot fail to become JSON.
+        (!steps.is_empty()).then(|| serde_json::to_string(steps).unwrap_or_default())
+    }
+
+    /// Its upcaster; without a step where it has none, or other software stored something that is none.
+    pub fn upcaster(&self) -> Vec<UpcastStep> {
+        self.upcaster.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
     /// Its schema; `null` when other software stored something that is none.

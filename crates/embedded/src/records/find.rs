@@ -98,13 +98,17 @@ fn number_of(index: Option<&KnownIndex>) -> u32 {
     index.map_or(0, |known| known.id)
 }
 
-/// How many records there are.
+/// Counts the records that match, at most so many.
 pub(super) async fn count(
     engine: &Engine,
     catalogs: &CatalogCache,
     collection: &str,
     condition: &Condition,
+    at_most: u64,
 ) -> Result<u64, RecordError> {
+    if at_most == 0 {
+        return Ok(0);
+    }
     let view = engine.snapshot()?;
     let catalog = catalogs.of(&*view)?;
     let collection = catalog.collection(collection)?;
@@ -113,7 +117,7 @@ pub(super) async fn count(
     let mut count = 0;
     let mut visit = |candidate: Candidate| {
         count += u64::from(matcher.matches(value::parts(&candidate.id, &candidate.stored)?.1));
-        Ok::<_, RecordError>(ControlFlow::Continue(()))
+        Ok::<_, RecordError>(if count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };
     while !scan.step(&*view, &mut visit)? {
         let_others_run().await;

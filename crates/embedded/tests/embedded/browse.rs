@@ -1,4 +1,5 @@
-//! The suites of the browse view and of replays, on a disk in memory and on a real one; files; and every place at which a process can die.
+//! The suites of the browse view, its archive and replays, on a disk in memory and on a real one; files; and every place at which a process
+//! can die.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,12 +18,14 @@ use crate::stores::{block_on, repeatable, roomy_segments};
 mod memory {
     use super::*;
     annals_conformance::browse!(Embedded::in_memory(roomy_segments()));
+    annals_conformance::archive!(Embedded::in_memory(roomy_segments()));
     annals_conformance::replays!(Embedded::in_memory(roomy_segments()));
 }
 
 mod real_disk {
     use super::*;
     annals_conformance::browse!(Embedded::in_a_folder(roomy_segments()));
+    annals_conformance::archive!(Embedded::in_a_folder(roomy_segments()));
     annals_conformance::replays!(Embedded::in_a_folder(roomy_segments()));
 }
 

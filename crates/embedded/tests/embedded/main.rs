@@ -1,6 +1,7 @@
 //! The embedded store from outside: the suite of its port, a model, and every fault a disk can have.
 
 mod aggregates;
+mod archive_faults;
 mod battery;
 mod browse;
 mod conformance;
@@ -31,3 +32,4 @@ mod seeded_bugs;
 mod stores;
 mod streams;
 mod types;
+mod with_python;

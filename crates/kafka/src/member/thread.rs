@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::BrokerError;
+use annals_core::{BrokerError, ByteString};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode as Kafka;
 
 use super::Shared;
 use super::context::Context;
+use crate::cluster::ASK_MAX;
 use crate::errors;
 use crate::read::message;
 
@@ -62,7 +63,7 @@ fn poll_all(consumer: &BaseConsumer<Context>, shared: &Shared) {
                 });
             }
             Some(Err(error)) => {
-                if let Some(error) = told(error) {
+                if let Some(error) = told(consumer, error) {
                     shared.change(|state| state.error = Some(error));
                 }
             }
@@ -81,9 +82,18 @@ fn set_paused(consumer: &BaseConsumer<Context>, pause: bool) -> Result<bool, Kaf
 }
 
 /// What the caller learns of an error; none of those after which librdkafka goes on by itself.
-fn told(error: KafkaError) -> Option<BrokerError> {
+fn told(consumer: &BaseConsumer<Context>, error: KafkaError) -> Option<BrokerError> {
     match error.rdkafka_error_code() {
         Some(Kafka::PartitionEOF | Kafka::AutoOffsetReset) => None,
+        Some(Kafka::UnknownTopicOrPartition | Kafka::UnknownTopic) => missing(consumer).map(BrokerError::UnknownTopic),
         _ => Some(errors::of(error)),
     }
+}
+
+/// The first topic of the subscription that does not exist. The error does not say which it is.
+fn missing(consumer: &BaseConsumer<Context>) -> Option<ByteString> {
+    let subscribed = consumer.subscription().ok()?;
+    let metadata = consumer.fetch_metadata(None, ASK_MAX).ok()?;
+    let exists = |name: &str| metadata.topics().iter().any(|topic| topic.name() == name && topic.error().is_none());
+    subscribed.elements().iter().map(|it| it.topic()).find(|name| !exists(name)).map(ByteString::from)
 }

@@ -29,20 +29,47 @@ pub struct Kafka {
     output: BufReader<ChildStdout>,
     pid: u32,
     port: u16,
+    /// The port of the listener beside the plain one, if there is one.
+    beside: u16,
+}
+
+/// A listener beside the plain one.
+#[derive(Debug, Clone, Default)]
+pub struct Beside {
+    /// `SASL_PLAINTEXT` or `SASL_SSL`; empty for none.
+    pub protocol: &'static str,
+    /// Its settings, which begin with `listener.name.beside.` where they are its own.
+    pub properties: String,
+    /// Arguments of formatting the data folder, such as users.
+    pub format: Vec<String>,
 }
 
 impl Kafka {
     /// Starts one, and waits until it takes connections.
     pub async fn start() -> Self {
+        Self::start_with(Beside::default()).await
+    }
+
+    /// Starts one with another listener.
+    pub async fn start_with(listener: Beside) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("kafka-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(&data).expect("a folder");
-        let (port, controller) = (free_port(), free_port());
+        let (port, controller, beside) = (free_port(), free_port(), free_port());
         let properties = data.join("server.properties");
-        std::fs::write(&properties, server_properties(port, controller, &data)).expect("written");
+        let mut written = server_properties(port, controller, &data);
+        if !listener.protocol.is_empty() {
+            let (at, protocol) = (format!("127.0.0.1:{beside}"), listener.protocol);
+            written = written
+                .replace("\nlisteners=", &format!("\nlisteners=BESIDE://{at},"))
+                .replace("\nadvertised.listeners=", &format!("\nadvertised.listeners=BESIDE://{at},"))
+                .replace("protocol.map=", &format!("protocol.map=BESIDE:{protocol},"));
+            written.push_str(&listener.properties);
+        }
+        std::fs::write(&properties, written).expect("written");
         let mut format = java("kafka.tools.StorageTool");
-        format.args(["format", "-t", "YW5uYWxzLWZvci10ZXN0cw", "-c"]).arg(&properties);
+        format.args(["format", "-t", "YW5uYWxzLWZvci10ZXN0cw", "-c"]).arg(&properties).args(&listener.format);
         let formatted = format.output().expect("java runs");
         assert!(formatted.status.success(), "{}", String::from_utf8_lossy(&formatted.stderr));
         let program = java("kafka.Kafka");
@@ -53,7 +80,7 @@ impl Kafka {
         let mut keeper = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sh runs");
         let output = BufReader::new(keeper.stdout.take().expect("piped"));
         let input = keeper.stdin.take();
-        let mut kafka = Self { keeper, input, output, pid: 0, port };
+        let mut kafka = Self { keeper, input, output, pid: 0, port, beside };
         kafka.start_again().await;
         kafka
     }
@@ -76,6 +103,11 @@ impl Kafka {
 
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The address of the listener beside the plain one.
+    pub fn beside(&self) -> String {
+        format!("127.0.0.1:{}", self.beside)
     }
 }
 

@@ -12,12 +12,16 @@ use annals_embedded::{EmbeddedStore, Options};
 use annals_kafka::KafkaBroker;
 
 use crate::broker_process::Kafka;
+use crate::dying::Dying;
 use crate::support::{
-    address, broker_at, commit, consumed_by_kafka, log_of, memory, relaying, settings, until, until_published,
+    address, broker_at, commit, consumed_by_kafka, log_of, memory, relaying, relaying_by, settings, until,
+    until_published,
 };
 
-/// How often a relay is killed. `cargo xtask soak` does it for longer.
-const ROUNDS: usize = 12;
+/// How often a relay is killed at a random moment: in a run of the tests, and at least in `cargo xtask soak`.
+const ROUNDS: (usize, usize) = (8, 100);
+/// How many steps a relay has until its third batch is published.
+const STEPS: usize = 12;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_broker_is_away_commits_continue_and_the_relay_catches_up_when_it_is_back() {
@@ -60,12 +64,13 @@ const CHILD: &str = "ANNALS_KAFKA_TEST_CHILD";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_commits_and_relays() {
     let Ok(what) = std::env::var(CHILD) else { return };
-    let [address, prefix, folder, commits] = what.split('|').collect::<Vec<_>>()[..] else { panic!("{what}") };
+    let [address, prefix, folder, commits, dies_at] = what.split('|').collect::<Vec<_>>()[..] else { panic!("{what}") };
     let settings = annals_core::TopicSettings { prefix: prefix.to_owned(), ..Default::default() };
     let store: Arc<dyn Store> =
         Arc::new(EmbeddedStore::open(Arc::new(RealDisk::new(folder)), Options::default()).expect("the store opens"));
     let (broker, log) = (broker_at(address, &settings), log_of(&*store));
-    let _host = relaying(&store, &broker, &settings);
+    let dying = Arc::new(Dying::at(dies_at.parse().expect("a number"), broker));
+    let _host = relaying_by(&store, dying, &settings);
     let commits: u64 = commits.parse().expect("a number");
     while log.head().await.expect("a head") < commits {
         let n = log.head().await.expect("a head");
@@ -79,9 +84,14 @@ struct Relay(Child);
 
 impl Relay {
     fn start(prefix: &str, folder: &Path, commits: u64) -> Self {
+        Self::that_dies(prefix, folder, commits, usize::MAX)
+    }
+
+    /// One that kills itself at a step.
+    fn that_dies(prefix: &str, folder: &Path, commits: u64, at: usize) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "relaying_faults::a_process_that_commits_and_relays", "--nocapture"]);
-        command.env(CHILD, format!("{}|{prefix}|{}|{commits}", address(), folder.display()));
+        command.env(CHILD, format!("{}|{prefix}|{}|{commits}|{at}", address(), folder.display()));
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"))
     }
 
@@ -135,7 +145,8 @@ async fn a_relay_that_is_killed_at_any_moment_publishes_every_event_once_and_in_
     let seconds = std::env::var("ANNALS_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
     let begun = tokio::time::Instant::now();
     let (mut round, mut goal) = (0, 0);
-    while round < ROUNDS || seconds.is_some_and(|seconds| begun.elapsed().as_secs() < seconds) {
+    let rounds = if seconds.is_some() { ROUNDS.1 } else { ROUNDS.0 };
+    while round < rounds || seconds.is_some_and(|seconds| begun.elapsed().as_secs() < seconds) {
         let relay = Relay::start(&settings.prefix, folder.path(), u64::MAX);
         // Somewhere while it starts, opens the publisher, and publishes.
         let moment = std::time::Duration::from_millis(fastrand::u64(100..2_500));
@@ -154,6 +165,32 @@ async fn a_relay_that_is_killed_at_any_moment_publishes_every_event_once_and_in_
     until("all is published", async || {
         let messages = crate::support::read_all(&broker, &topic).await;
         (messages.len() as u64 >= head).then_some(())
+    })
+    .await;
+    let found =
+        tokio::task::spawn_blocking(move || consumed_by_kafka(&address(), &settings, ids.len()).eq(&by_key(&ids)));
+    assert!(found.await.expect("consumed"), "every event once and in order");
+    drop(relay);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_is_killed_before_and_after_each_of_its_steps_publishes_every_event_once_and_in_order() {
+    let settings = settings();
+    let folder = tempfile::tempdir().expect("a folder");
+    let broker = broker_at(&address(), &settings);
+    let mut died = 0;
+    for step in 1..=STEPS {
+        // Its commits go on meanwhile, so each batch has something to publish.
+        let mut relay = Relay::that_dies(&settings.prefix, folder.path(), u64::MAX, step);
+        until("it dies at its step", async || relay.0.try_wait().expect("known")).await;
+        died += 1;
+    }
+    let (position, head, ids) = state_of(&broker, folder.path()).await;
+    assert!(died == STEPS && position > 0 && position <= head, "{position} of {head}");
+    let relay = Relay::start(&settings.prefix, folder.path(), 0);
+    let topic = settings.topic_of("order_placed");
+    until("all is published", async || {
+        (crate::support::read_all(&broker, &topic).await.len() as u64 >= head).then_some(())
     })
     .await;
     let found =

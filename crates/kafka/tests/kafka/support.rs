@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use annals_core::relay::{RelayStatus, RelayTopics};
 use annals_core::{
     Broker, ByteString, Content, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Message, NewCommit, NewEvent,
-    ReadMessages, Store, TopicPartition, TopicSettings,
+    ReadMessages, RecordedEvent, Store, TopicPartition, TopicSettings,
 };
 use annals_embedded::EmbeddedStore;
 use annals_embedded::disk::MemoryDisk;
 use annals_kafka::{KafkaBroker, KafkaOptions};
-use annals_runtime::{Host, HostOptions, RelayOptions};
+use annals_runtime::{Consumer, Host, HostOptions, RelayOptions, consumer};
 
 /// How long a test waits for what has to happen.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -51,9 +51,14 @@ pub fn log_of(store: &dyn Store) -> Arc<dyn EventLog> {
 
 /// A host whose relay publishes every type of the store.
 pub fn relaying(store: &Arc<dyn Store>, broker: &Arc<KafkaBroker>, settings: &TopicSettings) -> Host {
+    relaying_by(store, Arc::clone(broker) as Arc<dyn Broker>, settings)
+}
+
+/// The same by any broker.
+pub fn relaying_by(store: &Arc<dyn Store>, broker: Arc<dyn Broker>, settings: &TopicSettings) -> Host {
     let host = Host::start(Arc::clone(store), HostOptions::default());
     let options = RelayOptions { topics: RelayTopics::all(settings.clone()), ..RelayOptions::default() };
-    host.relay(DEFAULT_TENANT, Arc::clone(broker) as Arc<dyn Broker>, options).expect("the tenant");
+    host.relay(DEFAULT_TENANT, broker, options).expect("the tenant");
     host
 }
 
@@ -116,6 +121,44 @@ pub fn header(message: &Message, name: &str) -> Option<String> {
 
 pub fn number(message: &Message) -> u64 {
     header(message, "sequence_number").and_then(|text| text.parse().ok()).expect("a sequence number")
+}
+
+/// What a consumer processed, in the order of processing: the key and the sequence number.
+pub type Seen = Arc<Mutex<Vec<(String, u64)>>>;
+
+/// A host that consumes a group's topics on a broker and publishes nothing.
+pub fn consuming_host(store: &Arc<dyn Store>, broker: &Arc<KafkaBroker>, settings: &TopicSettings) -> Host {
+    let host = Host::start(Arc::clone(store), HostOptions::default());
+    host.use_broker(DEFAULT_TENANT, Arc::clone(broker) as Arc<dyn Broker>, settings.clone());
+    host
+}
+
+/// A consumer that notes what it processes.
+pub fn noting(group: &str, seen: &Seen) -> Consumer {
+    let seen = Arc::clone(seen);
+    consumer(group, ["order_placed"]).on("order_placed", move |event: RecordedEvent, _: serde_json::Value| {
+        let noted = (event.commit.aggregate.id.to_string(), event.sequence_number);
+        seen.lock().expect("no panic").push(noted);
+        async { Ok(()) }
+    })
+}
+
+/// The sequence numbers of each key in the order in which they were processed first, and how many were processed again.
+pub fn first_by_key(seen: &[(String, u64)]) -> (BTreeMap<String, Vec<u64>>, usize) {
+    let (mut first, mut again) = (BTreeMap::<String, Vec<u64>>::new(), 0);
+    for (key, number) in seen {
+        let of_key = first.entry(key.clone()).or_default();
+        match of_key.contains(number) {
+            true => again += 1,
+            false => of_key.push(*number),
+        }
+    }
+    (first, again)
+}
+
+/// The sequence numbers of each key of a log whose event of number `n` is of key `o-{n % keys}`.
+pub fn keys_in_turn(keys: u64, events: u64) -> BTreeMap<String, Vec<u64>> {
+    (0..keys).map(|key| (format!("o-{key}"), (key..events).step_by(keys as usize).collect())).collect()
 }
 
 /// Runs one of Kafka's own programs.

@@ -13,13 +13,15 @@
 //! is read again before a reader of the feed is refused. Writers need the newest entry: see fence.rs, which says when to forget.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
+use annals_core::bson::{self, Bson, Document, RawDocumentBuf, doc};
 use annals_core::order::Direction;
 use annals_core::{ChangesError, Collection, Condition, Index, IndexForm, RecordError, StoreError};
 use mongodb::Database;
+use serde::{Deserialize, Serialize};
 
 use crate::refused::reading;
 
@@ -169,75 +171,81 @@ impl Catalog {
     }
 }
 
+/// An index as it is stored.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    name: String,
+    fields: Vec<(String, i32)>,
+    unique: bool,
+    // Left out by versions that had none.
+    #[serde(default)]
+    hashed: bool,
+    #[serde(default)]
+    text: bool,
+    sparse: bool,
+    partial: Option<Document>,
+    expires_after_seconds: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    language: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    language_override: Option<String>,
+}
+
 fn written(index: &Index) -> Result<Document, StoreError> {
-    let direction = |direction| if direction == Direction::Ascending { 1 } else { -1 };
     let form: IndexForm = index.clone().into();
-    let IndexForm { name, fields, unique, hashed, text, sparse, partial, expires_after_seconds, .. } = form;
-    let field = |(path, way): (String, Direction)| Bson::Array(vec![path.into(), direction(way).into()]);
-    let fields: Vec<Bson> = fields.into_iter().map(field).collect();
-    let partial = match partial {
-        None => Bson::Null,
-        Some(condition) => {
-            let written = condition.to_bson().map_err(|error| StoreError::Io(error.to_string()))?;
-            Bson::Document(Document::try_from(&*written).map_err(|error| StoreError::Io(error.to_string()))?)
-        }
+    let unwritable = |error: &dyn Display| StoreError::Io(error.to_string());
+    let partial = form.partial.map(|condition| condition.to_bson()).transpose().map_err(|error| unwritable(&error))?;
+    let partial = partial.map(|raw| Document::try_from(&*raw)).transpose().map_err(|error| unwritable(&error))?;
+    let stored = Stored {
+        name: form.name,
+        fields: form.fields.into_iter().map(|(path, way)| (path, way_of(way))).collect(),
+        unique: form.unique,
+        hashed: form.hashed,
+        text: form.text,
+        sparse: form.sparse,
+        partial,
+        expires_after_seconds: form.expires_after_seconds.map(i64::from),
+        language: form.language,
+        language_override: form.language_override,
     };
-    let seconds = expires_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
-    let mut written = doc! {
-        "name": name, "fields": fields, "unique": unique, "hashed": hashed, "text": text, "sparse": sparse,
-        "partial": partial, "expiresAfterSeconds": seconds,
-    };
-    for (name, value) in [("language", form.language), ("languageOverride", form.language_override)] {
-        if let Some(value) = value {
-            written.insert(name, value);
-        }
-    }
-    Ok(written)
+    bson::serialize_to_document(&stored).map_err(|error| unwritable(&error))
+}
+
+fn way_of(direction: Direction) -> i32 {
+    if direction == Direction::Ascending { 1 } else { -1 }
 }
 
 fn known_of(found: &Document) -> Result<Known, StoreError> {
     let name = found.get_str("_id").unwrap_or_default();
-    let indexes = found.get_array("indexes").into_iter().flatten();
-    let read = indexes.map(|index| index.as_document().and_then(index_of)).collect::<Option<Vec<_>>>();
     let damaged = || StoreError::Damaged(format!("{CATALOG}: the declaration of {name:?} is not what was written"));
+    let indexes = found.get_array("indexes").into_iter().flatten().map(index_of).collect::<Option<Vec<_>>>();
     let (feed, notes) = match found.get(FEED) {
         None => (false, false),
         Some(Bson::Boolean(feed)) => (*feed, *feed),
         Some(Bson::String(state)) if state == STARTING => (false, true),
         Some(_) => return Err(damaged()),
     };
-    let collection = Collection { name: name.to_owned(), indexes: read.ok_or_else(damaged)?, feed };
+    let collection = Collection { name: name.to_owned(), indexes: indexes.ok_or_else(damaged)?, feed };
     Ok(Known { collection, notes, unmarked: found.get_bool(UNMARKED).unwrap_or(false) })
 }
 
-fn index_of(found: &Document) -> Option<Index> {
-    let field = |field: &Bson| match field.as_array()?.as_slice() {
-        [Bson::String(path), way] => {
-            let way = if way.as_i32()? == 1 { Direction::Ascending } else { Direction::Descending };
-            Some((path.clone(), way))
-        }
-        _ => None,
-    };
-    let partial = match found.get("partial")? {
-        Bson::Document(written) => {
-            let raw = RawDocumentBuf::try_from(written).ok()?;
-            Some(Condition::from_bson(&raw).ok()?)
-        }
-        _ => None,
-    };
-    let seconds = found.get("expiresAfterSeconds").and_then(Bson::as_i64);
+fn index_of(found: &Bson) -> Option<Index> {
+    let stored: Stored = bson::deserialize_from_bson(found.clone()).ok()?;
+    let raw = stored.partial.map(|written| RawDocumentBuf::try_from(&written)).transpose().ok()?;
+    let partial = raw.map(|raw| Condition::from_bson(&raw)).transpose().ok()?;
+    let way = |way| if way == 1 { Direction::Ascending } else { Direction::Descending };
     let form = IndexForm {
-        name: found.get_str("name").ok()?.to_owned(),
-        fields: found.get_array("fields").ok()?.iter().map(field).collect::<Option<_>>()?,
-        unique: found.get_bool("unique").ok()?,
-        // Left out by versions that had none.
-        hashed: found.get_bool("hashed").unwrap_or(false),
-        text: found.get_bool("text").unwrap_or(false),
-        sparse: found.get_bool("sparse").ok()?,
+        name: stored.name,
+        fields: stored.fields.into_iter().map(|(path, direction)| (path, way(direction))).collect(),
+        unique: stored.unique,
+        hashed: stored.hashed,
+        text: stored.text,
+        sparse: stored.sparse,
         partial,
-        expires_after_seconds: seconds.and_then(|seconds| u32::try_from(seconds).ok()),
-        language: found.get_str("language").ok().map(str::to_owned),
-        language_override: found.get_str("languageOverride").ok().map(str::to_owned),
+        expires_after_seconds: stored.expires_after_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
+        language: stored.language,
+        language_override: stored.language_override,
     };
     Index::try_from(form).ok()
 }

@@ -34,29 +34,42 @@ pub(super) async fn find(database: &Database, query: &RecordQuery) -> Result<Rec
     }
 }
 
-/// How many records there are.
-pub(super) async fn count(database: &Database, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
+/// Counts the records that match, at most so many.
+pub(super) async fn count(
+    database: &Database,
+    collection: &str,
+    condition: &Condition,
+    at_most: u64,
+) -> Result<u64, RecordError> {
+    // A stage that limits takes no 0.
+    let Some(at_most) = i64::try_from(at_most).map_or(Some(i64::MAX), |at_most| (at_most > 0).then_some(at_most))
+    else {
+        return Ok(0);
+    };
     let mut tries = Tries::default();
     loop {
-        match counted(database, collection, Filter::of(condition)?).await {
+        match counted(database, collection, Filter::of(condition)?, at_most).await {
             Err(error) if tries.again(&error).await => {}
             other => return other.map_err(|error| refused(condition, &error)),
         }
     }
 }
 
-async fn counted(database: &Database, collection: &str, filter: Filter) -> mongodb::error::Result<u64> {
+async fn counted(database: &Database, collection: &str, filter: Filter, at_most: i64) -> mongodb::error::Result<u64> {
     let Moment { database, mut session } = Moment::of(database).await?;
     let records = database.collection::<RawDocumentBuf>(collection);
     if let Some(rest) = filter.rest {
         let mut found = records.find(filter.ask).session(&mut session).await?;
         let mut count = 0;
-        while found.advance(&mut session).await? {
+        while count < at_most.unsigned_abs() && found.advance(&mut session).await? {
             count += u64::from(rest.matches(&document::given(found.current())));
         }
         return Ok(count);
     }
-    let stages = [doc! { "$match": filter.ask }, doc! { "$count": "n" }];
+    let mut stages = vec![doc! { "$match": filter.ask }, doc! { "$count": "n" }];
+    if at_most < i64::MAX {
+        stages.insert(1, doc! { "$limit": at_most });
+    }
     let mut found = records.aggregate(stages).session(&mut session).await?;
     let counted = if found.advance(&mut session).await? { found.deserialize_current()? } else { Document::new() };
     Ok(counted.get("n").and_then(|n| n.as_i64().or_else(|| n.as_i32().map(i64::from))).unwrap_or(0).unsigned_abs())

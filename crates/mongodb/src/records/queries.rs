@@ -67,7 +67,7 @@ impl DocumentReads for MongoDocuments {
 
     async fn count(&self, source: &QuerySource, condition: &Condition) -> Result<u64, ReadError> {
         let (database, collection) = self.place(source)?;
-        let counted = self.commits.answers.of(find::count(database, &collection, condition)).await;
+        let counted = self.commits.answers.of(find::count(database, &collection, condition, u64::MAX)).await;
         counted.map_err(RecordError::of_reading)
     }
 

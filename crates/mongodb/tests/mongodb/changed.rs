@@ -167,6 +167,33 @@ async fn a_database_that_is_dropped_under_its_store_is_reported_and_nothing_is_n
     tokio::join!(store.close(), other.close());
 }
 
+/// The message says what to set it to, and the store goes on once it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_next_number_that_is_no_number_is_named_with_what_it_must_be() {
+    let databases = Databases::new();
+    let (store, _) = begun(&databases).await;
+    let metadata = databases.database().await.collection::<Document>("event-log-metadata");
+    let set = async |next: Bson| {
+        let next = doc! { "$set": { "NextEventOffset": next } };
+        metadata.update_one(doc! { "_id": "event-log" }, next).await.expect("changed");
+    };
+    let nan: Decimal128 = "NaN".parse().expect("a decimal");
+    for wrong in [Bson::from("1"), Bson::Int64(-1), Bson::Decimal128(nan)] {
+        set(wrong).await;
+        until("a report", async || {
+            store.status()[0].refusing.as_ref().is_some_and(|error| {
+                error.code() == Code::StoreDamaged
+                    && error.to_string().contains("set it to 1, the number after the last event")
+            })
+        })
+        .await;
+        set(Bson::Decimal128("1".parse().expect("a decimal"))).await;
+        until("the end of it", async || store.status()[0].refusing.is_none()).await;
+    }
+    goes_on(&store).await;
+    store.close().await;
+}
+
 /// What the sequencer keeps for itself, and what it derives, dropped while commits are stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_sequencer_keeps_for_itself_is_written_again_after_it_was_dropped() {

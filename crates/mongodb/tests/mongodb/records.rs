@@ -25,6 +25,11 @@ impl MongoRecords {
         Self { databases: Databases::new(), clock, scopes: Vec::new() }
     }
 
+    /// The name of its database.
+    pub fn database_name(&self) -> &str {
+        &self.databases.name
+    }
+
     /// The same with a scope besides the default one.
     pub fn with_scope(scope: &str) -> Self {
         Self { scopes: vec![scope.to_owned()], ..Self::new() }

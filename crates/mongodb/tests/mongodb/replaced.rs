@@ -110,6 +110,9 @@ fn stand_still(step: Step) {
     }
 }
 
+/// One test at a time has its sequencer stand still.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 fn set_still(still: bool) {
     *STANDS_STILL.0.lock().expect("no panic") = still;
     STANDS_STILL.1.notify_all();
@@ -135,6 +138,7 @@ async fn once_ready(log: &Arc<dyn EventLog>, commit: NewCommit) -> u64 {
 /// Commits are acknowledged and have no sequence numbers yet when their collection is dropped: only the change stream knows them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_version_acknowledged_right_before_its_collection_was_dropped_is_not_used_again() {
+    let _turn = TURN.lock().await;
     let databases = Databases::new();
     let open = async || databases.store(Options { at_step: stand_still, ..Options::default() }).await;
     let store: MongoStore = open().await;
@@ -183,4 +187,33 @@ async fn a_version_acknowledged_right_before_its_collection_was_dropped_is_not_u
     log_of(&other).commit(empty).await.expect_err("the log has versions of it");
     assert_eq!(log_of(&other).commit(stored("a", 1)).await.expect("committed").version, 9);
     tokio::join!(store.close(), other.close());
+}
+
+/// Nothing in the database knows the version of a commit that other software deletes before it has a number, so another process assigns it
+/// again. The change stream knows both commits: the log takes the first, and the second is held and says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_two_commits_of_a_version_the_log_takes_the_first_although_other_software_deleted_it() {
+    let _turn = TURN.lock().await;
+    let databases = Databases::new();
+    let open = async || databases.store(Options { at_step: stand_still, ..Options::default() }).await;
+    let (one, two) = (open().await, open().await);
+    let stored = |n| NewCommit { wait: Wait::default(), ..order("a", n) };
+    log_of(&one).commit(order("a", 1)).await.expect("committed");
+    set_still(true);
+    let first = log_of(&one).commit(stored(2)).await.expect("acknowledged");
+    let orders = databases.database().await.collection::<mongodb::bson::Document>(ORDERS);
+    orders.delete_one(doc! { "_id": first.commit_id.to_string() }).await.expect("deleted");
+    let second = log_of(&two).commit(stored(3)).await.expect("acknowledged");
+    set_still(false);
+    assert_eq!((first.version, second.version), (2, 2), "what remains, by docs/decisions/0037");
+    crate::held::until_held(&one, 1).await;
+    let held = crate::held::held(&two).await.remove(0);
+    assert!(held.reason.starts_with("taken: "), "{}", held.reason);
+    assert_eq!(held.id.commit, second.commit_id.to_string());
+    let entries = databases.database().await.collection::<mongodb::bson::Document>("event-log-commits");
+    let entry = entries.find_one(doc! { "id": "a", "version": 2_i64 }).await.expect("read").expect("it has numbers");
+    assert_eq!(entry.get_str("commit").expect("its id"), first.commit_id.to_string());
+    goes_on(&one).await;
+    goes_on(&two).await;
+    tokio::join!(one.close(), two.close());
 }

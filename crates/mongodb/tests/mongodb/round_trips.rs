@@ -1,26 +1,40 @@
-//! What crosses the wire: how many commands a sweep of expired records takes.
+//! What crosses the wire: how many commands a sweep of expired records takes, and in which sessions commands are sent.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use annals_conformance::ManualClock;
 use annals_core::bson::{DateTime, RawDocument, rawdoc};
-use annals_core::{Clock, Collection, Condition, DEFAULT_TENANT, Index, RecordChange, Store};
+use annals_core::{
+    Aggregate, AggregateQuery, Clock, Collection, Condition, DEFAULT_TENANT, Index, KeyValue, NewCommit, RecordChange,
+    Reserve, Store, Wait,
+};
 use annals_mongodb::{MongoStore, Options};
 use annals_system::SystemClock;
+use mongodb::bson::doc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::server::{Databases, until, url};
+use crate::server::{Databases, Faults, log_of, order, until, url};
 
 /// A command, and the collection that it is about.
 type Command = (String, String);
 
+/// What a relay has seen.
+#[derive(Default)]
+struct Seen {
+    commands: Vec<Command>,
+    /// The sessions of transactions, and those of all other commands.
+    sessions: [BTreeSet<String>; 2],
+}
+
 /// A relay to the server that notes each command. It ends when it is dropped.
 struct Counting {
     address: SocketAddr,
-    seen: Arc<Mutex<Vec<Command>>>,
+    seen: Arc<Mutex<Seen>>,
     task: JoinHandle<()>,
 }
 
@@ -30,7 +44,7 @@ impl Counting {
         let to = place.trim_start_matches("mongodb://").split(['/', ',']).next().expect("a host").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let seen = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::new(Mutex::new(Seen::default()));
         let noted = seen.clone();
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -48,7 +62,7 @@ impl Counting {
 
     /// The commands about these collections since it was asked last.
     fn about(&self, collections: &[&str]) -> Vec<Command> {
-        let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        let seen = std::mem::take(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner).commands);
         seen.into_iter().filter(|(_, collection)| collections.contains(&&**collection)).collect()
     }
 }
@@ -59,14 +73,14 @@ impl Drop for Counting {
     }
 }
 
-async fn relay(client: TcpStream, server: TcpStream, seen: Arc<Mutex<Vec<Command>>>) {
+async fn relay(client: TcpStream, server: TcpStream, seen: Arc<Mutex<Seen>>) {
     let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
         (client.into_split(), server.into_split());
     let there = async {
         let mut message = Vec::new();
         while read_message(&mut from_client, &mut message).await.is_ok() {
-            if let Some(command) = command_of(&message) {
-                seen.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+            if let Some(body) = body_of(&message) {
+                seen.lock().unwrap_or_else(PoisonError::into_inner).note(body);
             }
             if to_server.write_all(&message).await.is_err() {
                 return;
@@ -90,8 +104,8 @@ async fn read_message(from: &mut (impl AsyncReadExt + Unpin), message: &mut Vec<
     from.read_exact(&mut message[4..]).await.map(drop)
 }
 
-/// The command of an `OP_MSG`: its first element is its name and the collection.
-fn command_of(message: &[u8]) -> Option<Command> {
+/// The body of an `OP_MSG`.
+fn body_of(message: &[u8]) -> Option<&RawDocument> {
     const OP_MSG: u32 = 2013;
     /// The header, the flags, and the kind of the first section, which is the body in all that the driver sends.
     const BODY: usize = 16 + 4 + 1;
@@ -99,9 +113,19 @@ fn command_of(message: &[u8]) -> Option<Command> {
     if number(12)? != OP_MSG || message.get(BODY - 1) != Some(&0) {
         return None;
     }
-    let body = message.get(BODY..BODY + number(BODY)? as usize)?;
-    let (name, value) = RawDocument::from_bytes(body).ok()?.iter().next()?.ok()?;
-    Some((name.to_string(), value.as_str().unwrap_or_default().to_owned()))
+    RawDocument::from_bytes(message.get(BODY..BODY + number(BODY)? as usize)?).ok()
+}
+
+impl Seen {
+    /// Notes a command: its first element is its name and the collection.
+    fn note(&mut self, body: &RawDocument) {
+        let Some(Ok((name, value))) = body.iter().next() else { return };
+        self.commands.push((name.to_string(), value.as_str().unwrap_or_default().to_owned()));
+        // Ending a session is no use of it.
+        let Ok(Some(session)) = body.get("lsid") else { return };
+        let of_transaction = matches!(body.get("autocommit"), Ok(Some(_)));
+        self.sessions[usize::from(!of_transaction)].insert(format!("{session:?}"));
+    }
 }
 
 const SESSIONS: &str = "sessions";
@@ -142,4 +166,49 @@ async fn records_that_expire_together_are_deleted_and_noted_by_one_command_each(
     for count in [1, 60] {
         assert_eq!(commands_of_a_sweep(count).await, due, "{count} records");
     }
+}
+
+/// A successor ends the sessions of a process that is gone; were one of them used for anything else as well, that would end too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_of_transactions_sends_no_other_command_also_when_transactions_are_given_up() {
+    let (databases, counting) = (Databases::new(), Counting::start().await);
+    let place = format!("mongodb://{}/{}?directConnection=true", counting.address, databases.name);
+    let options = Options { outcome_time: Duration::from_millis(100), ..Options::default() };
+    let store = MongoStore::open(&format!("{place}&appName={}", databases.name), options).await.expect("it opens");
+    let log = log_of(&store);
+    let commit = async |id: &str| {
+        let key = Reserve::new("number", id, KeyValue::new(id).expect("a value"));
+        let commit = NewCommit { wait: Wait::default(), ..order(id, 1) }.reserve(key);
+        let done = log.commit(commit).await;
+        // Other commands, for which the driver takes whatever session is there.
+        let _ = log.read_aggregate(AggregateQuery::new(Aggregate::new("order", id))).await;
+        done
+    };
+    commit("first").await.expect("committed");
+    let faults = Faults::take().await;
+    let slow = doc! {
+        "failCommands": ["commitTransaction"], "blockConnection": true, "blockTimeMS": 400, "appName": &databases.name,
+    };
+    faults.set(1_000, slow).await;
+    let mut given_up = 0;
+    for n in 0..6 {
+        given_up += u64::from(commit(&format!("slow-{n}")).await.is_err());
+    }
+    faults.end().await;
+    assert!(given_up > 0, "the outcome of none is unknown");
+    let mut tried = 0;
+    until("commits again", async || {
+        tried += 1;
+        commit(&format!("again-{tried}")).await.is_ok()
+    })
+    .await;
+    for n in 0..20 {
+        let _ = commit(&format!("later-{n}")).await;
+    }
+    store.close().await;
+    let seen = counting.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let [transactions, others] = &seen.sessions;
+    assert!(!transactions.is_empty() && !others.is_empty());
+    let both: Vec<_> = transactions.intersection(others).collect();
+    assert!(both.is_empty(), "{both:?} of {} and {}", transactions.len(), others.len());
 }

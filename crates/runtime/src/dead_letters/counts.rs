@@ -20,6 +20,13 @@ impl TenantDeadLetters {
         }
     }
 
+    /// How many letters of each consumer are open.
+    pub(crate) async fn open_by_consumer(&self) -> Result<BTreeMap<String, u64>, RecordError> {
+        let open = GroupQuery::new(DEAD_LETTERS).by("processor").matching(DeadLetter::open());
+        let groups = self.groups_of_letters(open).await?;
+        Ok(groups.iter().map(|group| (name_of(group), group.count)).collect())
+    }
+
     pub(super) async fn counted(&self) -> Result<Statistics, DeadLetterError> {
         let mut topics: BTreeMap<String, TopicStatistics> = BTreeMap::new();
         let figures = GroupQuery::new(DEAD_LETTERS)
@@ -54,7 +61,7 @@ impl TenantDeadLetters {
         })
     }
 
-    async fn groups_of_letters(&self, mut query: GroupQuery) -> Result<Vec<Group>, RecordError> {
+    pub(super) async fn groups_of_letters(&self, mut query: GroupQuery) -> Result<Vec<Group>, RecordError> {
         let mut groups = Vec::new();
         loop {
             let page = match self.records.group(query.clone()).await {

@@ -161,6 +161,24 @@ impl Edits {
         Ok(())
     }
 
+    /// A consumer has processed an event that it was given by a replay beside its own: an open letter of it is over.
+    pub async fn processed(&mut self, processor: &str, event_id: &str, at: Timestamp) -> Result<(), RecordError> {
+        let of_event = [Condition::eq("event.event_id", event_id), Condition::eq("processor", processor)];
+        let condition = Condition::and(of_event.into_iter().chain([DeadLetter::open()]));
+        let query = RecordQuery::new(DEAD_LETTERS).matching(condition).ascending("position").limit(LOOK);
+        let page = match self.letters.find(query).await {
+            Err(RecordError::UnknownCollection(_)) => return Ok(()),
+            page => page?.0,
+        };
+        for stored in page {
+            let id = stored.value.id.clone();
+            self.know(stored);
+            self.change(&id, |letter| letter.succeeded(at));
+            self.resolve(&id).await?;
+        }
+        Ok(())
+    }
+
     /// A person wants a letter retried. Returns its state if it is over; none where there is no such letter.
     pub async fn retry(&mut self, id: &str, reason: &str, by: Option<&str>) -> Result<Option<Asked>, RecordError> {
         if !self.read(id).await? {

@@ -73,6 +73,9 @@ impl TenantDeadLetters {
     async fn until_needed(&self) -> Result<bool, DeadLetterError> {
         let (changed, mut stop) = (self.shared.letters_of(&self.tenant), self.shared.stop.subscribe());
         loop {
+            if self.has_failed_partner_events().await? {
+                return Ok(true);
+            }
             match self.records.get(DEAD_LETTERS, &id("none")).await {
                 Err(RecordError::UnknownCollection(_)) => {}
                 known => {
@@ -105,13 +108,16 @@ impl TenantDeadLetters {
 
     async fn hold(&self, leases: &Leases, held: &mut Held) -> Result<Kept, DeadLetterError> {
         self.finish_others().await?;
+        self.give_up_orphans().await?;
         let (changed, mut stop) = (self.shared.letters_of(&self.tenant), self.shared.stop.subscribe());
         let mut count_at = self.clock().now();
         loop {
             self.announce().await?;
             let now = self.clock().now();
             if now >= count_at {
+                self.follow_partners(now).await?;
                 self.watch_threshold().await?;
+                self.archive(now).await?;
                 count_at = now.plus(Duration::from_secs(1));
             }
             if leases.renew_at(held).is_some_and(|at| at <= now) && !leases.renew(held).await? {

@@ -71,12 +71,16 @@ impl Local {
     async fn attempt(&self, deliveries: Vec<Delivery>) -> Result<(), HandlerError> {
         let events: Vec<RecordedEvent> = deliveries.iter().map(|delivery| delivery.event.clone()).collect();
         let first = &deliveries[0];
-        let attempt =
-            Attempt { number: first.attempt, last_reason: first.last_reason.clone(), replay: first.replay.clone() };
+        let attempt = Attempt {
+            number: first.attempt,
+            last_reason: first.last_reason.clone(),
+            replay: first.replay.clone(),
+            trace: first.trace,
+        };
         let mut effects = Effects { attempt, ..Effects::default() };
         let handling = async {
             match AssertUnwindSafe(self.handler.handle(&events, &mut effects)).catch_unwind().await {
-                Ok(Ok(())) => self.commit(std::mem::take(&mut effects.commits)).await,
+                Ok(Ok(())) => self.commit(std::mem::take(&mut effects.commits), &deliveries).await,
                 Ok(Err(failure)) => Err(failure),
                 Err(panic) => Err(HandleFailure::new(format!("the handler panicked: {}", message_of(&*panic)))),
             }
@@ -98,13 +102,16 @@ impl Local {
     }
 
     /// Makes the commits of a success. A repetition finds them made.
-    async fn commit(&self, commits: Vec<(EventKey, NewCommit)>) -> Result<(), HandleFailure> {
+    async fn commit(&self, commits: Vec<(EventKey, NewCommit)>, deliveries: &[Delivery]) -> Result<(), HandleFailure> {
         let mut counts: HashMap<EventKey, u32> = HashMap::new();
+        let key = |event: &RecordedEvent| (event.commit.commit_id, event.ordinal);
         for (cause, mut commit) in commits {
             let n = counts.entry(cause).or_default();
             let (id, ordinal) = cause;
             commit.request_id = Some(format!("{}/{id}.{ordinal}/{n}", self.origin).into());
             *n += 1;
+            let delivery = deliveries.iter().find(|delivery| key(&delivery.event) == cause);
+            delivery.and_then(|delivery| delivery.trace).iter().for_each(|trace| trace.note(&mut commit));
             self.log.commit(commit).await?;
         }
         Ok(())

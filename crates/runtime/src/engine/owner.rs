@@ -2,11 +2,14 @@
 
 mod act;
 mod command;
+mod consumed;
+mod guard;
 mod hand_out;
 mod letters;
 mod marks;
 mod settle;
 mod stand_by;
+mod trace;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -83,6 +86,11 @@ struct Work<'o> {
     letters_at: Timestamp,
     /// Whether the collection of dead letters is declared.
     has_letters: bool,
+    /// The spans of what is in flight.
+    traces: trace::Traces,
+    guarded: guard::Guarded,
+    /// Whether the collection of what the guard has seen processed is declared.
+    has_guard: bool,
 }
 
 /// Why an owner stops working.
@@ -127,7 +135,7 @@ impl Owner {
             Ok(work) => work,
             Err(stop) => return stop,
         };
-        let stop = match work.hold_keys().await {
+        let stop = match work.know_letters().await {
             Ok(()) => work.run().await,
             Err(stop) => stop,
         };
@@ -162,6 +170,8 @@ impl<'o> Work<'o> {
         let starts_at = journal.record().starts_at();
         let reader = Reader::start(owner.source.clone(), machine.read_to(), starts_at, Arc::clone(&clock));
         let (now, last_reason) = (clock.now(), journal.record().last_reason.clone());
+        let spans = owner.shared.options.spans.clone();
+        let traces = trace::Traces::new(spans, &owner.tenant, owner.definition.name.clone());
         Ok(Self {
             owner,
             leases,
@@ -184,6 +194,9 @@ impl<'o> Work<'o> {
             giving_since: None,
             letters_at: Timestamp::from_millis(0),
             has_letters: false,
+            traces,
+            guarded: guard::Guarded::default(),
+            has_guard: false,
             clock,
         })
     }
@@ -207,7 +220,7 @@ impl<'o> Work<'o> {
         self.catch_up(now).await?;
         self.follow(now).await?;
         self.offer_letters(now).await?;
-        self.serve(now);
+        self.serve(now).await?;
         self.answer_waiters();
         self.forget();
         self.wait(now).await
@@ -215,7 +228,13 @@ impl<'o> Work<'o> {
 
     /// Ends leases that have run out.
     async fn expire(&mut self, now: Timestamp) -> Result<(), NotWritten> {
-        if self.machine.expire(now, self.random()) > 0 { self.store(&[]).await } else { Ok(()) }
+        self.guard_released(now);
+        if self.machine.expire(now, self.random()) == 0 {
+            return Ok(());
+        }
+        self.guard_released(now);
+        self.traces.expire(now);
+        self.store(&[]).await
     }
 
     /// Waits for something to happen after `now`, up to which everything was done.
@@ -228,7 +247,9 @@ impl<'o> Work<'o> {
             biased;
             () = is_set(&mut stop) => Err(Stop::Done),
             Some(taken) = self.returned.1.recv() => {
+                self.traces.forget(&taken);
                 self.machine.release(&taken, clock.now());
+                self.guard_released(clock.now());
                 Ok(())
             }
             command = self.owner.commands.recv() => match command {

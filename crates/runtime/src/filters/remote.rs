@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use annals_core::filters::{Evaluator, FilterError, FilterFailureRecord, FilterSettlement, Verdict};
 use annals_core::handlers::{Delivery, DeliveryFailure, PullBody, SettleResult, WorkerStatus};
+use annals_core::trace::TraceContext;
 use annals_core::{Included, Invalid, ReadError, RecordedEvent, SequenceNumber, StoreError, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
@@ -231,6 +232,7 @@ impl Remote<'_, '_> {
                 last_reason: failure.map(|failure| failure.reason.clone()),
                 until,
                 replay: None,
+                trace: TraceContext::of_header(&event.commit.header),
             }
         });
         let deliveries = deliveries.collect();

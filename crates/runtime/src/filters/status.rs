@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::remote::Command;
 use super::source::Source;
 use super::{TenantFilters, absent};
+use crate::definitions::readable;
 use crate::health::{Known, of_failure};
 
 /// The position of a progress in its source, the number of events there, and the age of the oldest at the position in seconds.
@@ -137,19 +138,10 @@ impl TenantFilters {
     /// The keys of the filters that a process without clients and functions can run.
     pub(super) async fn declared(&self) -> Result<Vec<String>, FilterError> {
         let filters = TypedRecords::<FilterRecord>::declared(Arc::clone(&self.records));
-        let mut query = RecordQuery::new(FILTERS).limit(limits::PAGE_MAX);
-        let mut keys = Vec::new();
-        loop {
-            let (found, next) = match filters.find(query.clone()).await {
-                Err(RecordError::UnknownCollection(_)) => return Ok(keys),
-                found => found?,
-            };
-            keys.extend(found.into_iter().filter_map(|record| {
-                let kind = record.value.read().ok()?.kind;
-                (kind == FilterKind::Declared).then_some(record.value.key)
-            }));
-            let Some(cursor) = next else { return Ok(keys) };
-            query = query.after(cursor);
-        }
+        let keys = readable(&filters).await?.into_iter().filter_map(|record| {
+            let kind = record.value.read().ok()?.kind;
+            (kind == FilterKind::Declared).then_some(record.value.key)
+        });
+        Ok(keys.collect())
     }
 }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use annals_core::groups::{GroupDefinition, GroupError, Groups};
+use annals_core::groups::{GroupDefinition, GroupError, Groups, Guard, GuardSettings};
 use annals_core::processing::ProcessingRetry;
-use annals_core::{ByteString, GroupStart, Invalid, RecordedEvent};
+use annals_core::{ByteString, GroupStart, Invalid, RecordedEvent, StoredEvent, Upcasters};
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, FutureExt};
 use serde::de::DeserializeOwned;
@@ -20,6 +20,7 @@ type Function = Arc<dyn Fn(RecordedEvent) -> BoxFuture<'static, Result<(), Handl
 pub struct Consumer {
     definition: GroupDefinition,
     functions: HashMap<ByteString, Function>,
+    upcasters: Upcasters,
 }
 
 /// Returns a consumer of these topics in a group, from the earliest message on.
@@ -44,7 +45,7 @@ pub struct Consumer {
 /// # }
 /// ```
 pub fn consumer<T: Into<ByteString>>(group: impl Into<ByteString>, topics: impl IntoIterator<Item = T>) -> Consumer {
-    Consumer { definition: GroupDefinition::new(group, topics), functions: HashMap::new() }
+    Consumer { definition: GroupDefinition::new(group, topics), functions: HashMap::new(), upcasters: Upcasters::new() }
 }
 
 impl Consumer {
@@ -92,35 +93,84 @@ impl Consumer {
         self
     }
 
-    /// Defines the group, and processes its messages in this process for as long as the host runs.
+    /// Delivers one of the messages that this guard calls the same, and passes the others once it succeeded. It is remembered for an hour.
+    #[must_use]
+    pub fn guard(mut self, by: Guard) -> Self {
+        self.definition.guard = Some(GuardSettings::new(by));
+        self
+    }
+
+    /// Brings older events up to date before their functions get them, after the upcasters of the registry. An event that they discard is
+    /// done.
+    #[must_use]
+    pub fn upcasting(mut self, upcasters: Upcasters) -> Self {
+        self.upcasters = upcasters;
+        self
+    }
+
+    /// Defines the group, and processes its messages in this process for as long as the host runs. Where the host publishes the tenant's
+    /// events to a broker of its own, the consumer joins the group there; else the group follows the log.
     ///
     /// # Errors
     /// `invalid_group` for a topic without a function; else as [`Groups::put`].
     pub async fn run(self, host: &Host, tenant: &str) -> Result<(), GroupError> {
-        let Self { definition, functions } = self;
+        let Self { definition, functions, upcasters } = self;
         if let Some(topic) = definition.topics.iter().find(|topic| !functions.contains_key(*topic)) {
             let message = format!("topic {:?} has no function; give it one with `on`", &**topic);
             return Err(Invalid::new(annals_core::Code::InvalidGroup, "topics", message).into());
         }
+        if let Some(on) = host.copies(tenant) {
+            return host.join(tenant, on, (definition, Functions { functions, upcasters })).await;
+        }
         let unknown = |error: annals_core::UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
         let groups: Arc<dyn Groups> = host.groups(tenant).map_err(unknown)?;
         groups.put(definition.clone()).await?;
-        host.groups_of(tenant).map_err(unknown)?.work(definition.handler(), Arc::new(Functions(functions)))?;
+        host.groups_of(tenant)
+            .map_err(unknown)?
+            .work(definition.handler(), Arc::new(Functions { functions, upcasters }))?;
         Ok(())
     }
 }
 
 /// The functions of a consumer, by topic.
-struct Functions(HashMap<ByteString, Function>);
+pub(super) struct Functions {
+    functions: HashMap<ByteString, Function>,
+    upcasters: Upcasters,
+}
+
+impl Functions {
+    /// Calls the function of an event's type with the event in its newest form. An event that the upcasters discard is done.
+    pub fn call(&self, event: &RecordedEvent) -> BoxFuture<'static, Result<(), HandleFailure>> {
+        let event = match self.upcast(event) {
+            Ok(Some(event)) => event,
+            Ok(None) => return async { Ok(()) }.boxed(),
+            Err(failure) => return async { Err(failure) }.boxed(),
+        };
+        match self.functions.get(&event.event_type) {
+            Some(function) => function(event),
+            None => {
+                let reason = format!("no function for topic {:?}", &*event.event_type);
+                async move { Err(HandleFailure::never(reason)) }.boxed()
+            }
+        }
+    }
+
+    fn upcast(&self, event: &RecordedEvent) -> Result<Option<RecordedEvent>, HandleFailure> {
+        let upcast = self.upcasters.apply(StoredEvent::from(event)).map_err(HandleFailure::never)?;
+        Ok(upcast.map(|StoredEvent { event_type, generation, data }| RecordedEvent {
+            event_type,
+            generation,
+            data,
+            ..event.clone()
+        }))
+    }
+}
 
 #[async_trait]
 impl Handler for Functions {
     async fn handle(&self, events: &[RecordedEvent], _: &mut Effects) -> Result<(), HandleFailure> {
         for event in events {
-            match self.0.get(&event.event_type) {
-                Some(function) => function(event.clone()).await?,
-                None => return Err(HandleFailure::never(format!("no function for topic {:?}", &*event.event_type))),
-            }
+            self.call(event).await?;
         }
         Ok(())
     }

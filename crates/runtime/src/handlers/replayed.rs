@@ -8,12 +8,15 @@ use std::time::Duration;
 use annals_core::handlers::{Delivery, HandlerError, PullBody, SettleResult, Settlement};
 use annals_core::processing::Outcome;
 use annals_core::replays::{INBOX, InboxRecord, ReplaySession, inbox_token, is_inbox_token, of_token};
+use annals_core::trace::TraceContext;
+use annals_core::types::TypeError;
 use annals_core::{
     Condition, Expected, LogQuery, RecordChange, RecordError, RecordQuery, RecordedEvent, Stored, Timestamp,
     TypedRecords, limits,
 };
 
-use super::TenantHandlers;
+use super::{Kind, TenantHandlers};
+use crate::dead_letters::{Edits, Policies};
 use crate::engine::owner::Settling;
 use crate::replays::clear_inbox;
 
@@ -73,6 +76,13 @@ impl TenantHandlers {
         let until = now.plus(Duration::from_millis(body.lease_ms));
         for Stored { value: record, revision } in choice.chosen {
             let Some(event) = self.event(record.sequence_number.cast_unsigned()).await? else { continue };
+            let event = match self.consumed(event).await? {
+                Ok(event) => event,
+                Err(reason) => {
+                    self.give_up(Stored { value: record, revision }, reason).await?;
+                    continue;
+                }
+            };
             let leased = InboxRecord { attempts: record.attempts + 1, ready_at: until.as_millis(), ..record };
             changes.push(TypedRecords::replacement(&leased, Expected::Revision(revision))?);
             taken.deliveries.push(delivery(&leased, event, until));
@@ -82,6 +92,20 @@ impl TenantHandlers {
             // Another worker was faster; whoever waits looks again.
             Err(RecordError::NotAsExpected { .. }) => Ok(Taken { deliveries: Vec::new(), look_at: Some(now) }),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// An event as consumers of topics get it, or why they do not; handlers get events as they were recorded.
+    async fn consumed(&self, event: RecordedEvent) -> Result<Result<RecordedEvent, String>, HandlerError> {
+        if self.kind != Kind::Groups {
+            return Ok(Ok(event));
+        }
+        let unknown = |error: annals_core::UnknownLog| annals_core::StoreError::other(error.code(), error.to_string());
+        let types = self.shared.store.event_types(&self.tenant).map_err(unknown)?;
+        match types.consume(&event).await {
+            Ok(current) => Ok(Ok(current.unwrap_or(event))),
+            Err(TypeError::Store(error)) => Err(error.into()),
+            Err(refused) => Ok(Err(refused.to_string())),
         }
     }
 
@@ -144,7 +168,7 @@ impl TenantHandlers {
         let mut results = Vec::with_capacity(settling.len());
         for one in settling {
             match is_replayed(&one) {
-                true => results.extend(self.settle_replayed(one).await?),
+                true => results.extend(self.settle_replayed(name, one).await?),
                 false => results.extend(self.settle_own(name, vec![one]).await?),
             }
         }
@@ -152,10 +176,10 @@ impl TenantHandlers {
         Ok(results)
     }
 
-    async fn settle_replayed(&self, settling: Settling) -> Result<Vec<SettleResult>, HandlerError> {
+    async fn settle_replayed(&self, name: &str, settling: Settling) -> Result<Vec<SettleResult>, HandlerError> {
         let (mut results, mut effects) = (Vec::new(), settling.effects);
         for settlement in settling.settlements {
-            let settled = self.settle_one(&settlement, std::mem::take(&mut effects)).await?;
+            let settled = self.settle_one(name, &settlement, std::mem::take(&mut effects)).await?;
             let error = (!settled).then(|| "lease_lost".to_owned());
             results.push(SettleResult { token: settlement.token, settled, error });
         }
@@ -163,7 +187,12 @@ impl TenantHandlers {
     }
 
     /// Settles one delivery; false when it is not this worker's any more.
-    async fn settle_one(&self, settlement: &Settlement, effects: Vec<RecordChange>) -> Result<bool, HandlerError> {
+    async fn settle_one(
+        &self,
+        name: &str,
+        settlement: &Settlement,
+        effects: Vec<RecordChange>,
+    ) -> Result<bool, HandlerError> {
         let Some((attempt, id)) = of_token(&settlement.token) else { return Ok(false) };
         let typed = TypedRecords::<InboxRecord>::declared(Arc::clone(&self.records));
         let found = match typed.get(id).await {
@@ -173,11 +202,7 @@ impl TenantHandlers {
         let Some(found) = found.filter(|it| it.value.attempts == attempt) else { return Ok(false) };
         let revision = Expected::Revision(found.revision);
         let (reason, pause) = match settlement.outcome() {
-            Outcome::Done => {
-                let mut changes = effects;
-                changes.push(RecordChange::delete_if(INBOX, id, revision));
-                return self.written(changes).await;
-            }
+            Outcome::Done => return self.processed(name, &found.value, revision, effects).await,
             Outcome::Never { reason } => (reason, None),
             Outcome::RetryAfter { reason, millis } => {
                 (reason, found.value.pause_ms().map(|_| i64::try_from(millis).unwrap_or(i64::MAX)))
@@ -188,6 +213,40 @@ impl TenantHandlers {
         let ready_at = self.clock().now().as_millis().saturating_add(pause);
         let record = InboxRecord { ready_at, last_reason: Some(reason), ..found.value };
         self.written(vec![TypedRecords::replacement(&record, revision)?]).await
+    }
+
+    /// Removes a delivery that succeeded, stores its effects, and ends the open letter of its event, if there is one.
+    async fn processed(
+        &self,
+        name: &str,
+        record: &InboxRecord,
+        revision: Expected,
+        effects: Vec<RecordChange>,
+    ) -> Result<bool, HandlerError> {
+        let unknown = |error: annals_core::UnknownLog| annals_core::StoreError::other(error.code(), error.to_string());
+        let own = effects.len() + 1;
+        loop {
+            let (now, random) = (self.clock().now(), Arc::clone(&self.shared.options.random));
+            let policies = Policies::of_tenant(&self.shared, &self.tenant).map_err(unknown)?;
+            let mut edits = Edits::new(&self.records, policies, random, now);
+            edits.processed(&self.kind.processor_of(name), &record.event_id, now).await?;
+            let letters = edits.finish()?.0;
+            let has_letters = !letters.is_empty();
+            let delivered = RecordChange::delete_if(INBOX, record.id.as_str(), revision.clone());
+            let changes = effects.iter().cloned().chain([delivered]).chain(letters).collect();
+            match self.records.write(changes).await {
+                Ok(_) if has_letters => {
+                    self.look_for_letters(name);
+                    self.shared.letters_of(&self.tenant).notify_one();
+                    return Ok(true);
+                }
+                Ok(_) => return Ok(true),
+                // A letter was changed since it was read.
+                Err(RecordError::NotAsExpected { change, .. }) if change >= own => {}
+                Err(RecordError::NotAsExpected { .. }) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     async fn written(&self, changes: Vec<RecordChange>) -> Result<bool, HandlerError> {
@@ -225,6 +284,7 @@ fn delivery(record: &InboxRecord, event: RecordedEvent, until: Timestamp) -> Del
     Delivery {
         token: inbox_token(record),
         position: event.sequence_number,
+        trace: TraceContext::of_header(&event.commit.header),
         event,
         partition: record.partition.as_deref().map(Into::into),
         attempt: u32::try_from(record.attempts).unwrap_or(u32::MAX),

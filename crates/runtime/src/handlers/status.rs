@@ -65,6 +65,7 @@ impl TenantHandlers {
                 from: replay.from.cast_unsigned(),
                 to: replay.to.cast_unsigned(),
             }),
+            duplicates: stored.as_ref().map_or(0, |stored| stored.duplicates.cast_unsigned()),
             ended: stored.as_ref().is_some_and(|stored| stored.ended),
             last_reason: match state {
                 HandlerState::Blocked if definition.partition_by.is_partitioned() => Some(format!(

@@ -86,6 +86,7 @@ impl TenantHorizon {
             lag_seconds: 0,
             seconds_since_progress: known.and_then(|status| status.seconds_since_progress).unwrap_or(since_defined),
             failing: u64::from(matches!(state, Some(IntakeState::Failing | IntakeState::Refused))),
+            letters: 0,
             blocked: u64::from(state == Some(IntakeState::Blocked)),
             owner: known.and_then(|status| status.owner.clone()),
             degraded,

@@ -10,6 +10,7 @@ use annals_core::horizon::{
 use annals_core::{Code, Condition, Expected, Invalid, RecordChange, RecordError, RecordQuery, TypedRecords, limits};
 
 use super::{TenantHorizon, absent, whatever};
+use crate::definitions::readable;
 
 impl TenantHorizon {
     fn typed_subscriptions(&self) -> TypedRecords<SubscriptionRecord> {
@@ -96,17 +97,7 @@ impl TenantHorizon {
 
     /// The names of all subscriptions.
     pub(super) async fn defined(&self) -> Result<Vec<String>, HorizonError> {
-        let mut query = RecordQuery::new(SUBSCRIPTIONS).limit(limits::PAGE_MAX);
-        let mut names = Vec::new();
-        loop {
-            let (found, next) = match self.typed_subscriptions().find(query.clone()).await {
-                Err(RecordError::UnknownCollection(_)) => return Ok(names),
-                found => found?,
-            };
-            names.extend(found.into_iter().map(|found| found.value.name));
-            let Some(cursor) = next else { return Ok(names) };
-            query = query.after(cursor);
-        }
+        Ok(readable(&self.typed_subscriptions()).await?.into_iter().map(|found| found.value.name).collect())
     }
 
     pub(super) async fn remove(&self, name: &str, reason: Reason) -> Result<(), HorizonError> {

@@ -53,7 +53,8 @@ impl TenantPartners {
         if let Some(cursor) = query.cursor {
             find = find.after(Cursor::new(cursor));
         }
-        let (found, unreadable, next) = absent(self.typed_events().find_readable(find).await)?;
+        let mut unreadable = 0;
+        let (found, next) = absent(self.typed_events().find_readable(find, |_| unreadable += 1).await)?;
         if unreadable > 0 {
             tracing::warn!(partner, unreadable, "records of partner_events are not of the layout and are not listed");
         }
@@ -96,7 +97,8 @@ impl TenantPartners {
         let ids: Vec<Bson> = deliveries.iter().map(|found| found.value.event.into()).collect();
         let wanted = Condition::and([condition(partner, &query), Condition::is_in("_id", ids)]);
         let wanted = TypedRecords::<PartnerEventRecord>::query().matching(wanted).limit(limits::PAGE_MAX);
-        let (events, unreadable, _) = absent(self.typed_events().find_readable(wanted).await)?;
+        let mut unreadable = 0;
+        let (events, _) = absent(self.typed_events().find_readable(wanted, |_| unreadable += 1).await)?;
         let mut events: HashMap<ObjectId, PartnerEventRecord> =
             events.into_iter().map(|found| (found.value.id, found.value)).collect();
         let items = deliveries.into_iter().filter_map(|delivery| {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use annals_core::handlers::ProcessorRecord;
 use annals_core::processing::{Changes, Progress};
 use annals_core::projections::{BuildRecord, ProjectionError, Projector, Working};
-use annals_core::{Clock, ReadError, RecordChange, StoreError, Timestamp};
+use annals_core::{Clock, Expected, ReadError, RecordChange, StoreError, Timestamp};
 use tokio::sync::watch;
 
 use super::{Seen, TenantProjections};
@@ -53,6 +53,8 @@ pub(super) struct Work<'b> {
     pub resumed: i64,
     /// Whether an event stopped it.
     pub is_blocked: bool,
+    /// The settings of the browse view that its documents are made with; none of another projection.
+    pub settings: Option<Expected>,
 }
 
 /// Why a build stops working.
@@ -163,11 +165,15 @@ impl<'b> Work<'b> {
             read_to: from,
             resumed: seen.1.resumed,
             is_blocked: false,
+            settings: None,
             build,
             clock,
         };
         work.working = work.nothing_in_work(is_first);
         work.check_restored().await?;
+        if work.is_browse() {
+            work.read_retention().await.map_err(NotWritten::from)?;
+        }
         work.publish();
         Ok(work)
     }

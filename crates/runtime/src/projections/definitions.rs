@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use annals_core::projections::{PROJECTIONS, ProjectionError};
-use annals_core::{ChangeFollower, ChangesError, RecordError, RecordQuery, StoreError, limits};
+use annals_core::{ChangeFollower, ChangesError, StoreError};
 
 use super::TenantProjections;
+use crate::definitions::readable;
 use crate::host::{Ended, Supervised, is_set, supervise};
 
 /// Starts the builds of a tenant, and follows the changes of definitions.
@@ -21,19 +22,11 @@ impl TenantProjections {
     }
 
     async fn sync_all(&self) -> Result<(), ProjectionError> {
-        let mut query = RecordQuery::new(PROJECTIONS).limit(limits::PAGE_MAX);
-        loop {
-            let (page, next) = match self.typed().find(query.clone()).await {
-                Err(RecordError::UnknownCollection(_)) => return Ok(()),
-                page => page?,
-            };
-            for found in page {
-                let name = found.value.name.clone();
-                self.arrange(&name, &(found.revision, Arc::new(found.value)));
-            }
-            let Some(cursor) = next else { return Ok(()) };
-            query = query.after(cursor);
+        for found in readable(&self.typed()).await? {
+            let name = found.value.name.clone();
+            self.arrange(&name, &(found.revision, Arc::new(found.value)));
         }
+        Ok(())
     }
 }
 

@@ -16,6 +16,8 @@ enum Attempt {
     Unfolded(Unfolded),
     /// The browse view has an event of the same id already. Nothing was written.
     Duplicate,
+    /// The settings of the browse view have changed. Nothing was written.
+    Unsettled,
     /// Their records are too many or too large for one batch, or the store refused one. Nothing was written.
     Refused(String),
 }
@@ -32,6 +34,7 @@ impl Work<'_> {
                     rest = &rest[count..];
                     most = most.saturating_mul(2);
                 }
+                Attempt::Unsettled => self.read_retention().await.map_err(NotWritten::from)?,
                 Attempt::Duplicate if count > 1 => most = count / 2,
                 // The first event of an id is the one that is shown.
                 Attempt::Duplicate => rest = &rest[1..],
@@ -45,7 +48,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn is_browse(&self) -> bool {
+    pub(super) fn is_browse(&self) -> bool {
         self.build.projector.definition().is_browse()
     }
 
@@ -59,6 +62,8 @@ impl Work<'_> {
     }
 
     async fn attempt(&mut self, events: &[RecordedEvent], to: u64) -> Result<Attempt, Stop> {
+        let kept = self.not_deleted(events).await.map_err(NotWritten::from)?;
+        let events = &*kept;
         let keys = self.build.projector.keys(events);
         for some in self.working.wanted(&keys).chunks(limits::PAGE_MAX) {
             let mut query = RecordQuery::new(&*self.collection).matching(Condition::is_in("_id", some.iter().cloned()));
@@ -85,13 +90,14 @@ impl Work<'_> {
     }
 
     async fn write(&mut self, to: u64) -> Result<Attempt, Stop> {
-        let changed = match self.working.changes(&self.collection) {
+        let mut changed = match self.working.changes(&self.collection) {
             Ok(changed) => changed,
             Err(why) => return Ok(Attempt::Refused(why)),
         };
         if changed.changes.len() > BATCH_MAX.0 || changed.bytes > BATCH_MAX.1 {
             return Ok(Attempt::Refused(format!("its records have {} bytes, which is too much", changed.bytes)));
         }
+        changed.changes.extend(self.same_settings());
         let before = std::mem::replace(&mut self.read_to, to);
         let written = self
             .store(&changed.changes, |record| {
@@ -106,6 +112,11 @@ impl Work<'_> {
             Err(NotWritten::Refused(RecordError::DuplicateKey { .. })) if self.is_browse() => {
                 self.read_to = before;
                 Ok(Attempt::Duplicate)
+            }
+            // The records of a page expect nothing, so it is the settings that are not as expected.
+            Err(NotWritten::Refused(RecordError::NotAsExpected { .. })) if self.is_browse() => {
+                self.read_to = before;
+                Ok(Attempt::Unsettled)
             }
             Err(NotWritten::Refused(RecordError::Invalid(invalid))) => {
                 self.read_to = before;

@@ -37,6 +37,9 @@ impl Work<'_> {
         match self.store(&effects, |_| ()).await {
             Ok(()) => {
                 tracing::info!(projection = name, build = number, "a build has caught up and is live");
+                if self.is_browse() {
+                    projections.shared.archive_of(&projections.tenant).notify_one();
+                }
                 projections.sync(&name).await?;
                 Ok(true)
             }

@@ -208,6 +208,9 @@ impl Work<'_> {
                 self.wait_until(due).await?;
             }
             group.push(next);
+            if self.target.sends_singly() {
+                self.send(std::mem::take(&mut group)).await?;
+            }
             if self.session.status.is_terminal() {
                 return Ok(());
             }
@@ -282,7 +285,7 @@ impl Work<'_> {
         self.unchanged().await?;
         let mut attempt = 0;
         let outcome = loop {
-            let outcome = self.target.send(&mut self.session, &self.body, &group)?;
+            let outcome = self.target.send(&mut self.session, &self.body, &group).await?;
             let is_failed =
                 outcome.sent.iter().zip(&group).any(|(it, next)| matches!(it, Sent::Failed(_)) && next.event.is_some());
             if !is_failed || attempt >= self.body.retry_attempts {

@@ -3,15 +3,19 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use annals_core::browse::{browse_document, shown};
 use annals_core::groups::GroupDefinition;
 use annals_core::handlers::{HandlerDefinition, HandlerError};
 use annals_core::replays::{InboxRecord, OnError, ReplayBody, ReplaySession, ReplayTarget, Sent};
-use annals_core::{ByteString, Expected, Filter, Matcher, RecordChange, RecordError, TypedRecords, event_document};
+use annals_core::{
+    ByteString, Expected, Filter, Matcher, RecordChange, RecordError, RecordedEvent, TypedRecords, event_document,
+};
 use serde_json::json;
 
 use super::next::Next;
+use super::webhook::Webhook;
 use super::{ReplayError, TenantReplays};
 use crate::handlers::Kind;
 
@@ -21,6 +25,7 @@ pub(super) enum Target {
     /// The handlers or groups that get deliveries.
     Inbox(Vec<Receiver>),
     File(Lines),
+    Webhook(Webhook),
 }
 
 /// A handler or a group.
@@ -55,6 +60,10 @@ impl TenantReplays {
                 Ok(Target::Inbox(vec![Receiver::new(Kind::Handlers.processor_of(name), definition, None)]))
             }
             ReplayTarget::Topic { .. } => Ok(Target::Inbox(self.group_receivers().await?)),
+            ReplayTarget::Webhook { url } => {
+                let sending = Arc::clone(&self.shared.options.partners.sending);
+                Ok(Target::Webhook(Webhook { sending, url: url.clone() }))
+            }
             ReplayTarget::File { name } => {
                 let folder = self.shared.options.exports.clone().unwrap_or_default();
                 let bytes = session.annals.file_bytes.cast_unsigned();
@@ -115,8 +124,13 @@ impl Target {
         matches!(self, Self::Inbox(_))
     }
 
+    /// Whether each event is stored as sent before the next one is: what was sent cannot be taken back.
+    pub fn sends_singly(&self) -> bool {
+        matches!(self, Self::Webhook(_))
+    }
+
     /// Sends events. Those of an inbox are sent by writing the changes.
-    pub fn send(
+    pub async fn send(
         &mut self,
         session: &mut ReplaySession,
         body: &ReplayBody,
@@ -135,6 +149,7 @@ impl Target {
             };
             match self {
                 Self::Nowhere => outcome.sent.push(Sent::Done),
+                Self::Webhook(webhook) => outcome.sent.push(webhook.send(event, session).await),
                 Self::Inbox(receivers) => {
                     let place = session.done() + n as u64;
                     let mut taken = receivers.iter().filter(|receiver| receiver.takes(next, &body.target)).peekable();
@@ -158,12 +173,7 @@ impl Target {
                     }
                 }
                 Self::File(_) => {
-                    let mut line = shown(&browse_document(event, None));
-                    if let Some(fields) = line.as_object_mut() {
-                        fields
-                            .insert("replay".to_owned(), json!({ "id": session.replay_id, "session_id": session.id }));
-                    }
-                    lines.extend_from_slice(line.to_string().as_bytes());
+                    lines.extend_from_slice(line(event, session).as_bytes());
                     lines.push(b'\n');
                     outcome.sent.push(Sent::Done);
                 }
@@ -180,6 +190,15 @@ impl Target {
         }
         Ok(outcome)
     }
+}
+
+/// An event as JSON: the document of the browse view, and the replay that sends it.
+pub(super) fn line(event: &RecordedEvent, session: &ReplaySession) -> String {
+    let mut line = shown(&browse_document(event, None));
+    if let Some(fields) = line.as_object_mut() {
+        fields.insert("replay".to_owned(), json!({ "id": session.replay_id, "session_id": session.id }));
+    }
+    line.to_string()
 }
 
 impl Lines {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use annals_core::sagas::{SAGA_DEFINITIONS, SAGA_REQUESTS, SagaDefinitionRecord, SagaError, SagaRequestRecord};
-use annals_core::{ChangeFollower, ChangesError, RecordError, RecordQuery, RecordedChange, StoreError, limits};
+use annals_core::{ChangeFollower, ChangesError, RecordedChange, StoreError};
 
 use super::HostSagas;
+use crate::definitions::readable;
 use crate::host::{Ended, Supervised, hosts_started, is_set, supervise};
 
 /// Starts the owners of a tenant, and follows the changes of definitions.
@@ -21,19 +22,11 @@ impl HostSagas {
     }
 
     async fn sync_all(&self) -> Result<(), SagaError> {
-        let mut query = RecordQuery::new(SAGA_DEFINITIONS).limit(limits::PAGE_MAX);
-        loop {
-            let (page, next) = match self.typed::<SagaDefinitionRecord>().find(query.clone()).await {
-                Err(RecordError::UnknownCollection(_)) => return Ok(()),
-                page => page?,
-            };
-            for found in page {
-                let name = found.value.name.clone();
-                self.arrange(&name, (found.revision, Arc::new(found.value)));
-            }
-            let Some(cursor) = next else { return Ok(()) };
-            query = query.after(cursor);
+        for found in readable(&self.typed::<SagaDefinitionRecord>()).await? {
+            let name = found.value.name.clone();
+            self.arrange(&name, (found.revision, Arc::new(found.value)));
         }
+        Ok(())
     }
 }
 

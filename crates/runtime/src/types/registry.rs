@@ -1,16 +1,17 @@
 //! The registry of a tenant: what is stored, and the compiled schemas that commits are checked with.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use annals_core::dead_letters::is_announcement;
 use annals_core::types::{
     Compatibility, EVENT_TYPES, EventTypes, GenerationRecord, PutType, SchemaPolicy, TYPE_SETTINGS, TypeDefinition,
-    TypeError, TypePage, TypeRecord, TypeSettingsRecord, TypeStatus, UnknownTypes, first_break,
+    TypeError, TypePage, TypeRecord, TypeSettingsRecord, TypeStatus, UnknownTypes, UpcastStep, first_break,
 };
 use annals_core::{
-    ByteString, Clock, Code, Condition, Expected, Invalid, NewEvent, RecordError, RecordQuery, Records, StoreError,
-    TypedRecords, limits,
+    ByteString, Clock, Code, Condition, Data, Expected, Invalid, NewEvent, RecordError, RecordQuery, RecordedEvent,
+    Records, StoreError, TypedRecords, limits,
 };
 use async_trait::async_trait;
 use tokio::sync::OnceCell;
@@ -45,6 +46,8 @@ struct KnownType {
     record: TypeRecord,
     policy: SchemaPolicy,
     generations: HashMap<u32, Arc<Validator>>,
+    /// What turns data into that of a generation, by generation.
+    upcasters: BTreeMap<u32, Vec<UpcastStep>>,
 }
 
 impl Known {
@@ -57,7 +60,7 @@ impl Known {
     pub fn check(&self, at: usize, event: &NewEvent) -> Result<(), Invalid> {
         let Some(known) = self.types.get(&event.event_type) else {
             return match self.unknown {
-                UnknownTypes::Accept => Ok(()),
+                UnknownTypes::Accept | UnknownTypes::Quarantine => Ok(()),
                 UnknownTypes::Refuse => {
                     let message = format!(
                         "{:?} is not registered, and this store accepts registered types only",
@@ -67,27 +70,58 @@ impl Known {
                 }
             };
         };
-        let refused = match (known.policy, known.generations.get(&event.generation)) {
-            (SchemaPolicy::Off, _) => return Ok(()),
-            (_, Some(validator)) => validator.check(&event.data).map(|(path, reason)| {
-                let path = format!("events[{at}].{path}");
+        let refused = known.refused(&event.event_type, event.generation, &event.data);
+        let refused = refused.map(|refused| refused.inside(&format!("events[{at}]")));
+        known.judged(&event.event_type, refused)
+    }
+
+    /// An event as consumers get it; none where that is as it was recorded.
+    pub fn consume(&self, event: &RecordedEvent) -> Result<Option<RecordedEvent>, Invalid> {
+        let Some(known) = self.types.get(&event.event_type) else {
+            return match self.unknown {
+                UnknownTypes::Quarantine if !is_announcement(&event.event_type) => {
+                    let message = format!(
+                        "{:?} is not registered, and this store quarantines such events; register it, and retry the letter",
+                        &*event.event_type
+                    );
+                    Err(Invalid::new(Code::TypeNotRegistered, "type", message))
+                }
+                _ => Ok(None),
+            };
+        };
+        let current = known.upcast(event)?;
+        let shown = current.as_ref().unwrap_or(event);
+        known.judged(&event.event_type, known.refused(&event.event_type, shown.generation, &shown.data))?;
+        Ok(current)
+    }
+}
+
+impl KnownType {
+    /// Why an event is no value of its type; the path begins with `data` or names another field of the event.
+    fn refused(&self, event_type: &str, generation: u32, data: &Data) -> Option<Invalid> {
+        match (self.policy, self.generations.get(&generation)) {
+            (SchemaPolicy::Off, _) => None,
+            (_, Some(validator)) => validator.check(data).map(|(path, reason)| {
                 Invalid::new(
                     Code::SchemaViolation,
                     path,
-                    format!("{reason} (generation {} of type {:?})", event.generation, &*event.event_type),
+                    format!("{reason} (generation {generation} of type {event_type:?})"),
                 )
             }),
             (_, None) => {
-                let message =
-                    format!("generation {} of type {:?} is not registered", event.generation, &*event.event_type);
-                Some(Invalid::new(Code::TypeNotRegistered, format!("events[{at}].generation"), message))
+                let message = format!("generation {generation} of type {event_type:?} is not registered");
+                Some(Invalid::new(Code::TypeNotRegistered, "generation", message))
             }
-        };
+        }
+    }
+
+    /// What the policy of the type makes of an event that is no value of it.
+    fn judged(&self, event_type: &str, refused: Option<Invalid>) -> Result<(), Invalid> {
         match refused {
-            Some(refused) if known.policy == SchemaPolicy::Enforce => Err(refused),
+            Some(refused) if self.policy == SchemaPolicy::Enforce => Err(refused),
             Some(refused) => {
                 tracing::warn!(
-                    event_type = &*event.event_type,
+                    event_type,
                     path = refused.path,
                     reason = refused.message,
                     "an event does not match the schema of its type"
@@ -96,6 +130,20 @@ impl Known {
             }
             None => Ok(()),
         }
+    }
+
+    /// The event with the data of the newest generation that an upcaster leads to; none where none does.
+    fn upcast(&self, event: &RecordedEvent) -> Result<Option<RecordedEvent>, Invalid> {
+        let mut current: Option<RecordedEvent> = None;
+        for (generation, steps) in self.upcasters.range(event.generation.saturating_add(1)..) {
+            let before = current.as_ref().unwrap_or(event);
+            let data = UpcastStep::apply_all(steps, &before.data).map_err(|why| {
+                let message = format!("the upcaster of generation {generation} makes no event data of it: {why}");
+                Invalid::new(Code::SchemaViolation, "data", message)
+            })?;
+            current = Some(RecordedEvent { data, generation: *generation, ..before.clone() });
+        }
+        Ok(current)
     }
 }
 
@@ -214,7 +262,12 @@ impl KnownType {
             Some((number, Arc::new(compiled.ok()?)))
         });
         let generations = compiled.collect();
-        Self { policy: record.policy, generations, record }
+        let upcasters = record.generations.iter().filter_map(|it| {
+            let steps = it.upcaster();
+            (!steps.is_empty()).then(|| Some((u32::try_from(it.generation).ok()?, steps)))?
+        });
+        let upcasters = upcasters.collect();
+        Self { policy: record.policy, generations, upcasters, record }
     }
 }
 
@@ -241,7 +294,13 @@ fn changed(
     let number = i64::from(definition.generation);
     let newest = record.generations.last();
     match record.generations.iter().find(|it| it.generation == number) {
-        Some(known) if known.schema() == definition.schema => {}
+        Some(known) if known.schema() == definition.schema => {
+            // An upcaster can be mended: it changes no event.
+            let upcaster = GenerationRecord::written(&definition.upcaster);
+            for it in next.generations.iter_mut().filter(|it| it.generation == number && upcaster.is_some()) {
+                it.upcaster.clone_from(&upcaster);
+            }
+        }
         Some(_) => {
             let latest = newest.map_or(number, |it| it.generation) + 1;
             return Err(incompatible(
@@ -254,9 +313,10 @@ fn changed(
         }
         None => {
             let broken = newest.and_then(|newest| first_break(&newest.schema(), &definition.schema));
-            if let Some(broken) = broken.filter(|_| definition.compatibility == Compatibility::Backward) {
+            let compares = definition.compatibility == Compatibility::Backward && definition.upcaster.is_empty();
+            if let Some(broken) = broken.filter(|_| compares) {
                 let advice =
-                    "make it optional or wider, or give readers an upcaster and set \"compatibility\": \"none\"";
+                    "make it optional or wider, register it with an upcaster, or set \"compatibility\": \"none\"";
                 return Err(incompatible(&broken.path, format!("{}; {advice}", broken.reason)));
             }
             next.generations.push(GenerationRecord::of(definition, at));
@@ -322,5 +382,10 @@ impl EventTypes for Registry {
         let record = TypeSettingsRecord { id: TypeSettingsRecord::ID.to_owned(), unknown };
         settings.replace_if(&record, Expected::AbsentOr(Condition::All)).await?;
         Ok(self.load().await?)
+    }
+
+    async fn consume(&self, event: &RecordedEvent) -> Result<Option<RecordedEvent>, TypeError> {
+        let known = self.current().await?;
+        if known.is_empty() { Ok(None) } else { Ok(known.consume(event)?) }
     }
 }

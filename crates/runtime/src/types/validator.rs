@@ -1,22 +1,33 @@
 //! A compiled schema.
 
 use annals_core::Data;
+use annals_core::types::SchemaWork;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
 /// A compiled schema of the data of events. It never reads a file or a network.
-pub(super) struct Validator(jsonschema::Validator);
+pub(super) struct Validator {
+    compiled: jsonschema::Validator,
+    schema: Value,
+    work: SchemaWork,
+}
 
 impl Validator {
     /// Compiles a schema.
     pub fn of(schema: &Value) -> Result<Self, String> {
-        jsonschema::validator_for(schema).map(Self).map_err(|error| format!("is no JSON Schema: {error}"))
+        let work = SchemaWork::of(schema)?;
+        let compiled = jsonschema::validator_for(schema).map_err(|error| format!("is no JSON Schema: {error}"))?;
+        Ok(Self { compiled, schema: schema.clone(), work })
     }
 
     /// Returns the path of the first value that does not match, for example `data.items[2].price`, and what is wrong with it.
     pub fn check(&self, data: &Data) -> Option<(String, String)> {
         let value = serde_json::to_value(data).unwrap_or(Value::Null);
-        let error = self.0.validate(&value).err()?;
+        if !self.work.allows(&self.schema, &value) {
+            let why = "is nested too deep for a schema whose alternatives lead to themselves; nest it less, or change the schema";
+            return Some(("data".to_owned(), why.to_owned()));
+        }
+        let error = self.compiled.validate(&value).err()?;
         let mut path = path_of(error.instance_path().as_str());
         // A field that is missing, or that is not allowed, is what the refusal is about.
         let field = match error.kind() {

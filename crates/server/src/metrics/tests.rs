@@ -84,6 +84,7 @@ fn processor() -> ProcessorHealth {
         seconds_since_progress: 0,
         failing: 0,
         blocked: 0,
+        letters: 0,
         owner: None,
         degraded: None,
     }

@@ -11,6 +11,8 @@ pub(crate) struct BrowsePage {
     items: Vec<serde_json::Value>,
     /// How many events meet the filter.
     total: u64,
+    /// Whether counting stopped there because of `count_up_to`, so that there are at least so many; absent when it did not.
+    total_is_bound: Option<bool>,
     has_more: bool,
     cursor: Option<String>,
     view: ViewPosition,

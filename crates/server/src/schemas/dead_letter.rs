@@ -11,6 +11,8 @@ pub(crate) struct DeadLetter {
     original_topic: String,
     /// The group that could not process it.
     group: Option<String>,
+    /// The partner that the event was exchanged with.
+    partner: Option<String>,
     /// The handler that could not process it.
     handler: Option<String>,
     key: String,

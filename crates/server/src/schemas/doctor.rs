@@ -8,6 +8,8 @@ pub(crate) struct Diagnosis {
     /// What was examined.
     examined: Vec<String>,
     findings: Vec<DiagnosisFinding>,
+    /// How many bytes are free where the store is; absent where nobody knows or nothing limits it.
+    free_disk_bytes: Option<u64>,
 }
 
 #[derive(ToSchema)]

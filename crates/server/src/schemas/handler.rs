@@ -28,6 +28,10 @@ pub(crate) struct HandlerDefinition {
     batch: Option<u32>,
     retry: Option<HandlerRetry>,
     dead_letters: Option<super::topic::LetterSettings>,
+    /// What makes two events the same, so that one of them is delivered; as for groups.
+    guard: Option<serde_json::Value>,
+    /// How long it is remembered that one was processed, in seconds; 3600 when absent.
+    guard_seconds: Option<u64>,
 }
 
 /// When a failed event is delivered again.
@@ -68,6 +72,8 @@ pub(crate) struct HandlerStatus {
     /// Why it is not healthy; absent when it is.
     degraded: Option<String>,
     replay: Option<HandlerReplayStatus>,
+    /// How many events the guard has passed as duplicates; absent while there was none.
+    duplicates: Option<u64>,
     /// Whether it has come to its `stop_at`.
     ended: Option<bool>,
     owner: Option<String>,
@@ -153,6 +159,8 @@ struct Delivery {
     until: String,
     /// The id of the replay that delivers it again.
     replay: Option<String>,
+    /// The span that the worker's own requests are part of, as W3C Trace Context writes it.
+    traceparent: Option<String>,
 }
 
 /// What became of deliveries, in the order in which they are settled.

@@ -158,7 +158,7 @@ pub(crate) struct QueueItemResults {
 
 /// What became of an item.
 #[derive(ToSchema)]
-struct QueueItemResult {
+pub(crate) struct QueueItemResult {
     id: String,
     /// Whether it is as the caller wants it.
     accepted: bool,

@@ -21,10 +21,12 @@ struct ReplayFilter {
 /// Where a replay sends events.
 #[derive(ToSchema)]
 struct ReplayTarget {
-    /// `test`, `handler`, `topic` or `file`.
+    /// `test`, `handler`, `topic`, `webhook` or `file`.
     kind: String,
     /// The handler, the topic, or the file.
     name: Option<String>,
+    /// Where a webhook posts to.
+    url: Option<String>,
     /// The topics of single event types.
     topics: Option<std::collections::BTreeMap<String, String>>,
 }

@@ -60,6 +60,11 @@ pub(crate) struct GroupDefinition {
     in_flight: Option<u32>,
     retry: Option<HandlerRetry>,
     dead_letters: Option<LetterSettings>,
+    /// What makes two messages the same, so that one of them is delivered: `event_id`, `content`, `{"field": "data.PATH"}` or
+    /// `{"fields": ["data.PATH"]}`.
+    guard: Option<serde_json::Value>,
+    /// How long it is remembered that one was processed, in seconds; 3600 when absent.
+    guard_seconds: Option<u64>,
 }
 
 /// What becomes of a consumer's dead letters.
@@ -96,6 +101,8 @@ pub(crate) struct GroupStatus {
     /// Why it is not healthy; absent when it is.
     degraded: Option<String>,
     replay: Option<HandlerReplayStatus>,
+    /// How many messages the guard has passed as duplicates; absent while there was none.
+    duplicates: Option<u64>,
     ended: Option<bool>,
     owner: Option<String>,
     /// The definition, as it was put.

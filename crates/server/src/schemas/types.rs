@@ -13,10 +13,35 @@ pub(crate) struct EventTypeDefinition {
     policy: Option<String>,
     /// What the schema is compared with: `backward`, the default, or `none`.
     compatibility: Option<String>,
+    /// What turns data of the generation before into data of this one, for consumers of topics; the schema is compared with nothing then.
+    upcaster: Option<Vec<UpcastStep>>,
     /// A JSON Schema of the data, which refers to nothing outside of itself.
     schema: serde_json::Value,
     /// The UUID of the type, where a layout requires one; it follows from the name when absent.
     id: Option<String>,
+}
+
+/// A step of an upcaster: one of its fields.
+#[derive(ToSchema)]
+struct UpcastStep {
+    /// Moves a value to another path.
+    rename: Option<UpcastRename>,
+    /// Sets the value at a path.
+    set: Option<UpcastSet>,
+    /// Removes the value at this path.
+    remove: Option<String>,
+}
+
+#[derive(ToSchema)]
+struct UpcastRename {
+    from: String,
+    to: String,
+}
+
+#[derive(ToSchema)]
+struct UpcastSet {
+    path: String,
+    value: serde_json::Value,
 }
 
 /// An event type as it is registered.
@@ -40,6 +65,7 @@ struct EventTypeGeneration {
     generation: u32,
     schema: serde_json::Value,
     registered: String,
+    upcaster: Option<Vec<UpcastStep>>,
 }
 
 /// A page of event types.
@@ -47,13 +73,13 @@ struct EventTypeGeneration {
 pub(crate) struct EventTypePage {
     items: Vec<EventTypeStatus>,
     cursor: Option<String>,
-    /// What happens to events whose type is not registered: `accept` or `refuse`.
+    /// What happens to events whose type is not registered: `accept`, `refuse` or `quarantine`.
     unknown: String,
 }
 
 /// What holds for all types.
 #[derive(ToSchema)]
 pub(crate) struct EventTypeSettings {
-    /// What happens to events whose type is not registered: `accept` or `refuse`.
+    /// What happens to events whose type is not registered: `accept`, `refuse` or `quarantine`.
     unknown: String,
 }

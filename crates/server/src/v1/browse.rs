@@ -74,7 +74,7 @@ pub(crate) fn feature() -> Feature {
 /// The parameters of a page.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-struct PageQuery {
+pub(super) struct PageQuery {
     /// Events with one of these ids.
     #[param(inline)]
     event_ids: Option<List>,
@@ -115,11 +115,22 @@ struct PageQuery {
     limit: Option<Limit>,
     /// The `cursor` of the page before.
     cursor: Option<String>,
+    /// How far `total` is counted; to its end when absent, which takes the longer the more events meet the filter.
+    #[param(inline)]
+    count_up_to: Option<Number>,
     /// Of an export: `csv` or `jsonl`, the default.
     format: Option<String>,
 }
 
 impl PageQuery {
+    /// Reads what is asked for, of which a format is no part.
+    pub(super) fn of_page(self) -> Result<BrowseQuery, Problem> {
+        if self.format.is_some() {
+            return Err(Problem::query("format", "is a parameter of an export"));
+        }
+        self.asked()
+    }
+
     fn asked(self) -> Result<BrowseQuery, Problem> {
         let list = |list: Option<List>| list.map(List::texts);
         let filter = ReplayFilter {
@@ -142,6 +153,7 @@ impl PageQuery {
             skip: self.skip.map_or(0, |skip| skip.0),
             limit: Limit::or_default(self.limit),
             cursor: self.cursor,
+            count_up_to: self.count_up_to.map(|bound| bound.0),
         };
         query.validate()?;
         Ok(query)
@@ -170,10 +182,7 @@ async fn page(
     Query(query): Query<PageQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    if query.format.is_some() {
-        return Err(Problem::query("format", "is a parameter of an export"));
-    }
-    let (browse, query) = (browse(&server, &caller)?, query.asked()?);
+    let (browse, query) = (browse(&server, &caller)?, query.of_page()?);
     json(StatusCode::OK, &server.query(async move { browse.page(query).await }).await?)
 }
 
@@ -197,8 +206,8 @@ async fn exported(
     caller: Caller,
 ) -> Result<Response, Problem> {
     let format = ExportFormat::parse(query.format.as_deref().unwrap_or("jsonl"))?;
-    if query.skip.is_some() || query.cursor.is_some() {
-        return Err(Problem::query("skip", "and a cursor are parameters of a page, not of an export"));
+    if query.skip.is_some() || query.cursor.is_some() || query.count_up_to.is_some() {
+        return Err(Problem::query("skip", "a cursor and count_up_to are parameters of a page, not of an export"));
     }
     let rows = query.limit.take().map(|limit| limit.0);
     if rows == Some(0) {

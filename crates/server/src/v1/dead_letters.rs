@@ -97,6 +97,8 @@ struct LettersQuery {
     group: Option<String>,
     /// The handler that could not process it.
     handler: Option<String>,
+    /// The partner that an event was exchanged with.
+    partner: Option<String>,
     /// The type of the event.
     r#type: Option<String>,
     /// Those that failed at this time or later.
@@ -141,6 +143,7 @@ async fn list(
         topic: query.topic.map(Into::into),
         group: query.group.map(Into::into),
         handler: query.handler.map(Into::into),
+        partner: query.partner.map(Into::into),
         event_type: query.r#type.map(Into::into),
         since: query.since.map(|since| since.0),
         limit: Some(page_length(query.limit)?),

@@ -87,6 +87,14 @@ pub(crate) fn feature() -> Feature {
                 Payload::json::<schemas::PartnerStatistics>(),
             )
             .refuses(unknown),
+        post("/v1/partners/{partner}/pause", operator, pause)
+            .described("pausePartner", "Sends nothing to a partner until it is resumed.", partner())
+            .takes(Payload::body::<schemas::Reason>())
+            .refuses(unknown),
+        post("/v1/partners/{partner}/resume", operator, resume)
+            .described("resumePartner", "Sends events to a partner again.", partner())
+            .takes(Payload::body::<schemas::Reason>())
+            .refuses(unknown),
         post("/v1/partners/{partner}/replay", operator, replay)
             .described(
                 "replayToPartner",
@@ -321,6 +329,45 @@ async fn statistics(
     caller: Caller,
 ) -> Result<Response, Problem> {
     json(StatusCode::OK, &partners(&server, &caller)?.statistics(&partner).await?)
+}
+
+/// `POST /v1/partners/{partner}/pause`.
+async fn pause(
+    State(server): State<Arc<Server>>,
+    Path(partner): Path<String>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    switch(&server, &caller, &partner, request, true).await
+}
+
+/// `POST /v1/partners/{partner}/resume`.
+async fn resume(
+    State(server): State<Arc<Server>>,
+    Path(partner): Path<String>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    switch(&server, &caller, &partner, request, false).await
+}
+
+/// Puts a partner's definition with another `paused`.
+async fn switch(
+    server: &Server,
+    caller: &Caller,
+    partner: &str,
+    request: Request,
+    paused: bool,
+) -> Result<Response, Problem> {
+    let partners = partners(server, caller)?;
+    read::<ActBody>(server, request).await?.of_deletion()?;
+    let mut body = partners.get(partner).await?.definition;
+    // Their number is shown; without them the partner keeps its own.
+    body.remove("secrets");
+    body.insert("paused".to_owned(), paused.into());
+    let body = serde_json::Value::Object(body).to_string();
+    partners.put(PartnerDefinition::read(partner, body.as_bytes())?).await?;
+    json(StatusCode::OK, &partners.get(partner).await?)
 }
 
 /// `POST /v1/partners/{partner}/replay`.

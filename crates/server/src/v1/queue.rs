@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use annals_core::handlers::ActBody;
 use annals_core::queue::{
-    ItemResult, ItemState, ItemsBody, ItemsQuery, NewItem, PriorityBody, QueueBody, QueueError, Queues, RenewBody,
-    TakeBody,
+    ItemRef, ItemResult, ItemState, ItemsBody, ItemsQuery, NewItem, PriorityBody, QueueBody, QueueError, Queues,
+    RenewBody, TakeBody,
 };
 use annals_core::{ByteString, Code};
 use axum::extract::{Path, Request, State};
@@ -70,6 +70,14 @@ pub(crate) fn feature() -> Feature {
                 "cancelQueueItem",
                 "Removes an item, pending or active.",
                 Payload::json::<schemas::CancelledQueueItem>(),
+            )
+            .takes(Payload::body::<schemas::Reason>())
+            .refuses(UNKNOWN_ITEM),
+        post("/v1/queues/{queue}/items/{id}/release", Permission::Operator, release_one)
+            .described(
+                "releaseQueueItem",
+                "Returns an active item to the queue with its age, whoever has it.",
+                Payload::json::<schemas::QueueItemResult>(),
             )
             .takes(Payload::body::<schemas::Reason>())
             .refuses(UNKNOWN_ITEM),
@@ -243,6 +251,21 @@ async fn cancel(
     let queues = queues(&server, &caller)?;
     let body: ActBody = read(&server, request).await?;
     json(StatusCode::OK, &queues.cancel(&queue, &id, body.of_deletion()?).await?)
+}
+
+/// `POST /v1/queues/{queue}/items/{id}/release`.
+async fn release_one(
+    State(server): State<Arc<Server>>,
+    Path((queue, id)): Path<(String, String)>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let queues = queues(&server, &caller)?;
+    read::<ActBody>(&server, request).await?.of_deletion()?;
+    // An id that is not there is released without effect; an operator should hear that it was mistyped.
+    let _ = queues.item(&queue, &id).await?;
+    let released = queues.release(&queue, ItemsBody::of([ItemRef::current(id)])).await?;
+    json(StatusCode::OK, &released.first())
 }
 
 /// `POST /v1/queues/{queue}/enqueue`.

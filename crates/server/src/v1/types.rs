@@ -21,6 +21,9 @@ use crate::state::Server;
 const ALL: &str = "/v1/types";
 const ONE: &str = "/v1/types/{name}";
 
+/// How long a registration waits for its topic.
+const TOPIC_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// The operations on event types.
 pub(crate) fn feature() -> Feature {
     let operations = [
@@ -92,9 +95,17 @@ async fn put(
     let types = types(&server, &caller)?;
     let held = definition(&server, request).await?;
     let put = types.put(TypeDefinition::read(&name, &held.bytes)?).await?;
-    if let Err(error) = server.host.topics(&caller.tenant)?.create_missing().await {
-        // It is created as soon as topics are listed, or when the server starts again.
-        tracing::warn!(event_type = name, %error, "the topic of a registered type could not be created");
+    let topics = server.host.topics(&caller.tenant)?;
+    // A broker that is away holds up no registration. The topic is created when topics are listed, and before its first event is published.
+    match tokio::time::timeout(TOPIC_MAX, topics.create_missing()).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(event_type = name, %error, "the topic of a registered type could not be created")
+        }
+        Err(_) => tracing::warn!(
+            event_type = name,
+            "the broker is away, so the topic of a registered type is not created yet"
+        ),
     }
     managed::put(put == PutType::Created, &types.get(&name).await?)
 }

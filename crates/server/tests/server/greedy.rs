@@ -5,6 +5,7 @@ use std::time::Duration;
 use annals_core::bson::rawdoc;
 use annals_core::{Code, Collection, RecordChange};
 use annals_server::Options;
+use annals_system::Instant;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -48,23 +49,60 @@ async fn a_query_that_takes_too_long_ends() {
     assert_eq!(server.send(short).await.status, 200);
 }
 
+/// Commits of a measurement.
+const COMMITS: usize = 200;
+/// How many times longer the slowest commits may take beside greedy clients.
+const LONGER: u32 = 5;
+/// Measurements before a machine that is busy with other things is no excuse any more.
+const ROUNDS: usize = 6;
+
+/// The time that 99 of 100 commits take at most, one after the other.
+async fn p99(server: &Running) -> Duration {
+    let mut took = Vec::new();
+    for _ in 0..COMMITS {
+        let begun = Instant::now();
+        let answer = tokio::time::timeout(Duration::from_secs(5), server.post(opened().to_string())).await;
+        assert_eq!(answer.expect("a commit is answered at once").status, 201);
+        took.push(begun.elapsed());
+    }
+    took.sort_unstable();
+    took[COMMITS * 99 / 100 - 1]
+}
+
+async fn until_in_flight(server: &Running, number: usize) {
+    let line = format!("annals_http_requests_in_flight {number}");
+    let reached = async { while !server.get("/metrics").await.text().lines().any(|one| one == line) {} };
+    soon(&line, reached).await;
+}
+
+/// Other programs of this machine delay a round, and none makes it faster: one that is fast enough shows that nothing of ours waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commits_do_not_wait_for_greedy_clients() {
+async fn the_slowest_commits_take_at_most_five_times_as_long_beside_greedy_clients() {
+    const GREEDY: usize = 32;
     let mut options = open();
     options.query_time_max = Duration::from_secs(600);
     let server = with_records(options).await;
-    let greedy: Vec<_> = (0..32)
-        .map(|_| {
+    let mut measured = Vec::new();
+    for _ in 0..ROUNDS {
+        let idle = p99(&server).await;
+        let ask = || {
             let asked = server.request(Method::POST, COUNT).body(greedy().to_string());
             tokio::spawn(async move { asked.send().await.map(|answer| answer.status()) })
-        })
-        .collect();
-    for _ in 0..20 {
-        let answer = tokio::time::timeout(Duration::from_secs(2), server.post(opened().to_string())).await;
-        assert_eq!(answer.expect("a commit is answered at once").status, 201);
+        };
+        let greedy: Vec<_> = std::iter::repeat_with(ask).take(GREEDY).collect();
+        // With the one that asks.
+        until_in_flight(&server, GREEDY + 1).await;
+        let beside = p99(&server).await;
+        assert!(greedy.iter().all(|asked| !asked.is_finished()), "they are at work all the time");
+        greedy.iter().for_each(tokio::task::JoinHandle::abort);
+        // Their queries end with them.
+        until_in_flight(&server, 1).await;
+        measured.push((idle, beside));
+        if beside <= idle * LONGER {
+            return;
+        }
     }
-    assert!(greedy.iter().all(|asked| !asked.is_finished()), "they are at work all the time");
-    greedy.iter().for_each(tokio::task::JoinHandle::abort);
+    panic!("p99 without and beside {GREEDY} greedy clients: {measured:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,11 +2,13 @@
 //! client. All in one binary, because linking it costs more than running it.
 
 mod aggregates;
+mod archive;
 mod bad_input;
 mod browse;
 mod changes;
 mod commits;
 mod connections;
+mod cors;
 mod credentials;
 mod damaged;
 mod docs;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals::{AggregateFilter, EventLog, Filter, Follower, LogQuery, RecordedEvent, SequenceNumber, Store, limits};
-use annals_example_execution::{AGGREGATE, Error, STARTED, Settings, TERMINAL, run};
+use annals_example_execution::{AGGREGATE, Error, REQUESTED, STARTED, Settings, TERMINAL, run};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
@@ -121,6 +121,62 @@ impl Service {
         .await
     }
 
+    /// Sends a request as a user; the answer's status and JSON.
+    pub async fn call(&self, user: &str, method: reqwest::Method, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let request = reqwest::Client::new().request(method, self.url(path));
+        let request = request.header("x-user", user).header("accept", "application/json");
+        let request = match body {
+            Some(body) => request.json(body),
+            None => request,
+        };
+        let answer = within(path, request.send()).await.expect("answers");
+        (answer.status().as_u16(), answer.json().await.expect("JSON"))
+    }
+
+    /// What `GET` answers as the user of the page.
+    pub async fn get(&self, path: &str) -> Value {
+        let (status, answer) = self.call("demo", reqwest::Method::GET, path, None).await;
+        assert_eq!(status, 200, "{path}: {answer}");
+        answer
+    }
+
+    /// Waits until what `GET` answers passes.
+    pub async fn until(&self, what: &str, path: &str, passes: impl Fn(&Value) -> bool) -> Value {
+        let mut again = tokio::time::interval(Duration::from_millis(20));
+        within(what, async {
+            loop {
+                again.tick().await;
+                let answer = self.get(path).await;
+                if passes(&answer) {
+                    return answer;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Waits until what `GET` answers, refusals included, passes.
+    pub async fn until_answered(&self, what: &str, path: &str, passes: impl Fn(u16, &Value) -> bool) {
+        let mut again = tokio::time::interval(Duration::from_millis(20));
+        within(what, async {
+            loop {
+                again.tick().await;
+                let (status, answer) = self.call("demo", reqwest::Method::GET, path, None).await;
+                if passes(status, &answer) {
+                    return;
+                }
+            }
+        })
+        .await;
+    }
+
+    /// The saga of an execution.
+    pub async fn saga(&self, id: &str, passes: impl Fn(&Value) -> bool) -> Value {
+        let path = format!("/v1/sagas?execution_id={id}");
+        let page = self.until(&format!("the saga of {id}"), &path, |page| passes(&page["items"][0])).await;
+        page["items"][0].clone()
+    }
+
     /// Stops it as Ctrl-C would.
     pub async fn stop(self) {
         let _ = self.stop.send(());
@@ -169,15 +225,25 @@ pub async fn started(log: &Arc<dyn EventLog>, id: &str) -> SequenceNumber {
     within(&format!("the start of {id}"), first(log, filter(id, &[STARTED]))).await.sequence_number
 }
 
+/// Waits until an execution has an event of one of these types.
+pub async fn until(log: &Arc<dyn EventLog>, id: &str, types: &[&str]) -> RecordedEvent {
+    within(&format!("{types:?} of {id}"), first(log, filter(id, types))).await
+}
+
 /// Waits until an execution has ended.
 pub async fn ended(log: &Arc<dyn EventLog>, id: &str) -> Ended {
     let event = within(&format!("the end of {id}"), first(log, filter(id, &TERMINAL))).await;
     Ended { event_type: event.event_type.to_string(), data: event.data.decode().expect("JSON") }
 }
 
-/// The types of an aggregate's events, in order.
+/// What happened to an execution, in order: its request, its start and its end.
 pub async fn history(log: &Arc<dyn EventLog>, id: &str) -> Vec<String> {
-    let query = LogQuery { limit: limits::PAGE_MAX, filter: filter(id, &[]), ..LogQuery::default() };
+    history_of(log, id, &[&[REQUESTED, STARTED], &TERMINAL[..]].concat()).await
+}
+
+/// The events of these types of an execution, in order; of all types if none is named.
+pub async fn history_of(log: &Arc<dyn EventLog>, id: &str, types: &[&str]) -> Vec<String> {
+    let query = LogQuery { limit: limits::PAGE_MAX, filter: filter(id, types), ..LogQuery::default() };
     let page = log.read(query).await.expect("can be read");
     page.events.iter().map(|event| event.event_type.to_string()).collect()
 }

@@ -44,7 +44,7 @@ async fn a_program_that_is_submitted_twice_under_one_id_runs_once() {
         async |body: &Value| Client::new().post(service.url("/executions")).json(body).send().await.expect("answers");
     let first = post(&body).await;
     assert_eq!(first.status(), 201);
-    assert_eq!(first.headers()[LOCATION], format!("/v1/aggregates/execution/{id}/commits").as_str());
+    assert_eq!(first.headers()[LOCATION], format!("/executions/{id}").as_str());
     assert_eq!(ended(&service.log, id).await.event_type, COMPLETED);
     let second = post(&body).await;
     assert_eq!(second.status(), 200);
@@ -72,7 +72,8 @@ async fn a_bad_submission_is_refused_with_its_code_and_path_and_nothing_is_commi
         (json!({ "language": "sh" }).to_string(), 422, "invalid_body", Some("")),
         (changed("language", "cobol".into()), 422, "invalid_body", Some("language")),
         (changed("script", "".into()), 422, "invalid_body", Some("script")),
-        (changed("script", "x".repeat(300_000).into()), 422, "invalid_body", Some("script")),
+        (changed("script", "ü".repeat(50_001).into()), 422, "invalid_body", Some("script")),
+        (changed("priority", "urgent".into()), 422, "invalid_body", Some("priority")),
         (changed("script", "x".repeat(3_000_000).into()), 413, "body_too_large", None),
         (changed("timeout_seconds", 0.into()), 422, "invalid_body", Some("timeout_seconds")),
         (changed("timeout_seconds", 61.into()), 422, "invalid_body", Some("timeout_seconds")),
@@ -152,11 +153,11 @@ async fn an_address_that_others_can_reach_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_worker_is_among_the_handlers_of_the_api() {
+async fn the_worker_is_among_the_groups_of_the_api() {
     let store = memory().await;
     let service = Service::start(&store).await;
     assert_eq!(service.result_of("sh", "echo").await.event_type, COMPLETED);
-    let answer = reqwest::get(service.url("/v1/handlers/execution-worker")).await.expect("answers");
+    let answer = reqwest::get(service.url("/v1/groups/k8s-worker")).await.expect("answers");
     let status: Value = answer.json().await.expect("JSON");
     assert_eq!((&status["state"], &status["failing"]), (&json!("running"), &json!(0)), "{status}");
     assert_eq!(status["workers"][0]["worker"], "in this process", "{status}");

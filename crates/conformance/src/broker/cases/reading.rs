@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use annals_core::{
-    Broker, BrokerError, Code, Content, DEFAULT_TENANT, GroupStart, GroupSubscription, Message, PublisherIdentity,
-    ReadMessages, TopicPartition, partition_of,
-};
+use annals_core::relay::RelayedEvent;
+use annals_core::{Broker, ByteString, Code, Content, Message, ReadMessages, TopicPartition, partition_of};
 
 use super::Brokered;
 use crate::Subject;
 
-async fn read_all(broker: &dyn Broker, topic: &str, partition: u32) -> Vec<Message> {
+pub(super) async fn read_all(broker: &dyn Broker, topic: &str, partition: u32) -> Vec<Message> {
     let at = TopicPartition { topic: topic.into(), partition };
     let (mut all, mut from) = (Vec::new(), 0);
     loop {
@@ -21,6 +19,17 @@ async fn read_all(broker: &dyn Broker, topic: &str, partition: u32) -> Vec<Messa
         }
         from = page.next;
         all.extend(page.messages);
+    }
+}
+
+/// The type of a message's event, the id of its aggregate, and the version.
+fn event_of(message: &Message) -> (ByteString, ByteString, u64) {
+    match &message.content {
+        Content::Event(event) => (event.event_type.clone(), event.commit.aggregate.id.clone(), event.commit.version),
+        Content::Encoded { headers, body } => {
+            let event = RelayedEvent::read(headers, body).expect("a message of the relay");
+            (event.event_type, event.aggregate.expect("an order").1, event.version)
+        }
     }
 }
 
@@ -35,53 +44,28 @@ pub async fn a_committed_event_is_on_the_topic_of_its_type_once_and_in_order_per
         it.it.commit("paid", &ids[..2]).await;
         it.it.commit("never_registered", &ids[..1]).await;
     }
+    it.published().await;
     let mut numbers: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for partition in 0..6 {
-        let messages = read_all(&*it.broker, "placed", partition).await;
+        let messages = read_all(&*it.broker, &it.topic("placed"), partition).await;
         assert!(messages.is_sorted_by(|one, next| one.offset < next.offset));
         for message in messages {
-            let key = message.key.expect("a key");
+            let key = message.key.clone().expect("a key");
             assert_eq!(partition_of(&key, 6), partition);
-            let Content::Event(event) = message.content else { panic!("the event itself") };
-            assert_eq!((&*event.event_type, &event.commit.aggregate.id.as_bytes()[..]), ("placed", &key[..]));
-            numbers.entry(event.commit.aggregate.id.to_string()).or_default().push(event.commit.version);
+            let (event_type, id, version) = event_of(&message);
+            assert_eq!((&*event_type, &id.as_bytes()[..]), ("placed", &key[..]));
+            numbers.entry(id.to_string()).or_default().push(version);
         }
     }
     assert_eq!(numbers.keys().map(String::as_str).collect::<Vec<_>>(), ids);
     assert!(numbers.values().all(|versions| versions.len() == 3 && versions.is_sorted()), "{numbers:?}");
     let mut paid = 0;
     for partition in 0..3 {
-        paid += read_all(&*it.broker, "paid", partition).await.len();
+        paid += read_all(&*it.broker, &it.topic("paid"), partition).await.len();
     }
     assert_eq!(paid, 6);
-    let wrong = ReadMessages { at: TopicPartition { topic: "paid".into(), partition: 3 }, from: 0, limit: 10 };
+    let wrong = ReadMessages { at: TopicPartition { topic: it.topic("paid"), partition: 3 }, from: 0, limit: 10 };
     assert_eq!(it.broker.read(wrong.clone()).await.expect_err("it has three").code(), Code::UnknownTopic);
     let none = ReadMessages { limit: 0, ..wrong };
     assert_eq!(it.broker.read(none).await.expect_err("an empty page is the end").code(), Code::InvalidQuery);
-}
-
-/// A day for pods.
-pub async fn messages_older_than_the_retention_are_not_shown(subject: &dyn Subject) {
-    let it = Brokered::of(subject).await;
-    it.register("pod_created", "pod").await;
-    it.it.commit("pod_created", &["a"]).await;
-    it.it.advance(20 * 60 * 60 * 1_000);
-    it.it.commit("pod_created", &["a"]).await;
-    let partition = partition_of(b"a", 3);
-    assert_eq!(read_all(&*it.broker, "pod_created", partition).await.len(), 2);
-    it.it.advance(10 * 60 * 60 * 1_000);
-    let left = read_all(&*it.broker, "pod_created", partition).await;
-    assert_eq!(left.iter().map(|message| message.offset).collect::<Vec<_>>(), [1], "the log keeps both");
-    assert_eq!(it.it.log.head().await.expect("read"), 2);
-}
-
-/// And groups do not join: the processor engine follows the log.
-pub async fn nothing_is_published_where_topics_are_views_of_the_log(subject: &dyn Subject) {
-    let it = Brokered::of(subject).await;
-    let store = it.it.store.identity(DEFAULT_TENANT).expect("declared");
-    let identity = PublisherIdentity { tenant: DEFAULT_TENANT.to_owned(), store };
-    assert!(it.broker.publisher(&identity).await.expect("nothing to fence").is_none());
-    let start = GroupStart::Earliest;
-    let subscription = GroupSubscription { group: "g".into(), topics: vec!["a".into()], start, member: "m".to_owned() };
-    assert!(matches!(it.broker.join(subscription).await, Err(BrokerError::Refused(_))));
 }

@@ -18,8 +18,9 @@ pub async fn a_registered_type_has_a_topic_with_the_numbers_of_its_category(subj
         it.register(name, category).await;
     }
     let shown = async |name: &str| {
-        let topic = it.topics.get(name).await.expect("created");
-        assert_eq!((&*topic.name, &*topic.event_type, topic.head.len()), (name, name, topic.partitions as usize));
+        let topic = it.topics.get(&it.topic(name)).await.expect("created");
+        assert_eq!((&topic.name, &*topic.event_type), (&it.topic(name), name));
+        assert_eq!(topic.head.len(), topic.partitions as usize);
         assert!(topic.differences.is_empty() && topic.groups.is_empty(), "{topic:?}");
         (topic.category.to_string(), topic.partitions, topic.retention_ms.map(|ms| ms / DAY_MS))
     };
@@ -33,25 +34,26 @@ pub async fn a_registered_type_has_a_topic_with_the_numbers_of_its_category(subj
 /// A category that changes is reported, and applied on demand.
 pub async fn an_existing_topic_is_left_alone_until_its_differences_are_applied(subject: &dyn Subject) {
     let it = Brokered::of(subject).await;
+    let name = it.topic("job_done");
     it.register("job_done", "pod").await;
     let definition = TypeDefinition::new("job_done", json!({"type": "object"})).category("execution");
     it.types.put(definition).await.expect("another category");
     it.topics.create_missing().await.expect("nothing is altered");
-    let topic = it.topics.get("job_done").await.expect("there");
+    let topic = it.topics.get(&name).await.expect("there");
     assert_eq!((topic.partitions, topic.retention_ms), (3, Some(DAY_MS)), "as it was created");
     let differences: Vec<_> = topic.differences.iter().map(|it| (&*it.setting, it.wanted, it.applicable)).collect();
     assert_eq!(differences, [("partitions", Some(6), true), ("retention_ms", Some(7 * DAY_MS), true)]);
-    it.topics.apply("job_done", "".into()).await.expect_err("it needs a reason");
-    let applied = it.topics.apply("job_done", "more workers".into()).await.expect("applied");
+    it.topics.apply(&name, "".into()).await.expect_err("it needs a reason");
+    let applied = it.topics.apply(&name, "more workers".into()).await.expect("applied");
     assert_eq!((applied.partitions, applied.retention_ms, applied.differences), (6, Some(7 * DAY_MS), Vec::new()));
     let definition = TypeDefinition::new("job_done", json!({"type": "object"})).category("pod");
     it.types.put(definition).await.expect("back again");
-    let refused = it.topics.apply("job_done", "fewer".into()).await.expect_err("a topic cannot lose partitions");
+    let refused = it.topics.apply(&name, "fewer".into()).await.expect_err("a topic cannot lose partitions");
     assert_eq!(refused.code(), Code::StateConflict);
-    let fewer = TopicDefinition { name: "job_done".into(), category: "pod".into(), partitions: 1, retention_ms: None };
+    let fewer = TopicDefinition { name: name.clone(), category: "pod".into(), partitions: 1, retention_ms: None };
     assert!(matches!(it.broker.alter_topic(&fewer).await, Err(BrokerError::Refused(_))));
     assert!(!it.broker.create_topic(&fewer).await.expect("it exists"));
-    assert_eq!(it.topics.get("job_done").await.expect("there").partitions, 6);
+    assert_eq!(it.topics.get(&name).await.expect("there").partitions, 6);
 }
 
 /// By name.
@@ -70,16 +72,17 @@ pub async fn topics_are_listed_page_by_page(subject: &dyn Subject) {
             break;
         }
     }
-    assert_eq!(names, ["a", "b", "c", "d", "e"]);
+    assert_eq!(names, ["a", "b", "c", "d", "e"].map(|name| it.topic(name).to_string()));
 }
 
 /// By each operation.
 pub async fn what_is_unknown_is_refused_by_name(subject: &dyn Subject) {
     let it = Brokered::of(subject).await;
-    assert_eq!(it.topics.get("nothing").await.expect_err("unknown").code(), Code::UnknownTopic);
-    let nothing =
-        TopicDefinition { name: "nothing".into(), category: "default".into(), partitions: 1, retention_ms: None };
+    let name = it.topic("nothing");
+    assert_eq!(it.topics.get(&name).await.expect_err("unknown").code(), Code::UnknownTopic);
+    let nothing = TopicDefinition { name: name.clone(), category: "default".into(), partitions: 1, retention_ms: None };
     assert_eq!(it.broker.alter_topic(&nothing).await.expect_err("unknown").code(), Code::UnknownTopic);
-    assert!(it.broker.group_offsets("nothing").await.expect("no offsets").is_empty());
-    it.broker.delete_group("nothing").await.expect("nothing to delete");
+    assert!(it.broker.group_offsets(&name).await.expect("no offsets").is_empty());
+    it.broker.joined_groups(&name).await.map(|groups| assert!(groups.is_empty())).expect("no groups");
+    it.broker.delete_group(&name).await.expect("nothing to delete");
 }

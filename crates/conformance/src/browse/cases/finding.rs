@@ -29,6 +29,25 @@ pub async fn pages_by_cursor_and_by_skip_have_the_true_total(subject: &dyn Subje
     assert_eq!(by_cursor, (0..120).rev().collect::<Vec<_>>());
 }
 
+/// A total of many events costs no more than somebody wants to know.
+pub async fn a_total_is_counted_as_far_as_it_is_asked_for(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 30).await;
+    let counted = async |filter: ReplayFilter, count_up_to: Option<u64>| {
+        let page = it.browse.page(BrowseQuery { filter, limit: 5, count_up_to, ..BrowseQuery::default() }).await;
+        let page = page.expect("a page");
+        (page.items.len(), page.total, page.total_is_bound)
+    };
+    for filter in [ReplayFilter::default(), of_type("placed")] {
+        assert_eq!(counted(filter.clone(), Some(12)).await, (5, 12, true));
+        assert_eq!(counted(filter.clone(), Some(31)).await, (5, 30, false));
+        assert_eq!(counted(filter.clone(), None).await, (5, 30, false));
+        // What is on the page is known without counting.
+        assert_eq!(counted(filter, Some(0)).await, (5, 5, true));
+    }
+    assert_eq!(counted(of_type("paid"), Some(12)).await, (0, 0, false));
+}
+
 /// No event comes twice, and none is left out.
 pub async fn a_cursor_is_stable_while_events_come(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;

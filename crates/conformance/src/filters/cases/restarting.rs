@@ -1,7 +1,9 @@
 //! What remains when a host ends, and what several hosts do together.
 
-use annals_core::filters::{FilterDefinition, FilterSettlement};
+use annals_core::bson::rawdoc;
+use annals_core::filters::{FILTERS, FilterDefinition, FilterSettlement};
 use annals_core::processing::PartitionBy;
+use annals_core::{Code, DEFAULT_TENANT};
 
 use crate::Subject;
 use crate::filters::words::Filtered;
@@ -55,6 +57,21 @@ pub async fn two_hosts_fill_a_stream_once(subject: &dyn Subject) {
     other.it.commit("placed", &["a"]).await;
     let expected: Vec<_> = (0..21).map(|n| (n, None)).collect();
     other.holds("orders", 21, &expected).await;
+}
+
+/// Other software wrote it, or changed it.
+pub async fn a_definition_that_cannot_be_read_keeps_no_other_back(subject: &dyn Subject) {
+    let all = Filtered::of(subject).await;
+    all.define(placed()).await;
+    let records = all.it.store.records(DEFAULT_TENANT).expect("declared");
+    records.insert(FILTERS, rawdoc! { "_id": "alien", "definition": 7 }).await.expect("written");
+    let listed = all.filters.list(None, 10).await.expect_err("it is one of them");
+    assert_eq!(listed.code(), Code::MalformedDocument, "{listed}");
+    let said = listed.to_string();
+    assert!(said.contains(FILTERS) && said.contains("\"alien\""), "{said}");
+    let all = all.restarted().await;
+    all.it.commit("placed", &["a"]).await;
+    all.holds("orders", 1, &[(0, None)]).await;
 }
 
 /// Each entry is by the definition that was in force, and none is missing or twice.

@@ -1,15 +1,16 @@
 //! Handlers in Rust, and what happens with their success.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use annals_core::bson::{Bson, rawdoc};
 use annals_core::handlers::{HandlerDefinition, Handlers};
 use annals_core::processing::{PartitionBy, ProcessingRetry};
+use annals_core::trace::{BegunSpan, EndedSpan, Spans, TRACEPARENT, TraceContext};
 use annals_core::{
     Aggregate, AggregateQuery, Collection, DEFAULT_TENANT, Expected, NewCommit, RecordChange, RecordedEvent, Records,
 };
-use annals_runtime::{Effects, HandleFailure, Handler};
+use annals_runtime::{Effects, HandleFailure, Handler, HostOptions};
 use async_trait::async_trait;
 
 use crate::Subject;
@@ -195,4 +196,78 @@ pub async fn an_attempt_that_hangs_past_its_time_counts_as_failed(subject: &dyn 
     it.host.handle(DEFAULT_TENANT, definition("h"), Hanging(Arc::clone(&calls))).await.expect("defined");
     until_handled(&it, &it.handlers, "h", 1).await;
     assert_eq!(calls.load(Ordering::SeqCst), 2);
+}
+
+/// Commits an invoice for each event, and fails the first attempt.
+struct Invoicing(AtomicU64);
+
+#[async_trait]
+impl Handler for Invoicing {
+    async fn handle(&self, events: &[RecordedEvent], effects: &mut Effects) -> Result<(), HandleFailure> {
+        assert!(effects.trace().is_some(), "its event names a span");
+        for of in events {
+            effects.commit(of, NewCommit::new("invoice", "i").event(event("invoiced", of.sequence_number)));
+        }
+        if self.0.fetch_add(1, Ordering::SeqCst) == 0 { Err(HandleFailure::new("out of paper")) } else { Ok(()) }
+    }
+}
+
+/// Commits an order as part of a span, lets it be handled, and returns the span that the invoice names.
+async fn invoiced(it: &Opened, order: TraceContext) -> TraceContext {
+    let mut commit = NewCommit::new("order", "a").event(event("placed", 0)).wait_until(annals_core::Reached::Logged);
+    order.note(&mut commit);
+    it.log.commit(commit).await.expect("committed");
+    let handler = Invoicing(AtomicU64::new(0));
+    it.host.handle(DEFAULT_TENANT, definition("h").types(["placed"]), handler).await.expect("defined");
+    until_handled(it, &it.handlers, "h", 1).await;
+    let invoices = it.log.read_aggregate(AggregateQuery::new(Aggregate::new("invoice", "i"))).await.expect("reads");
+    TraceContext::of_header(&invoices.commits[0].info.header).expect("the invoice names a span")
+}
+
+const ORDER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// Where no spans are recorded, it is part of the span that the event's commit named.
+pub async fn commits_of_a_handler_continue_the_trace_of_their_event(subject: &dyn Subject) {
+    let it = Opened::of(subject).await;
+    let order = TraceContext::parse(ORDER).expect("valid");
+    assert_eq!(invoiced(&it, order).await, order);
+    let log = it.log.read(annals_core::LogQuery::default()).await.expect("reads");
+    assert_eq!(log.events[1].commit.header, [(TRACEPARENT.into(), ORDER.into())]);
+}
+
+/// Keeps every span.
+#[derive(Default)]
+struct Kept {
+    ids: AtomicU64,
+    ended: Mutex<Vec<EndedSpan>>,
+}
+
+impl Spans for Kept {
+    fn begin(&self, parent: Option<TraceContext>) -> Option<BegunSpan> {
+        let id = 1 + self.ids.fetch_add(1, Ordering::SeqCst);
+        let context = parent.map_or_else(|| TraceContext::root(id.into(), id), |parent| parent.child(id));
+        Some(BegunSpan { context, parent, began: 0 })
+    }
+
+    fn end(&self, span: EndedSpan) {
+        self.ended.lock().expect("sound").push(span);
+    }
+
+    fn dropped(&self) -> u64 {
+        0
+    }
+}
+
+/// One for each attempt, with its outcome.
+pub async fn every_delivery_is_a_span_between_the_commits_before_and_after_it(subject: &dyn Subject) {
+    let kept = Arc::new(Kept::default());
+    let options = HostOptions { spans: Some(Arc::clone(&kept) as Arc<dyn Spans>), ..HostOptions::default() };
+    let it = Opened::with(subject.open().await, subject.clock(), options);
+    let order = TraceContext::parse(ORDER).expect("valid");
+    let invoice = invoiced(&it, order).await;
+    let ended = kept.ended.lock().expect("sound");
+    let shown = ended.iter().map(|span| (&*span.name, span.begun.parent, span.failure.as_deref())).collect::<Vec<_>>();
+    assert_eq!(shown, [("handle h", Some(order), Some("out of paper")), ("handle h", Some(order), None)]);
+    assert_eq!(ended[1].begun.context, invoice, "the commit is part of the attempt that made it");
+    assert_ne!(ended[0].begun.context, invoice);
 }

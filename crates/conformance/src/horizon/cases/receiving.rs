@@ -142,6 +142,43 @@ pub async fn handlers_process_the_log_of_the_scope(subject: &dyn Subject) {
     assert_eq!(unknown.code(), Code::UnknownScope);
 }
 
+/// As it came and also after a restart: where it came from, and not public.
+pub async fn a_handler_gets_a_received_event_as_the_log_of_its_scope_shows_it(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    bridge.it.define(HandlerDefinition { batch: 2, ..HandlerDefinition::new("h").of_scope(SCOPE) }).await;
+    // The owner reads before there is anything, so the events come to it as they are received.
+    assert!(bridge.it.pull_now("h").await.is_empty());
+    bridge.produce("placed", &["a", "a"]).await;
+    let shown = bridge.has_received(2).await;
+    let delivered = |deliveries: Vec<annals_core::handlers::Delivery>| -> Vec<_> {
+        deliveries.into_iter().map(|delivery| delivery.event).collect()
+    };
+    let mut live = delivered(bridge.it.pull("h").await);
+    live.truncate(1);
+    assert_eq!(live, shown[..1]);
+    let bridge = bridge.restarted().await;
+    assert_eq!(delivered(bridge.it.pull("h").await), shown);
+    assert!(shown.iter().all(|event| !event.public && event.commit.received.is_some()));
+}
+
+/// Commits to another log of the tenant do not count.
+pub async fn the_lag_of_a_handler_is_measured_against_the_log_of_its_scope(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    bridge.it.define(HandlerDefinition::new("h").of_scope(SCOPE)).await;
+    bridge.it.commit("placed", &["x", "y", "z"]).await;
+    bridge.produce("placed", &["a", "a"]).await;
+    bridge.has_received(2).await;
+    let status = bridge.it.handlers.get("h").await.expect("defined");
+    assert_eq!((status.position, status.head, status.lag), (0, 2, 2));
+    assert_eq!(bridge.it.handle_all("h", 2).await, [0, 1]);
+    assert_eq!(bridge.it.handlers.get("h").await.expect("defined").lag, 0);
+    // What was read is shown again for a second.
+    bridge.it.advance(1_000);
+    let health = bridge.it.host.health().await.expect("the store can be read");
+    let of = health.iter().find(|of| of.kind == "handler" && of.name == "h").expect("defined");
+    assert_eq!((of.position, of.head, of.lag()), (2, 2, 0));
+}
+
 /// A filter of the scope fills a stream of the scope, and a handler processes that.
 pub async fn filters_and_handlers_process_the_log_of_the_scope(subject: &dyn Subject) {
     let bridge = Bridge::connected(subject).await;

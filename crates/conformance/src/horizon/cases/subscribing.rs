@@ -74,6 +74,28 @@ pub async fn putting_a_subscription_again_attempts_it_at_once(subject: &dyn Subj
     assert_eq!(bridge.numbers(1).await, [0]);
 }
 
+/// One task receives, while it connects and afterwards.
+pub async fn a_subscription_that_is_put_again_while_it_receives_goes_on(subject: &dyn Subject) {
+    let bridge = Bridge::of(subject).await;
+    let put = async || assert!(!bridge.consumer.put_subscription(subscription("s")).await.expect("unchanged"));
+    bridge.subscribe().await;
+    put().await;
+    bridge.until(|status| status.state == IntakeState::Refused).await;
+    bridge.consent().await;
+    put().await;
+    bridge.produce("placed", &["a"]).await;
+    bridge.has_received(1).await;
+    let owner = bridge.until(|status| status.state == IntakeState::Running).await.owner;
+    for _ in 0..3 {
+        put().await;
+        bridge.produce("placed", &["a"]).await;
+    }
+    assert_eq!(bridge.numbers(4).await, [0, 1, 2, 3]);
+    assert_eq!(bridge.status().await.owner, owner);
+    let tasks = bridge.it.host.tasks();
+    assert_eq!(tasks.iter().filter(|task| task.name.starts_with("subscription/")).count(), 1, "{tasks:?}");
+}
+
 /// Not in the state, not in the list, and it is removed with the definition that had it.
 pub async fn a_credential_is_never_shown(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;

@@ -1,7 +1,8 @@
 //! What operators do to events.
 
+use annals_core::dead_letters::{LetterQuery, LetterStatus};
 use annals_core::partners::{Ending, EventStatus, EventsQuery, PartnerError};
-use annals_core::{RecordQuery, RecordType};
+use annals_core::{DEFAULT_TENANT, RecordQuery, RecordType};
 
 use crate::Subject;
 use crate::partners::words::{Exchange, P, Reply, are, reason};
@@ -21,6 +22,41 @@ pub async fn an_exhausted_event_is_resent_by_hand(subject: &dyn Subject) {
     assert_eq!((events[0].attempts, events[0].ended), (7, Some(Ending::Success)));
     let record = exchange.stored().await.remove(0);
     assert_eq!(record.entity_metadata.attempts.len(), 7, "every attempt is on record");
+}
+
+/// What a person does with the letter is done to the event.
+pub async fn a_delivery_that_failed_for_the_last_time_is_a_dead_letter(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    exchange.it.host.start_defined();
+    let letters = exchange.it.host.dead_letters(DEFAULT_TENANT).expect("declared");
+    let until = async |status: LetterStatus| loop {
+        let found = letters.list(LetterQuery { partner: Some(P.into()), ..LetterQuery::default() }).await;
+        if let Some(letter) = found.expect("listed").items.into_iter().find(|it| it.status == status) {
+            return letter;
+        }
+        exchange.advance_seconds(1);
+        tokio::task::yield_now().await;
+    };
+    exchange.scripted.usually("p.example", Reply::Status(500));
+    exchange.commit("a").await;
+    exchange.in_time(|events| events.iter().any(|event| event.ended.is_some())).await;
+    let letter = until(LetterStatus::Pending).await;
+    assert_eq!((letter.attempts, letter.retry_count, letter.partner.as_deref()), (5, 0, Some(P)));
+    assert!(letter.error.contains("500"), "{}", letter.error);
+    exchange.scripted.usually("p.example", Reply::Status(200));
+    letters.retry(&letter.id, reason()).await.expect("retried");
+    let retried = until(LetterStatus::Retried).await;
+    assert_eq!((retried.id, retried.attempts), (letter.id, 6));
+    assert!(are(
+        &exchange.partners.events(P, EventsQuery::default()).await.expect("listed").items,
+        EventStatus::Success
+    ));
+    exchange.scripted.usually("p.example", Reply::Status(500));
+    exchange.commit("b").await;
+    exchange.in_time(|events| events.iter().any(|event| event.ended == Some(Ending::Exhausted))).await;
+    let letter = until(LetterStatus::Pending).await;
+    letters.discard(&letter.id, reason()).await.expect("given up");
+    exchange.in_time(|events| events.iter().any(|event| event.ended == Some(Ending::Cancelled))).await;
 }
 
 /// It is not attempted any more.

@@ -1,8 +1,11 @@
 //! Events that cannot be sent.
 
+use annals_core::RecordChange;
+use annals_core::browse::{BrowseQuery, EVENTS, browse_id};
+use annals_core::bson::{Document, RawDocumentBuf, doc};
 use annals_core::handlers::{HandlerError, Settlement};
 use annals_core::processing::PartitionBy;
-use annals_core::replays::{OnError, ReplayBody, ReplayError, ReplayState, ReplayTarget};
+use annals_core::replays::{OnError, REPLAY_SESSIONS, ReplayBody, ReplayError, ReplayState, ReplayTarget};
 
 use super::{numbers, to_handler};
 use crate::Subject;
@@ -89,4 +92,43 @@ pub async fn an_unknown_handler_is_refused(subject: &dyn Subject) {
     assert_eq!(refused, Err(ReplayError::Handler(HandlerError::Unknown("nobody".into()))));
     let to_file = ReplayBody::new(of_type("placed"), ReplayTarget::File { name: "events.jsonl".to_owned() });
     assert!(matches!(it.replays.create(to_file).await, Err(ReplayError::Invalid(_))), "there is no folder");
+}
+
+/// A document that is none of an event of the log.
+pub async fn a_damaged_document_is_counted_as_failed_and_the_others_are_sent(subject: &dyn Subject) {
+    let it = with_events(subject, 3).await;
+    it.browse.page(BrowseQuery::default()).await.expect("a page");
+    // The number of an event that the log does not have below its head: its own document was damaged.
+    let damaged = doc! {"_id": browse_id(1), "event_id": "x-1", "event_type": "placed", "timestamp": 7};
+    let damaged = RecordChange::put(EVENTS, RawDocumentBuf::try_from(&damaged).expect("BSON"));
+    let foreign = doc! {"_id": "0", "event_id": "x-2", "event_type": "placed"};
+    let foreign = RecordChange::put(EVENTS, RawDocumentBuf::try_from(&foreign).expect("BSON"));
+    it.records.write(vec![damaged, foreign]).await.expect("written");
+    let id = it.begin(ReplayBody::new(of_type("placed"), ReplayTarget::Test {})).await;
+    let over = it.over(&id).await;
+    // What is not below the head of the log in the order of `_id` is none of the session's.
+    assert_eq!((over.status, over.replayed + over.failed), (ReplayState::Completed, over.total));
+    assert!(over.replayed >= 3, "{over:?}");
+}
+
+/// Counters, times and errors, of a running session and of one that is over.
+pub async fn the_stored_session_is_what_is_shown(subject: &dyn Subject) {
+    let it = with_events(subject, 3).await;
+    let id = it.begin(to_handler()).await;
+    let delivery = it.it.pull("again").await.remove(0);
+    it.it.fail("again", &delivery).await;
+    it.handled(2).await;
+    let over = it.over(&id).await;
+    let stored = it.records.get(REPLAY_SESSIONS, &id.as_str().into()).await.expect("read").expect("stored");
+    let stored = Document::try_from(&*stored.document).expect("a document");
+    let number = |name: &str| stored.get_i64(name).ok().map(i64::cast_unsigned);
+    assert_eq!(number("total_events"), Some(over.total));
+    assert_eq!((number("replayed_events"), number("failed_events")), (Some(over.replayed), Some(over.failed)));
+    assert_eq!((over.replayed, over.failed), (2, 1));
+    assert_eq!(stored.get_str("status").ok(), Some("completed"));
+    assert_eq!(stored.get_str("replay_id").ok(), Some(&*over.replay_id));
+    for name in ["created_at", "started_at", "completed_at", "last_event_at"] {
+        assert!(stored.get_datetime(name).is_ok(), "{name}");
+    }
+    assert_eq!(stored.get_array("errors").map(Vec::len).ok(), Some(over.errors.len()));
 }

@@ -1,9 +1,10 @@
 //! What targets get.
 
 use annals_core::browse::ReplayFilter;
+use annals_core::dead_letters::{LetterQuery, LetterStatus};
 use annals_core::groups::GroupDefinition;
-use annals_core::handlers::{PullBody, SettleBody, Settlement};
-use annals_core::processing::PartitionBy;
+use annals_core::handlers::{HandlerDefinition, PullBody, SettleBody, Settlement};
+use annals_core::processing::{PartitionBy, ProcessingRetry, Then};
 use annals_core::replays::{PreviewBody, ReplayBody, ReplayError, ReplayOrder, ReplayState, ReplayTarget};
 use annals_core::{Code, DEFAULT_TENANT};
 use serde_json::json;
@@ -193,4 +194,24 @@ pub async fn a_rate_bounds_the_events_of_a_second(subject: &dyn Subject) {
         it.it.clock.advance_millis(500);
     }
     assert_eq!(it.over(&id).await.status, ReplayState::Completed);
+}
+
+/// The handler has processed it, though beside its own events.
+pub async fn a_replay_that_processes_an_event_ends_its_dead_letter(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    let retry = ProcessingRetry { attempts: Some(1), then: Then::Park, ..ProcessingRetry::default() };
+    let definition = HandlerDefinition { retry, ..HandlerDefinition::new("again") };
+    it.it.define(definition.types(["placed"]).partitioned(PartitionBy::Aggregate, 4)).await;
+    it.commit_many("placed", 1).await;
+    let taken = it.it.pull_count("again", 1).await;
+    it.it.fail("again", &taken[0]).await;
+    let letters = it.it.host.dead_letters(DEFAULT_TENANT).expect("declared");
+    let open = letters.list(LetterQuery::default()).await.expect("listed").items;
+    assert_eq!(open[0].status, LetterStatus::Scheduled);
+    let id = it.begin(to_handler()).await;
+    assert!(it.handled(1).await[0].replay.is_some());
+    assert_eq!(it.over(&id).await.status, ReplayState::Completed);
+    assert_eq!(letters.get(&open[0].id).await.expect("kept").status, LetterStatus::Retried);
+    it.it.advance(1_000_000);
+    assert!(it.it.pull_now("again").await.is_empty(), "it is not delivered once more");
 }

@@ -64,6 +64,31 @@ pub async fn the_policy_of_a_type_decides_about_events_that_do_not_match(subject
     it.commit("placed", json!({"total": "many"})).await.expect_err("the policy is to enforce");
 }
 
+/// Neither one whose references double at each step, nor one whose references lead on and on, nor alternatives that lead to themselves.
+pub async fn no_schema_makes_endless_work_of_an_event(subject: &dyn Subject) {
+    let it = Typed::of(subject).await;
+    let linked = |count: usize, times: usize| {
+        let mut all = serde_json::Map::from_iter([("d0".to_owned(), json!({"type": "integer"}))]);
+        for n in 1..count {
+            let before = json!({ "$ref": format!("#/$defs/d{}", n - 1) });
+            all.insert(format!("d{n}"), json!({ "allOf": vec![before; times] }));
+        }
+        json!({ "$defs": all, "properties": { "a": { "$ref": format!("#/$defs/d{}", count - 1) } } })
+    };
+    for schema in [linked(40, 2), linked(2_000, 1)] {
+        let refused = it.types.put(TypeDefinition::new("placed", schema)).await.expect_err("too much");
+        assert_eq!(refused.code(), Code::InvalidType, "{refused}");
+    }
+    let again = json!({ "$ref": "#" });
+    let schema = json!({ "anyOf": [{ "properties": { "of": again } }, { "properties": { "of": again } }, { "required": ["n"] }] });
+    it.types.put(TypeDefinition::new("placed", schema.clone())).await.expect("expressions are like that");
+    it.types.put(TypeDefinition::new("placed", schema).generation(2)).await.expect("compared to an end");
+    let nested = |depth: usize| (0..depth).fold(json!({ "n": 1 }), |inner, _| json!({ "of": inner }));
+    it.commit("placed", nested(6)).await.expect("it is checked");
+    let (code, path) = path_of(it.commit("placed", nested(90)).await.expect_err("2^90 schemas"));
+    assert_eq!((code, &*path), (Code::SchemaViolation, "events[0].data"));
+}
+
 /// Its schema is not known.
 pub async fn a_generation_that_is_not_registered_is_refused(subject: &dyn Subject) {
     let it = Typed::of(subject).await;

@@ -61,6 +61,8 @@ pub(super) struct Letters {
     in_a_row: u32,
     /// Whether a letter was handed out last, so that a new event is next.
     had_turn: bool,
+    /// Events below this position were passed before, and may have open letters.
+    passed: u64,
 }
 
 impl Letters {
@@ -81,6 +83,14 @@ impl Letters {
         self.in_a_row = 0;
     }
 
+    /// An event of the source was processed, which may have been passed as a letter before.
+    pub fn processed(&mut self, event: &Fetched, at: Timestamp) {
+        if event.position < self.passed {
+            self.offered.remove(&event.position);
+            self.outcomes.push(LetterOutcome { event: event.clone(), at, failure: None });
+        }
+    }
+
     pub fn failed(&mut self) {
         self.in_a_row = self.in_a_row.saturating_add(1);
     }
@@ -92,6 +102,11 @@ impl Machine {
         if !self.has_letter(letter.event.position) {
             self.letters.offered.insert(letter.event.position, letter);
         }
+    }
+
+    /// Events below this position have been passed before: one that is processed again ends its letter.
+    pub fn passed_before(&mut self, position: u64) {
+        self.letters.passed = position;
     }
 
     /// Forgets the letters that were offered and are not in flight, because they may have changed.
@@ -235,7 +250,7 @@ impl Machine {
         self.make_ready(&event.partition);
     }
 
-    /// Makes the outcome of a letter undone.
+    /// Makes undone what came of the letter of an event.
     pub(super) fn undo_letter(&mut self, event: &Fetched) {
         self.letters.outcomes.retain(|outcome| outcome.event.position != event.position);
     }
@@ -346,6 +361,27 @@ mod tests {
         assert_eq!(machine.expire(at(2_000), 0), 1);
         let failure = machine.letter_outcomes().remove(0).failure.expect("it failed");
         assert!(failure.counts && failure.reason.contains("lease"), "{failure:?}");
+    }
+
+    #[test]
+    fn an_event_that_was_passed_before_and_is_processed_ends_its_letter() {
+        let mut machine = machine(false, 0, &["a", "b"]);
+        machine.passed_before(1);
+        machine.offer(offered(0, "a"));
+        machine.forget_letters();
+        let taken = take(&mut machine);
+        assert_eq!(positions(&taken), [0, 1]);
+        machine.offer(offered(0, "a"));
+        let settled = machine.settle(taken[0].token, Outcome::Done, at(0), 0).expect("in flight");
+        machine.undo(settled);
+        assert!(machine.letter_outcomes().is_empty());
+        machine.offer(offered(0, "a"));
+        settle(&mut machine, &taken[0], Outcome::Done);
+        settle(&mut machine, &taken[1], Outcome::Done);
+        assert_eq!(machine.offered_count(), 0, "it is not delivered again");
+        let outcomes = machine.letter_outcomes();
+        let ended: Vec<_> = outcomes.iter().map(|it| (it.event.position, it.failure.is_none())).collect();
+        assert_eq!(ended, [(0, true)], "the other one was not passed before");
     }
 
     #[test]

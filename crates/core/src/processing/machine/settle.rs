@@ -106,9 +106,7 @@ impl Machine {
     /// settled, read or fetched since.
     pub fn undo(&mut self, settled: Settled) {
         let Settled { event, undo } = settled;
-        if undo.flight.letter.is_some() {
-            self.undo_letter(&event);
-        }
+        self.undo_letter(&event);
         let partition = event.partition;
         self.progress = undo.progress;
         if undo.open {
@@ -129,6 +127,7 @@ impl Machine {
 
     fn done(&mut self, event: &Fetched, now: Timestamp) {
         self.letters.succeeded();
+        self.letters.processed(event, now);
         let partition = &event.partition;
         self.landed(partition);
         self.settle_position(event.position);

@@ -1,11 +1,14 @@
 //! How often frames are decoded, what the log writer does at most, and that both find what there is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use annals_core::{
     Aggregate, ByteString, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, EventPattern, ExpectedVersion,
     LogQuery, NewCommit, NewEvent, NewTransaction,
 };
+use annals_system::Instant;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
@@ -211,5 +214,85 @@ fn wide_conditions_of_many_clients_are_all_answered() {
             AppendCondition { fail_if: vec![pattern(&["lost"], &[]), pattern(&["placed"], &["x"])], after: None };
         let refused = log.commit(spread(1).fail_if(both)).await.expect_err("it matches");
         assert_eq!(refused, CommitError::AppendConditionFailed { pattern: 1, sequence_number: 0 });
+    });
+}
+
+/// What a client of a measurement does again and again, beside the commits of others.
+#[derive(Debug, Clone, Copy)]
+enum Beside {
+    /// Nothing but to take its turns on the threads of the runtime.
+    Turns,
+    /// Transactions with the widest conditions, on all of the log or on what was added since the last commit.
+    Conditions { on_all: bool },
+}
+
+/// The time that 99 of 100 small commits take at most beside as many such clients.
+async fn p99(log: &Arc<Log>, beside: Beside, round: usize) -> Duration {
+    let ended = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..4)
+        .map(|client| {
+            let (log, ended) = (log.clone(), ended.clone());
+            tokio::spawn(async move {
+                while !ended.load(Ordering::Relaxed) {
+                    let Beside::Conditions { on_all } = beside else {
+                        let turn = Turn::begin();
+                        while !turn.is_over() {}
+                        tokio::task::yield_now().await;
+                        continue;
+                    };
+                    let after = (!on_all).then(|| log.core.head().saturating_sub(1));
+                    let part = |part| {
+                        let id = format!("{client}-{part}");
+                        let condition = AppendCondition { after, ..wide() };
+                        NewCommit { aggregate: Aggregate::new("wide", id), ..spread(0) }.fail_if(condition)
+                    };
+                    let all = NewTransaction::new((0..limits::TRANSACTION_COMMITS_MAX).map(part));
+                    log.transact(all).await.expect("no event matches");
+                }
+            })
+        })
+        .collect();
+    let mut took = Vec::new();
+    for n in 0..COMMITS {
+        let commit = NewCommit { aggregate: Aggregate::new("other", format!("{beside:?}-{round}-{n}")), ..spread(0) };
+        let begun = Instant::now();
+        log.commit(commit).await.expect("it is committed");
+        took.push(begun.elapsed());
+    }
+    ended.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await.expect("no panic");
+    }
+    took.sort_unstable();
+    took[COMMITS * 99 / 100 - 1]
+}
+
+const COMMITS: usize = 300;
+
+/// Compared with clients that only take their turns, in the same minute, because this machine does other things as well: those delay a
+/// round, and none makes it faster.
+#[test]
+fn the_slowest_commits_of_others_wait_for_wide_conditions_no_longer_than_for_any_other_work() {
+    const LONGER: u32 = 5;
+    const ROUNDS: usize = 6;
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let log = Arc::new(log());
+        for n in 0..1_000 {
+            log.commit(spread(n)).await.expect("it is committed");
+        }
+        for on_all in [true, false] {
+            let mut measured = Vec::new();
+            for round in 0..ROUNDS {
+                let turns = p99(&log, Beside::Turns, round).await;
+                let beside = p99(&log, Beside::Conditions { on_all }, round).await;
+                measured.push((turns, beside));
+                if beside <= turns * LONGER {
+                    break;
+                }
+            }
+            let fair = measured.last().is_some_and(|(turns, beside)| *beside <= *turns * LONGER);
+            assert!(fair, "p99 beside turns and beside conditions, {on_all}: {measured:?}");
+        }
     });
 }

@@ -7,7 +7,8 @@ use annals_core::processing::Taken;
 use annals_core::{Timestamp, limits};
 
 use super::command::{Answer, Handed, Pull};
-use super::{WORKER_SEEN, Work};
+use super::consumed::Consumed;
+use super::{Stop, WORKER_SEEN, Work};
 
 impl Work<'_> {
     pub(super) fn pull(&mut self, body: PullBody, answer: Answer<Handed>) {
@@ -20,7 +21,7 @@ impl Work<'_> {
     }
 
     /// Serves those who wait, in their order, and answers those whose time is up.
-    pub(super) fn serve(&mut self, now: Timestamp) {
+    pub(super) async fn serve(&mut self, now: Timestamp) -> Result<(), Stop> {
         let paused = self.journal.record().paused || self.giving_since.is_some();
         let mut waiting = std::mem::take(&mut self.pulls);
         while let Some(pull) = waiting.pop_front() {
@@ -28,19 +29,38 @@ impl Work<'_> {
                 continue;
             }
             let until = now.plus(Duration::from_millis(pull.body.lease_ms));
-            let taken = match paused {
-                true => Vec::new(),
-                false => self.machine.take(pull.body.max, now, until, &pull.body.worker),
+            let (taken, consumed) = match paused {
+                true => Default::default(),
+                false => self.take(&pull, now, until).await?,
             };
             if taken.is_empty() && now < pull.ends {
                 self.pulls.push_back(pull);
                 continue;
             }
             let taken = self.bounded(taken, now);
-            let deliveries = taken.iter().filter_map(|taken| self.delivery(taken, until)).collect();
+            let deliveries = taken.iter().filter_map(|taken| self.delivery(taken, until, &consumed)).collect();
             self.last_pull = now;
             // Who has gone sends them back.
             let _ = pull.answer.send(Ok(Handed::new(deliveries, taken, &self.returned.0)));
+        }
+        Ok(())
+    }
+
+    /// Takes what a pull gets: without duplicates, and without what is no value of its type. What was left out may make room for others.
+    async fn take(&mut self, pull: &Pull, now: Timestamp, until: Timestamp) -> Result<(Vec<Taken>, Consumed), Stop> {
+        loop {
+            let taken = self.machine.take(pull.body.max, now, until, &pull.body.worker);
+            if taken.is_empty() {
+                return Ok(Default::default());
+            }
+            let (taken, consumed) = self.consumed(taken).await?;
+            let taken = self.guarded(taken, until, now).await?;
+            if self.machine.has_changes() || self.guarded.has_changes() {
+                self.store(&[]).await?;
+            }
+            if !taken.is_empty() {
+                return Ok((taken, consumed));
+            }
         }
     }
 
@@ -60,22 +80,27 @@ impl Work<'_> {
         let cut = if begins == 0 { ends } else { begins };
         let too_many = taken.split_off(cut);
         self.machine.release(&too_many, now);
+        self.guard_released(now);
         taken
     }
 
-    fn delivery(&self, taken: &Taken, until: Timestamp) -> Option<Delivery> {
-        let event = self.events.get(&taken.event.position);
+    fn delivery(&mut self, taken: &Taken, until: Timestamp, consumed: &Consumed) -> Option<Delivery> {
+        let position = taken.event.position;
+        let event = consumed.get(&position).or_else(|| self.events.get(&position));
         debug_assert!(event.is_some(), "an event that is handed out is held");
+        let event = event?.clone();
         let partitioned = self.owner.definition.partition_by.is_partitioned();
+        let trace = self.traces.begin(taken, &event, until);
         Some(Delivery {
             token: format!("{:x}.{}", taken.token, self.owner.definition.name),
-            event: event?.clone(),
+            event,
             position: taken.event.position,
             partition: partitioned.then(|| taken.event.partition.clone()),
             attempt: taken.attempt,
             last_reason: taken.last_reason.clone(),
             until,
             replay: taken.replay.clone(),
+            trace,
         })
     }
 }

@@ -38,8 +38,31 @@ impl Work<'_> {
         Ok(Edits::new(&self.owner.records, self.policies()?, random, self.clock.now()))
     }
 
+    /// Looks at the letters that are open when the owner begins.
+    pub(super) async fn know_letters(&mut self) -> Result<(), Stop> {
+        self.know_passed().await?;
+        self.hold_keys().await
+    }
+
+    /// Finds the last letter of an event that comes again, because the processor was moved back: processing the event ends the letter.
+    async fn know_passed(&mut self) -> Result<(), Stop> {
+        let letters = TypedRecords::<DeadLetter>::declared(Arc::clone(&self.owner.records));
+        let of_processor = Condition::eq("processor", self.owner.task.as_str());
+        let again = Condition::gte("position", self.progress().position.cast_signed());
+        let open = Condition::and([of_processor, DeadLetter::open(), again]);
+        let query = TypedRecords::<DeadLetter>::query().matching(open).descending("position").limit(1);
+        let last = match letters.find(query).await {
+            Err(RecordError::UnknownCollection(_)) => return Ok(()),
+            found => found.map_err(NotWritten::from)?.0,
+        };
+        if let Some(last) = last.first() {
+            self.machine.passed_before(last.value.position.cast_unsigned() + 1);
+        }
+        Ok(())
+    }
+
     /// Holds the keys that have open letters, where the order of a key is kept.
-    pub(super) async fn hold_keys(&mut self) -> Result<(), Stop> {
+    async fn hold_keys(&mut self) -> Result<(), Stop> {
         if !self.owner.definition.keeps_order() {
             return Ok(());
         }

@@ -67,6 +67,7 @@ impl Work<'_> {
         let record = self.journal.record();
         self.machine.has_changes()
             || self.machine.has_letter_outcomes()
+            || self.guarded.has_changes()
             || record.progress() != *self.machine.progress()
             || Marks::of(record) != self.marks()
     }
@@ -87,13 +88,16 @@ impl Work<'_> {
         let over = self.journal.record().replay.as_ref().filter(|_| !marks.has_replay);
         let over = over.map(|mark| RecordChange::delete_if(REPLAYS, mark.id.as_str(), whatever()));
         let replay_is_over = over.is_some();
-        let effects: Vec<_> = effects.iter().cloned().chain(over).collect();
+        let (guarded, duplicates) = self.guarded.stored();
+        let guarded = Self::guard_changes(&guarded)?;
+        let effects: Vec<_> = effects.iter().cloned().chain(over).chain(guarded).collect();
         let mut tries = 0;
         let freed = loop {
             let (letters, freed) = self.letter_changes(&changes.parked, &outcomes).await?;
             let has_letters = !letters.is_empty();
             let written = self.journal.write_with(changes.clone(), letters, &effects, |record| {
                 marks.clone().put(record);
+                record.duplicates += duplicates;
                 edit(record);
             });
             match written.await {
@@ -110,6 +114,7 @@ impl Work<'_> {
             }
         };
         freed.iter().for_each(|key| self.machine.let_go(key));
+        self.guard_stored();
         if replay_is_over {
             self.machine.replaying(None);
         }

@@ -44,13 +44,21 @@ impl Work<'_> {
 
     fn settle_one(&mut self, settlement: Settlement) -> SettleResult {
         let (now, random) = (self.clock.now(), self.random());
-        let settled = self
-            .token(&settlement.token)
-            .and_then(|token| self.machine.settle(token, settlement.outcome(), now, random).map(|_| ()));
-        if let (Ok(()), Some(failure)) = (&settled, settlement.failure) {
+        let outcome = settlement.outcome();
+        let succeeds = outcome == Outcome::Done;
+        let token = self.token(&settlement.token);
+        let settled = token.and_then(|token| self.machine.settle(token, outcome, now, random).map(|_| token));
+        if let Ok(token) = settled {
+            self.traces.end(token, settlement.failure.as_ref().map(|failure| &*failure.reason));
+            if succeeds {
+                drop(self.guard_done([token], now));
+            }
+        }
+        self.guard_released(now);
+        if let (Ok(_), Some(failure)) = (&settled, settlement.failure) {
             self.last_reason = Some(shortened(failure.reason));
         }
-        result(settlement.token, settled)
+        result(settlement.token, settled.map(|_| ()))
     }
 
     async fn settle_with_effects(&mut self, settling: Settling) -> Result<Vec<SettleResult>, Stop> {
@@ -71,10 +79,17 @@ impl Work<'_> {
                 }
             }
         }
+        let tokens: Vec<u64> = settlements.iter().filter_map(|it| self.token(&it.token).ok()).collect();
+        let finished = self.guard_done(tokens, now);
         match self.store(&effects).await {
-            Ok(()) => Ok(settlements.into_iter().map(|it| result(it.token, Ok(()))).collect()),
+            Ok(()) => {
+                let tokens: Vec<_> = settlements.iter().filter_map(|it| self.token(&it.token).ok()).collect();
+                tokens.into_iter().for_each(|token| self.traces.end(token, None));
+                Ok(settlements.into_iter().map(|it| result(it.token, Ok(()))).collect())
+            }
             Err(NotWritten::Refused(error)) => {
                 settled.into_iter().rev().for_each(|one| self.machine.undo(one));
+                self.guarded.restore(finished);
                 let reason = format!("its effects were refused: {error}");
                 let mut results: Vec<_> =
                     settlements.iter().map(|it| result(it.token.clone(), Err(SettleError::LeaseLost))).collect();

@@ -62,6 +62,11 @@ impl Described {
         self.exchange("post", &format!("{event}/cancel"), Some(reason.clone()), 409).await;
         self.post(&format!("{event}/resend"), reason.clone()).await;
         self.get("/v1/partners/acme/statistics").await;
+        for (act, state) in [("pause", "paused"), ("resume", "running")] {
+            let switched = self.post(&format!("/v1/partners/acme/{act}"), reason.clone()).await;
+            assert_eq!((&switched["state"], &switched["secrets"]), (&json!(state), &json!(1)), "{switched}");
+        }
+        self.exchange("post", "/v1/partners/nobody/pause", Some(reason.clone()), 404).await;
         self.post("/v1/partners/acme/replay", json!({"from": 0, "to": 1, "reason": "a test"})).await;
         self.exchange("delete", one, Some(reason), 200).await;
         for path in [one, "/v1/partner-events/0123456789abcdef01234567"] {

@@ -26,11 +26,13 @@ impl Described {
         self.post("/v1/queues/executions/renew", json!({"items": tokens, "lease_ms": 30_000})).await;
         self.get("/v1/queues/executions/items?state=active&user=eva").await;
         self.get("/v1/queues/executions").await;
+        let why = || Some(json!({"reason": "a test"}));
+        self.exchange("post", "/v1/queues/executions/items/x-2/release", why(), 200).await;
+        self.exchange("post", "/v1/queues/executions/items/x-9/release", why(), 404).await;
         self.post("/v1/queues/executions/release", json!({"items": [tokens[0]]})).await;
         self.post("/v1/queues/executions/done", json!({"id": tokens[1]["id"], "token": tokens[1]["token"]})).await;
         self.post("/v1/queues/executions/done", json!({"items": [{"id": tokens[0]["id"], "token": "0-0"}]})).await;
         self.get("/v1/queues").await;
-        let why = || Some(json!({"reason": "a test"}));
         self.exchange("delete", "/v1/queues/executions/items/x-2", why(), 200).await;
         self.exchange("delete", "/v1/queues/executions", why(), 200).await;
         self.exchange("get", "/v1/queues/executions", None, 404).await;

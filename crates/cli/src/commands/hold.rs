@@ -1,0 +1,113 @@
+//! `annals hold …`.
+
+use annals::archive::{Archive, HoldBody};
+use annals::handlers::Reason;
+use clap::{Args, Subcommand};
+
+use super::Run;
+use super::events::Selection;
+use crate::context::{Context, Reaches};
+use crate::failure::Stop;
+use crate::output::Output;
+
+/// Protect events from retention and deletion
+#[derive(Debug, Args)]
+pub struct Hold {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Protect the events that a filter selects
+    #[command(after_help = "Example:\n  annals hold set case-7 --user-id ada --reason 'a court asked for it'")]
+    Set(Box<Set>),
+    /// List the holds
+    #[command(after_help = "Example:\n  annals hold list")]
+    List,
+    /// Print a hold
+    #[command(after_help = "Example:\n  annals hold get case-7")]
+    Get(Named),
+    /// Remove a hold; its events expire as their retention says
+    #[command(after_help = "Example:\n  annals hold remove case-7 --reason 'the case is closed'")]
+    Remove(Remove),
+}
+
+#[derive(Debug, Args)]
+struct Set {
+    /// The name of the hold
+    name: String,
+    #[command(flatten)]
+    selection: Selection,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Who acts, for the record
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// The name of the hold
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct Remove {
+    /// The name of the hold
+    name: String,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Who acts, for the record
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+impl Run for Hold {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        // What is due is archived by the store that is opened.
+        let target = context.to_write().await?;
+        target
+            .run(async |target| {
+                let mut output = context.output();
+                self.work(&*target.archive()?, &mut output).await?;
+                output.flush()
+            })
+            .await
+    }
+}
+
+impl Hold {
+    async fn work(&self, archive: &dyn Archive, output: &mut Output) -> Result<(), Stop> {
+        match &self.what {
+            What::Set(args) => {
+                let (reason, by) = (args.reason.clone(), args.by.clone());
+                let body = HoldBody { filter: args.selection.filter(), reason, by };
+                output.json(&archive.put_hold(&args.name, body).await?.0)
+            }
+            What::List => {
+                let mut after = None::<String>;
+                loop {
+                    let page = archive.holds(after.as_deref(), 1_000).await?;
+                    for hold in &page.items {
+                        output.json(hold)?;
+                    }
+                    after = page.cursor;
+                    if after.is_none() {
+                        return Ok(());
+                    }
+                }
+            }
+            What::Get(args) => output.json(&archive.hold(&args.name).await?),
+            What::Remove(args) => {
+                let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
+                archive.remove_hold(&args.name, reason).await?;
+                output.json(&serde_json::json!({ "deleted": true }))
+            }
+        }
+    }
+}

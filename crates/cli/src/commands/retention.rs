@@ -1,0 +1,130 @@
+//! `annals retention …`.
+
+use std::sync::Arc;
+
+use annals::archive::{Archive, ArchiveTarget, RetentionBody};
+use annals::handlers::Reason;
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::Run;
+use super::events::{Days, days};
+use crate::context::{Context, Reaches};
+use crate::failure::{Failure, Stop};
+use crate::output::Output;
+use crate::target::Target;
+
+/// Decide for how long the browse view keeps events, and where they go then
+#[derive(Debug, Args)]
+pub struct Retention {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Set the retention of a category or an event type, also for existing events
+    #[command(
+        after_help = "Example:\n  annals retention set order_placed --ttl-days 30 --archive collection --dry-run\n  \
+                            annals retention set execution --ttl-days 30 --archive files"
+    )]
+    Set(Set),
+    /// Print the retention of every category and type that has one, and how the archive is
+    #[command(after_help = "Example:\n  annals retention list")]
+    List,
+    /// Remove the retention of a category or an event type
+    #[command(after_help = "Example:\n  annals retention remove order_placed --reason 'as the others'")]
+    Remove(Remove),
+}
+
+#[derive(Debug, Args)]
+struct Set {
+    /// The category or the event type
+    name: String,
+    /// For how many days the view keeps an event, or `forever`
+    #[arg(long, value_name = "DAYS", value_parser = days, default_value = "90")]
+    ttl_days: Days,
+    /// Where an event goes before it is deleted from the view
+    #[arg(long, value_enum, default_value_t = Goes::None)]
+    archive: Goes,
+    /// Print how many events it would remove from the view now, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Who acts, for the record
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Goes {
+    None,
+    Collection,
+    Files,
+}
+
+#[derive(Debug, Args)]
+struct Remove {
+    /// The category or the event type
+    name: String,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Who acts, for the record
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+impl Run for Retention {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        // What is due is archived by the store that is opened.
+        let target = context.to_write().await?;
+        target
+            .run(async |target| {
+                let mut output = context.output();
+                self.work(&*target.archive()?, &mut output).await?;
+                output.flush()
+            })
+            .await
+    }
+}
+
+impl Retention {
+    async fn work(&self, archive: &dyn Archive, output: &mut Output) -> Result<(), Stop> {
+        match &self.what {
+            What::Set(args) => {
+                let target = match args.archive {
+                    Goes::None => ArchiveTarget::None,
+                    Goes::Collection => ArchiveTarget::Collection,
+                    Goes::Files => ArchiveTarget::Files,
+                };
+                let (reason, by) = (args.reason.clone(), args.by.clone());
+                let body =
+                    RetentionBody { ttl_days: args.ttl_days.0, archive: target, dry_run: args.dry_run, reason, by };
+                output.json(&archive.put_rule(&args.name, body).await?)
+            }
+            What::List => output.json(&archive.rules(None, 1_000).await?),
+            What::Remove(args) => {
+                let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
+                archive.remove_rule(&args.name, reason).await?;
+                output.json(&serde_json::json!({ "deleted": true }))
+            }
+        }
+    }
+}
+
+impl Target {
+    /// The archive of the tenant.
+    pub fn archive(&self) -> Result<Arc<dyn Archive>, Failure> {
+        self.port::<dyn Archive>(
+            |client| Arc::new(client.archive()),
+            |opened| {
+                opened.host.start_defined();
+                opened.host.archive(&self.tenant)
+            },
+        )
+    }
+}

@@ -1,0 +1,60 @@
+//! The suite of retention, holds and the archive.
+
+pub mod cases;
+pub(crate) mod opened;
+
+/// Makes one test of every case of the archive, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
+/// the log: `annals_conformance::archive!(MyStore::new());`
+#[macro_export]
+macro_rules! archive {
+    ($subject:expr) => {
+        $crate::archive! { @cases $subject;
+            retaining {
+                without_an_archive_the_expiry_date_is_written_with_the_event
+                with_an_archive_the_expiry_date_is_written_with_the_copy_and_not_before
+                a_changed_retention_applies_to_existing_events
+                a_rule_of_a_type_comes_before_that_of_its_category
+                a_dry_run_counts_and_changes_nothing
+                a_rebuild_brings_archived_events_back_and_archives_none_twice
+                a_clock_that_jumps_archives_no_event_twice_and_loses_none
+                a_document_of_other_software_is_archived_as_it_is_and_breaks_nothing
+                rules_are_listed_and_removed
+            }
+            holding {
+                a_hold_keeps_events_from_expiring_being_archived_and_being_deleted
+                a_hold_takes_expiry_dates_and_its_end_gives_them_back
+                events_that_come_later_are_held_as_well
+                a_hold_that_is_set_while_events_are_deleted_protects_what_is_left
+                a_held_document_of_other_software_keeps_its_own_expiry_date
+                a_hold_selects_something_in_particular
+                a_view_with_a_hold_is_not_switched_off
+            }
+            removing {
+                a_deleted_event_is_in_the_archive_with_every_field
+                an_unknown_event_is_not_deleted_and_none_is_deleted_twice
+                a_restored_event_is_in_the_view_again_and_in_the_archive_no_more
+                a_deleted_event_stays_deleted_when_the_view_is_rebuilt
+                a_replay_passes_over_an_event_that_was_deleted_before_it_came
+                the_archive_is_read_by_page_and_filter
+            }
+            filing {
+                due_events_become_files_by_type_and_day
+                an_event_of_a_file_is_restored_from_it
+                a_folder_that_cannot_be_written_keeps_events_and_is_told
+                a_rebuild_puts_no_event_into_a_second_file
+                files_need_a_folder
+            }
+        }
+    };
+    (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {
+        $(mod $group {
+            #[allow(unused_imports, reason = "the subject's expression may name items of the calling module")]
+            use super::*;
+
+            $(#[test]
+            fn $case() {
+                $crate::run($subject, $crate::archive::cases::$group::$case);
+            })+
+        })+
+    };
+}

@@ -1,0 +1,124 @@
+//! Archived events in files.
+
+use std::path::{Path, PathBuf};
+
+use annals_core::archive::{ArchiveTarget, EVENTS_ARCHIVE, RetentionBody};
+use annals_core::{Code, DEFAULT_TENANT, Expected};
+
+use crate::Subject;
+use crate::archive::opened::{Archived, days_of};
+
+/// The files below a folder that readers see.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found = Vec::new();
+    for path in entries.map(|entry| entry.expect("an entry").path()) {
+        match path.is_dir() {
+            true if path.file_name().is_some_and(|name| name == ".writing") => {}
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Two types on one day, one of them on a second day as well.
+async fn with_files(subject: &dyn Subject, folder: &Path) -> (Archived, Vec<String>) {
+    let it = Archived::with(subject, Some(folder)).await;
+    it.rule("default", 30, ArchiveTarget::Files).await;
+    let mut ids = Vec::new();
+    for event_type in ["placed", "placed", "paid"] {
+        ids.push(it.commit(event_type).await);
+    }
+    it.pass_days(1);
+    ids.push(it.commit("placed").await);
+    it.pass_days(32);
+    it.until(|status| status.archived == 4).await;
+    (it, ids)
+}
+
+/// In folders that say both.
+pub async fn due_events_become_files_by_type_and_day(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (it, ids) = with_files(subject, folder.path()).await;
+    let listed = it.archive.files(None, 10).await.expect("listed").items;
+    let counts: Vec<_> = listed.iter().map(|file| (file.event_type.as_str(), file.events)).collect();
+    assert_eq!(counts, [("paid", 1), ("placed", 2), ("placed", 1)]);
+    let there = files(&folder.path().join(DEFAULT_TENANT));
+    assert_eq!(there.len(), 3);
+    for file in &listed {
+        let path = folder.path().join(DEFAULT_TENANT).join(&file.path);
+        assert!(file.path.starts_with(&format!("type={}/day={}/", file.event_type, file.day)), "{}", file.path);
+        let bytes = std::fs::read(&path).expect("the file is there");
+        assert_eq!((bytes.len() as u64, &bytes[..4]), (file.bytes, &b"PAR1"[..]));
+    }
+    // They expire now, or have expired.
+    for id in ids {
+        if let Some(document) = it.in_view(&id).await {
+            assert_eq!(days_of(&document), Some(30));
+        }
+    }
+}
+
+/// Its row stays.
+pub async fn an_event_of_a_file_is_restored_from_it(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (it, ids) = with_files(subject, folder.path()).await;
+    // Where its retention has not removed it yet, there is nothing to restore.
+    if it.in_view(&ids[1]).await.is_some() {
+        it.archive.delete(&ids[1], "a test".into()).await.expect("deleted");
+        let copy = it.archived().await[0].get("_id").cloned().expect("an id");
+        it.it.records.delete_if(EVENTS_ARCHIVE, copy, Expected::Present).await.expect("forgotten");
+    }
+    let shown = it.archive.restore(&ids[1], "needed".into()).await.expect("restored");
+    assert_eq!((shown["event_id"].as_str(), shown["total"].as_i64()), (Some(&*ids[1]), Some(7)));
+    let document = it.in_view(&ids[1]).await.expect("in the view");
+    assert!(days_of(&document).is_some_and(|days| days >= 60), "its retention begins again");
+    assert_eq!(files(&folder.path().join(DEFAULT_TENANT)).len(), 3);
+}
+
+/// They are archived once it can be.
+pub async fn a_folder_that_cannot_be_written_keeps_events_and_is_told(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("archive");
+    std::fs::write(&place, "a file where a folder belongs").expect("written");
+    let it = Archived::with(subject, Some(&place)).await;
+    it.rule("placed", 30, ArchiveTarget::Files).await;
+    let id = it.commit("placed").await;
+    it.pass_days(32);
+    // That it cannot be written is told before anything is due.
+    let status = it.until(|status| status.failing.is_some() && status.waiting == 1).await;
+    assert_eq!(status.archived, 0);
+    // A day without an archive.
+    it.pass_days(1);
+    assert_eq!(it.look().await, 1);
+    assert_eq!(days_of(&it.in_view(&id).await.expect("in the view")), None);
+    let health = it.it.it.host.health().await.expect("read");
+    let of_archive = health.iter().find(|it| it.kind == "archive").expect("a rule archives");
+    assert!(of_archive.degraded.as_ref().is_some_and(|why| why.contains("cannot be written")), "{of_archive:?}");
+    std::fs::remove_file(&place).expect("removed");
+    it.pass_days(1);
+    let status = it.until(|status| status.archived == 1).await;
+    assert_eq!((status.waiting, files(&place.join(DEFAULT_TENANT)).len()), (0, 1));
+    it.until(|status| status.failing.is_none()).await;
+}
+
+/// What files hold is in the record of each.
+pub async fn a_rebuild_puts_no_event_into_a_second_file(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (it, _) = with_files(subject, folder.path()).await;
+    let before = files(&folder.path().join(DEFAULT_TENANT));
+    it.it.browse.rebuild("a test".into()).await.expect("begun");
+    it.until(|status| status.archived == 8).await;
+    assert_eq!(files(&folder.path().join(DEFAULT_TENANT)), before);
+}
+
+/// The rule is refused.
+pub async fn files_need_a_folder(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    let body = RetentionBody::new(Some(30), ArchiveTarget::Files);
+    let refused = it.archive.put_rule("placed", body).await.expect_err("refused");
+    assert_eq!(refused.code(), Code::InvalidBody);
+    assert!(refused.to_string().contains("server.archive"), "{refused}");
+}

@@ -1,0 +1,133 @@
+//! What must not be deleted.
+
+use annals_core::archive::{ArchiveError, ArchiveTarget, HoldBody};
+use annals_core::browse::{BrowseError, EVENTS, ReplayFilter, ViewBody, ViewSwitch};
+use annals_core::bson::{DateTime, RawDocumentBuf, doc, oid::ObjectId};
+use annals_core::{Clock, Code};
+
+use crate::Subject;
+use crate::archive::opened::{Archived, DAY, date, days_of, is_there};
+use crate::browse::opened::of_type;
+
+/// A hold on the events of a type.
+fn on_type(event_type: &str) -> HoldBody {
+    HoldBody::new(of_type(event_type))
+}
+
+/// Others are not concerned.
+pub async fn a_hold_keeps_events_from_expiring_being_archived_and_being_deleted(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    it.rule("placed", 30, ArchiveTarget::Collection).await;
+    let (held, other) = (it.commit("placed").await, it.commit("placed").await);
+    let body = HoldBody::new(ReplayFilter { event_ids: Some(vec![held.clone()]), ..ReplayFilter::default() });
+    let (hold, created) = it.archive.put_hold("court", body).await.expect("set");
+    assert!(hold.in_force && created);
+    let refused = it.archive.delete(&held, "a test".into()).await.expect_err("held");
+    assert_eq!(refused.code(), Code::StateConflict);
+    assert!(refused.to_string().contains("court"), "{refused}");
+    it.pass_days(31);
+    it.until(|status| status.archived == 1).await;
+    let archived = it.archived().await;
+    assert_eq!(archived[0].get_str("event_id").ok(), Some(&*other));
+    assert!(!is_there(&it.in_view(&held).await.expect("in the view"), "ttl_expires_at"));
+    it.archive.remove_hold("court", "closed".into()).await.expect("removed");
+    it.until(|status| status.archived == 2).await;
+    assert_eq!(it.archive.hold("court").await, Err(ArchiveError::UnknownHold("court".to_owned())));
+}
+
+/// The same dates.
+pub async fn a_hold_takes_expiry_dates_and_its_end_gives_them_back(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    it.rule("placed", 30, ArchiveTarget::None).await;
+    let id = it.commit("placed").await;
+    assert_eq!(days_of(&it.in_view(&id).await.expect("in the view")), Some(30));
+    assert!(it.archive.put_hold("court", on_type("placed")).await.expect("set").0.in_force);
+    assert_eq!(days_of(&it.in_view(&id).await.expect("in the view")), None);
+    let listed = it.archive.holds(None, 10).await.expect("listed");
+    assert_eq!((listed.items.len(), listed.items[0].in_force), (1, true));
+    it.archive.remove_hold("court", "closed".into()).await.expect("removed");
+    it.settled().await;
+    assert_eq!(days_of(&it.in_view(&id).await.expect("in the view")), Some(30));
+}
+
+/// The view follows the log while the hold is set.
+pub async fn events_that_come_later_are_held_as_well(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    it.rule("placed", 30, ArchiveTarget::None).await;
+    it.commit("placed").await;
+    it.archive.put_hold("court", on_type("placed")).await.expect("set");
+    let id = it.commit("placed").await;
+    assert_eq!(days_of(&it.in_view(&id).await.expect("in the view")), None);
+}
+
+/// Each event is either gone with a copy in the archive, or is held.
+pub async fn a_hold_that_is_set_while_events_are_deleted_protects_what_is_left(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    let mut ids = Vec::new();
+    for _ in 0..8 {
+        ids.push(it.commit("placed").await);
+    }
+    let deletions = async {
+        let mut deleted = 0;
+        for id in &ids {
+            match it.archive.delete(id, "a test".into()).await {
+                Ok(_) => deleted += 1,
+                Err(error) => assert_eq!(error.code(), Code::StateConflict, "{error}"),
+            }
+        }
+        deleted
+    };
+    let hold = async {
+        while it.archived().await.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        it.archive.put_hold("court", on_type("placed")).await.expect("set");
+        it.look().await
+    };
+    let (deleted, left) = tokio::join!(deletions, hold);
+    assert_eq!((left, it.archived().await.len() as u64), (8 - deleted, deleted));
+    assert_eq!(it.look().await, left, "nothing was deleted after the hold was in force");
+}
+
+/// It has it again after the hold.
+pub async fn a_held_document_of_other_software_keeps_its_own_expiry_date(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    it.commit("paid").await;
+    let now = it.it.it.clock.now().as_millis();
+    let foreign = doc! {
+        "_id": ObjectId::from_bytes([9; 12]), "event_id": "x-1", "event_type": "placed",
+        "timestamp": DateTime::from_millis(now), "ttl_expires_at": DateTime::from_millis(now + DAY),
+    };
+    it.it.records.insert(EVENTS, RawDocumentBuf::try_from(&foreign).expect("BSON")).await.expect("inserted");
+    it.archive.put_hold("court", on_type("placed")).await.expect("set");
+    assert!(!is_there(&it.in_view("x-1").await.expect("in the view"), "ttl_expires_at"));
+    it.archive.remove_hold("court", "closed".into()).await.expect("removed");
+    it.settled().await;
+    let after = it.in_view("x-1").await.expect("in the view");
+    assert_eq!((date(&after, "ttl_expires_at"), is_there(&after, "annals_expires")), (Some(now + DAY), false));
+}
+
+/// Excluded types alone do not select.
+pub async fn a_hold_selects_something_in_particular(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    let excluding = ReplayFilter { exclude_event_types: Some(vec!["placed".to_owned()]), ..ReplayFilter::default() };
+    for filter in [ReplayFilter::default(), excluding] {
+        let refused = it.archive.put_hold("court", HoldBody::new(filter)).await.expect_err("refused");
+        assert_eq!(refused.code(), Code::InvalidBody);
+    }
+    let refused = it.archive.put_hold("no name", on_type("placed")).await.expect_err("refused");
+    assert_eq!(refused.code(), Code::InvalidName);
+}
+
+/// Its documents would be removed.
+pub async fn a_view_with_a_hold_is_not_switched_off(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    it.commit("placed").await;
+    it.archive.put_hold("court", on_type("placed")).await.expect("set");
+    let off = ViewBody { state: Some(ViewSwitch::Off), retention_days: None, reason: "a test".to_owned(), by: None };
+    let refused = it.it.browse.set_view(off.clone()).await;
+    assert!(matches!(refused, Err(BrowseError::NotAllowed { .. })), "{refused:?}");
+    assert_eq!(it.look().await, 1);
+    it.archive.remove_hold("court", "closed".into()).await.expect("removed");
+    it.it.browse.set_view(off).await.expect("switched off");
+}

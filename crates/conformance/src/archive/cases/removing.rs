@@ -1,0 +1,128 @@
+//! Deleting and restoring single events.
+
+use annals_core::Code;
+use annals_core::archive::ArchiveError;
+use annals_core::browse::{BrowseQuery, EVENTS};
+use annals_core::handlers::Reason;
+use annals_core::replays::{ReplayAct, ReplayBody, ReplayState, ReplayTarget};
+
+use crate::Subject;
+use crate::archive::opened::{Archived, date, is_there};
+use crate::browse::opened::of_type;
+
+fn reason() -> Reason {
+    Reason { reason: "a mistake".to_owned(), by: Some("eva".to_owned()) }
+}
+
+/// With when, by whom and why.
+pub async fn a_deleted_event_is_in_the_archive_with_every_field(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    let id = it.commit("placed").await;
+    let before = it.in_view(&id).await.expect("in the view");
+    let deleted = it.archive.delete(&id, reason()).await.expect("deleted");
+    assert!(deleted.deleted && deleted.event_id == id);
+    assert_eq!(it.look().await, 0);
+    let archived = it.archived().await;
+    let copy = &archived[0];
+    for (name, value) in before.iter().filter(|(name, _)| !["annals", "_annals", "deleted_by"].contains(&name.as_str()))
+    {
+        assert_eq!(copy.get(name), Some(value), "{name}");
+    }
+    assert_eq!(copy.get_str("deletion_reason").ok(), Some("a mistake"));
+    assert_eq!(copy.get_str("deleted_by").ok(), Some("eva"));
+    assert_eq!(date(copy, "deleted_at"), Some(deleted.deleted_at.as_millis()));
+    // The log has it.
+    assert_eq!(it.it.it.log.head().await, Ok(1));
+}
+
+/// 404 and 404.
+pub async fn an_unknown_event_is_not_deleted_and_none_is_deleted_twice(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    let unknown = it.archive.delete("nothing", reason()).await;
+    assert_eq!(unknown, Err(ArchiveError::UnknownEvent("nothing".to_owned())));
+    let id = it.commit("placed").await;
+    it.archive.delete(&id, reason()).await.expect("deleted");
+    assert_eq!(it.archive.delete(&id, reason()).await, Err(ArchiveError::UnknownEvent(id.clone())));
+    let empty = it.archive.delete(&id, Reason::from("")).await.expect_err("no reason");
+    assert_eq!(empty.code(), Code::InvalidBody);
+}
+
+/// As it was.
+pub async fn a_restored_event_is_in_the_view_again_and_in_the_archive_no_more(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    let id = it.commit("placed").await;
+    let before = it.in_view(&id).await.expect("in the view");
+    it.archive.delete(&id, reason()).await.expect("deleted");
+    let shown = it.archive.restore(&id, reason()).await.expect("restored");
+    assert_eq!((shown["event_id"].as_str(), shown["deleted_by"].as_str()), (Some(&*id), Some("ada")));
+    let after = it.in_view(&id).await.expect("in the view");
+    for (name, value) in before.iter().filter(|(name, _)| !["annals", "_annals"].contains(&name.as_str())) {
+        assert_eq!(after.get(name), Some(value), "{name}");
+    }
+    assert!(!is_there(&after, "deleted_at") && !is_there(&after, "deletion_reason"));
+    assert!(it.archived().await.is_empty());
+    let again = it.archive.restore(&id, reason()).await.expect_err("it is there");
+    assert_eq!(again.code(), Code::StateConflict);
+    let unknown = it.archive.restore("nothing", reason()).await;
+    assert_eq!(unknown, Err(ArchiveError::NotArchived("nothing".to_owned())));
+}
+
+/// The log brings it back to no view; its restoration does.
+pub async fn a_deleted_event_stays_deleted_when_the_view_is_rebuilt(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    let ids = [it.commit("placed").await, it.commit("placed").await, it.commit("paid").await];
+    it.archive.delete(&ids[1], reason()).await.expect("deleted");
+    it.it.browse.rebuild("a test".into()).await.expect("begun");
+    while it.it.browse.view().await.expect("defined").collection.as_deref() == Some(EVENTS) {
+        assert_eq!(it.look().await, 2);
+    }
+    assert_eq!(it.look().await, 2);
+    it.archive.restore(&ids[1], reason()).await.expect("restored");
+    assert_eq!(it.look().await, 3);
+}
+
+/// It is completed without it.
+pub async fn a_replay_passes_over_an_event_that_was_deleted_before_it_came(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(it.commit("placed").await);
+    }
+    let body =
+        ReplayBody { batch_size: 1, rate: Some(1.0), ..ReplayBody::new(of_type("placed"), ReplayTarget::Test {}) };
+    let id = it.it.begin(body).await;
+    it.it.until_replay(&id, |status| status.replayed == 1).await;
+    it.it.act(&id, ReplayAct::Pause).await;
+    it.archive.delete(&ids[2], reason()).await.expect("deleted");
+    it.it.act(&id, ReplayAct::Resume).await;
+    let over = loop {
+        it.it.it.clock.advance_millis(1_000);
+        let status = it.it.replays.get(&id).await.expect("known");
+        if status.status.is_terminal() {
+            break status;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 3, 0));
+}
+
+/// With the true total.
+pub async fn the_archive_is_read_by_page_and_filter(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    assert_eq!(it.archive.page(BrowseQuery::default()).await.expect("a page").total, 0);
+    for event_type in ["placed", "paid", "placed", "placed"] {
+        let id = it.commit(event_type).await;
+        it.archive.delete(&id, reason()).await.expect("deleted");
+    }
+    let query = BrowseQuery { filter: of_type("placed"), limit: 2, ..BrowseQuery::default() };
+    let page = it.archive.page(query.clone()).await.expect("a page");
+    assert_eq!((page.items.len(), page.total, page.has_more), (2, 3, true));
+    assert!(page.items[0]["deleted_at"].is_string(), "{}", page.items[0]);
+    let next = BrowseQuery { cursor: page.cursor, ..query.clone() };
+    assert_eq!(it.archive.page(next).await.expect("a page").items.len(), 1);
+    let skipped = BrowseQuery { skip: 2, ..query };
+    assert_eq!(it.archive.page(skipped).await.expect("a page").items.len(), 1);
+    let searching = BrowseQuery { search: Some("ada".to_owned()), ..BrowseQuery::default() };
+    assert_eq!(it.archive.page(searching).await.expect_err("refused").code(), Code::InvalidQuery);
+    assert!(it.documents(EVENTS).await.is_empty());
+}

@@ -1,0 +1,135 @@
+//! The bodies of requests.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use super::ArchiveTarget;
+use crate::browse::{RETENTION_DAYS, ReplayFilter};
+use crate::handlers::Reason;
+use crate::{Code, Invalid};
+
+/// Most rules of a tenant.
+pub const RULES_MAX: usize = 1_000;
+/// Most holds of a tenant.
+pub const HOLDS_MAX: usize = 1_000;
+/// Most days that an event can be kept.
+const DAYS_MAX: u32 = 36_500;
+/// Longest reason, in bytes.
+const REASON_BYTES_MAX: usize = 4 * 1024;
+
+/// The body of `PUT /v1/retention/{category|type}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetentionBody {
+    /// For how many days the view keeps an event, 1 to 36,500; null keeps events for ever. 90 when absent.
+    #[serde(default = "ninety")]
+    pub ttl_days: Option<u32>,
+    /// Where it goes before it is deleted.
+    #[serde(default)]
+    pub archive: ArchiveTarget,
+    /// Counts what would be removed from the view now, and changes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+    /// Why, for the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Who, for the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+fn ninety() -> Option<u32> {
+    Some(RETENTION_DAYS)
+}
+
+fn short(reason: Option<&String>) -> Result<(), Invalid> {
+    match reason {
+        Some(reason) if reason.len() > REASON_BYTES_MAX => {
+            let message = format!("is longer than {REASON_BYTES_MAX} bytes");
+            Err(Invalid::new(Code::InvalidBody, "reason", message))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl RetentionBody {
+    /// A rule without a reason.
+    pub fn new(ttl_days: Option<u32>, archive: ArchiveTarget) -> Self {
+        Self { ttl_days, archive, dry_run: false, reason: None, by: None }
+    }
+
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// `invalid_body`, with the field.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        if let Some(days) = self.ttl_days
+            && !(1..=DAYS_MAX).contains(&days)
+        {
+            let message = format!("{days} is not between 1 and {DAYS_MAX}; null keeps events for ever");
+            return Err(Invalid::new(Code::InvalidBody, "ttl_days", message));
+        }
+        short(self.reason.as_ref())
+    }
+}
+
+/// The body of `PUT /v1/holds/{name}`: the fields of a filter, or the filter under `filter`, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HoldBody {
+    /// Which events it protects.
+    pub filter: ReplayFilter,
+    /// Why, for the record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Who, for the record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for HoldBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let mut fields = Map::<String, Value>::deserialize(deserializer)?;
+        let mut text = |name: &str| match fields.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(D::Error::custom(format!("{name} is not a text"))),
+        };
+        let (reason, by) = (text("reason")?, text("by")?);
+        let filter = match fields.remove("filter") {
+            None => Value::Object(fields),
+            Some(filter) => match fields.keys().next() {
+                None => filter,
+                Some(other) => return Err(D::Error::custom(format!("{other} stands beside filter; put it into it"))),
+            },
+        };
+        let filter = serde_json::from_value(filter).map_err(D::Error::custom)?;
+        Ok(Self { filter, reason, by })
+    }
+}
+
+impl HoldBody {
+    /// A hold without a reason.
+    pub fn new(filter: ReplayFilter) -> Self {
+        Self { filter, reason: None, by: None }
+    }
+
+    /// Checks the filter, which must select something in particular.
+    ///
+    /// # Errors
+    /// `invalid_body`, with the field.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        if self.filter.is_empty() {
+            let message = "selects nothing in particular; name events, types, an aggregate, an execution, a user, a \
+                           service or a time";
+            return Err(Invalid::new(Code::InvalidBody, "filter", message));
+        }
+        self.filter.validate("filter.").map_err(|error| Invalid { code: Code::InvalidBody, ..error })?;
+        short(self.reason.as_ref())
+    }
+
+    /// Returns why, as far as it was said.
+    pub fn why(&self) -> Reason {
+        Reason { reason: self.reason.clone().unwrap_or_default(), by: self.by.clone() }
+    }
+}

@@ -1,0 +1,221 @@
+//! When documents of the view expire: a pure function of the settings and the document.
+
+use std::collections::BTreeMap;
+
+use bson::{Bson, DateTime, Document, RawDocumentBuf};
+
+use super::document::{ARCHIVED_MARK, is_archived, restored_at};
+use super::{ArchiveTarget, RuleKind, RuleRecord};
+use crate::browse::{ViewRecord, number_of};
+use crate::{Condition, DEFAULT_CATEGORY, Matcher};
+
+const TTL: &str = "ttl_expires_at";
+/// Where a document of other software keeps its own expiry date while it is held.
+const KEPT_TTL: &str = "annals_expires";
+const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+
+/// For how long events of a type are kept, and where they go then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// For how many days the view keeps an event; none is for ever.
+    pub days: Option<u32>,
+    /// Where it goes before it is deleted.
+    pub archive: ArchiveTarget,
+}
+
+/// The settings, ready to be applied to documents.
+#[derive(Debug, Clone)]
+pub struct RetentionPlan {
+    version: i64,
+    default: Retention,
+    rules: Vec<RuleRecord>,
+    categories: BTreeMap<String, String>,
+    holds: Vec<(String, Condition, Matcher)>,
+    deleted_below: u64,
+}
+
+/// Event types whose events are archived by one rule.
+#[derive(Debug, Clone)]
+pub struct DueGroup {
+    /// The documents of these types.
+    pub types: Condition,
+    /// For how long they are kept.
+    pub retention: Retention,
+}
+
+/// How a document is to be changed so that it expires as the settings say.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ExpiryChange {
+    /// Fields and their values.
+    pub set: Vec<(&'static str, Bson)>,
+    /// Fields that are removed.
+    pub unset: Vec<&'static str>,
+}
+
+impl RetentionPlan {
+    /// Reads the settings.
+    pub fn of(record: &ViewRecord) -> Self {
+        let holds = record.holds.iter().map(|hold| {
+            let condition = hold.filter.condition();
+            let matcher = Matcher::new(&condition);
+            (hold.name.clone(), condition, matcher)
+        });
+        Self {
+            version: record.version,
+            default: Retention { days: record.days(), archive: ArchiveTarget::None },
+            rules: record.rules.clone(),
+            categories: record.categories.iter().map(|it| (it.name.clone(), it.category.clone())).collect(),
+            holds: holds.collect(),
+            deleted_below: record.deleted_below.cast_unsigned(),
+        }
+    }
+
+    /// Returns the version of the settings.
+    pub fn version(&self) -> i64 {
+        self.version
+    }
+
+    /// Returns the sequence number above which no event was deleted by hand.
+    pub fn deleted_below(&self) -> u64 {
+        self.deleted_below
+    }
+
+    fn rule(&self, kind: RuleKind, name: &str) -> Option<Retention> {
+        let rule = self.rules.iter().find(|rule| rule.kind == kind && rule.name == name)?;
+        Some(Retention { days: rule.ttl_days.and_then(|days| u32::try_from(days).ok()), archive: rule.archive })
+    }
+
+    /// Returns the retention of a type: its own rule, else that of its category, else that of the view.
+    pub fn retention_of(&self, event_type: &str) -> Retention {
+        let category = self.categories.get(event_type).map_or(DEFAULT_CATEGORY, String::as_str);
+        self.rule(RuleKind::Type, event_type)
+            .or_else(|| self.rule(RuleKind::Category, category))
+            .unwrap_or(self.default)
+    }
+
+    /// Returns the documents of the types that a category or a type means, as far as no more particular rule is for them.
+    pub fn types_of(&self, kind: RuleKind, name: &str) -> Condition {
+        if kind == RuleKind::Type {
+            return Condition::eq("event_type", name);
+        }
+        let has_own = |it: &str| self.rules.iter().any(|rule| rule.kind == RuleKind::Type && rule.name == it);
+        if name == DEFAULT_CATEGORY {
+            let own = self.rules.iter().filter(|rule| rule.kind == RuleKind::Type).map(|rule| rule.name.as_str());
+            let others = self.categories.iter().filter(|(_, category)| *category != DEFAULT_CATEGORY);
+            let excluded: Vec<&str> = own.chain(others.map(|(name, _)| name.as_str())).collect();
+            return match excluded.is_empty() {
+                true => Condition::exists("event_type"),
+                false => Condition::not_in("event_type", excluded),
+            };
+        }
+        let of_it = self.categories.iter().filter(|(it, category)| *category == name && !has_own(it));
+        Condition::is_in("event_type", of_it.map(|(it, _)| it.as_str()))
+    }
+
+    /// Returns the rules that archive.
+    pub fn due_groups(&self) -> Vec<DueGroup> {
+        let archiving = self.rules.iter().filter(|rule| rule.archive != ArchiveTarget::None && rule.ttl_days.is_some());
+        let group = |rule: &RuleRecord| {
+            Some(DueGroup { types: self.types_of(rule.kind, &rule.name), retention: self.rule(rule.kind, &rule.name)? })
+        };
+        archiving.filter_map(group).collect()
+    }
+
+    /// Returns the documents that became due at or before a time: kept for their days, not held, and neither archived nor expiring.
+    pub fn due(&self, group: &DueGroup, now_ms: i64) -> Condition {
+        let days = i64::from(group.retention.days.unwrap_or(0));
+        let mut until = now_ms - days * DAY_MS;
+        if group.retention.archive == ArchiveTarget::Files {
+            // Whole days, so that a day becomes few files.
+            until = until.div_euclid(DAY_MS) * DAY_MS - 1;
+        }
+        let until = DateTime::from_millis(until);
+        let mut all = vec![
+            group.types.clone(),
+            Condition::lte("timestamp", until),
+            Condition::lte("stored_at", until),
+            Condition::missing(TTL),
+            Condition::missing(ARCHIVED_MARK),
+            // A document whose own part is something else could not be marked.
+            Condition::or([
+                Condition::missing("annals"),
+                Condition::exists("annals.sequence_number"),
+                Condition::exists("annals.restored_at"),
+            ]),
+            Condition::or([Condition::missing("annals.restored_at"), Condition::lte("annals.restored_at", until)]),
+        ];
+        all.extend(self.not_held());
+        Condition::and(all)
+    }
+
+    /// The documents that no hold protects.
+    pub fn not_held(&self) -> Option<Condition> {
+        (!self.holds.is_empty()).then(|| Condition::nor(self.holds.iter().map(|(_, condition, _)| condition.clone())))
+    }
+
+    /// Returns the name of a hold that protects a document.
+    pub fn held_by(&self, document: &Document) -> Option<&str> {
+        if self.holds.is_empty() {
+            return None;
+        }
+        // Documents of the view come from BSON.
+        let raw = RawDocumentBuf::try_from(document).ok()?;
+        self.holds.iter().find(|(_, _, matcher)| matcher.matches(&raw)).map(|(name, _, _)| name.as_str())
+    }
+
+    /// Returns when a document of an event of the log expires.
+    pub fn expiry(&self, document: &Document) -> Option<DateTime> {
+        let retention = self.retention_of(document.get_str("event_type").unwrap_or_default());
+        let may_expire = retention.archive == ArchiveTarget::None || is_archived(document);
+        may_expire.then(|| self.archived_expiry(document)).flatten()
+    }
+
+    /// Returns when a document expires once the archive holds a copy of it.
+    pub fn archived_expiry(&self, document: &Document) -> Option<DateTime> {
+        let retention = self.retention_of(document.get_str("event_type").unwrap_or_default());
+        let days = i64::from(retention.days?);
+        if self.held_by(document).is_some() {
+            return None;
+        }
+        let stored = document.get_datetime("stored_at").ok()?.timestamp_millis();
+        let since = restored_at(document).map_or(stored, |restored| restored.max(stored));
+        Some(DateTime::from_millis(since.saturating_add(days * DAY_MS)))
+    }
+
+    /// Gives a new document its expiry date, if it may expire.
+    pub fn stamp(&self, document: &mut Document) {
+        match self.expiry(document) {
+            Some(at) => _ = document.insert(TTL, at),
+            None => _ = document.remove(TTL),
+        }
+    }
+
+    /// Returns what has to change in a stored document so that it expires as the settings say; none where it does.
+    pub fn change_of(&self, document: &Document) -> Option<ExpiryChange> {
+        let now = document.get_datetime(TTL).ok().copied();
+        if document.get("_id").and_then(number_of).is_none() {
+            return self.change_of_foreign(document, now);
+        }
+        let wanted = self.expiry(document);
+        if wanted == now {
+            return None;
+        }
+        Some(match wanted {
+            Some(at) => ExpiryChange { set: vec![(TTL, at.into())], unset: Vec::new() },
+            None => ExpiryChange { set: Vec::new(), unset: vec![TTL] },
+        })
+    }
+
+    /// A document of other software keeps the date that it came with, except while it is held.
+    fn change_of_foreign(&self, document: &Document, now: Option<DateTime>) -> Option<ExpiryChange> {
+        let kept = document.get_datetime(KEPT_TTL).ok().copied();
+        match (self.held_by(document).is_some(), now, kept) {
+            (true, Some(at), _) => Some(ExpiryChange { set: vec![(KEPT_TTL, at.into())], unset: vec![TTL] }),
+            (false, None, Some(at)) => Some(ExpiryChange { set: vec![(TTL, at.into())], unset: vec![KEPT_TTL] }),
+            (false, None, None) if is_archived(document) => {
+                Some(ExpiryChange { set: vec![(TTL, self.expiry(document)?.into())], unset: Vec::new() })
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! DuckDB reads the files of the archive.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_conformance::ManualClock;
+use annals_conformance::model::EPOCH;
+use annals_core::archive::{ArchiveTarget, RetentionBody};
+use annals_core::browse::BrowseQuery;
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, NewCommit, NewEvent, Store};
+use annals_embedded::disk::MemoryDisk;
+use annals_embedded::{EmbeddedStore, Options};
+use annals_runtime::{Host, HostOptions};
+use serde_json::json;
+
+use crate::stores::{block_on, roomy_segments};
+
+const DAY: i64 = 24 * 60 * 60 * 1_000;
+/// Reads the folders as columns, counts, and takes a field out of the documents.
+const SCRIPT: &str = r#"
+import sys, duckdb
+files = f"read_parquet('{sys.argv[1]}/default/**/*.parquet', hive_partitioning = true)"
+rows = duckdb.sql(f"SELECT type, count(*), min(sequence_number), sum(CAST(document ->> '$.total' AS BIGINT)) FROM {files} GROUP BY type ORDER BY type").fetchall()
+print(rows)
+print(duckdb.sql(f"SELECT DISTINCT typeof(timestamp), typeof(event_id), user_id FROM {files}").fetchall())
+"#;
+
+fn python(script: &str, arguments: &[&str]) -> String {
+    let variable =
+        |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; run `cargo xtask test`"));
+    let mut command = Command::new(variable("ANNALS_TEST_PYTHON"));
+    command.env("PYTHONPATH", variable("ANNALS_TEST_PYTHON_PACKAGES")).args(["-c", script]).args(arguments);
+    let ran = command.output().expect("python runs");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8_lossy(&ran.stdout).into_owned()
+}
+
+#[test]
+fn duckdb_reads_the_files_of_the_archive() {
+    block_on(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let clock = Arc::new(ManualClock::at(EPOCH));
+        let options = Options { clock: clock.clone(), ..roomy_segments() };
+        let store: Arc<dyn Store> =
+            Arc::new(EmbeddedStore::open(Arc::new(MemoryDisk::default()), options).expect("it opens"));
+        let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
+        let options =
+            HostOptions { clock: clock.clone(), archive: Some(folder.path().to_owned()), ..HostOptions::default() };
+        let host = Host::start(store, options);
+        host.start_defined();
+        let archive = host.archive(DEFAULT_TENANT).expect("declared");
+        let rule = RetentionBody::new(Some(30), ArchiveTarget::Files);
+        archive.put_rule("default", rule).await.expect("set");
+        for n in 0..5_u64 {
+            let data = Data::from_value(&json!({ "total": n, "note": "ü \"quoted\"" })).expect("a document");
+            let event_type = if n == 4 { "paid" } else { "placed" };
+            let mut commit = NewCommit::new("order", format!("o-{n}")).event(NewEvent::new(event_type, data));
+            commit.header = vec![("user_id".into(), "ada".into())];
+            log.commit(commit).await.expect("committed");
+        }
+        host.browse(DEFAULT_TENANT).expect("declared").page(BrowseQuery::default()).await.expect("a page");
+        clock.advance_millis(32 * DAY);
+        let archived = async {
+            while archive.rules(None, 1).await.expect("read").archive.archived < 5 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), archived).await.expect("archived in time");
+        let out = python(SCRIPT, &[&folder.path().display().to_string()]);
+        let lines: Vec<_> = out.lines().collect();
+        assert_eq!(lines[0], "[('paid', 1, 4, 4), ('placed', 4, 0, 6)]", "{out}");
+        assert_eq!(lines[1], "[('TIMESTAMP WITH TIME ZONE', 'VARCHAR', 'ada')]", "{out}");
+        host.drain().await;
+    });
+}

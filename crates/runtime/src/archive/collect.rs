@@ -1,0 +1,144 @@
+//! Due documents become documents of `events_archive`. One batch inserts the copies and lets the documents of the view expire.
+
+use annals_core::archive::{
+    ARCHIVED_MARK, ArchiveReason, ArchiveTarget, DueGroup, EVENTS_ARCHIVE, archive_collection, archived_document,
+};
+use annals_core::bson::{Bson, Document, RawDocumentBuf};
+use annals_core::{Condition, Expected, Projection, Record, RecordChange, RecordError, RecordQuery};
+
+use super::guard::{Guard, Stop};
+use super::{Loaded, TenantArchive};
+
+/// How many documents are archived together.
+const PAGE: usize = 200;
+
+/// A document that is due, and the write that it is of.
+pub(super) struct Due {
+    pub document: Document,
+    pub revision: u64,
+}
+
+impl Due {
+    pub fn of(record: &Record) -> Option<Self> {
+        let document = Document::try_from(&*record.document).ok()?;
+        Some(Self { document, revision: record.revision })
+    }
+
+    pub fn id(&self) -> Bson {
+        self.document.get("_id").cloned().unwrap_or(Bson::Null)
+    }
+
+    /// The change that says that the archive holds a copy, and lets the document expire.
+    pub fn marked(&self, loaded: &Loaded, collection: &str, target: ArchiveTarget) -> RecordChange {
+        let mut fields = vec![(ARCHIVED_MARK, Bson::from(target.name()))];
+        fields.extend(loaded.plan.archived_expiry(&self.document).map(|at| ("ttl_expires_at", at.into())));
+        RecordChange::set_if(collection, self.id(), fields, Expected::Revision(self.revision))
+    }
+
+    /// The change that says that the archive refused it. It stays in the view.
+    pub fn refused(&self, collection: &str) -> RecordChange {
+        let refused = [(ARCHIVED_MARK, Bson::from("refused"))];
+        RecordChange::set_if(collection, self.id(), refused, Expected::Revision(self.revision))
+    }
+}
+
+impl TenantArchive {
+    /// Archives some of what is due, and returns how many; none where nothing is due.
+    pub(super) async fn collect(
+        &self,
+        guard: &mut Guard<'_>,
+        loaded: &Loaded,
+        live: &str,
+        group: &DueGroup,
+    ) -> Result<Option<usize>, Stop> {
+        let due = loaded.plan.due(group, self.now().as_millis());
+        let query = RecordQuery::new(live).matching(due).ascending("timestamp").limit(PAGE);
+        let page = self.records.find(query).await?;
+        let due: Vec<_> = page.records.iter().filter_map(Due::of).collect();
+        if due.is_empty() {
+            return Ok(None);
+        }
+        self.records.declare(archive_collection()).await?;
+        match self.collect_all(guard, loaded, live, &due).await {
+            Ok(moved) => Ok(Some(moved)),
+            // One of them is refused: the others are archived without it.
+            Err(Stop::Refused(error)) if due.len() == 1 => self.refuse(guard, loaded, live, &due[0], &error).await,
+            Err(Stop::Refused(_)) => {
+                let mut moved = 0;
+                for one in due.chunks(1) {
+                    moved += match self.collect_all(guard, loaded, live, one).await {
+                        Ok(moved) => moved,
+                        Err(Stop::Refused(error)) => {
+                            self.refuse(guard, loaded, live, &one[0], &error).await?.unwrap_or(0)
+                        }
+                        Err(stop) => return Err(stop),
+                    };
+                }
+                Ok(Some(moved))
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// Archives documents in one batch. Returns 0 where one of them is not as it was read.
+    async fn collect_all(
+        &self,
+        guard: &mut Guard<'_>,
+        loaded: &Loaded,
+        live: &str,
+        due: &[Due],
+    ) -> Result<usize, Stop> {
+        let known = self.archived_ids(due.iter().map(Due::id)).await?;
+        let why = ArchiveReason {
+            at: self.now(),
+            by: Some("annals".to_owned()),
+            reason: "retention".to_owned(),
+            by_hand: false,
+        };
+        let mut batch = guard.checks(loaded).to_vec();
+        for it in due {
+            // An event that was archived before is in the view again after a rebuild.
+            if !known.contains(&it.id()) {
+                let copy = archived_document(it.document.clone(), &why);
+                let copy = RawDocumentBuf::try_from(&copy).map_err(|error| Stop::Failed(error.to_string()))?;
+                batch.push(RecordChange::insert(EVENTS_ARCHIVE, copy));
+            }
+            batch.push(it.marked(loaded, live, ArchiveTarget::Collection));
+        }
+        match self.records.write(batch).await {
+            Ok(_) => Ok(due.len()),
+            Err(error) => guard.stop_of(error).map(|()| 0),
+        }
+    }
+
+    async fn archived_ids(&self, ids: impl Iterator<Item = Bson>) -> Result<Vec<Bson>, RecordError> {
+        let mut query = RecordQuery::new(EVENTS_ARCHIVE).matching(Condition::is_in("_id", ids)).limit(PAGE);
+        query.projection = Projection::only(["event_id"]);
+        let mut known = Vec::new();
+        loop {
+            let page = self.records.find(query.clone()).await?;
+            let id = |it: &Record| Bson::try_from(it.document.get("_id").ok()??).ok();
+            known.extend(page.records.iter().filter_map(id));
+            let Some(cursor) = page.next else { return Ok(known) };
+            query = query.after(cursor);
+        }
+    }
+
+    /// Takes note that the archive refused a document, because another one has its event id or because it is too large.
+    pub(super) async fn refuse(
+        &self,
+        guard: &mut Guard<'_>,
+        loaded: &Loaded,
+        live: &str,
+        due: &Due,
+        error: &RecordError,
+    ) -> Result<Option<usize>, Stop> {
+        tracing::warn!(tenant = self.tenant, id = %due.id(), %error, "an event cannot be archived; it stays in the view");
+        let mut batch = guard.checks(loaded).to_vec();
+        batch.push(due.refused(live));
+        match self.records.write(batch).await {
+            Ok(_) => Ok(Some(0)),
+            Err(error) => guard.stop_of(error).map(|()| Some(0)),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What every batch of the archive's task depends on: its lease, and the settings.
+
+use annals_core::archive::ArchiveError;
+use annals_core::{Condition, Expected, Lease, RecordChange, RecordError, RecordType, StoreError};
+
+use super::{Loaded, TenantArchive};
+use crate::host::{Held, Leases};
+
+/// The lease of a tenant's archive.
+pub(super) const TASK: &str = "archive";
+
+/// The lease, in the hands of the task.
+pub(super) struct Guard<'a> {
+    pub archive: &'a TenantArchive,
+    pub leases: &'a Leases,
+    pub held: &'a mut Held,
+}
+
+/// Why the task stops what it is doing.
+pub(super) enum Stop {
+    /// The host is drained.
+    Done,
+    /// Another process archives.
+    Lost,
+    /// The settings have changed.
+    Again,
+    /// The archive cannot be written, because of this. Events stay in the view.
+    Unwritable(String),
+    /// The store refused a document, because of what it holds.
+    Refused(RecordError),
+    /// The store failed.
+    Failed(String),
+}
+
+impl Guard<'_> {
+    /// What a batch begins with.
+    pub fn checks(&self, loaded: &Loaded) -> [RecordChange; 2] {
+        let epoch = Expected::Matching(Condition::eq("epoch", self.held.epoch()));
+        [RecordChange::check(Lease::COLLECTION, TASK, epoch), loaded.check()]
+    }
+
+    /// Renews the lease when it is time, and ends the work when the host is drained.
+    pub async fn renew(&mut self) -> Result<(), Stop> {
+        if *self.archive.shared.stop.borrow() {
+            return Err(Stop::Done);
+        }
+        let is_due = self.leases.renew_at(self.held).is_some_and(|at| at <= self.archive.now());
+        if is_due && !self.leases.renew(self.held).await? {
+            return Err(Stop::Lost);
+        }
+        Ok(())
+    }
+
+    /// What follows from a batch that was not written; nothing where a document is not as it was read.
+    pub fn stop_of(&self, error: RecordError) -> Result<(), Stop> {
+        match error {
+            RecordError::NotAsExpected { change: 0, .. } => Err(Stop::Lost),
+            RecordError::NotAsExpected { change: 1, .. } => Err(Stop::Again),
+            RecordError::NotAsExpected { .. } => Ok(()),
+            other => Err(other.into()),
+        }
+    }
+}
+
+impl From<RecordError> for Stop {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Store(StoreError::Closed) => Self::Done,
+            RecordError::Store(error) => Self::Failed(error.to_string()),
+            // The view was removed since it was looked for.
+            RecordError::UnknownCollection(_) => Self::Again,
+            other => Self::Refused(other),
+        }
+    }
+}
+
+impl From<ArchiveError> for Stop {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Store(StoreError::Closed) => Self::Done,
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The task that archives what is due: in one process at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::archive::{ArchiveStateRecord, ArchiveTarget, DueGroup, SettledRecord};
+use annals_core::bson::DateTime;
+use annals_core::{Condition, Expected, Lease, RecordError, RecordType, StoreError, TypedRecords};
+
+use super::guard::{Guard, Stop, TASK};
+use super::{Loaded, TenantArchive};
+use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
+
+/// How often it is looked for what became due, and for settings that another process changed.
+const EVERY: Duration = Duration::from_secs(10);
+/// The longest pause between two looks that find nothing.
+const EVERY_MAX: Duration = Duration::from_secs(60 * 60);
+/// How many times as long as a look the pause after it is, so that looking costs little where there is much to look at.
+const REST: u32 = 50;
+/// How often the lease is asked for that another process holds.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) struct Keeper {
+    pub archive: Arc<TenantArchive>,
+}
+
+impl Supervised for Keeper {
+    async fn run(&mut self) -> Ended {
+        loop {
+            match self.archive.keep().await {
+                Stop::Done => return Ended::Done,
+                Stop::Failed(error) | Stop::Unwritable(error) => return Ended::Failed(error),
+                Stop::Refused(error) => return Ended::Failed(error.to_string()),
+                Stop::Lost | Stop::Again => {}
+            }
+        }
+    }
+}
+
+impl TenantArchive {
+    /// Takes the lease and works until it is lost or the host is drained.
+    async fn keep(&self) -> Stop {
+        if let Err(stop) = self.until_needed().await {
+            return stop;
+        }
+        let leases = Leases::new(&self.shared, Arc::clone(&self.records), TASK.to_owned());
+        let mut held = match self.until_taken(&leases).await {
+            Ok(held) => held,
+            Err(stop) => return stop,
+        };
+        let stop = self.hold_lease(&leases, &mut held).await;
+        if !matches!(stop, Stop::Lost) {
+            leases.release(&held).await;
+        }
+        stop
+    }
+
+    /// Waits until the tenant has settings of its own, so that nothing is written where nobody asked for anything.
+    async fn until_needed(&self) -> Result<(), Stop> {
+        let (changed, mut stop) = (self.shared.archive_of(&self.tenant), self.shared.stop.subscribe());
+        loop {
+            match self.load().await {
+                Ok(loaded) if loaded.record.version > 0 => return Ok(()),
+                Ok(_) => {}
+                // A store that cannot be written, or whose records are damaged, archives nothing.
+                Err(RecordError::Store(StoreError::ReadOnly(_) | StoreError::RecordsDamaged(_))) => {
+                    return Err(Stop::Done);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Err(Stop::Done),
+                () = changed.notified() => {}
+                () = self.clock().sleep(EVERY) => {}
+            }
+        }
+    }
+
+    async fn until_taken(&self, leases: &Leases) -> Result<Held, Stop> {
+        self.records.declare(<Lease as RecordType>::collection()).await?;
+        self.records.declare(<ArchiveStateRecord as RecordType>::collection()).await?;
+        let mut stop = self.shared.stop.subscribe();
+        loop {
+            if let Asked::Taken(held) = leases.ask().await? {
+                return Ok(held);
+            }
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Err(Stop::Done),
+                () = self.clock().sleep(ASK_EVERY) => {}
+            }
+        }
+    }
+
+    async fn hold_lease(&self, leases: &Leases, held: &mut Held) -> Stop {
+        let (changed, mut stop) = (self.shared.archive_of(&self.tenant), self.shared.stop.subscribe());
+        let mut guard = Guard { archive: self, leases, held };
+        let mut look = self.now();
+        let mut looked = look;
+        loop {
+            let began = self.now();
+            // A clock that was set back is not waited for.
+            if began >= look || began < looked {
+                looked = began;
+                let has_moved = match self.round(&mut guard).await {
+                    Ok(has_moved) => has_moved,
+                    Err(Stop::Again) => continue,
+                    Err(stop) => return stop,
+                };
+                let rest = (self.now().since(began) * REST).clamp(EVERY, EVERY_MAX);
+                // Counted from the beginning: a clock that was set forward meanwhile is noticed at once.
+                look = began.plus(if has_moved { EVERY } else { rest });
+            }
+            let wake = leases.renew_at(guard.held).map_or(look, |at| at.min(look));
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Stop::Done,
+                () = changed.notified() => look = self.now(),
+                () = self.clock().sleep_until(wake) => {}
+            }
+            if let Err(stop) = guard.renew().await {
+                return stop;
+            }
+        }
+    }
+
+    /// Does everything that is to be done now. Returns whether something was archived.
+    async fn round(&self, guard: &mut Guard<'_>) -> Result<bool, Stop> {
+        guard.renew().await?;
+        let loaded = self.with_categories(self.load().await?).await?;
+        let builds = self.builds().await?;
+        let before = self.state().await?;
+        let mut state = before.clone();
+        state.settled.retain(|it| builds.iter().any(|(number, _)| *number == it.build));
+        for (number, collection) in &builds {
+            if !state.is_settled(*number, loaded.record.version) {
+                self.settle(guard, &loaded, collection).await?;
+                state.settled.retain(|it| it.build != *number);
+                state.settled.push(SettledRecord { build: *number, version: loaded.record.version });
+            }
+        }
+        let failure = match builds.first() {
+            Some((_, live)) => self.archive_due(guard, &loaded, live, &mut state).await?,
+            None => None,
+        };
+        if failure.is_none() {
+            (state.failure, state.failing_since) = (None, None);
+        } else if state.failure.is_none() {
+            state.failing_since = Some(self.date());
+            tracing::warn!(
+                tenant = self.tenant,
+                error = failure,
+                "the archive cannot be written; events stay in the view"
+            );
+        }
+        state.failure = failure;
+        if state != before {
+            self.store(guard, &loaded, &state).await?;
+        }
+        Ok(state.archived != before.archived)
+    }
+
+    fn date(&self) -> DateTime {
+        DateTime::from_millis(self.now().as_millis())
+    }
+
+    /// Archives what is due. Returns why the archive cannot be written, if it cannot.
+    async fn archive_due(
+        &self,
+        guard: &mut Guard<'_>,
+        loaded: &Loaded,
+        live: &str,
+        state: &mut ArchiveStateRecord,
+    ) -> Result<Option<String>, Stop> {
+        let groups = loaded.plan.due_groups();
+        let (mut failure, mut waiting) = (None, 0);
+        if groups.iter().any(|group| group.retention.archive == ArchiveTarget::Files) {
+            failure = self.recover_files(guard).await?;
+        }
+        for group in groups {
+            match self.archive_group(guard, loaded, live, &group, state).await {
+                Ok(()) => {}
+                Err(Stop::Unwritable(why)) => {
+                    let due = loaded.plan.due(&group, self.now().as_millis());
+                    waiting += self.records.count(live, &due).await?.cast_signed();
+                    failure.get_or_insert(why);
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        let refused = Condition::eq("annals.archived", "refused");
+        if !loaded.plan.due_groups().is_empty() {
+            state.refused = self.records.count(live, &refused).await?.cast_signed();
+        }
+        state.waiting = waiting + state.refused;
+        Ok(failure)
+    }
+
+    async fn archive_group(
+        &self,
+        guard: &mut Guard<'_>,
+        loaded: &Loaded,
+        live: &str,
+        group: &DueGroup,
+        state: &mut ArchiveStateRecord,
+    ) -> Result<(), Stop> {
+        loop {
+            guard.renew().await?;
+            let moved = match group.retention.archive {
+                ArchiveTarget::Collection => self.collect(guard, loaded, live, group).await?,
+                ArchiveTarget::Files => self.write_files(guard, loaded, live, group).await?,
+                ArchiveTarget::None => None,
+            };
+            let Some(moved) = moved else { return Ok(()) };
+            if moved > 0 {
+                state.archived += i64::try_from(moved).unwrap_or(i64::MAX);
+                state.last_archived = Some(self.date());
+                self.store(guard, loaded, state).await?;
+            }
+        }
+    }
+
+    /// Stores the state of the archive.
+    async fn store(&self, guard: &Guard<'_>, loaded: &Loaded, state: &ArchiveStateRecord) -> Result<(), Stop> {
+        let any = Expected::AbsentOr(Condition::All);
+        let mut batch = guard.checks(loaded).to_vec();
+        batch.push(TypedRecords::replacement(state, any)?);
+        match self.records.write(batch).await {
+            Ok(_) => Ok(()),
+            Err(error) => guard.stop_of(error),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What the archive holds.
+
+use annals_core::archive::{
+    ArchiveError, ArchiveFile, ArchiveFilePage, ArchiveFileRecord, ArchivePage, EVENTS_ARCHIVE, shown_archived,
+};
+use annals_core::browse::BrowseQuery;
+use annals_core::bson::Document;
+use annals_core::{Code, Condition, Invalid, RecordError, RecordQuery, TypedRecords};
+
+use super::TenantArchive;
+use crate::browse::paging::{Found, asked};
+
+impl TenantArchive {
+    async fn find_archived(&self, query: RecordQuery) -> Result<Found, RecordError> {
+        let page = match self.records.find(query).await {
+            Err(RecordError::UnknownCollection(_)) => return Ok((Vec::new(), None)),
+            page => page?,
+        };
+        // A document that cannot be read is shown as an empty one, which is damaged.
+        let documents = page.records.iter().map(|it| Document::try_from(&*it.document).unwrap_or_default());
+        Ok((documents.collect(), page.next))
+    }
+
+    pub(super) async fn archived_page(&self, query: BrowseQuery) -> Result<ArchivePage, ArchiveError> {
+        query.validate()?;
+        if query.search.is_some() {
+            let message = "is a parameter of the browse view; the archive has no index of words";
+            return Err(Invalid::new(Code::InvalidQuery, "search", message).into());
+        }
+        let (found, next) = asked(&query, EVENTS_ARCHIVE, |query| self.find_archived(query)).await?;
+        let total = match self.records.count(EVENTS_ARCHIVE, &query.condition()).await {
+            Err(RecordError::UnknownCollection(_)) => 0,
+            total => total?,
+        };
+        Ok(ArchivePage {
+            items: found.iter().map(shown_archived).collect(),
+            total,
+            has_more: next.is_some(),
+            cursor: next.map(|cursor| cursor.to_string()),
+        })
+    }
+
+    pub(super) async fn listed_files(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<ArchiveFilePage, ArchiveError> {
+        let condition = after.map_or(Condition::All, |after| Condition::gt("_id", after));
+        let query = TypedRecords::<ArchiveFileRecord>::query().matching(condition).limit(limit);
+        let (found, next) = match self.file_records().find(query).await {
+            Err(RecordError::UnknownCollection(_)) => (Vec::new(), None),
+            found => found?,
+        };
+        let items: Vec<_> = found.iter().map(|found| ArchiveFile::of(&found.value)).collect();
+        let cursor = items.last().filter(|_| next.is_some()).map(|last| last.path.clone());
+        Ok(ArchiveFilePage { items, cursor })
+    }
+}

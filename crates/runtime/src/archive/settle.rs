@@ -1,0 +1,108 @@
+//! Documents of the view expire as the settings say: after a change, all of them are looked at.
+
+use annals_core::archive::{ArchiveError, RetentionPlan};
+use annals_core::bson::{Bson, DateTime, Document};
+use annals_core::{Condition, Expected, Record, RecordChange, RecordError, RecordQuery};
+
+use super::guard::{Guard, Stop};
+use super::{Loaded, TenantArchive};
+
+/// How many documents are changed together.
+const PAGE: usize = 500;
+
+/// What became of taking expiry dates.
+enum Held {
+    /// Some were taken; there may be more.
+    Some,
+    /// There are none any more.
+    All,
+    /// The settings have changed.
+    Changed,
+}
+
+/// The change that lets a document expire as the settings say; none where it does.
+pub(super) fn change_of(plan: &RetentionPlan, collection: &str, record: &Record) -> Option<RecordChange> {
+    let document = Document::try_from(&*record.document).ok()?;
+    let change = plan.change_of(&document)?;
+    let id = document.get("_id").cloned().unwrap_or(Bson::Null);
+    let set = RecordChange::set_if(collection, id, change.set, Expected::Present);
+    Some(set.unset(change.unset))
+}
+
+impl TenantArchive {
+    /// Looks at every document of a build.
+    pub(super) async fn settle(&self, guard: &mut Guard<'_>, loaded: &Loaded, collection: &str) -> Result<(), Stop> {
+        let mut query = RecordQuery::new(collection).limit(PAGE);
+        loop {
+            guard.renew().await?;
+            let page = self.records.find(query.clone()).await?;
+            let changes: Vec<_> =
+                page.records.iter().filter_map(|it| change_of(&loaded.plan, collection, it)).collect();
+            if !changes.is_empty() {
+                let count = changes.len();
+                let batch: Vec<_> = guard.checks(loaded).into_iter().chain(changes).collect();
+                match self.records.write(batch).await {
+                    Ok(_) => tracing::debug!(collection, count, "documents expire as the settings say"),
+                    // One has expired since the look.
+                    Err(error) => match guard.stop_of(error) {
+                        Ok(()) => continue,
+                        Err(stop) => return Err(stop),
+                    },
+                }
+            }
+            let Some(cursor) = page.next else { return Ok(()) };
+            query = query.after(cursor);
+        }
+    }
+
+    /// Takes the expiry dates of the documents that a hold selects, in the order in which they would expire.
+    pub(super) async fn hold_now(&self, selected: &Condition) -> Result<(), ArchiveError> {
+        'again: loop {
+            let loaded = self.load().await?;
+            for (_, collection) in self.builds().await? {
+                loop {
+                    match self.hold_some(&loaded, selected, &collection).await? {
+                        Held::Some => {}
+                        Held::All => break,
+                        Held::Changed => continue 'again,
+                    }
+                }
+            }
+            return Ok(());
+        }
+    }
+
+    async fn hold_some(&self, loaded: &Loaded, selected: &Condition, collection: &str) -> Result<Held, ArchiveError> {
+        let query = RecordQuery::new(collection).matching(expiring(selected)).ascending("ttl_expires_at").limit(PAGE);
+        let page = self.records.find(query).await?;
+        let changes: Vec<_> = page.records.iter().filter_map(|it| change_of(&loaded.plan, collection, it)).collect();
+        if changes.is_empty() {
+            return Ok(Held::All);
+        }
+        let batch = std::iter::once(loaded.check()).chain(changes).collect();
+        match self.records.write(batch).await {
+            Ok(_) => Ok(Held::Some),
+            // The settings have changed: they are read again, and tell whether the hold is still there.
+            Err(RecordError::NotAsExpected { change: 0, .. }) => Ok(Held::Changed),
+            // One has expired since the look.
+            Err(RecordError::NotAsExpected { .. }) => Ok(Held::Some),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether no document that a hold selects expires.
+    pub(super) async fn is_in_force(&self, selected: &Condition) -> Result<bool, ArchiveError> {
+        for (_, collection) in self.builds().await? {
+            let query = RecordQuery::new(collection).matching(expiring(selected)).limit(1);
+            if !self.records.find(query).await?.records.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The selected documents that expire: their expiry date is one.
+fn expiring(selected: &Condition) -> Condition {
+    Condition::and([selected.clone(), Condition::gte("ttl_expires_at", DateTime::MIN)])
+}

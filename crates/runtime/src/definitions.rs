@@ -1,0 +1,20 @@
+//! What people define in records: handlers, filters, projections, sagas, subscriptions and partners.
+
+use annals_core::{RecordError, RecordType, Stored, TypedRecords, limits};
+
+/// All definitions of a type; none where its collection is not declared yet. One that cannot be read, because other software wrote or
+/// changed it, keeps none of the others back.
+pub(crate) async fn readable<T: RecordType>(records: &TypedRecords<T>) -> Result<Vec<Stored<T>>, RecordError> {
+    let mut query = TypedRecords::<T>::query().limit(limits::PAGE_MAX);
+    let mut all = Vec::new();
+    loop {
+        let malformed = |error| tracing::error!(%error, "a definition cannot be read; the others are used");
+        let (page, next) = match records.find_readable(query.clone(), malformed).await {
+            Err(RecordError::UnknownCollection(_)) => return Ok(all),
+            page => page?,
+        };
+        all.extend(page);
+        let Some(cursor) = next else { return Ok(all) };
+        query = query.after(cursor);
+    }
+}

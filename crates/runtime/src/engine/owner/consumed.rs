@@ -1,0 +1,65 @@
+//! Events as consumers of topics get them: brought to the newest generation of their type, and checked.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use annals_core::RecordedEvent;
+use annals_core::processing::{Outcome, Taken, shortened};
+use annals_core::types::{EventTypes, TypeError};
+
+use super::{Stop, Work};
+use crate::engine::journal::NotWritten;
+use crate::groups::GROUPS;
+
+/// Events as they are delivered, by position; those that are not in it are delivered as they were recorded.
+pub(super) type Consumed = HashMap<u64, RecordedEvent>;
+
+impl Work<'_> {
+    /// Takes events that are no values of their types out of a delivery: each becomes a dead letter that waits for a person, and its key
+    /// continues.
+    pub(super) async fn consumed(&mut self, taken: Vec<Taken>) -> Result<(Vec<Taken>, Consumed), Stop> {
+        // Handlers read the log as it was written.
+        if self.owner.definitions != GROUPS {
+            return Ok((taken, Consumed::new()));
+        }
+        let types: Arc<dyn EventTypes> = match self.owner.shared.store.event_types(&self.owner.tenant) {
+            Ok(types) => types,
+            Err(error) => return Err(Stop::Failed(error.to_string())),
+        };
+        let (mut valid, mut consumed) = (Vec::with_capacity(taken.len()), Consumed::new());
+        for taken in taken {
+            let position = taken.event.position;
+            let Some(event) = self.events.get(&position) else { continue };
+            match types.consume(event).await {
+                Ok(None) => valid.push(taken),
+                Ok(Some(current)) => {
+                    consumed.insert(position, current);
+                    valid.push(taken);
+                }
+                Err(TypeError::Store(error)) => return Err(NotWritten::Store(error).into()),
+                Err(refused) => self.quarantine(&taken, refused.to_string()),
+            }
+        }
+        Ok((valid, consumed))
+    }
+
+    fn quarantine(&mut self, taken: &Taken, reason: String) {
+        let (now, event) = (self.clock.now(), &taken.event);
+        tracing::warn!(
+            task = self.owner.task,
+            position = event.position,
+            reason,
+            "an event is no value of its type, and becomes a dead letter"
+        );
+        let reason = shortened(reason);
+        self.last_reason = Some(reason.clone());
+        if self.machine.settle(taken.token, Outcome::Never { reason: reason.clone() }, now, 0).is_err() {
+            return;
+        }
+        // The policy would let its key wait; but no attempt can mend it.
+        if self.machine.failing(&event.partition).is_some_and(|failing| failing.position == event.position) {
+            let act = format!("parked: {reason}");
+            let _ = self.machine.park_event(&event.partition, Some(event.position), act, now);
+        }
+    }
+}

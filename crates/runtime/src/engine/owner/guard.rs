@@ -1,0 +1,202 @@
+//! The guard of a consumer: of events that mean the same effect one is delivered, and the others are passed once it succeeded.
+//!
+//! ```text
+//!  taken ─▶ key ─┬─ processed by an earlier event ─▶ passed as a duplicate
+//!                ├─ in flight in another partition ─▶ waits ─┬─ that one succeeded ─▶ passed as a duplicate
+//!                └─ free ─▶ delivered                         └─ it failed ─────────▶ handed out again
+//! ```
+//!
+//! INVARIANT: what counts as processed is written in the batch that settles the event, so an event that failed is not processed.
+
+use std::collections::HashMap;
+
+use annals_core::groups::{GUARDED, GuardRecord, GuardSettings};
+use annals_core::processing::{Machine, Outcome, Taken};
+use annals_core::{
+    Condition, Expected, RecordChange, RecordError, RecordQuery, RecordType, Timestamp, TypedRecords, limits,
+};
+
+use super::{Stop, Work};
+use crate::engine::journal::NotWritten;
+
+/// An event that waits for another one of its key.
+struct Waiting {
+    taken: Taken,
+    until: Timestamp,
+}
+
+/// What the guard of a consumer knows of events in flight.
+#[derive(Default)]
+pub(super) struct Guarded {
+    /// The delivery that holds a key.
+    holders: HashMap<String, u64>,
+    /// The key and the event of a delivery.
+    keys: HashMap<u64, (String, Taken)>,
+    waiting: HashMap<String, Vec<Waiting>>,
+    /// What is to be stored with the next batch.
+    records: Vec<GuardRecord>,
+    /// Keys whose event succeeded, which is stored with the next batch.
+    ended: Vec<String>,
+    duplicates: i64,
+}
+
+/// Deliveries that succeeded, so that it can be taken back.
+pub(super) type Finished = Vec<(u64, (String, Taken))>;
+
+impl Guarded {
+    fn hold(&mut self, key: String, taken: &Taken) {
+        self.holders.insert(key.clone(), taken.token);
+        self.keys.insert(taken.token, (key, taken.clone()));
+    }
+
+    /// The key of a delivery that has ended is free. Those that wait for it are returned.
+    fn let_go(&mut self, token: u64) -> Vec<Taken> {
+        let Some((key, _)) = self.keys.remove(&token) else { return Vec::new() };
+        self.holders.remove(&key);
+        self.waiting.remove(&key).unwrap_or_default().into_iter().map(|waiting| waiting.taken).collect()
+    }
+
+    /// Takes back that deliveries succeeded, because the store refused their effects.
+    pub fn restore(&mut self, finished: Finished) {
+        for (token, (key, taken)) in finished {
+            self.ended.retain(|ended| *ended != key);
+            self.records.clear();
+            self.holders.insert(key.clone(), token);
+            self.keys.insert(token, (key, taken));
+        }
+    }
+
+    /// What the next batch stores, and how many duplicates it passes.
+    pub fn stored(&mut self) -> (Vec<GuardRecord>, i64) {
+        (std::mem::take(&mut self.records), std::mem::take(&mut self.duplicates))
+    }
+
+    pub fn has_changes(&self) -> bool {
+        !self.records.is_empty() || self.duplicates > 0
+    }
+
+    /// Deliveries that have ended without a success.
+    fn failed(&self, machine: &Machine) -> Vec<u64> {
+        self.keys.keys().copied().filter(|token| !machine.is_in_flight(*token)).collect()
+    }
+
+    /// Those that wait and whose leases end: it is not their fault.
+    fn overdue(&mut self, now: Timestamp) -> Vec<Taken> {
+        let mut overdue = Vec::new();
+        for waiting in self.waiting.values_mut() {
+            overdue.extend(waiting.extract_if(.., |it| it.until <= now).map(|it| it.taken));
+        }
+        self.waiting.retain(|_, waiting| !waiting.is_empty());
+        overdue
+    }
+}
+
+impl Work<'_> {
+    fn guard(&self) -> Option<GuardSettings> {
+        self.owner.definition.guard.clone()
+    }
+
+    /// Keeps what is a duplicate out of a delivery, or may be one.
+    pub(super) async fn guarded(
+        &mut self,
+        taken: Vec<Taken>,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<Vec<Taken>, Stop> {
+        let Some(settings) = self.guard() else { return Ok(taken) };
+        let key_of = |taken: &Taken| settings.by.key_of(self.events.get(&taken.event.position)?);
+        let keyed: Vec<(Option<String>, Taken)> = taken.into_iter().map(|taken| (key_of(&taken), taken)).collect();
+        let keys = keyed.iter().filter_map(|(key, _)| key.as_deref());
+        let known = self.processed(keys).await.map_err(NotWritten::from)?;
+        let mut free = Vec::with_capacity(keyed.len());
+        for (key, taken) in keyed {
+            let Some(key) = key else {
+                free.push(taken);
+                continue;
+            };
+            let id = GuardRecord::id_of(&self.owner.task, &key);
+            if known.get(&id).is_some_and(|record| record.covers(taken.event.position, now)) {
+                self.pass(&taken, now);
+            } else if self.guarded.holders.contains_key(&key) {
+                self.guarded.waiting.entry(key).or_default().push(Waiting { taken, until });
+            } else {
+                self.guarded.hold(key, &taken);
+                free.push(taken);
+            }
+        }
+        Ok(free)
+    }
+
+    /// What is stored as processed of these keys.
+    async fn processed(
+        &mut self,
+        keys: impl Iterator<Item = &str>,
+    ) -> Result<HashMap<String, GuardRecord>, RecordError> {
+        let ids: Vec<String> = keys.map(|key| GuardRecord::id_of(&self.owner.task, key)).collect();
+        let records = TypedRecords::<GuardRecord>::declared(std::sync::Arc::clone(&self.owner.records));
+        if !std::mem::replace(&mut self.has_guard, true) {
+            self.owner.records.declare(<GuardRecord as RecordType>::collection()).await?;
+        }
+        let mut known = HashMap::new();
+        for some in ids.chunks(100) {
+            let of_keys = Condition::ids(some.iter().map(String::as_str));
+            let query = RecordQuery::new(GUARDED).matching(of_keys).limit(limits::PAGE_MAX);
+            let (found, _) = records.find(query).await?;
+            known.extend(found.into_iter().map(|stored| (stored.value.id.clone(), stored.value)));
+        }
+        Ok(known)
+    }
+
+    /// Passes a duplicate: it is settled as if it had been processed, and counted.
+    fn pass(&mut self, taken: &Taken, now: Timestamp) {
+        if self.machine.settle(taken.token, Outcome::Done, now, 0).is_ok() {
+            self.guarded.duplicates += 1;
+            tracing::debug!(task = self.owner.task, position = taken.event.position, "a duplicate is passed");
+        }
+    }
+
+    /// Deliveries succeeded: it is stored with the next batch that their keys are processed.
+    pub(super) fn guard_done(&mut self, tokens: impl IntoIterator<Item = u64>, now: Timestamp) -> Finished {
+        let Some(settings) = self.guard() else { return Vec::new() };
+        let mut finished = Vec::new();
+        for token in tokens {
+            let Some((key, taken)) = self.guarded.keys.remove(&token) else { continue };
+            self.guarded.holders.remove(&key);
+            let position = taken.event.position;
+            let id = self.events.get(&position).map(|event| event.id.hyphenated().to_string()).unwrap_or_default();
+            let record = GuardRecord::new((&self.owner.task, &key), (id, position), &settings, now);
+            self.guarded.records.push(record);
+            self.guarded.ended.push(key.clone());
+            finished.push((token, (key, taken)));
+        }
+        finished
+    }
+
+    /// What a batch stores of the guard.
+    pub(super) fn guard_changes(records: &[GuardRecord]) -> Result<Vec<RecordChange>, NotWritten> {
+        let change = |record| TypedRecords::replacement(record, Expected::AbsentOr(Condition::All));
+        Ok(records.iter().map(change).collect::<Result<_, _>>()?)
+    }
+
+    /// The batch is stored: whatever waited for what succeeded is a duplicate now.
+    pub(super) fn guard_stored(&mut self) {
+        let now = self.clock.now();
+        for key in std::mem::take(&mut self.guarded.ended) {
+            for waiting in self.guarded.waiting.remove(&key).unwrap_or_default() {
+                self.pass(&waiting.taken, now);
+            }
+        }
+    }
+
+    /// Lets those go that waited for a delivery that failed, or wait too long.
+    pub(super) fn guard_released(&mut self, now: Timestamp) {
+        if self.guarded.keys.is_empty() && self.guarded.waiting.is_empty() {
+            return;
+        }
+        let mut free = self.guarded.overdue(now);
+        for token in self.guarded.failed(&self.machine) {
+            free.extend(self.guarded.let_go(token));
+        }
+        self.machine.release(&free, now);
+    }
+}

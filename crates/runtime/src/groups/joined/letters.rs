@@ -1,0 +1,237 @@
+//! Dead letters of a consumer on a broker: what it passes becomes one, and what is due is processed again by one member at a time.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::bson::Bson;
+use annals_core::consuming::Passing;
+use annals_core::dead_letters::{DEAD_LETTERS, DeadLetter, Received};
+use annals_core::processing::{Fetched, LetterFailure, LetterOutcome};
+use annals_core::{
+    ByteString, GroupQuery, Lease, LogQuery, ReadMessages, RecordError, RecordType, RecordedEvent, Timestamp,
+    TopicPartition, TypedRecords, limits,
+};
+
+use super::{Work, event};
+use crate::dead_letters::Edits;
+use crate::handler::{HandleFailure, RetryWish};
+use crate::host::{Asked, Held, Leases};
+
+/// How often letters are looked for that are due, and keys that a person or another member has freed.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often a change is written that another process is ahead of.
+const TRIES: usize = 20;
+/// Most letters that are processed at a time.
+const DUE_MAX: usize = 50;
+
+/// The letters of a consumer, as far as this member looks after them.
+pub(super) struct Letters<'w> {
+    work: &'w Work,
+    leases: Leases,
+    held: Option<Held>,
+    /// When they are looked at next.
+    pub look_at: Timestamp,
+    busy: HashSet<String>,
+}
+
+/// A letter that is due, with its event.
+pub(super) struct Due {
+    pub id: String,
+    pub event: RecordedEvent,
+    fetched: Fetched,
+}
+
+impl<'w> Letters<'w> {
+    pub fn new(work: &'w Work) -> Self {
+        let task = format!("letters/{}", work.processor);
+        let leases = Leases::new(&work.shared, Arc::clone(&work.records), task);
+        Self { work, leases, held: None, look_at: work.shared.options.clock.now(), busy: HashSet::new() }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.work.shared.options.clock.now()
+    }
+
+    fn letters(&self) -> TypedRecords<DeadLetter> {
+        TypedRecords::declared(Arc::clone(&self.work.records))
+    }
+
+    fn edits(&self) -> Edits {
+        let random = Arc::clone(&self.work.shared.options.random);
+        Edits::new(&self.work.records, self.work.policies.clone(), random, self.now())
+    }
+
+    /// Stores letters in one batch. Returns the keys that have no open letter all the same, because their policies allow no retry.
+    pub async fn store(&self, passing: &[Passing<RecordedEvent>]) -> Result<Vec<String>, RecordError> {
+        self.work.records.declare(<DeadLetter as RecordType>::collection()).await?;
+        let mut last = None;
+        for _ in 0..TRIES {
+            let mut edits = self.edits();
+            for one in passing {
+                let received = Received {
+                    processor: &self.work.processor,
+                    event: &one.message,
+                    topic: &one.at.topic,
+                    position: one.message.sequence_number,
+                    key: &one.key,
+                    attempts: one.attempts,
+                    error: &one.reason,
+                    at: self.now(),
+                };
+                edits.receive(&received, one.never).await?;
+            }
+            match self.write(edits).await {
+                Err(error @ (RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. })) => {
+                    last = Some(error)
+                }
+                written => return written,
+            }
+        }
+        Err(last
+            .unwrap_or_else(|| annals_core::StoreError::Unreachable("letters change all the time".to_owned()).into()))
+    }
+
+    async fn write(&self, edits: Edits) -> Result<Vec<String>, RecordError> {
+        let (changes, ended) = edits.finish()?;
+        self.work.records.write(changes).await?;
+        self.work.shared.letters_of(&self.work.tenant).notify_one();
+        Ok(ended.into_iter().collect())
+    }
+
+    /// The keys that have open letters, as the store knows them. Empty where order is not kept.
+    pub async fn held_keys(&self) -> Result<HashSet<ByteString>, RecordError> {
+        let mut keys = HashSet::new();
+        let mut query = GroupQuery::new(DEAD_LETTERS).by("key").limit(limits::PAGE_MAX);
+        query = query.matching(DeadLetter::holding(&self.work.processor));
+        loop {
+            let page = match self.work.records.group(query.clone()).await {
+                Err(RecordError::UnknownCollection(_)) => return Ok(keys),
+                page => page?,
+            };
+            keys.extend(page.groups.into_iter().filter_map(|group| match group.key {
+                Bson::String(key) => Some(ByteString::from(key)),
+                _ => None,
+            }));
+            let Some(cursor) = page.next else { return Ok(keys) };
+            query = query.after(cursor);
+        }
+    }
+
+    /// Returns the letters that are due, if this member is the one that looks after them. Each is to be [`settled`](Self::settled).
+    pub async fn due(&mut self) -> Result<Vec<Due>, RecordError> {
+        let now = self.now();
+        if now < self.look_at {
+            return Ok(Vec::new());
+        }
+        self.look_at = now.plus(LOOK_EVERY);
+        let due = DeadLetter::due(&self.work.processor, now);
+        let query = TypedRecords::<DeadLetter>::query().matching(due).ascending("next_retry_at");
+        let query = query.limit(DUE_MAX + self.busy.len());
+        let found = match self.letters().find(query.clone()).await {
+            Err(RecordError::UnknownCollection(_)) => return Ok(Vec::new()),
+            found => found?.0,
+        };
+        if found.is_empty() && self.held.is_none() || !self.leads(now).await? {
+            return Ok(Vec::new());
+        }
+        let mut due = Vec::new();
+        // What was found before the lease was taken may be over.
+        let (found, _) = self.letters().find(query).await?;
+        for letter in found.into_iter().map(|stored| stored.value) {
+            if due.len() >= DUE_MAX || self.busy.contains(&letter.id) {
+                continue;
+            }
+            match self.event_of(&letter).await? {
+                Some(event) => {
+                    self.busy.insert(letter.id.clone());
+                    let position = letter.position.cast_unsigned();
+                    let (partition, time) = (letter.key.as_str().into(), event.time);
+                    let fetched = Fetched { position, sequence_number: event.sequence_number, partition, time };
+                    due.push(Due { id: letter.id, event, fetched });
+                }
+                None => {
+                    let mut edits = self.edits();
+                    let reason = "its message is on the topic no more, and its event is not in the log";
+                    edits.discard(&letter.id, reason, None).await?;
+                    self.write(edits).await?;
+                }
+            }
+        }
+        Ok(due)
+    }
+
+    /// Whether this member looks after the letters: it takes the lease if it is free.
+    async fn leads(&mut self, now: Timestamp) -> Result<bool, RecordError> {
+        if let Some(held) = &mut self.held {
+            if self.leases.renew_at(held).is_none_or(|at| now < at) || self.leases.renew(held).await? {
+                return Ok(true);
+            }
+            self.held = None;
+        }
+        self.work.records.declare(<Lease as RecordType>::collection()).await?;
+        if let Asked::Taken(held) = self.leases.ask().await? {
+            self.held = Some(held);
+        }
+        Ok(self.held.is_some())
+    }
+
+    /// The event of a letter: from its message if the broker still has it, else from the log.
+    async fn event_of(&self, letter: &DeadLetter) -> Result<Option<RecordedEvent>, RecordError> {
+        let topic = ByteString::from(letter.original_topic.as_str());
+        if let Some((partition, offset)) = event::place_in(&letter.headers) {
+            let at = TopicPartition { topic: topic.clone(), partition };
+            let page = self.work.broker.read(ReadMessages { at, from: offset, limit: 1 }).await;
+            let found = page.ok().and_then(|page| page.messages.into_iter().next());
+            if let Some(message) = found.filter(|message| message.offset == offset) {
+                let event_type = self.work.type_of(&topic);
+                let read = event::read(&message, event_type);
+                return Ok(Some(read.unwrap_or_else(|_| event::unreadable(&message, event_type))));
+            }
+        }
+        let from = Some(letter.sequence_number.cast_unsigned());
+        let page = self.work.log.read(LogQuery { from, limit: 1, ..LogQuery::default() }).await;
+        let is_it = |event: &RecordedEvent| {
+            letter.event.get_str("event_id").is_ok_and(|id| id == event.id.hyphenated().to_string())
+        };
+        Ok(page.ok().and_then(|page| page.events.into_iter().next()).filter(is_it))
+    }
+
+    /// Stores what came of a letter. Returns the keys that have no open letter any more.
+    pub async fn settled(
+        &mut self,
+        due: &Due,
+        ending: Result<(), HandleFailure>,
+        counts: bool,
+    ) -> Result<Vec<String>, RecordError> {
+        let failure = ending.err().map(|HandleFailure { reason, retry }| LetterFailure {
+            reason,
+            counts,
+            retry_after_ms: if let RetryWish::After(millis) = retry { Some(millis) } else { None },
+            never: retry == RetryWish::Never,
+        });
+        let outcome = LetterOutcome { event: due.fetched.clone(), at: self.now(), failure };
+        let mut last = None;
+        for _ in 0..TRIES {
+            let mut edits = self.edits();
+            edits.settled(&due.id, &outcome).await?;
+            match self.write(edits).await {
+                Err(error @ RecordError::NotAsExpected { .. }) => last = Some(error),
+                written => {
+                    self.busy.remove(&due.id);
+                    return written;
+                }
+            }
+        }
+        // It is due again, and its consumer bears a repetition.
+        self.busy.remove(&due.id);
+        last.map_or(Ok(Vec::new()), Err)
+    }
+
+    /// Lets another member look after them.
+    pub async fn release(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.leases.release(&held).await;
+        }
+    }
+}

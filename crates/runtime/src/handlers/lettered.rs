@@ -1,0 +1,64 @@
+//! The handlers of a tenant with their dead letters: those of a handler that is deleted are given up.
+
+use std::sync::Arc;
+
+use annals_core::bson::Document;
+use annals_core::handlers::{
+    Act, ActPage, Delivery, HandlerDefinition, HandlerError, HandlerPage, HandlerStatus, Handlers, PartitionPage,
+    PullBody, Reason, SettleBody, SettleResult,
+};
+use async_trait::async_trait;
+
+use super::TenantHandlers;
+use crate::dead_letters::TenantDeadLetters;
+
+/// The handlers of a tenant, and what looks after their letters.
+pub(crate) struct LetteredHandlers {
+    pub handlers: Arc<TenantHandlers>,
+    pub letters: Arc<TenantDeadLetters>,
+}
+
+#[async_trait]
+impl Handlers for LetteredHandlers {
+    async fn put(&self, definition: HandlerDefinition) -> Result<bool, HandlerError> {
+        self.letters.start();
+        self.handlers.put(definition).await
+    }
+
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<HandlerPage, HandlerError> {
+        self.handlers.list(after, limit).await
+    }
+
+    async fn get(&self, name: &str) -> Result<HandlerStatus, HandlerError> {
+        self.handlers.get(name).await
+    }
+
+    async fn delete(&self, name: &str, reason: Reason) -> Result<(), HandlerError> {
+        self.handlers.delete(name, reason.clone()).await?;
+        self.letters.give_up(&self.handlers.processor_of(name), reason).await
+    }
+
+    async fn pull(&self, name: &str, pull: PullBody) -> Result<Vec<Delivery>, HandlerError> {
+        self.handlers.pull(name, pull).await
+    }
+
+    async fn settle(&self, name: &str, settle: SettleBody) -> Result<Vec<SettleResult>, HandlerError> {
+        self.handlers.settle(name, settle).await
+    }
+
+    async fn partitions(&self, name: &str, after: Option<&str>, limit: usize) -> Result<PartitionPage, HandlerError> {
+        self.handlers.partitions(name, after, limit).await
+    }
+
+    async fn act(&self, name: &str, act: Act, reason: Reason) -> Result<(), HandlerError> {
+        self.handlers.act(name, act, reason).await
+    }
+
+    async fn acts(&self, name: &str, after: Option<&str>, limit: usize) -> Result<ActPage, HandlerError> {
+        self.handlers.acts(name, after, limit).await
+    }
+
+    async fn states(&self) -> Result<Vec<Document>, HandlerError> {
+        self.handlers.states().await
+    }
+}

@@ -1,0 +1,42 @@
+//! Events of a replay that are posted to a URL, by the sender of partner events: it checks addresses and follows no redirect.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::RecordedEvent;
+use annals_core::partners::{JSON, Outcome, Outgoing, Sending, of_answer};
+use annals_core::replays::{ReplaySession, Sent};
+
+use super::targets::line;
+
+/// How long a request may take, with its answer.
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A URL that is sent to.
+pub(super) struct Webhook {
+    pub sending: Arc<dyn Sending>,
+    pub url: String,
+}
+
+impl Webhook {
+    /// Posts an event. Every attempt has the same `webhook-id`, so that a receiver can tell a repetition.
+    pub async fn send(&self, event: &RecordedEvent, session: &ReplaySession) -> Sent {
+        let request = Outgoing {
+            url: self.url.clone(),
+            headers: vec![
+                ("content-type", JSON.to_owned()),
+                ("webhook-id", format!("{}/{}", session.replay_id, event.id.hyphenated())),
+                ("annals-replay", session.replay_id.clone()),
+            ],
+            body: line(event, session).into_bytes().into(),
+            timeout: TIMEOUT,
+        };
+        match self.sending.send(request).await {
+            Ok(answered) => match of_answer(answered.status, answered.retry_after, &answered.said) {
+                Outcome::Delivered { .. } => Sent::Done,
+                Outcome::Failed { reason, .. } | Outcome::Refused { reason, .. } => Sent::Failed(reason),
+            },
+            Err(reason) => Sent::Failed(reason),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The spans of requests: where spans are recorded, a request is part of its caller's span, and what it commits is part of its own.
+
+use std::sync::Arc;
+
+use annals_core::trace::{BegunSpan, EndedSpan, SpanKind, SpanValue, Spans, TRACEPARENT};
+use axum::http::{HeaderValue, Method, Request, StatusCode};
+
+use crate::caller::{TENANT_HEADER, trace_of};
+use crate::route::Permission;
+
+/// Records the requests of a route.
+#[derive(Clone)]
+pub(crate) struct Traced {
+    spans: Option<Arc<dyn Spans>>,
+    route: &'static str,
+    /// Whether a request whose caller names no span begins a trace. Reads and pulls come again and again, and most of them find nothing.
+    begins: bool,
+}
+
+/// The span of a request in flight.
+pub(crate) struct RequestSpan {
+    spans: Arc<dyn Spans>,
+    begun: BegunSpan,
+    method: Method,
+    route: &'static str,
+    tenant: Option<String>,
+}
+
+impl Traced {
+    /// Operations that need no permission are those of health and documents, which are not traced.
+    pub fn new(spans: Option<&Arc<dyn Spans>>, route: &'static str, permission: Permission) -> Self {
+        let spans = spans.filter(|_| permission != Permission::Open).cloned();
+        Self { spans, route, begins: permission != Permission::Reader && !route.ends_with("/pull") }
+    }
+
+    /// Begins the span of a request, and makes it the one that its handler sees.
+    pub fn begin<B>(&self, request: &mut Request<B>) -> Option<RequestSpan> {
+        let spans = self.spans.as_ref()?;
+        let parent = trace_of(request.headers());
+        if parent.is_none() && !self.begins {
+            return None;
+        }
+        let begun = spans.begin(parent)?;
+        let value = HeaderValue::from_str(&begun.context.to_string()).ok()?;
+        let tenant = request.headers().get(TENANT_HEADER).and_then(|tenant| tenant.to_str().ok()).map(str::to_owned);
+        let method = request.method().clone();
+        request.headers_mut().insert(TRACEPARENT, value);
+        Some(RequestSpan { spans: Arc::clone(spans), begun, method, route: self.route, tenant })
+    }
+}
+
+impl RequestSpan {
+    /// Ends it with the answer. A refusal is no failure of the server.
+    pub fn end(self, status: StatusCode) {
+        let text = |text: &str| SpanValue::Text(text.into());
+        let mut attributes = vec![
+            ("http.request.method", text(self.method.as_str())),
+            ("http.route", text(self.route)),
+            ("http.response.status_code", SpanValue::Number(status.as_u16().into())),
+        ];
+        attributes.extend(self.tenant.as_deref().map(|tenant| ("annals.tenant", text(tenant))));
+        self.spans.end(EndedSpan {
+            begun: self.begun,
+            name: format!("{} {}", self.method, self.route),
+            kind: SpanKind::Server,
+            attributes,
+            failure: status.is_server_error().then(|| status.to_string()),
+        });
+    }
+}

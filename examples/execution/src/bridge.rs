@@ -1,0 +1,170 @@
+//! The SSE bridge: the events of executions and notifications, for browsers.
+//!
+//! ```text
+//!  log ─▶ one follower ─▶ hub: by execution, by user ─▶ a bounded buffer for each stream ─▶ stream.rs ─▶ client
+//!                                                          │ full: the stream is cut off from the hub,
+//!                                                          └─ and reads on from the log, then subscribes again
+//! ```
+//!
+//! INVARIANT: a stream subscribes before it reads the state, and sends an event only if its number is greater than that of the last one, so
+//! that none is lost or sent twice.
+
+mod stream;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use annals::runtime::Host;
+use annals::{ByteString, EventLog, Filter, Follower, ReadError, RecordedEvent, Records, StoreError};
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+use crate::events::{self, AGGREGATE, NOTIFICATION_CREATED, POD};
+use crate::lines::Lines;
+use crate::scheduler::stopped;
+use crate::users::Users;
+pub(crate) use stream::routes;
+
+/// The types that a stream of an execution carries: Integr8sCode's, and the end of a cancelled execution.
+pub const BRIDGED: [&str; 10] = [
+    events::REQUESTED,
+    events::QUEUED,
+    events::STARTED,
+    "execution_running",
+    events::COMPLETED,
+    events::FAILED,
+    events::TIMEOUT,
+    events::CANCELLED,
+    events::RESULT_STORED,
+    events::RESULT_FAILED,
+];
+
+/// The types after which nothing more is sent about an execution.
+pub const LAST: [&str; 5] =
+    [events::RESULT_STORED, events::RESULT_FAILED, events::FAILED, events::TIMEOUT, events::CANCELLED];
+
+/// Events that wait for a client before its stream is cut off from the hub.
+const BUFFER: usize = 64;
+
+/// What a stream subscribes to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Topic {
+    Execution(String),
+    User(String),
+}
+
+/// What the streams of one process share.
+pub(crate) struct Bridge {
+    pub(crate) log: Arc<dyn EventLog>,
+    pub(crate) records: Arc<dyn Records>,
+    pub(crate) host: Host,
+    pub(crate) users: Users,
+    pub(crate) lines: Lines,
+    /// How often a quiet stream sends a comment.
+    pub(crate) ping: Duration,
+    pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) hub: Hub,
+}
+
+/// Passes events on to the streams that subscribed.
+#[derive(Default)]
+pub(crate) struct Hub(Mutex<HashMap<Topic, Vec<mpsc::Sender<Arc<RecordedEvent>>>>>);
+
+impl Hub {
+    /// From now on, events of a topic come out of the receiver, until it falls behind by more than the buffer: then it is closed.
+    fn subscribe(&self, topic: Topic) -> mpsc::Receiver<Arc<RecordedEvent>> {
+        let (sender, receiver) = mpsc::channel(BUFFER);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(topic).or_default().push(sender);
+        receiver
+    }
+
+    /// Passes an event on. It waits for nobody: a stream whose buffer is full reads from the log.
+    fn publish(&self, event: &RecordedEvent) {
+        let Some(topic) = topic_of(event) else { return };
+        let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(streams) = topics.get_mut(&topic) else { return };
+        let event = Arc::new(event.clone());
+        streams.retain(|stream| stream.try_send(Arc::clone(&event)).is_ok());
+        if streams.is_empty() {
+            topics.remove(&topic);
+        }
+    }
+
+    /// Forgets streams whose clients have gone.
+    fn sweep(&self) {
+        let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        topics.retain(|_, streams| {
+            streams.retain(|stream| !stream.is_closed());
+            !streams.is_empty()
+        });
+    }
+
+    #[cfg(test)]
+    fn streams(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().map(Vec::len).sum()
+    }
+}
+
+fn topic_of(event: &RecordedEvent) -> Option<Topic> {
+    if &*event.event_type == NOTIFICATION_CREATED {
+        let data: Value = event.data.decode().ok()?;
+        return Some(Topic::User(data["user_id"].as_str()?.to_owned()));
+    }
+    let aggregate = &event.commit.aggregate;
+    (&*aggregate.name == AGGREGATE).then(|| Topic::Execution(aggregate.id.to_string()))
+}
+
+/// The types that streams of executions carry.
+fn types() -> Vec<ByteString> {
+    BRIDGED.into_iter().chain(POD).map(ByteString::from_static).collect()
+}
+
+impl Bridge {
+    /// Follows the log until `stopping` is set.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut stopping = self.stopping.clone();
+        tokio::select! {
+            () = self.follow() => {}
+            () = stopped(&mut stopping) => {}
+        }
+    }
+
+    async fn follow(&self) {
+        const SWEEP_AFTER: u32 = 1_000;
+        let mut types = types();
+        types.push(ByteString::from_static(NOTIFICATION_CREATED));
+        let filter = Filter { types, ..Filter::default() };
+        let mut follower: Option<Follower> = None;
+        let mut passed = 0;
+        loop {
+            let next = async {
+                if follower.is_none() {
+                    follower = Some(Follower::new(Arc::clone(&self.log), self.log.head().await?, filter.clone()));
+                }
+                match &mut follower {
+                    Some(follower) => follower.next_page().await,
+                    None => Ok(Vec::new()),
+                }
+            };
+            match next.await {
+                Ok(page) => {
+                    page.iter().for_each(|event| self.hub.publish(event));
+                    passed += u32::try_from(page.len()).unwrap_or(u32::MAX);
+                    if passed > SWEEP_AFTER {
+                        self.hub.sweep();
+                        passed = 0;
+                    }
+                }
+                Err(ReadError::Store(StoreError::Closed)) => return,
+                Err(error) => {
+                    self.lines.print(format!("! the log cannot be read for browsers, trying again: {error}")).await;
+                    self.host.clock().sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! The roles of the service. Each can be a process of its own on a store that processes share, or all are one process.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A part of the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Takes, lists, cancels and retries executions, and has the pages.
+    Api,
+    /// Carries out the sagas, and hands out slots.
+    Saga,
+    /// Runs programs.
+    Worker,
+    /// Stores results.
+    Results,
+    /// Notifies users.
+    Notifications,
+    /// Streams events to browsers.
+    Sse,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 6] = [Self::Api, Self::Saga, Self::Worker, Self::Results, Self::Notifications, Self::Sse];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Saga => "saga-orchestrator",
+            Self::Worker => "worker",
+            Self::Results => "result-processor",
+            Self::Notifications => "notification-service",
+            Self::Sse => "sse-bridge",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|role| role.name() == text).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|role| role.name()).collect();
+            format!("{text:?} is no role; the roles are {}", known.join(", "))
+        })
+    }
+}

@@ -1,0 +1,209 @@
+//! The scheduler: hands out slots of the work queue to executions that wait for one.
+//!
+//! It holds the leases of what runs, because a slot belongs to an execution and not to a process: any scheduler renews any lease. The queue
+//! can be rebuilt from the sagas, so nothing is lost with a Redis that is emptied.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals::queue::{
+    ItemRef, ItemState, ItemsBody, ItemsQuery, NewItem, QueueError, QueuePriority, Queues, RenewBody, TakeBody,
+};
+use annals::sagas::{SagaError, SagaQuery, SagaState, Sagas};
+use annals::{Clock, EventLog, Timestamp, limits};
+use serde_json::json;
+use tokio::sync::{Notify, watch};
+
+use crate::events::{self, QUEUED, SLOT_GRANTED};
+use crate::execution::Execution;
+use crate::lines::Lines;
+use crate::saga::{QUEUE, SAGA};
+use crate::step::StepError;
+
+/// How often it looks without being woken.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The states of sagas that need a slot.
+const WAITING: [SagaState; 2] = [SagaState::Created, SagaState::Running];
+
+pub(crate) struct Scheduler {
+    pub(crate) log: Arc<dyn EventLog>,
+    pub(crate) queues: Arc<dyn Queues>,
+    pub(crate) sagas: Arc<dyn Sagas>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) wake: Arc<Notify>,
+    /// The length of leases.
+    pub(crate) lease: Duration,
+    pub(crate) name: String,
+    pub(crate) lines: Lines,
+}
+
+/// Why a turn ended early.
+#[derive(Debug, thiserror::Error)]
+enum TurnError {
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    #[error(transparent)]
+    Saga(#[from] SagaError),
+    #[error(transparent)]
+    Step(#[from] StepError),
+}
+
+/// What it remembers between turns.
+#[derive(Default)]
+struct Seen {
+    renewed: Option<Timestamp>,
+    /// Whether the queue held fewer items than there are sagas.
+    short: bool,
+    told: Option<String>,
+}
+
+impl Scheduler {
+    /// Runs until `stopping` is set.
+    pub(crate) async fn run(self, mut stopping: watch::Receiver<bool>) {
+        let mut seen = Seen::default();
+        loop {
+            let turned = tokio::select! {
+                turned = self.turn(&mut seen) => turned,
+                () = stopped(&mut stopping) => return,
+            };
+            self.tell(&mut seen, turned.err().map(|error| error.to_string())).await;
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = self.clock.sleep(LOOK_EVERY) => {}
+                () = stopped(&mut stopping) => return,
+            }
+        }
+    }
+
+    /// Says once that no slot is handed out, and why.
+    async fn tell(&self, seen: &mut Seen, failed: Option<String>) {
+        if let Some(error) = failed.as_ref().filter(|error| seen.told.as_ref() != Some(error)) {
+            self.lines.print(format!("! no execution is scheduled, trying again: {error}")).await;
+        }
+        seen.told = failed;
+    }
+
+    async fn turn(&self, seen: &mut Seen) -> Result<(), TurnError> {
+        let now = self.clock.now();
+        if seen.renewed.is_none_or(|renewed| now.since(renewed) >= self.lease / 3) {
+            self.renew().await?;
+            seen.renewed = Some(now);
+        }
+        self.hand_out().await?;
+        self.complete(seen).await
+    }
+
+    /// Renews the leases of what runs, and frees the slots of what is over.
+    async fn renew(&self) -> Result<(), TurnError> {
+        let mut query = ItemsQuery { state: Some(ItemState::Active), user: None, after: None, limit: limits::PAGE_MAX };
+        loop {
+            let page = self.queues.items(QUEUE, query.clone()).await?;
+            let (mut over, mut runs) = (Vec::new(), Vec::new());
+            for item in &page.items {
+                let execution = Execution::read(&*self.log, &item.id).await.map_err(StepError::from)?;
+                let is_over = execution.is_none_or(|execution| execution.status().is_over());
+                if is_over { &mut over } else { &mut runs }.push(ItemRef::current(item.id.clone()));
+            }
+            if !over.is_empty() {
+                self.queues.done(QUEUE, ItemsBody::of(over)).await?;
+            }
+            if !runs.is_empty() {
+                let lease = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
+                self.queues.renew(QUEUE, RenewBody::of(runs, lease)).await?;
+            }
+            query.after = page.cursor;
+            if query.after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes items as long as there are slots.
+    async fn hand_out(&self) -> Result<(), TurnError> {
+        const AT_ONCE: usize = 100;
+        loop {
+            let lease_ms = u64::try_from(self.lease.as_millis()).ok();
+            let take = TakeBody { max: AT_ONCE, lease_ms, worker: self.name.as_str().into() };
+            let taken = self.queues.take(QUEUE, take).await?;
+            if taken.items.is_empty() {
+                return Ok(());
+            }
+            for item in taken.items {
+                if let Err(error) = self.grant(&item.id).await {
+                    let _ = self.queues.release(QUEUE, ItemsBody::of([item.reference()])).await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Tells the saga of an execution that it has a slot. A repetition adds nothing.
+    async fn grant(&self, id: &str) -> Result<(), TurnError> {
+        let found = Execution::read(&*self.log, id).await.map_err(StepError::from)?;
+        let Some(execution) = found.filter(|execution| !execution.status().is_over()) else {
+            self.queues.done(QUEUE, ItemsBody::of([ItemRef::current(id)])).await?;
+            return Ok(());
+        };
+        let requested = execution.requested().ok();
+        let request = |pick: fn(events::Requested) -> String| requested.clone().map(pick).unwrap_or_default();
+        let data = json!({
+            "execution_id": id, "cpu_request": request(|it| it.cpu_request), "memory_request": request(|it| it.memory_request),
+        });
+        let event = events::event(SLOT_GRANTED, &data).map_err(QueueError::Unavailable)?;
+        let commit = events::next_commit(execution.request(), vec![event], "slot");
+        self.log.commit(commit).await.map_err(StepError::from)?;
+        Ok(())
+    }
+
+    /// Enqueues what the queue has lost: a queue that holds fewer items than there are sagas, twice in a row, is not as it was.
+    async fn complete(&self, seen: &mut Seen) -> Result<(), TurnError> {
+        let counts = self.queues.get(QUEUE).await?.counts;
+        let held = counts.active + counts.pending.highest_first().iter().sum::<u64>();
+        let short = self.sagas.definition(SAGA).await?.active > held;
+        if short && std::mem::replace(&mut seen.short, short) {
+            seen.short = false;
+            for state in WAITING {
+                self.enqueue_all(state).await?;
+            }
+            self.wake.notify_one();
+        }
+        seen.short = short;
+        Ok(())
+    }
+
+    async fn enqueue_all(&self, state: SagaState) -> Result<(), TurnError> {
+        let query = SagaQuery {
+            name: Some(SAGA.to_owned()),
+            state: Some(state),
+            limit: limits::PAGE_MAX,
+            ..SagaQuery::default()
+        };
+        let mut cursor = None;
+        loop {
+            let page = self.sagas.list(SagaQuery { cursor, ..query.clone() }).await?;
+            for saga in &page.items {
+                let found = Execution::read(&*self.log, &saga.execution_id).await.map_err(StepError::from)?;
+                let Some(execution) = found.filter(|execution| !execution.status().is_over()) else { continue };
+                let Ok(requested) = execution.requested() else { continue };
+                // One that was never enqueued is about to be, by its saga.
+                if !execution.has(QUEUED) {
+                    continue;
+                }
+                // What has a slot gets it back before anything else.
+                let has_slot = execution.has(SLOT_GRANTED);
+                let priority = if has_slot { QueuePriority::Critical } else { requested.priority() };
+                let item = NewItem::new(saga.execution_id.as_str()).priority(priority).user(execution.user());
+                self.queues.enqueue(QUEUE, item.payload(json!({ "saga_id": &*saga.id }))).await?;
+            }
+            cursor = page.cursor;
+            if cursor.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Waits until a signal is given. One whose sender is gone counts as given.
+pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}

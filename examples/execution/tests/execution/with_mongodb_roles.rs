@@ -1,0 +1,118 @@
+//! Processes of one role each, on MongoDB, with Kafka and Redis beside them.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use annals::{AggregateFilter, EventLog, Filter, LogQuery, limits};
+use annals_example_execution::{COMPLETED, FAILED, Role, TIMEOUT};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::service::{Service, ended, log_of, memory, until, within};
+use crate::workflow::without_result;
+
+struct Process {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    address: String,
+    _folder: TempDir,
+}
+
+impl Process {
+    async fn start(role: Role, store: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_execution-service"));
+        command.arg(folder.path()).args(["127.0.0.1:0", role.name()]).kill_on_drop(true);
+        command.env("STORE", store).env("NO_SAMPLES", "1");
+        for (name, service, scheme) in [("QUEUE", "ANNALS_TEST_REDIS", ""), ("BROKER", "ANNALS_TEST_KAFKA", "kafka://")]
+        {
+            if let Ok(at) = std::env::var(service) {
+                command.env(name, format!("{scheme}{at}"));
+            }
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
+        let lines = BufReader::new(child.stdout.take().expect("is piped")).lines();
+        let mut process = Self { child, lines, address: String::new(), _folder: folder };
+        process.address = within(&format!("{role} starts"), async {
+            loop {
+                let line = process.lines.next_line().await.expect("can be read").expect("it goes on");
+                if let Some(rest) = line.strip_prefix("Open ") {
+                    return rest.split_whitespace().next().expect("an address").trim_end_matches('/').to_owned();
+                }
+            }
+        })
+        .await;
+        process
+    }
+
+    async fn submit(&self, body: &Value) -> String {
+        let answer = within("the API", async {
+            loop {
+                // It listens before it answers.
+                let sent = reqwest::Client::new().post(format!("{}/executions", self.address)).json(body).send().await;
+                if let Ok(answer) = sent
+                    && answer.status() == 201
+                {
+                    return answer.json::<Value>().await.expect("JSON");
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await; // tidy: allow(pause) between two attempts to connect
+            }
+        });
+        answer.await["execution_id"].as_str().expect("an id").to_owned()
+    }
+}
+
+fn programs() -> [(Value, &'static str); 3] {
+    let body = |script: &str, timeout: u64| json!({ "language": "sh", "script": script, "timeout_seconds": timeout });
+    [(body("echo fine", 30), COMPLETED), (body("exit 3", 30), FAILED), (body("while :; do :; done", 1), TIMEOUT)]
+}
+
+async fn history(log: &Arc<dyn EventLog>, id: &str) -> Vec<String> {
+    let aggregate = Some(AggregateFilter { name: "execution".into(), id: Some(id.into()) });
+    let query =
+        LogQuery { limit: limits::PAGE_MAX, filter: Filter { aggregate, ..Filter::default() }, ..LogQuery::default() };
+    let page = log.read(query).await.expect("can be read");
+    without_result(page.events.iter().map(|event| event.event_type.to_string()).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_mongodb_kafka_and_redis_six_processes_give_the_histories_of_the_embedded_defaults() {
+    let store = memory().await;
+    let service = Service::start(&store).await;
+    let mut expected = Vec::new();
+    for (body, event_type) in programs() {
+        let id = service.submit_with(body).await;
+        until(&service.log, &id, &["pod_deleted"]).await;
+        assert_eq!(ended(&service.log, &id).await.event_type, event_type);
+        expected.push(history(&service.log, &id).await);
+    }
+    service.stop().await;
+
+    let server = std::env::var("ANNALS_TEST_MONGODB").expect("`cargo xtask services` prints ANNALS_TEST_MONGODB");
+    let (place, options) = server.split_once('?').unwrap_or((&server, ""));
+    let database = format!("annals_test_roles_{}", std::process::id());
+    let url = format!("{}/{database}?{options}", place.trim_end_matches('/'));
+    let mut processes = BTreeMap::new();
+    for role in Role::ALL {
+        processes.insert(role, Process::start(role, &url).await);
+    }
+    let store = annals::open(&url).await.expect("opens");
+    let log = log_of(&store);
+    let api = &processes[&Role::Api];
+    for ((body, event_type), expected) in programs().into_iter().zip(expected) {
+        let id = api.submit(&body).await;
+        until(&log, &id, &["pod_deleted"]).await;
+        until(&log, &id, &["result_stored"]).await;
+        assert_eq!(ended(&log, &id).await.event_type, event_type);
+        assert_eq!(history(&log, &id).await, expected);
+    }
+    // The worker is killed while a program runs; another one ends it and continues.
+    for process in processes.values_mut() {
+        process.child.start_kill().expect("can be killed");
+        process.child.wait().await.expect("ends");
+    }
+    store.close().await;
+}

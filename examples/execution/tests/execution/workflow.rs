@@ -1,0 +1,301 @@
+//! The workflow as a whole: request, saga, queue, command, worker, pod, result. The numbers are those of docs/integr8scode-workflow.md.
+
+use std::sync::Arc;
+
+use annals::bson::doc;
+use annals::{Code, DEFAULT_TENANT, Data, NewCommit, NewEvent, RecordChange, Timestamp};
+use annals_example_execution::{
+    AGGREGATE, CANCELLED, COMPLETED, CREATE_POD, DELETE_POD, FAILED, POD, QUEUE, REQUESTED, RESULT_STORED, Role,
+    STARTED, TIMEOUT,
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::clock::Standing;
+use crate::machine::{marker, until_running};
+use crate::service::{Service, ended, history, history_of, memory, started, until};
+
+/// All that happens to an execution that ends well.
+pub const WHOLE: [&str; 13] = [
+    REQUESTED,
+    "execution_queued",
+    "allocate_resources_command",
+    CREATE_POD,
+    "pod_created",
+    "pod_scheduled",
+    "pod_running",
+    STARTED,
+    "pod_succeeded",
+    "pod_terminated",
+    COMPLETED,
+    "pod_deleted",
+    RESULT_STORED,
+];
+
+pub fn without_result(history: Vec<String>) -> Vec<String> {
+    // The result is stored while the pod is deleted, so either may be first.
+    history.into_iter().filter(|it| it != RESULT_STORED && it != "pod_deleted").collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_79_a_request_goes_through_saga_queue_command_worker_and_pod_to_its_result() {
+    let store = memory().await;
+    let service = Service::start(&store).await;
+    let id = service.submit("sh", "echo out; echo err >&2").await;
+    until(&service.log, &id, &[RESULT_STORED]).await;
+    until(&service.log, &id, &["pod_deleted"]).await;
+    let history = history_of(&service.log, &id, &[]).await;
+    assert_eq!(without_result(history), without_result(WHOLE.map(str::to_owned).to_vec()));
+    let saga = service.saga(&id, |saga| saga["state"] == "completed").await;
+    let done = ["validate_execution", "allocate_resources", "create_pod", "await_result"];
+    assert_eq!(saga["completed_steps"], json!(done), "{saga}");
+    assert_eq!(saga["compensated_steps"], json!(["release_resources"]), "84: {saga}");
+    let commits = service.get(&format!("/v1/aggregates/saga/{}/commits", saga["id"].as_str().expect("an id"))).await;
+    assert_eq!(commits["commits"][0]["events"][0]["type"], "saga_started", "{commits}");
+    let result = service.get(&format!("/executions/{id}/result")).await;
+    assert_eq!(
+        (&result["stdout"], &result["stderr"], &result["status"]),
+        (&json!("out\n"), &json!("err\n"), &json!("completed"))
+    );
+    let shown = service.get(&format!("/executions/{id}")).await;
+    assert_eq!(
+        (&shown["status"], &shown["exit_code"], &shown["user_id"]),
+        (&json!("completed"), &json!(0), &json!("demo"))
+    );
+    let queue = service.until("a free queue", &format!("/v1/queues/{QUEUE}"), |queue| queue["active"] == 0).await;
+    assert_eq!(queue["pending"]["normal"], 0, "{queue}");
+    let told =
+        service.until("the notification", "/v1/log?types=notification_created", |page| page["events"][0].is_object());
+    assert_eq!(told.await["events"][0]["data"]["user_id"], "demo");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_pod_event_is_emitted() {
+    let store = memory().await;
+    let service = Service::start(&store).await;
+    let (good, bad) = (service.submit("sh", "exit 0").await, service.submit("sh", "exit 3").await);
+    let mut seen = Vec::new();
+    for id in [&good, &bad] {
+        until(&service.log, id, &["pod_deleted"]).await;
+        seen.extend(history_of(&service.log, id, &POD).await);
+    }
+    assert!(POD.iter().all(|pod| seen.iter().any(|it| it == pod)), "{seen:?}");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_29_and_80_a_repeated_request_is_one_execution_with_one_saga() {
+    let store = memory().await;
+    let service = Service::start(&store).await;
+    let submit = async |key: &str, user: &str, script: &str| {
+        let request = reqwest::Client::new().post(service.url("/executions")).header("idempotency-key", key);
+        let request = request.header("x-user", user).json(&json!({ "language": "sh", "script": script }));
+        let answer = request.send().await.expect("answers");
+        (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON"))
+    };
+    let (status, first) = submit("k-1", "eva", "echo once").await;
+    assert_eq!(status, 201);
+    let id = first["execution_id"].as_str().expect("an id").to_owned();
+    assert_eq!(ended(&service.log, &id).await.event_type, COMPLETED);
+    let (status, again) = submit("k-1", "eva", "echo once").await;
+    assert_eq!((status, &again["execution_id"], &again["duplicate"]), (200, &first["execution_id"], &json!(true)));
+    let (status, other) = submit("k-1", "eva", "echo other").await;
+    assert_eq!((status, &other["code"]), (409, &json!("request_id_reused")));
+    let (_, of_another) = submit("k-1", "max", "echo once").await;
+    assert_ne!(of_another["execution_id"], first["execution_id"], "a key is of its user");
+    assert_eq!(history(&service.log, &id).await, [REQUESTED, STARTED, COMPLETED]);
+    assert_eq!(history_of(&service.log, &id, &[CREATE_POD]).await.len(), 1);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_81_a_request_over_the_limits_of_the_saga_fails_and_holds_nothing() {
+    let store = memory().await;
+    let service = Service::start(&store).await;
+    let data = |id: &str, script: String, timeout: i64| {
+        json!({
+            "execution_id": id, "script": script, "language": "sh", "language_version": "any", "timeout_seconds": timeout,
+            "runtime_image": "local", "runtime_command": ["sh"], "runtime_filename": "main.sh",
+            "cpu_limit": "1", "memory_limit": "128Mi", "cpu_request": "1", "memory_request": "128Mi"
+        })
+    };
+    for (id, script, timeout) in [("slow", "echo".to_owned(), 301), ("long", "x".repeat(1024 * 1024 + 1), 10)] {
+        let event = NewEvent::new(REQUESTED, Data::from_value(&data(id, script, timeout)).expect("an object"));
+        service.log.commit(NewCommit::new(AGGREGATE, id).event(event)).await.expect("taken");
+        let end = ended(&service.log, id).await;
+        assert_eq!(end.event_type, FAILED, "{end:?}");
+        let saga = service.saga(id, |saga| saga["state"] == "failed").await;
+        assert_eq!((&saga["completed_steps"], &saga["compensated_steps"]), (&json!([]), &json!([])), "{saga}");
+        assert!(!saga["cause"].as_str().expect("a cause").is_empty());
+    }
+    assert_eq!(service.get(&format!("/v1/queues/{QUEUE}")).await["active"], 0);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_83_beyond_100_allocations_of_a_language_an_execution_fails() {
+    let store = memory().await;
+    let service = Service::start(&store).await;
+    let records = store.records(DEFAULT_TENANT).expect("always there");
+    let allocation = |n: usize| {
+        let id = format!("held-{n}");
+        let document = doc! {
+            "_id": &id, "allocation_id": &id, "execution_id": &id, "language": "sh", "cpu_request": "1", "memory_request": "1",
+            "cpu_limit": "1", "memory_limit": "1", "status": "active", "allocated_at": annals::bson::DateTime::from_millis(0),
+            "released_at": null,
+        };
+        RecordChange::insert(
+            "resource_allocations",
+            annals::bson::serialize_to_raw_document_buf(&document).expect("a document"),
+        )
+    };
+    records.write((0..100).map(allocation).collect()).await.expect("written");
+    let end = service.result_of("sh", "echo never").await;
+    assert_eq!((end.event_type.as_str(), end.text("error_type")), (FAILED, "resource_limit"), "{end:?}");
+    assert_eq!(service.result_of("bash", "echo other languages run").await.event_type, COMPLETED);
+    service.until("free slots", &format!("/v1/queues/{QUEUE}"), |queue| queue["active"] == 0).await;
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_85_a_cancelled_saga_deletes_the_pod_and_a_second_cancel_is_refused() {
+    let store = memory().await;
+    let service = Service::start(&store).await;
+    let marker = marker();
+    let id = service
+        .submit_with(json!({ "language": "sh", "script": format!("exec sleep {marker}"), "timeout_seconds": 60 }))
+        .await;
+    until_running(&marker, 1).await;
+    let saga = service.saga(&id, |saga| saga["current_step"] == "await_result").await;
+    let path = format!("/v1/sagas/{}/cancel", saga["id"].as_str().expect("an id"));
+    let cancel =
+        async || service.call("demo", Method::POST, &path, Some(&json!({ "reason": "no longer wanted" }))).await;
+    assert_eq!(cancel().await.0, 200);
+    until_running(&marker, 0).await;
+    let saga = service.saga(&id, |saga| saga["state"] == "cancelled").await;
+    assert_eq!(saga["compensated_steps"], json!(["delete_pod", "release_resources"]), "{saga}");
+    assert_eq!(cancel().await.0, 409);
+    assert_eq!(ended(&service.log, &id).await.event_type, CANCELLED);
+    let told = service.get("/v1/log?types=saga_cancelled,delete_pod_command").await;
+    assert_eq!(told["events"].as_array().map(Vec::len), Some(2), "{told}");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_86_a_cancelled_execution_is_compensated_the_same_way_wherever_it_is() {
+    let store = memory().await;
+    let service = Service::start_with(&store, |settings| settings.at_once = 1).await;
+    let marker = marker();
+    let body = json!({ "language": "sh", "script": format!("exec sleep {marker}"), "timeout_seconds": 60 });
+    let (running, waiting) = (service.submit_with(body).await, service.submit("sh", "echo never").await);
+    until_running(&marker, 1).await;
+    until(&service.log, &waiting, &["execution_queued"]).await;
+    for id in [&waiting, &running] {
+        let path = format!("/executions/{id}/cancel");
+        let (status, answer) =
+            service.call("demo", Method::POST, &path, Some(&json!({ "reason": "changed my mind" }))).await;
+        assert_eq!((status, &answer["status"]), (202, &json!("cancelled")), "{answer}");
+        let (status, answer) = service.call("demo", Method::POST, &path, None).await;
+        assert_eq!((status, &answer["code"], &answer["state"]), (409, &json!("state_conflict"), &json!("cancelled")));
+    }
+    until_running(&marker, 0).await;
+    let saga = service.saga(&running, |saga| saga["state"] == "cancelled").await;
+    assert_eq!(saga["compensated_steps"], json!(["delete_pod", "release_resources"]), "{saga}");
+    service.saga(&waiting, |saga| saga["state"] == "cancelled").await;
+    until(&service.log, &running, &["pod_deleted"]).await;
+    assert_eq!(history(&service.log, &running).await, [REQUESTED, STARTED, CANCELLED]);
+    assert_eq!(history(&service.log, &waiting).await, [REQUESTED, CANCELLED]);
+    assert_eq!(history_of(&service.log, &running, &[DELETE_POD]).await.len(), 1);
+    assert_eq!(service.result_of("sh", "echo the slot is free").await.event_type, COMPLETED);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_87_an_execution_of_301_seconds_times_out_is_compensated_and_frees_its_slot() {
+    let store = memory().await;
+    let clock = Arc::new(Standing::at(Timestamp::from_millis(1_800_000_000_000)));
+    let tasks = Arc::clone(&clock);
+    // Nobody runs the pod.
+    let service = Service::start_with(&store, move |settings| {
+        settings.roles.remove(&Role::Worker);
+        settings.tasks.clock = tasks;
+    });
+    let service = service.await;
+    let id = service.submit("sh", "echo never").await;
+    let saga = service.saga(&id, |saga| saga["current_step"] == "await_result").await;
+    assert_eq!(saga["completed_steps"], json!(["validate_execution", "allocate_resources", "create_pod"]), "{saga}");
+    clock.advance(std::time::Duration::from_secs(301));
+    let saga = service.saga(&id, |saga| saga["state"] == "timeout").await;
+    assert_eq!(saga["compensated_steps"], json!(["delete_pod", "release_resources"]), "{saga}");
+    assert_eq!(ended(&service.log, &id).await.event_type, TIMEOUT);
+    service.until("a free slot", &format!("/v1/queues/{QUEUE}"), |queue| queue["active"] == 0).await;
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_90_critical_executions_run_before_those_that_were_submitted_earlier() {
+    let store = memory().await;
+    let service = Service::start_with(&store, |settings| settings.at_once = 1).await;
+    let marker = marker();
+    let gate = format!("until [ -e /tmp/{marker} ]; do sleep 0.01; done; rm /tmp/{marker}");
+    let first = service.submit_with(json!({ "language": "sh", "script": gate, "timeout_seconds": 60 })).await;
+    started(&service.log, &first).await;
+    let mut ids = Vec::new();
+    for priority in ["background", "normal", "critical"] {
+        let id = service.submit_with(json!({ "language": "sh", "script": "echo", "priority": priority })).await;
+        until(&service.log, &id, &["execution_queued"]).await;
+        ids.push(id);
+    }
+    std::fs::write(format!("/tmp/{marker}"), "").expect("can be written");
+    let mut order = Vec::new();
+    for id in &ids {
+        order.push((started(&service.log, id).await, id));
+    }
+    order.sort();
+    let order: Vec<_> = order.into_iter().map(|(_, id)| id).collect();
+    assert_eq!(order, [&ids[2], &ids[1], &ids[0]]);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_execution_is_listed_for_its_owner_and_run_again_only_once_it_is_over() {
+    let store = memory().await;
+    let service = Service::start(&store).await;
+    let marker = marker();
+    let body = json!({ "language": "sh", "script": format!("exec sleep {marker}"), "timeout_seconds": 60 });
+    let (status, submitted) = service.call("eva", Method::POST, "/executions", Some(&body)).await;
+    assert_eq!(status, 201);
+    let id = submitted["execution_id"].as_str().expect("an id").to_owned();
+    until_running(&marker, 1).await;
+    let retry = format!("/executions/{id}/retry");
+    let (status, answer) = service.call("eva", Method::POST, &retry, None).await;
+    assert_eq!((status, &answer["state"]), (409, &json!("running")), "{answer}");
+    let (status, answer) = service.call("eva", Method::GET, &format!("/executions/{id}/result"), None).await;
+    assert_eq!((status, &answer["code"]), (409, &json!(Code::StateConflict.as_str())), "{answer}");
+    assert_eq!(service.call("max", Method::GET, &format!("/executions/{id}"), None).await.0, 403);
+    assert_eq!(service.call("max", Method::POST, &format!("/executions/{id}/cancel"), None).await.0, 403);
+    assert_eq!(service.call("max", Method::GET, "/executions/nothing", None).await.0, 404);
+    assert_eq!(service.call("admin", Method::POST, &format!("/executions/{id}/cancel"), None).await.0, 202);
+    let (status, again) = service.call("eva", Method::POST, &retry, None).await;
+    assert_eq!(status, 201, "{again}");
+    let other = again["execution_id"].as_str().expect("an id").to_owned();
+    started(&service.log, &other).await;
+    service.call("eva", Method::POST, &format!("/executions/{other}/cancel"), None).await;
+    let of = async |user: &str| {
+        let (status, page) = service.call(user, Method::GET, "/executions?status=cancelled&limit=10", None).await;
+        assert_eq!(status, 200, "{page}");
+        page["items"].as_array().expect("items").len()
+    };
+    let mut again = tokio::time::interval(std::time::Duration::from_millis(20));
+    crate::service::within("the list", async {
+        while of("eva").await != 2 {
+            again.tick().await;
+        }
+    })
+    .await;
+    assert_eq!((of("max").await, of("admin").await), (0, 2));
+    assert_eq!(service.call("eva", Method::GET, "/executions?limit=0", None).await.0, 422);
+    assert_eq!(service.call("eva", Method::GET, "/executions?nice=1", None).await.0, 422);
+    service.stop().await;
+}
