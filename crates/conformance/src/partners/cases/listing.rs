@@ -71,7 +71,7 @@ pub async fn statement_107_what_has_expired_is_removed_and_an_expiry_that_is_tex
         tokio::task::yield_now().await;
     }
     let refused = exchange.partners.event(&text.to_hex()).await.expect_err("text never expires");
-    assert_eq!(refused.code(), Code::InvalidRecord);
+    assert_eq!(refused.code(), Code::MalformedDocument);
     let page = exchange.partners.events(P, EventsQuery::default()).await.expect("listed");
     assert_eq!((page.items.len(), page.unreadable), (1, 1));
 }
@@ -87,7 +87,7 @@ pub async fn statement_108_audit_fields_direction_and_version_are_required_and_d
         assert!(sent.contains_key(field), "{field}");
         let id = write_copy(&exchange, &sent, n as u8 + 1, |record| drop(record.remove(field))).await;
         let refused = exchange.partners.event(&id.to_hex()).await.expect_err(field);
-        assert_eq!(refused.code(), Code::InvalidRecord, "{field}");
+        assert_eq!(refused.code(), Code::MalformedDocument, "{field}");
     }
     let page = exchange.partners.events(P, EventsQuery::default()).await.expect("listed");
     assert_eq!((page.items.len(), page.unreadable), (1, required.len()));
