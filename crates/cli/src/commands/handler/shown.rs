@@ -30,7 +30,7 @@ pub(super) fn print(output: &mut Output, status: &HandlerStatus) -> Result<(), S
     }
 }
 
-pub(super) fn print_partition(output: &mut Output, failing: &PartitionStatus) -> Result<(), Stop> {
+pub(in crate::commands) fn print_partition(output: &mut Output, failing: &PartitionStatus) -> Result<(), Stop> {
     match output.format() {
         Format::Json => output.json(failing),
         Format::Table => {
