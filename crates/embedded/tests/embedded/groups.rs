@@ -5,12 +5,22 @@ use crate::stores::roomy_segments;
 
 mod memory {
     use super::*;
-    annals_conformance::broker!(Embedded::in_memory(roomy_segments()));
+
+    mod topics {
+        use super::*;
+        annals_conformance::broker!(Embedded::in_memory(roomy_segments()));
+    }
+
     annals_conformance::groups!(Embedded::in_memory(roomy_segments()));
 }
 
 mod real_disk {
     use super::*;
-    annals_conformance::broker!(Embedded::in_a_folder(roomy_segments()));
+
+    mod topics {
+        use super::*;
+        annals_conformance::broker!(Embedded::in_a_folder(roomy_segments()));
+    }
+
     annals_conformance::groups!(Embedded::in_a_folder(roomy_segments()));
 }

@@ -4,6 +4,11 @@ use crate::records::MongoRecords;
 
 mod replica_set {
     use super::*;
-    annals_conformance::broker!(MongoRecords::new());
+
+    mod topics {
+        use super::*;
+        annals_conformance::broker!(MongoRecords::new());
+    }
+
     annals_conformance::groups!(MongoRecords::new());
 }
