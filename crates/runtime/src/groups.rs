@@ -15,6 +15,7 @@ use async_trait::async_trait;
 
 pub(crate) use annals_core::groups::GROUPS;
 pub use consumer::{Consumer, consumer};
+pub(crate) use joined::BROKER_PARTITION;
 pub use joined::ConsumerStatus;
 
 use crate::dead_letters::TenantDeadLetters;

@@ -12,7 +12,7 @@ use annals_core::{
 
 use super::TenantDeadLetters;
 use super::edits::date;
-use crate::groups::GROUPS;
+use crate::groups::{BROKER_PARTITION, GROUPS};
 
 /// How many letters are moved to the archive in one batch.
 const PAGE: usize = 200;
@@ -20,7 +20,10 @@ const PAGE: usize = 200;
 impl TenantDeadLetters {
     /// Gives up the letters of consumers that were deleted by a process that ended before it could.
     pub(super) async fn give_up_orphans(&self) -> Result<(), DeadLetterError> {
-        let open = GroupQuery::new(DEAD_LETTERS).by("processor").matching(DeadLetter::open()).limit(limits::PAGE_MAX);
+        // A group that joins on a broker of its own has no definition here; its letters name the place of their message there.
+        let here = Condition::is_null(format!("headers.{BROKER_PARTITION}"));
+        let open = Condition::and([DeadLetter::open(), here]);
+        let open = GroupQuery::new(DEAD_LETTERS).by("processor").matching(open).limit(limits::PAGE_MAX);
         for group in self.groups_of_letters(open).await? {
             let Some(processor) = group.key.as_str().map(str::to_owned) else { continue };
             if self.is_gone(&processor).await? {

@@ -11,6 +11,8 @@ mod event;
 mod letters;
 mod membership;
 
+pub(crate) use event::PARTITION as BROKER_PARTITION;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -10,7 +10,7 @@ use annals_core::{
 use serde_json::json;
 
 /// Where the message of an event is, among the headers that its consumer and its dead letter see.
-const PARTITION: &str = "broker-partition";
+pub(crate) const PARTITION: &str = "broker-partition";
 const OFFSET: &str = "broker-offset";
 /// Most text of an unreadable message that its dead letter shows. The message itself is on the topic.
 const SHOWN_BYTES: usize = 8 * 1024;
