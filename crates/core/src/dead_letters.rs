@@ -9,8 +9,8 @@
 //!                 └──────────────────────────────┴──────────────────────────────────────▶ discarded
 //! ```
 //!
-//! A consumer is a group, a handler, or the delivery to a partner. A letter belongs to one consumer: another one that cannot process the same
-//! event has its own.
+//! A consumer is a group, a handler, or the delivery to a partner. A letter belongs to one consumer: another one that cannot process the
+//! same event has its own.
 //!
 //! INVARIANTS
 //! - The letter is written in the batch in which the consumer passes the event.

@@ -13,8 +13,8 @@ use crate::host::{Host, Stage, StageError};
 /// The stage of a commit whose events are on their topics.
 const PUBLISHED: &str = "published";
 
-/// Publishes events of one tenant. It takes the place of Integr8sCode's `UnifiedProducer`, which stores an event and then sends it: here one
-/// commit does both, because topics follow the log.
+/// Publishes events of one tenant. It takes the place of Integr8sCode's `UnifiedProducer`, which stores an event and then sends it: here
+/// one commit does both, because topics follow the log.
 ///
 /// - **Once.** The id of the event is its request id: publishing it again adds nothing, whatever had become of the first answer.
 /// - **In order per key.** The key is the id of the aggregate.

@@ -1,6 +1,6 @@
 //! The service by itself: `execution-service FOLDER [ADDRESS [ROLE…]]`, for example `execution-service ./annals-demo 127.0.0.1:0`. The
-//! samples are submitted unless the environment has `NO_SAMPLES`; `STORE`, `BROKER` and `QUEUE` are URLs, `LEASE_SECONDS` is a number. `annals demo` is the same with
-//! options.
+//! samples are submitted unless the environment has `NO_SAMPLES`; `STORE`, `BROKER` and `QUEUE` are URLs, `LEASE_SECONDS` is a number.
+//! `annals demo` is the same with options.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -322,8 +322,8 @@ impl DeadLetter {
         self.last_updated = Some(date(now));
     }
 
-    /// The letter before it is over. An event that was never attempted is due at once, and so is one that a person wants retried; another one
-    /// follows its policy.
+    /// The letter before it is over. An event that was never attempted is due at once, and so is one that a person wants retried;
+    /// another one follows its policy.
     pub fn promote(&mut self, policy: &LetterPolicy, now: Timestamp, random: u64) {
         if self.attempts == 0 || self.next_retry_at.is_some() {
             self.due_at(now);

@@ -1,5 +1,5 @@
-//! The letter of a partner event that failed for the last time. It follows the delivery, which partners own: a retry resends the event, and a
-//! discard cancels it.
+//! The letter of a partner event that failed for the last time. It follows the delivery, which partners own: a retry resends the event,
+//! and a discard cancels it.
 
 use bson::{Bson, DateTime, Document, doc};
 

@@ -240,7 +240,8 @@ impl TenantArchive {
         Ok((HoldStatus::of(&hold, in_force), created))
     }
 
-    /// Takes the expiry dates that documents must not have any more. Returns whether that was done in a few seconds; the task does the rest.
+    /// Takes the expiry dates that documents must not have any more. Returns whether that was done in a few seconds; the task does the
+    /// rest.
     async fn in_force(&self, selected: &Condition) -> Result<bool, ArchiveError> {
         tokio::select! {
             biased;
