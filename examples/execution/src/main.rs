@@ -1,12 +1,13 @@
 //! The service by itself: `execution-service FOLDER [ADDRESS [ROLE…]]`, for example `execution-service ./annals-demo 127.0.0.1:0`. The
-//! samples are submitted unless the environment has `NO_SAMPLES`; `STORE`, `BROKER` and `QUEUE` are URLs, `LEASE_SECONDS` is a number.
-//! `annals demo` is the same with options.
+//! samples are submitted unless the environment has `NO_SAMPLES`. `STORE`, `BROKER` and `QUEUE` are URLs, `LEASE_SECONDS` is a number, and
+//! `PREFIX` begins the names of topics. `annals demo` is the same with options.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
 use annals::TopicSettings;
+use annals::relay::RelayTopics;
 use annals::runtime::RelayOptions;
 use annals_example_execution::{DemoFolder, Role, Settings, run};
 
@@ -43,8 +44,11 @@ async fn serve() -> Result<(), Box<dyn std::error::Error>> {
         settings.tasks.queues = annals::open_queue(&url)?;
     }
     if let Ok(url) = std::env::var("BROKER") {
-        let broker = annals::open_broker(&url, TopicSettings::default())?;
-        settings.broker = broker.map(|broker| (broker, RelayOptions::default()));
+        let prefix = std::env::var("PREFIX").unwrap_or_default();
+        let topics = TopicSettings { prefix, ..TopicSettings::default() };
+        let broker = annals::open_broker(&url, topics.clone())?;
+        let topics = RelayTopics { settings: topics, ..RelayTopics::default() };
+        settings.broker = broker.map(|broker| (broker, RelayOptions { topics, ..RelayOptions::default() }));
     }
     settings.listen = listen;
     settings.submit_samples = std::env::var_os("NO_SAMPLES").is_none();

@@ -13,8 +13,8 @@ use tokio::sync::{oneshot, watch};
 
 use super::{Outcome, RETRY, Workshop};
 use crate::events::{
-    self, CREATE_POD, CreatePod, POD_CREATED, POD_DELETED, POD_FAILED, POD_RUNNING, POD_SCHEDULED, POD_SUCCEEDED,
-    POD_TERMINATED, STARTED, TERMINAL,
+    self, CREATE_POD, CreatePod, DELETE_POD, POD_CREATED, POD_DELETED, POD_FAILED, POD_RUNNING, POD_SCHEDULED,
+    POD_SUCCEEDED, POD_TERMINATED, STARTED, TERMINAL,
 };
 use crate::execution::Execution;
 use crate::language::Language;
@@ -141,7 +141,8 @@ impl Pod {
     /// Notes that this worker runs the pod, unless another one does. An execution that is over needs none.
     async fn claim(&self) -> Result<bool, HandleFailure> {
         let execution = Execution::read(&*self.workshop.log, self.id()).await?;
-        if execution.is_none_or(|execution| execution.status().is_over()) {
+        // On a broker whose topics have no common order, a pod may be deleted before it is created.
+        if execution.is_none_or(|execution| execution.status().is_over() || execution.has(DELETE_POD)) {
             return Ok(false);
         }
         let pods = typed::<PodRecord>(&self.workshop.records);

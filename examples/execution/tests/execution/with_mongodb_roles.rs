@@ -27,6 +27,9 @@ impl Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_execution-service"));
         command.arg(folder.path()).args(["127.0.0.1:0", role.name()]).kill_on_drop(true);
         command.env("STORE", store).env("NO_SAMPLES", "1").env("LEASE_SECONDS", "4");
+        // Topics and groups of this store, not those of another run on the same Kafka.
+        let database = store.rsplit('/').next().and_then(|name| name.split('?').next()).unwrap_or_default();
+        command.env("PREFIX", format!("{database}."));
         for (name, service, scheme) in [("QUEUE", "ANNALS_TEST_REDIS", ""), ("BROKER", "ANNALS_TEST_KAFKA", "kafka://")]
         {
             if let Ok(at) = std::env::var(service) {
