@@ -33,7 +33,7 @@ pub(crate) fn feature() -> Feature {
             .described(
                 "putRetention",
                 "Sets for how long events of a category or a type are kept, and where they go then.",
-                Payload::json::<schemas::RetentionStatus>(),
+                Payload::json::<schemas::RetentionStatus>().created(),
             )
             .takes(Payload::body::<schemas::RetentionBody>()),
         route::delete("/v1/retention/{name}", operator, remove_rule)
@@ -53,7 +53,7 @@ pub(crate) fn feature() -> Feature {
             .described("getHold", "Returns a hold.", Payload::json::<schemas::HoldStatus>())
             .refuses(&[Code::UnknownHold]),
         put("/v1/holds/{name}", operator, put_hold)
-            .described("putHold", "Protects the events that a filter selects.", Payload::json::<schemas::HoldStatus>())
+            .described("putHold", "Protects the events that a filter selects.", Payload::json::<schemas::HoldStatus>().created())
             .takes(Payload::body::<schemas::HoldBody>()),
         route::delete("/v1/holds/{name}", operator, remove_hold)
             .described("deleteHold", "Removes a hold.", Payload::json::<schemas::Deleted>())
