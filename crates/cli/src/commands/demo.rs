@@ -21,7 +21,7 @@ const FOLDER: &str = "./demo-data";
 /// Run the demo: a code-execution service on an event store, with a web page that shows its events
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Its store stays in ./demo-data (or at --store, with the folders of programs beside it in NAME.demo), and the next run continues with it.\n\nEvery part of the service can be a process of its own on a store that processes share: api, saga-orchestrator, worker, result-processor, notification-service, sse-bridge.\n\nExamples:\n  annals demo --fresh\n  annals demo --role worker --store mongodb://127.0.0.1:27017/demo?replicaSet=rs0 --queue redis://127.0.0.1:6379"
+    after_help = "Its store stays in ./demo-data (or at --store, with the folders of programs beside it in NAME.demo), and the next run continues with it.\n\nEvery part of the service can be a process of its own on a store that processes share: api, saga-orchestrator, worker, result-processor, notification-service, sse-bridge.\n\nExample:\n  annals demo --fresh\n  annals demo --role worker --store mongodb://127.0.0.1:27017/demo?replicaSet=rs0 --queue redis://127.0.0.1:6379"
 )]
 pub struct Demo {
     /// Delete what earlier runs stored in ./demo-data first; not with --store
