@@ -1,7 +1,7 @@
 //! What is counted, and `GET /metrics` in Prometheus' text format.
 
-mod partners;
 mod consumers;
+mod partners;
 mod queues;
 mod spans;
 #[cfg(test)]
@@ -20,8 +20,8 @@ use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::IntoResponse;
 
-use self::partners::{write_partner_failures, write_partners};
 use self::consumers::write_consumers;
+use self::partners::{write_partner_failures, write_partners};
 use self::queues::write_queues;
 use self::spans::write_spans;
 use crate::health::sees_all;

@@ -53,7 +53,11 @@ pub(crate) fn feature() -> Feature {
             .described("getHold", "Returns a hold.", Payload::json::<schemas::HoldStatus>())
             .refuses(&[Code::UnknownHold]),
         put("/v1/holds/{name}", operator, put_hold)
-            .described("putHold", "Protects the events that a filter selects.", Payload::json::<schemas::HoldStatus>().created())
+            .described(
+                "putHold",
+                "Protects the events that a filter selects.",
+                Payload::json::<schemas::HoldStatus>().created(),
+            )
             .takes(Payload::body::<schemas::HoldBody>()),
         route::delete("/v1/holds/{name}", operator, remove_hold)
             .described("deleteHold", "Removes a hold.", Payload::json::<schemas::Deleted>())
