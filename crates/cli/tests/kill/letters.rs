@@ -16,7 +16,7 @@ use crate::process::Server;
 use crate::{LIMIT, ShownOnFailure, number};
 
 /// Events, each of which becomes a letter: several pages of a bulk act.
-const EVENTS: u64 = 1_000;
+const EVENTS: u64 = 500;
 const KEYS: u64 = 20;
 /// How often the server is killed while letters are processed.
 const CYCLES: usize = 3;
