@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::{Client, EventLog, RecordedEvent};
+use annals::{Client, Code, EventLog, RecordedEvent};
 use annals_conformance::history::{Checked, History, read_all};
 use fastrand::Rng;
 use tokio::task::JoinSet;
@@ -172,7 +172,14 @@ impl Run {
     }
 
     async fn log(&self, server: &Server) -> Vec<RecordedEvent> {
-        read_all(&client(&server.url)).await.expect("the log is read")
+        let client = client(&server.url);
+        loop {
+            match read_all(&client).await {
+                // Beside other programs a store opens later than the server tells its address.
+                Err(error) if error.code() == Code::Unreachable => {}
+                read => return read.expect("the log is read"),
+            }
+        }
     }
 
     /// The store itself, opened without a server, holds what the server showed.
