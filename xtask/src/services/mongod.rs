@@ -83,5 +83,7 @@ fn command(program: &Path, port: u16, data: &Path) -> Command {
     // What is dropped stays open for as long as someone may read the past: five minutes, in which the tests drop more than a process may
     // have open.
     command.args(["--setParameter", "minSnapshotHistoryWindowInSeconds=30"]);
+    // A test that ends its process' tasks in the middle of a transaction leaves it open, and the drop of its database waits for that.
+    command.args(["--setParameter", "transactionLifetimeLimitSeconds=10"]);
     command
 }
