@@ -136,12 +136,15 @@ pub(crate) struct Inner {
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
     pub(crate) consumers: Mutex<Vec<watch::Receiver<ConsumerStatus>>>,
     /// The brokers of their own that tenants publish to, with the names of their topics.
-    pub(crate) brokers: Mutex<BTreeMap<String, (Arc<dyn Broker>, TopicSettings)>>,
+    pub(crate) brokers: Mutex<BTreeMap<String, NamedBroker>>,
     pub(crate) queues: Mutex<BTreeMap<String, Arc<TenantQueues>>>,
     pub(crate) replays: Mutex<BTreeMap<String, Arc<TenantReplays>>>,
     pub(crate) dead_letters: Mutex<BTreeMap<String, Arc<TenantDeadLetters>>>,
     pub(crate) archives: Mutex<BTreeMap<String, Arc<TenantArchive>>>,
 }
+
+/// A broker, and the names of a tenant's topics there.
+pub(crate) type NamedBroker = (Arc<dyn Broker>, TopicSettings);
 
 /// What every task of a host needs.
 pub(crate) struct Shared {

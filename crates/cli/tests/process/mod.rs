@@ -1,6 +1,6 @@
 //! The real binary, run the way a user runs it.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -54,7 +54,28 @@ impl Server {
         // Whoever reads nothing must not block the server once the pipe is full.
         let mut err = process.stderr.take().expect("its standard error is piped");
         std::thread::spawn(move || std::io::copy(&mut err, &mut std::io::sink()));
-        Self { process, url, _out: out }
+        let server = Self { process, url, _out: out };
+        server.until_opened();
+        server
+    }
+
+    /// A server tells its address after a second although its store is not open yet, which happens beside other programs.
+    #[expect(clippy::disallowed_methods, reason = "a pause between two looks")]
+    fn until_opened(&self) {
+        let Some(address) = self.url.strip_prefix("http://") else { return };
+        let request = format!("GET /health/ready HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        let is_opening = || {
+            let mut answer = String::new();
+            let asked = std::net::TcpStream::connect(address).and_then(|mut stream| {
+                stream.write_all(request.as_bytes())?;
+                stream.read_to_string(&mut answer)
+            });
+            asked.is_ok() && answer.contains("it is being opened")
+        };
+        while is_opening() {
+            // tidy: allow(pause) between two looks
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
     }
 
     /// The number of its process.

@@ -115,7 +115,7 @@ impl TenantArchive {
                     let document = Document::try_from(&*record.document).map_err(unreadable)?;
                     restored_document(document, self.now())
                 }
-                None => self.from_file(event_id).await?,
+                None => self.document_in_a_file(event_id).await?,
             };
             loaded.plan.stamp(&mut document);
             let id = document.get("_id").cloned().unwrap_or(Bson::Null);
@@ -139,7 +139,7 @@ impl TenantArchive {
     }
 
     /// Returns the document of the view for an event that a file holds. The file keeps its row, so the event may expire again.
-    async fn from_file(&self, event_id: &str) -> Result<Document, ArchiveError> {
+    async fn document_in_a_file(&self, event_id: &str) -> Result<Document, ArchiveError> {
         let unknown = || ArchiveError::NotArchived(event_id.to_owned());
         let files = self.files_of(event_id).await?;
         let mut failed = None;
