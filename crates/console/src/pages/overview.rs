@@ -96,7 +96,7 @@ async fn render(view: &View) -> Result<String, Refused> {
         commits: log.map(|log| count(number(log, "commits"))),
         disk: log.map(|log| bytes(number(log, "bytes"))),
         free: diagnosis.as_ref().and_then(|said| said["free_disk_bytes"].as_u64()).map(bytes),
-        doctor: diagnosis.as_ref().map(|said| findings(said)),
+        doctor: diagnosis.as_ref().map(findings),
         newest: items(&last, "events").first().map(|event| text(event, "time")).unwrap_or_default(),
         status,
         processors,
