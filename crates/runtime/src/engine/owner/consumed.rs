@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use annals_core::RecordedEvent;
-use annals_core::processing::{Outcome, Taken, shortened};
+use annals_core::processing::{Outcome, ProcessingRetry, Settings, Taken, Then, shortened};
 use annals_core::types::{EventTypes, TypeError};
 
 use super::{Stop, Work};
@@ -53,7 +53,13 @@ impl Work<'_> {
         );
         let reason = shortened(reason);
         self.last_reason = Some(reason.clone());
-        if self.machine.settle(taken.token, Outcome::Never { reason: reason.clone() }, now, 0).is_err() {
+        // A policy that parks what is given up would make the key wait behind its letter.
+        let settings = self.owner.definition.settings();
+        let retry = ProcessingRetry { then: Then::Block, ..settings.retry };
+        self.machine.set(Settings { retry, ..settings });
+        let settled = self.machine.settle(taken.token, Outcome::Never { reason: reason.clone() }, now, 0);
+        self.machine.set(settings);
+        if settled.is_err() {
             return;
         }
         // The policy would let its key wait; but no attempt can mend it.

@@ -16,6 +16,7 @@ use annals_core::{
     Condition, Expected, RecordChange, RecordError, RecordQuery, RecordType, Timestamp, TypedRecords, limits,
 };
 
+use super::consumed::Consumed;
 use super::{Stop, Work};
 use crate::engine::journal::NotWritten;
 
@@ -100,11 +101,16 @@ impl Work<'_> {
     pub(super) async fn guarded(
         &mut self,
         taken: Vec<Taken>,
+        consumed: &Consumed,
         until: Timestamp,
         now: Timestamp,
     ) -> Result<Vec<Taken>, Stop> {
         let Some(settings) = self.guard() else { return Ok(taken) };
-        let key_of = |taken: &Taken| settings.by.key_of(self.events.get(&taken.event.position)?);
+        // The key is that of the event as its consumer gets it: of its newest generation.
+        let key_of = |taken: &Taken| {
+            let at = taken.event.position;
+            settings.by.key_of(consumed.get(&at).or_else(|| self.events.get(&at))?)
+        };
         let keyed: Vec<(Option<String>, Taken)> = taken.into_iter().map(|taken| (key_of(&taken), taken)).collect();
         let keys = keyed.iter().filter_map(|(key, _)| key.as_deref());
         let known = self.processed(keys).await.map_err(NotWritten::from)?;

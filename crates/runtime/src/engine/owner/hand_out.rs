@@ -54,7 +54,7 @@ impl Work<'_> {
                 return Ok(Default::default());
             }
             let (taken, consumed) = self.consumed(taken).await?;
-            let taken = self.guarded(taken, until, now).await?;
+            let taken = self.guarded(taken, &consumed, until, now).await?;
             if self.machine.has_changes() || self.guarded.has_changes() {
                 self.store(&[]).await?;
             }

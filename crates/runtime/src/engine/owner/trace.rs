@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use annals_core::processing::Taken;
+use annals_core::processing::{Taken, shortened};
 use annals_core::trace::{BegunSpan, EndedSpan, SpanKind, SpanValue, Spans, TraceContext};
 use annals_core::{ByteString, RecordedEvent, Timestamp};
 
@@ -82,7 +82,7 @@ impl Traces {
                 ("annals.event_type", SpanValue::Text(open.event_type)),
                 ("annals.attempt", SpanValue::Number(open.attempt.into())),
             ],
-            failure: failure.map(str::to_owned),
+            failure: failure.map(|failure| shortened(failure.to_owned())),
         });
     }
 }

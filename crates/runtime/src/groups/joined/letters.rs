@@ -9,8 +9,8 @@ use annals_core::consuming::Passing;
 use annals_core::dead_letters::{DEAD_LETTERS, DeadLetter, Received};
 use annals_core::processing::{Fetched, LetterFailure, LetterOutcome};
 use annals_core::{
-    ByteString, GroupQuery, Lease, LogQuery, ReadMessages, RecordError, RecordType, RecordedEvent, Timestamp,
-    TopicPartition, TypedRecords, limits,
+    BrokerError, ByteString, GroupQuery, Lease, LogQuery, ReadMessages, RecordError, RecordType, RecordedEvent,
+    StoreError, Timestamp, TopicPartition, TypedRecords, limits,
 };
 
 use super::{Work, event};
@@ -89,7 +89,7 @@ impl<'w> Letters<'w> {
             }
         }
         Err(last
-            .unwrap_or_else(|| annals_core::StoreError::Unreachable("letters change all the time".to_owned()).into()))
+            .unwrap_or_else(|| StoreError::Unreachable("letters change all the time".to_owned()).into()))
     }
 
     async fn write(&self, edits: Edits) -> Result<Vec<String>, RecordError> {
@@ -125,6 +125,9 @@ impl<'w> Letters<'w> {
             return Ok(Vec::new());
         }
         self.look_at = now.plus(LOOK_EVERY);
+        if self.busy.len() >= DUE_MAX {
+            return Ok(Vec::new());
+        }
         let due = DeadLetter::due(&self.work.processor, now);
         let query = TypedRecords::<DeadLetter>::query().matching(due).ascending("next_retry_at");
         let query = query.limit(DUE_MAX + self.busy.len());
@@ -139,12 +142,11 @@ impl<'w> Letters<'w> {
         // What was found before the lease was taken may be over.
         let (found, _) = self.letters().find(query).await?;
         for letter in found.into_iter().map(|stored| stored.value) {
-            if due.len() >= DUE_MAX || self.busy.contains(&letter.id) {
+            if self.busy.len() + due.len() >= DUE_MAX || self.busy.contains(&letter.id) {
                 continue;
             }
             match self.event_of(&letter).await? {
                 Some(event) => {
-                    self.busy.insert(letter.id.clone());
                     let position = letter.position.cast_unsigned();
                     let (partition, time) = (letter.key.as_str().into(), event.time);
                     let fetched = Fetched { position, sequence_number: event.sequence_number, partition, time };
@@ -158,6 +160,8 @@ impl<'w> Letters<'w> {
                 }
             }
         }
+        // Only now: an error above hands none of them out, and they are due again.
+        self.busy.extend(due.iter().map(|due| due.id.clone()));
         Ok(due)
     }
 
@@ -181,8 +185,12 @@ impl<'w> Letters<'w> {
         let topic = ByteString::from(letter.original_topic.as_str());
         if let Some((partition, offset)) = event::place_in(&letter.headers) {
             let at = TopicPartition { topic: topic.clone(), partition };
-            let page = self.work.broker.read(ReadMessages { at, from: offset, limit: 1 }).await;
-            let found = page.ok().and_then(|page| page.messages.into_iter().next());
+            // INVARIANT: only what is known to be gone is given up. A broker that cannot be reached is asked again.
+            let found = match self.work.broker.read(ReadMessages { at, from: offset, limit: 1 }).await {
+                Ok(page) => page.messages.into_iter().next(),
+                Err(BrokerError::UnknownTopic(_)) => None,
+                Err(error) => return Err(StoreError::Unreachable(error.to_string()).into()),
+            };
             if let Some(message) = found.filter(|message| message.offset == offset) {
                 let event_type = self.work.type_of(&topic);
                 let read = event::read(&message, event_type);
@@ -191,10 +199,11 @@ impl<'w> Letters<'w> {
         }
         let from = Some(letter.sequence_number.cast_unsigned());
         let page = self.work.log.read(LogQuery { from, limit: 1, ..LogQuery::default() }).await;
+        let page = page.map_err(|error| StoreError::Unreachable(error.to_string()))?;
         let is_it = |event: &RecordedEvent| {
             letter.event.get_str("event_id").is_ok_and(|id| id == event.id.hyphenated().to_string())
         };
-        Ok(page.ok().and_then(|page| page.events.into_iter().next()).filter(is_it))
+        Ok(page.events.into_iter().next().filter(is_it))
     }
 
     /// Stores what came of a letter. Returns the keys that have no open letter any more.
@@ -204,6 +213,8 @@ impl<'w> Letters<'w> {
         ending: Result<(), HandleFailure>,
         counts: bool,
     ) -> Result<Vec<String>, RecordError> {
+        // Whatever becomes of the write, the letter is not in process any more.
+        self.busy.remove(&due.id);
         let failure = ending.err().map(|HandleFailure { reason, retry }| LetterFailure {
             reason,
             counts,
@@ -217,14 +228,10 @@ impl<'w> Letters<'w> {
             edits.settled(&due.id, &outcome).await?;
             match self.write(edits).await {
                 Err(error @ RecordError::NotAsExpected { .. }) => last = Some(error),
-                written => {
-                    self.busy.remove(&due.id);
-                    return written;
-                }
+                written => return written,
             }
         }
         // It is due again, and its consumer bears a repetition.
-        self.busy.remove(&due.id);
         last.map_or(Ok(Vec::new()), Err)
     }
 
