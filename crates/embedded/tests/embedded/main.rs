@@ -1,7 +1,6 @@
 //! The embedded store from outside: the suite of its port, a model, and every fault a disk can have.
 
 mod aggregates;
-mod archive_faults;
 mod battery;
 mod browse;
 mod conformance;

@@ -73,8 +73,8 @@ pub(super) fn written(documents: &[Document]) -> Result<Vec<u8>, ParquetError> {
     let texts = |path: &[&str]| documents.iter().map(|document| text(document, path)).collect::<Vec<_>>();
     let times = |name: &str| documents.iter().map(|document| Some(millis(document, name))).collect::<Vec<_>>();
     let numbers = documents.iter().map(|it| it.get("_id").and_then(number_of).map(u64::cast_signed)).collect();
-    required::<ByteArrayType>(&mut group, texts(&["event_id"]))?;
-    required::<ByteArrayType>(&mut group, texts(&["event_type"]))?;
+    required::<ByteArrayType>(&mut group, or_empty(texts(&["event_id"])))?;
+    required::<ByteArrayType>(&mut group, or_empty(texts(&["event_type"])))?;
     optional::<ByteArrayType>(&mut group, texts(&["event_version"]))?;
     required::<Int64Type>(&mut group, times("timestamp"))?;
     required::<Int64Type>(&mut group, times("stored_at"))?;
@@ -88,6 +88,11 @@ pub(super) fn written(documents: &[Document]) -> Result<Vec<u8>, ParquetError> {
     required::<ByteArrayType>(&mut group, whole)?;
     group.close()?;
     writer.into_inner()
+}
+
+/// Texts, of which those that are missing are empty. The default of the library's type is no value, and cannot be written.
+fn or_empty(texts: Vec<Option<ByteArray>>) -> Vec<Option<ByteArray>> {
+    texts.into_iter().map(|text| text.or_else(|| Some(ByteArray::from(Vec::new())))).collect()
 }
 
 /// Writes a column whose missing values are empty.

@@ -132,11 +132,7 @@ pub(crate) struct DeletedEvent {
 
 /// An event of the browse view.
 #[derive(ToSchema)]
-pub(crate) struct BrowsedEvent {
-    event_id: String,
-    event_type: String,
-    timestamp: String,
-}
+pub(crate) struct BrowsedEvent(serde_json::Value);
 
 /// A page of archived events.
 #[derive(ToSchema)]

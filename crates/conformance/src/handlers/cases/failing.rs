@@ -106,7 +106,7 @@ pub async fn a_blocked_partition_is_retried_by_an_operator(subject: &dyn Subject
 /// With who decided and why.
 pub async fn a_skipped_or_parked_event_is_recorded_and_its_partition_continues(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
-    let by_aggregate = HandlerDefinition::new("h").partitioned(PartitionBy::Aggregate, 4);
+    let by_aggregate = HandlerDefinition::new("h").types(["placed"]).partitioned(PartitionBy::Aggregate, 4);
     it.define(HandlerDefinition { retry: once(Then::Block), ..by_aggregate }).await;
     it.commit("placed", &["a", "a", "a"]).await;
     for act in [
@@ -125,7 +125,7 @@ pub async fn a_skipped_or_parked_event_is_recorded_and_its_partition_continues(s
     let acts: Vec<_> = parked.iter().map(|record| record.document.get_str("act").expect("a text")).collect();
     assert_eq!(acts, ["skipped: it is a duplicate", "parked: it is a duplicate"]);
     // The policy parks too, without anyone's reason.
-    let by_aggregate = HandlerDefinition::new("p").partitioned(PartitionBy::Aggregate, 4);
+    let by_aggregate = HandlerDefinition::new("p").types(["placed"]).partitioned(PartitionBy::Aggregate, 4);
     it.define(HandlerDefinition { retry: once(Then::Park), ..by_aggregate }).await;
     let failed = it.pull("p").await;
     let never = it.settle("p", vec![Settlement::failed(failed[0].token.clone(), "bad")]).await;

@@ -88,8 +88,7 @@ impl<'w> Letters<'w> {
                 written => return written,
             }
         }
-        Err(last
-            .unwrap_or_else(|| StoreError::Unreachable("letters change all the time".to_owned()).into()))
+        Err(last.unwrap_or_else(|| StoreError::Unreachable("letters change all the time".to_owned()).into()))
     }
 
     async fn write(&self, edits: Edits) -> Result<Vec<String>, RecordError> {
