@@ -119,7 +119,10 @@ fn folder(store: Option<&str>, roles: &[Role]) -> String {
     roles.into_iter().fold(FOLDER.to_owned(), |folder, role| format!("{folder}-{role}"))
 }
 
-fn broker(url: &str) -> Result<Option<(std::sync::Arc<dyn annals::Broker>, RelayOptions)>, Failure> {
+/// A broker, and how events are published to it.
+type Published = (std::sync::Arc<dyn annals::Broker>, RelayOptions);
+
+fn broker(url: &str) -> Result<Option<Published>, Failure> {
     let broker = annals::open_broker(url, TopicSettings::default())?;
     Ok(broker.map(|broker| (broker, RelayOptions::default())))
 }
