@@ -214,9 +214,10 @@ async fn the_service_ends_when_nobody_reads_its_lines_any_more() {
     process.line_with(COMPLETED).await;
     let Process { mut child, lines, address } = process;
     drop(lines);
-    // The next line finds the pipe closed.
+    // The next line finds the pipe closed. It may be one that follows the completion, and then nobody answers any more.
     let body = json!({ "language": "sh", "script": "echo" });
-    let answer = reqwest::Client::new().post(format!("{address}executions")).json(&body).send().await;
-    assert_eq!(answer.expect("answers").status(), 201);
+    if let Ok(answer) = reqwest::Client::new().post(format!("{address}executions")).json(&body).send().await {
+        assert_eq!(answer.status(), 201);
+    }
     assert!(within("the end", child.wait()).await.expect("can be waited for").success());
 }
