@@ -197,7 +197,7 @@ impl Exporter {
         }
     }
 
-    /// Sends a batch until it is taken, or refused for good, or no attempt is left.
+    /// Sends a batch until it is accepted or permanently refused, or no attempt is left.
     async fn send(&mut self, body: &[u8]) -> Result<(), String> {
         let mut delay = FIRST_DELAY;
         for attempt in 1.. {

@@ -87,7 +87,7 @@ pub async fn a_folder_that_cannot_be_written_keeps_events_and_is_told(subject: &
     it.rule("placed", 30, ArchiveTarget::Files).await;
     let id = it.commit("placed").await;
     it.pass_days(32);
-    // That it cannot be written is told before anything is due.
+    // An unwritable folder is reported before anything is due.
     let status = it.until(|status| status.failing.is_some() && status.waiting == 1).await;
     assert_eq!(status.archived, 0);
     // A day without an archive.
