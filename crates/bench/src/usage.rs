@@ -14,6 +14,10 @@ pub fn cpu_seconds() -> Result<f64, String> {
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").map_err(|error| error.to_string())?;
     let after_name = stat.rsplit_once(')').ok_or("the name has no end")?.1;
-    let ticks = after_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>().map_err(|error| error.to_string()));
+    let ticks = after_name
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<f64>().map_err(|error| error.to_string()));
     Ok(ticks.sum::<Result<f64, String>>()? / TICKS_PER_SECOND)
 }

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use annals::{HttpSending, SystemClock};
-use annals_core::partners::{
-    DeliveryRecord, EventDirection, Limits, Outgoing, PartnerDefinition, Partners, Sending,
-};
+use annals_core::partners::{DeliveryRecord, EventDirection, Limits, Outgoing, PartnerDefinition, Partners, Sending};
 use annals_core::{Clock, Condition, DEFAULT_TENANT, Expected, Store, Timestamp, TypedRecords};
 use annals_runtime::{Host, HostOptions, PartnerKeys, PartnerOptions};
 use axum::Router;
