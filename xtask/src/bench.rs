@@ -13,22 +13,28 @@ const MONGODB: &str = "mongodb";
 /// Handlers, projections and the event horizon beside what does the same without them, on the embedded store and on MongoDB.
 const PROCESSING: &str = "processing";
 
-/// The browse view, partner events, sagas and work queues beside what does the same without them.
-const FEATURES: [&str; 3] = ["browse", "partners", "workflow"];
+/// The browse view, dead letters, partner events, sagas and work queues beside what does the same without them.
+const FEATURES: [&str; 4] = ["browse", "letters", "partners", WORKFLOW];
+/// Needs a Redis, too.
+const WORKFLOW: &str = "workflow";
 
 /// The relay beside a bare producer of Kafka.
 const KAFKA: &str = "kafka";
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     if arguments.first().is_some_and(|word| word == KAFKA) {
-        return on_service(KAFKA, KAFKA, &arguments[1..], &services::KAFKA, "--address");
+        return on_services(KAFKA, KAFKA, &arguments[1..], &[(&services::KAFKA, "--address")]);
     }
     if let Some(part) = [MONGODB, PROCESSING]
         .into_iter()
         .chain(FEATURES)
         .find(|part| arguments.first().is_some_and(|word| word == part))
     {
-        return on_service(MONGODB, part, &arguments[1..], &services::MONGODB, "--url");
+        let mut needed = vec![(&services::MONGODB, "--url")];
+        if part == WORKFLOW {
+            needed.push((&services::REDIS, "--redis"));
+        }
+        return on_services(MONGODB, part, &arguments[1..], &needed);
     }
     let target = root().join("target");
     let has = |flag: &&str| arguments.iter().any(|word| word == flag);
@@ -51,22 +57,25 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     run_command(bench.args(arguments.iter().filter(|word| *word != RIVALS)))
 }
 
-/// Measures on the service that the environment or the options name, else on one that it starts and stops.
-fn on_service(feature: &str, part: &str, arguments: &[String], service: &Service, option: &str) -> Result<(), String> {
+/// Measures on the services that the environment or the options name, else on some that it starts and stops.
+fn on_services(feature: &str, part: &str, arguments: &[String], needed: &[(&Service, &str)]) -> Result<(), String> {
     let has = |words: &[&str]| arguments.iter().any(|argument| words.contains(&argument.as_str()));
     let mut bench = cargo();
     bench.args(["run", "--locked", "--release", "--manifest-path", "crates/bench/Cargo.toml", "--target-dir"]);
     bench.arg(root().join("target")).args(["--features", feature, "--", part]).args(arguments);
-    if has(&["--help", "-h", option]) {
+    if has(&["--help", "-h"]) {
         return run_command(&mut bench);
     }
     if part == PROCESSING {
         run_command(cargo().args(["build", "--locked", "--release", "--package", "annals-cli"]))?;
         bench.arg("--server").arg(root().join("target/release/annals"));
     }
-    let services = Services::start(&[service])?;
-    if let Some(value) = services.value(service.place) {
-        bench.arg(option).arg(value);
+    let needed: Vec<_> = needed.iter().filter(|(_, option)| !has(&[option])).collect();
+    let services = Services::start(&needed.iter().map(|(service, _)| *service).collect::<Vec<_>>())?;
+    for (service, option) in needed {
+        if let Some(value) = services.value(service.place) {
+            bench.arg(option).arg(value);
+        }
     }
     let measured = run_command(&mut bench);
     services.stop();

@@ -17,12 +17,13 @@ use crate::command::{in_ci, root};
 
 pub use kafka::KAFKA;
 pub use mongod::MONGODB;
+pub use redis::REDIS;
 
 /// Where fetched services are kept instead of `target/services`, so that a fresh clone need not fetch them again.
 const CACHE: &str = "ANNALS_SERVICES_CACHE";
 
 /// Every service that tests need. Its own file says the rest.
-pub const ALL: [&Service; 5] = [&MONGODB, &KAFKA, &redis::REDIS, &chromium::CHROMIUM, &python::PYTHON];
+pub const ALL: [&Service; 5] = [&MONGODB, &KAFKA, &REDIS, &chromium::CHROMIUM, &python::PYTHON];
 
 /// A service that tests run against.
 pub struct Service {

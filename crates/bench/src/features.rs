@@ -1,6 +1,7 @@
-//! Features above the log beside what does the same without them: the browse view, partner events, sagas and work queues.
+//! Features above the log beside what does the same without them: the browse view, dead letters, partner events, sagas and work queues.
 
 mod browse;
+mod letters;
 mod partners;
 mod workflow;
 
@@ -15,16 +16,19 @@ use annals_mongodb::MongoStore;
 use tokio::task::JoinSet;
 
 /// The first words of the command line that this file answers.
-pub const OPTIONS: [&str; 3] = ["browse", "partners", "workflow"];
+pub const OPTIONS: [&str; 4] = ["browse", "letters", "partners", "workflow"];
 
 const USAGE: &str = "\
-cargo xtask bench browse|partners|workflow [OPTIONS]
+cargo xtask bench browse|letters|partners|workflow [OPTIONS]
 
-  --events N   events, deliveries or saga steps (100000)
+  --events N   events, letters, deliveries or saga steps (100000)
   --many N     partners, or sagas that wait (1000 partners, 100000 sagas)
   --rounds N   rounds (3); the median is printed
   --url URL    a replica set, which is measured too
+  --redis URL  a Redis, whose work queues are measured too
 ";
+
+pub use workflow::streams;
 
 /// Commits in flight.
 const IN_FLIGHT: usize = 64;
@@ -34,11 +38,12 @@ struct Arguments {
     many: Option<u64>,
     rounds: usize,
     url: Option<String>,
+    redis: Option<String>,
 }
 
 impl Arguments {
     fn parse(words: &[&str]) -> Result<Option<Self>, String> {
-        let mut arguments = Self { events: 100_000, many: None, rounds: 3, url: None };
+        let mut arguments = Self { events: 100_000, many: None, rounds: 3, url: None, redis: None };
         let mut words = words.iter();
         while let Some(option) = words.next() {
             if matches!(*option, "--help" | "-h") {
@@ -51,6 +56,7 @@ impl Arguments {
                 "--many" => arguments.many = Some(value.parse().map_err(wrong)?),
                 "--rounds" => arguments.rounds = value.parse().map_err(wrong)?,
                 "--url" => arguments.url = Some(value.to_owned()),
+                "--redis" => arguments.redis = Some(value.to_owned()),
                 other => return Err(format!("there is no option {other:?}\n\n{USAGE}")),
             }
         }
@@ -65,12 +71,12 @@ pub async fn run(part: &str, words: &[&str]) -> Result<(), String> {
         return Ok(());
     };
     let folder = tempfile::tempdir_in(".").map_err(text)?;
+    let places = Places { folder: folder.path(), url: arguments.url.as_deref() };
     match part {
-        "browse" => browse::measure(&Places { folder: folder.path(), url: arguments.url.as_deref() }, &arguments).await,
-        "partners" => {
-            partners::measure(&Places { folder: folder.path(), url: arguments.url.as_deref() }, &arguments).await
-        }
-        _ => workflow::measure(&Places { folder: folder.path(), url: arguments.url.as_deref() }, &arguments).await,
+        "browse" => browse::measure(&places, &arguments).await,
+        "letters" => letters::measure(&places, &arguments).await,
+        "partners" => partners::measure(&places, &arguments).await,
+        _ => workflow::measure(&places, &arguments).await,
     }
 }
 

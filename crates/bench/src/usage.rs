@@ -4,7 +4,7 @@
 pub fn memory() -> Result<u64, String> {
     let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("there is no VmRSS")?;
-    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().map_err(|error| error.to_string())?;
+    let kibibytes = line.trim().trim_end_matches("kB").trim().parse::<u64>().map_err(|error| error.to_string())?;
     Ok(kibibytes * 1024)
 }
 

@@ -1,4 +1,7 @@
-//! The browse view: what it costs commits, what a first page costs, and what replays and exports take beside reading the log.
+//! The browse view: what it costs commits, what a first page costs, and what replays, exports and archives take beside
+//! reading the log.
+
+mod archive;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,6 +29,7 @@ pub async fn measure(places: &Places<'_>, arguments: &Arguments) -> Result<(), S
         sent_again(backend, &store, &host, &*browse, arguments).await?;
         host.drain().await;
         store.close().await;
+        archive::measure(backend, places, arguments).await?;
     }
     Ok(())
 }

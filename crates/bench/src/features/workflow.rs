@@ -1,4 +1,7 @@
-//! Sagas beside commits, sagas that wait, and work queues beside record writes.
+//! Sagas beside commits, sagas that wait, work queues beside record writes, and streams of events for browsers.
+
+mod on_redis;
+pub mod streams;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +26,10 @@ pub async fn measure(places: &Places<'_>, arguments: &Arguments) -> Result<(), S
         steps(backend, places, arguments).await?;
         queue(backend, places, arguments).await?;
     }
+    if let Some(url) = &arguments.redis {
+        on_redis::measure(url, places, arguments).await?;
+    }
+    streams::measure(places).await?;
     waiting(places, arguments.many.unwrap_or(100_000)).await
 }
 

@@ -2,5 +2,6 @@
 
 pub mod filing;
 pub mod holding;
+pub mod processes;
 pub mod removing;
 pub mod retaining;

@@ -16,6 +16,7 @@ mod conformance;
 mod connection;
 mod dead_letters;
 mod departed;
+mod expiry;
 mod extremes;
 mod failover;
 mod filters;

@@ -1,0 +1,110 @@
+//! An archive of Parquet files, beside an export of the same events as JSON lines: rates, and what both take on disk.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use annals::SystemClock;
+use annals_core::archive::{ArchiveTarget, RetentionBody};
+use annals_core::browse::{Browse, BrowseQuery, ViewSwitch, json_line};
+use annals_core::{Clock, DEFAULT_TENANT, Sleep, Timestamp};
+use annals_runtime::{Host, HostOptions};
+
+use super::super::{Arguments, Places, commit_all, text};
+
+/// The system's clock, two days later: everything that was stored today is due under a rule of one day.
+#[derive(Debug)]
+struct InTwoDays;
+
+const TWO_DAYS: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+
+impl Clock for InTwoDays {
+    fn now(&self) -> Timestamp {
+        SystemClock.now().plus(TWO_DAYS)
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
+        Box::pin(async move { SystemClock.sleep(at.since(self.now())).await })
+    }
+
+    fn sleep(&self, time: Duration) -> Sleep<'_> {
+        Box::pin(async move { SystemClock.sleep(time).await })
+    }
+}
+
+pub async fn measure(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    let store = places.open(backend, "archived").await?;
+    let host = Host::start(Arc::clone(&store), HostOptions::default());
+    let browse = host.browse(DEFAULT_TENANT).map_err(text)?;
+    super::switch(&*browse, ViewSwitch::On).await?;
+    commit_all(&*store, "a", arguments.events, super::event).await?;
+    super::behind(&*browse).await?;
+    let began = Instant::now();
+    let lines = places.folder.join(format!("{backend}.jsonl.gz"));
+    let packed = export(&*browse, &lines).await?;
+    let exported = arguments.events as f64 / (began.elapsed() - packed).as_secs_f64();
+    host.drain().await;
+
+    let folder = places.folder.join(format!("archive-{backend}"));
+    std::fs::create_dir_all(&folder).map_err(text)?;
+    let options = HostOptions { clock: Arc::new(InTwoDays), archive: Some(folder.clone()), ..HostOptions::default() };
+    let host = Host::start(Arc::clone(&store), options);
+    let archive = host.archive(DEFAULT_TENANT).map_err(text)?;
+    let began = Instant::now();
+    archive.put_rule("order_placed", RetentionBody::new(Some(1), ArchiveTarget::Files)).await.map_err(text)?;
+    loop {
+        let status = archive.rules(None, 1).await.map_err(text)?.archive;
+        match status.failing {
+            Some(failing) => return Err(failing.reason),
+            None if status.archived >= arguments.events => break,
+            None => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+    let archived = arguments.events as f64 / began.elapsed().as_secs_f64();
+    let (parquet, gzip) = (size(&folder)?, size(&lines)?);
+    println!(
+        "{backend}: archive as Parquet {archived:.0} events/s, export as JSON lines {exported:.0}, ratio {:.2}; {parquet} bytes, gzip of the lines {gzip}, ratio {:.2}",
+        archived / exported,
+        parquet as f64 / gzip as f64
+    );
+    host.drain().await;
+    store.close().await;
+    Ok(())
+}
+
+/// Exports everything as JSON lines through gzip. Returns the time that was spent waiting for gzip.
+async fn export(browse: &dyn Browse, into: &Path) -> Result<Duration, String> {
+    let file = std::fs::File::create(into).map_err(text)?;
+    let mut gzip = Command::new("gzip").arg("-c").stdin(Stdio::piped()).stdout(file).spawn().map_err(text)?;
+    let mut pipe = gzip.stdin.take().ok_or("gzip takes nothing")?;
+    let (mut query, mut packing) = (BrowseQuery { limit: 1_000, ..BrowseQuery::default() }, Duration::ZERO);
+    loop {
+        let (rows, cursor) = browse.rows(query.clone()).await.map_err(text)?;
+        let lines: String = rows.iter().map(json_line).collect();
+        let began = Instant::now();
+        pipe.write_all(lines.as_bytes()).map_err(text)?;
+        packing += began.elapsed();
+        match cursor {
+            Some(_) => query.cursor = cursor,
+            None => break,
+        }
+    }
+    drop(pipe);
+    let began = Instant::now();
+    let ended = gzip.wait().map_err(text)?;
+    if ended.success() { Ok(packing + began.elapsed()) } else { Err(format!("gzip: {ended}")) }
+}
+
+/// Bytes of a file, or of all files in a folder.
+fn size(place: &Path) -> Result<u64, String> {
+    if place.is_file() {
+        return Ok(place.metadata().map_err(text)?.len());
+    }
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(place).map_err(text)? {
+        bytes += size(&entry.map_err(text)?.path())?;
+    }
+    Ok(bytes)
+}

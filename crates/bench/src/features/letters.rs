@@ -1,0 +1,157 @@
+//! Dead letters: a bulk retry of many beside batches of as many records, and what it takes until all are processed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use annals_core::bson::{Document, RawDocumentBuf};
+use annals_core::dead_letters::{BulkAct, BulkBody, DEAD_LETTERS, DeadLetters, LetterSettings};
+use annals_core::handlers::HandlerDefinition;
+use annals_core::processing::PartitionBy;
+use annals_core::{Collection, Condition, DEFAULT_TENANT, RecordChange, RecordQuery, RecordedEvent, Records, Store};
+use annals_runtime::{Effects, HandleFailure, Handler, Host, HostOptions};
+use async_trait::async_trait;
+
+use super::{Arguments, Places, commit_all, data, text};
+use crate::usage::memory;
+
+/// As many as a bulk act changes in one batch.
+const PAGE: u64 = 200;
+const LANES: u32 = 256;
+
+/// Fails every event, or takes every one.
+struct Worker {
+    fails: bool,
+    handled: Arc<AtomicU64>,
+}
+
+#[async_trait]
+impl Handler for Worker {
+    async fn handle(&self, events: &[RecordedEvent], _: &mut Effects) -> Result<(), HandleFailure> {
+        self.handled.fetch_add(events.len() as u64, Ordering::Relaxed);
+        if self.fails { Err(HandleFailure::new("the service is away")) } else { Ok(()) }
+    }
+}
+
+pub async fn measure(places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    for backend in places.backends() {
+        let store = places.open(backend, "letters").await?;
+        fill(&store, arguments.events).await?;
+        bulk(backend, &store, arguments.events).await?;
+        store.close().await;
+    }
+    Ok(())
+}
+
+fn definition() -> Result<HandlerDefinition, String> {
+    let json = serde_json::json!({ "types": ["order_placed"], "retry": { "attempts": 1, "then": "park" } });
+    let definition = HandlerDefinition::read("letters", json.to_string().as_bytes()).map_err(text)?;
+    let mut definition = definition.partitioned(PartitionBy::Aggregate, LANES);
+    definition.dead_letters = Some(LetterSettings { breaker: 0, ..LetterSettings::default() });
+    Ok(definition)
+}
+
+async fn open_letters(letters: &dyn DeadLetters) -> Result<u64, String> {
+    letters.statistics().await.map(|it| it.open).map_err(text)
+}
+
+/// Makes a dead letter of every event.
+async fn fill(store: &Arc<dyn Store>, events: u64) -> Result<(), String> {
+    commit_all(&**store, "l", events, |n| data(&serde_json::json!({ "total": n, "note": "leave it at the door" })))
+        .await?;
+    let host = Host::start(Arc::clone(store), HostOptions::default());
+    let worker = Worker { fails: true, handled: Arc::default() };
+    host.handle(DEFAULT_TENANT, definition()?, worker).await.map_err(text)?;
+    let letters = host.dead_letters(DEFAULT_TENANT).map_err(text)?;
+    while open_letters(&*letters).await? < events {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    host.drain().await;
+    Ok(())
+}
+
+async fn bulk(backend: &str, store: &Arc<dyn Store>, events: u64) -> Result<(), String> {
+    let host = Host::start(Arc::clone(store), HostOptions::default());
+    let letters = host.dead_letters(DEFAULT_TENANT).map_err(text)?;
+    let idle = memory()?;
+    let peak = Peak::watch();
+    let began = Instant::now();
+    let body = BulkBody {
+        condition: Some(Condition::All),
+        ids: None,
+        reason: "measured".to_owned(),
+        by: None,
+        dry_run: false,
+    };
+    let outcome = letters.bulk(BulkAct::Retry, body).await.map_err(text)?;
+    let retried = events as f64 / began.elapsed().as_secs_f64();
+    if outcome.successful != events {
+        return Err(format!("{} of {events} letters were planned", outcome.successful));
+    }
+    let mebibytes = peak.end().await?.saturating_sub(idle) as f64 / f64::from(1 << 20);
+    let records = store.records(DEFAULT_TENANT).map_err(text)?;
+    let written = write(&*records, events).await?;
+    println!(
+        "{backend}: bulk retry of {events} dead letters {retried:.0}/s, record batches {written:.0}/s, ratio {:.2}; {mebibytes:.0} MiB more memory",
+        retried / written
+    );
+    let (handled, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
+    let worker = Worker { fails: false, handled: Arc::clone(&handled) };
+    host.handle(DEFAULT_TENANT, definition()?, worker).await.map_err(text)?;
+    while open_letters(&*letters).await? > 0 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let ended = events as f64 / began.elapsed().as_secs_f64();
+    println!(
+        "{backend}: {events} dead letters are processed and over at {ended:.0}/s, {} deliveries",
+        handled.load(Ordering::Relaxed)
+    );
+    host.drain().await;
+    Ok(())
+}
+
+/// Records per second of batches of documents like a letter.
+async fn write(records: &dyn Records, events: u64) -> Result<f64, String> {
+    const PLACE: &str = "like-letters";
+    let page = records.find(RecordQuery::new(DEAD_LETTERS).limit(1)).await.map_err(text)?;
+    let like = page.records.first().ok_or("there is no letter")?;
+    let like = Document::try_from(&*like.document).map_err(text)?;
+    records.declare(Collection::new(PLACE)).await.map_err(text)?;
+    let began = Instant::now();
+    for first in (0..events).step_by(PAGE as usize) {
+        let changes = (first..events.min(first + PAGE)).map(|n| {
+            let mut document = like.clone();
+            document.insert("_id", n.to_string());
+            RawDocumentBuf::try_from(&document).map(|document| RecordChange::put(PLACE, document)).map_err(text)
+        });
+        records.write(changes.collect::<Result<_, _>>()?).await.map_err(text)?;
+    }
+    Ok(events as f64 / began.elapsed().as_secs_f64())
+}
+
+/// The most memory that this process occupied while it was watched.
+struct Peak {
+    over: Arc<AtomicBool>,
+    watching: tokio::task::JoinHandle<Result<u64, String>>,
+}
+
+impl Peak {
+    fn watch() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&over);
+        let watching = tokio::spawn(async move {
+            let mut most = 0;
+            while !stop.load(Ordering::Relaxed) {
+                most = most.max(memory()?);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Ok(most.max(memory()?))
+        });
+        Self { over, watching }
+    }
+
+    async fn end(self) -> Result<u64, String> {
+        self.over.store(true, Ordering::Relaxed);
+        self.watching.await.map_err(text)?
+    }
+}
