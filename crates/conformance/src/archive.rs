@@ -28,6 +28,7 @@ macro_rules! archive {
                 a_held_document_of_other_software_keeps_its_own_expiry_date
                 a_hold_selects_something_in_particular
                 a_view_with_a_hold_is_not_switched_off
+                a_hold_that_is_one_too_many_is_refused_and_archiving_goes_on
             }
             removing {
                 a_deleted_event_is_in_the_archive_with_every_field

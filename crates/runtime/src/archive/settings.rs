@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::archive::{
-    ARCHIVED_MARK, ArchiveError, ArchiveFailure, ArchiveStatus, ArchiveTarget, HOLDS_MAX, HoldBody, HoldPage,
+    ARCHIVED_MARK, ArchiveError, ArchiveFailure, ArchiveStatus, ArchiveTarget, HOLD_PARTS_MAX, HoldBody, HoldPage,
     HoldRecord, HoldStatus, PutRetention, RULES_MAX, RetentionBody, RetentionDefault, RetentionPage, RetentionPlan,
-    RetentionStatus, RuleKind, RuleRecord, TypeCategory,
+    RetentionStatus, RuleKind, RuleRecord, TypeCategory, hold_parts,
 };
 use annals_core::browse::{BROWSE_SETTINGS, ViewRecord};
 use annals_core::bson::DateTime;
@@ -44,6 +44,16 @@ fn paged<T>(all: Vec<T>, name: fn(&T) -> &str, after: Option<&str>, limit: usize
     rest.truncate(limit);
     let cursor = rest.last().filter(|_| more).map(|last| name(last).to_owned());
     (rest, cursor)
+}
+
+/// Due documents are found by one condition, which holds the filters of all holds.
+fn too_many_parts(parts: usize) -> Invalid {
+    let message = format!(
+        "cannot be added: all holds together would have {parts} parts, and {HOLD_PARTS_MAX} are the most; a filter has a \
+         part for each field and one more if it has several; remove holds, or put several into one with lists such as \
+         event_ids"
+    );
+    Invalid::new(Code::InvalidBody, "filter", message)
 }
 
 impl TenantArchive {
@@ -223,15 +233,16 @@ impl TenantArchive {
         };
         let (_, created) = self
             .edit(|record| {
-                let before = record.holds.len();
+                let (before, parts_before) = (record.holds.len(), hold_parts(&record.holds));
                 record.holds.retain(|it| it.name != hold.name);
                 let created = record.holds.len() == before;
-                if created && before >= HOLDS_MAX {
-                    let message = format!("is one hold too many: a tenant has {HOLDS_MAX} at most");
-                    return Err(Invalid::new(Code::InvalidBody, "name", message).into());
-                }
                 record.holds.push(hold.clone());
                 record.holds.sort_by(|one, other| one.name.cmp(&other.name));
+                let parts = hold_parts(&record.holds);
+                // Where there are too many already, a change that adds none helps.
+                if parts > HOLD_PARTS_MAX && parts > parts_before {
+                    return Err(too_many_parts(parts).into());
+                }
                 Ok(created)
             })
             .await?;
