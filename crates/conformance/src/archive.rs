@@ -37,6 +37,7 @@ macro_rules! archive {
                 a_deleted_event_stays_deleted_when_the_view_is_rebuilt
                 a_replay_passes_over_an_event_that_was_deleted_before_it_came
                 the_archive_is_read_by_page_and_filter
+                the_total_of_the_archive_is_counted_as_far_as_it_is_asked_for
             }
             filing {
                 due_events_become_files_by_type_and_day
