@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annals_core::archive::{ArchiveError, ArchiveTarget, HOLD_PARTS_MAX, HoldBody, HoldRecord, hold_parts};
 use annals_core::browse::{BrowseError, EVENTS, ReplayFilter, ViewBody, ViewRecord, ViewSwitch};
 use annals_core::bson::{DateTime, RawDocumentBuf, doc, oid::ObjectId};
-use annals_core::{Clock, Code, Expected, TypedRecords};
+use annals_core::{Clock, Code, Expected, RecordChange, TypedRecords};
 
 use crate::Subject;
 use crate::archive::opened::{Archived, DAY, date, days_of, is_there};
@@ -107,6 +107,34 @@ pub async fn a_held_document_of_other_software_keeps_its_own_expiry_date(subject
     it.settled().await;
     let after = it.in_view("x-1").await.expect("in the view");
     assert_eq!((date(&after, "ttl_expires_at"), is_there(&after, "annals_expires")), (Some(now + DAY), false));
+}
+
+/// Whoever takes its expiry date for a hold, or gives it back, reads it again.
+pub async fn a_document_that_changes_meanwhile_keeps_the_change_when_its_expiry_date_is_set(subject: &dyn Subject) {
+    let (it, rival) = Archived::contested(subject).await;
+    it.commit("paid").await;
+    let now = it.it.it.clock.now().as_millis();
+    let id = ObjectId::from_bytes([9; 12]);
+    let foreign = doc! {
+        "_id": id, "event_id": "x-1", "event_type": "placed", "timestamp": DateTime::from_millis(now),
+        "ttl_expires_at": DateTime::from_millis(now + DAY),
+    };
+    it.it.records.insert(EVENTS, RawDocumentBuf::try_from(&foreign).expect("BSON")).await.expect("inserted");
+    let later = |field: &'static str, days: i64| {
+        let at = DateTime::from_millis(now + days * DAY);
+        RecordChange::set_if(EVENTS, id, [(field, at.into())], Expected::Present)
+    };
+    rival.will(later("ttl_expires_at", 2));
+    assert!(it.archive.put_hold("court", on_type("placed")).await.expect("set").0.in_force);
+    let held = it.in_view("x-1").await.expect("in the view");
+    assert_eq!((date(&held, "annals_expires"), is_there(&held, "ttl_expires_at")), (Some(now + 2 * DAY), false));
+    it.settled().await;
+    rival.will(later("annals_expires", 3));
+    it.archive.remove_hold("court", "closed".into()).await.expect("removed");
+    it.settled().await;
+    let after = it.in_view("x-1").await.expect("in the view");
+    assert_eq!((date(&after, "ttl_expires_at"), is_there(&after, "annals_expires")), (Some(now + 3 * DAY), false));
+    assert!(rival.is_done());
 }
 
 /// Excluded types alone do not select.
