@@ -16,6 +16,7 @@ macro_rules! partners {
                 a_pending_event_is_cancelled
                 an_act_that_the_state_does_not_allow_is_refused
                 acts_are_recorded_with_their_reason
+                a_paused_and_resumed_partner_has_an_act_with_the_reason_of_each
             }
             attempts {
                 statement_102_gaps_are_5_10_20_and_40_s_and_the_fifth_failure_is_the_last
@@ -44,6 +45,7 @@ macro_rules! partners {
                 the_record_has_the_fields_of_its_layout_and_no_others
                 secrets_are_never_shown
                 partners_are_defined_changed_listed_and_deleted
+                a_partner_that_is_paused_keeps_what_others_change_meanwhile
                 a_partner_that_cannot_work_is_refused
             }
             ordering {

@@ -17,7 +17,7 @@ use annals_core::{
 use super::{TenantPartners, absent, date, time, whatever};
 use crate::host::locked;
 
-/// How often a definition is written that another one changes meanwhile.
+/// How often a definition is written that another process changes meanwhile.
 const TRIES: usize = 10;
 
 impl TenantPartners {
@@ -167,6 +167,49 @@ impl TenantPartners {
         }
         let cursor = next.and(found.last()).map(|last| last.value.id.clone());
         Ok(PartnerPage { items, cursor })
+    }
+
+    pub(super) async fn pause_or_resume(
+        &self,
+        id: &str,
+        paused: bool,
+        reason: Reason,
+    ) -> Result<PartnerStatus, PartnerError> {
+        self.open()?;
+        reason.validate()?;
+        self.definition(id).await?;
+        self.declare().await?;
+        for _ in 0..TRIES {
+            if self.try_switch(id, paused, &reason).await? {
+                self.start();
+                self.wake(&DeliveryRecord::lane_of(EventDirection::Out, id), id).await;
+                return self.status(id).await;
+            }
+        }
+        let message = format!("partner {id:?} was changed by others {TRIES} times in a row; retry");
+        Err(StoreError::Unreachable(message).into())
+    }
+
+    /// Changes `paused` in the definition as it is now, and records who did it why. Returns false if the definition has changed since it
+    /// was read.
+    async fn try_switch(&self, id: &str, paused: bool, reason: &Reason) -> Result<bool, PartnerError> {
+        let found = absent(self.typed().get(id).await)?.ok_or_else(|| PartnerError::Unknown(id.to_owned()))?;
+        let mut definition = found.value.read()?;
+        if definition.paused == paused {
+            return Ok(true);
+        }
+        definition.paused = paused;
+        let record = PartnerRecord { definition: definition.shown(), changed: date(self.now()), ..found.value };
+        let act = if paused { "pause" } else { "resume" };
+        let act = self.act(&format!("partner/{id}"), act, reason.clone());
+        let changes = vec![
+            TypedRecords::replacement(&record, Expected::Revision(found.revision))?,
+            TypedRecords::replacement(&act, whatever())?,
+        ];
+        match self.records.write(changes).await {
+            Err(RecordError::NotAsExpected { .. }) => Ok(false),
+            written => Ok(written.map(|_| true)?),
+        }
     }
 
     pub(super) async fn remove(&self, id: &str, reason: Reason) -> Result<(), PartnerError> {

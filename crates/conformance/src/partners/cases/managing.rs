@@ -1,13 +1,16 @@
 //! Definitions, queries, and the record itself.
 
+use std::sync::Arc;
+
 use annals_core::bson::{Bson, Document};
 use annals_core::partners::{
-    EventStatus, EventsQuery, PartnerArchive, PartnerDefinition, PartnerError, PartnerEventRecord,
+    EventStatus, EventsQuery, PARTNERS, PartnerArchive, PartnerDefinition, PartnerError, PartnerEventRecord,
 };
-use annals_core::{Code, Condition, RecordQuery, RecordType};
+use annals_core::{Code, Condition, Expected, RecordChange, RecordQuery, RecordType};
 
 use crate::Subject;
-use crate::partners::words::{Exchange, P, are, placed_to, reason, secret};
+use crate::partners::words::{Exchange, P, Scripted, are, placed_to, reason, secret};
+use crate::rival::{Contested, Rival};
 
 /// Behaviour statement 107: the date has the type that stores expire. Records with such dates are removed: see the suite of records.
 pub async fn statement_107_an_event_that_succeeded_gets_a_date_to_expire_and_one_that_failed_stays(
@@ -136,6 +139,28 @@ pub async fn partners_are_defined_changed_listed_and_deleted(subject: &dyn Subje
     exchange.define(placed_to(P)).await;
     exchange.commit("a").await;
     exchange.until(|events| are(events, EventStatus::Success)).await;
+}
+
+/// Between the reading of the definition and the write.
+pub async fn a_partner_that_is_paused_keeps_what_others_change_meanwhile(subject: &dyn Subject) {
+    let rival = Rival::of(PARTNERS);
+    let store = Arc::new(Contested { inner: subject.open().await, rival: Arc::clone(&rival) });
+    let exchange = Exchange::on(store, subject.clock(), Scripted::new());
+    exchange.define(placed_to(P)).await;
+    let renamed = PartnerDefinition { name: "Other".into(), ..placed_to(P) };
+    let put = RecordChange::set_if(PARTNERS, P, [("definition", renamed.shown().into())], Expected::Present);
+    rival.will(put);
+    let status = exchange.partners.switch(P, true, reason()).await.expect("paused");
+    assert!(rival.is_done());
+    assert_eq!((&status.definition["name"], &status.definition["paused"]), (&"Other".into(), &true.into()));
+    // Whoever is always faster is not waited for.
+    for n in 0..100 {
+        let renamed = PartnerDefinition { name: format!("Other {n}").into(), paused: true, ..placed_to(P) };
+        let put = RecordChange::set_if(PARTNERS, P, [("definition", renamed.shown().into())], Expected::Present);
+        rival.will(put);
+    }
+    let refused = exchange.partners.switch(P, false, reason()).await.expect_err("others are faster");
+    assert!(refused.to_string().contains("retry"), "{refused}");
 }
 
 /// With the setting that is wrong.
