@@ -19,6 +19,7 @@ macro_rules! archive {
                 a_clock_that_jumps_archives_no_event_twice_and_loses_none
                 a_document_of_other_software_is_archived_as_it_is_and_breaks_nothing
                 rules_are_listed_and_removed
+                a_removed_rule_or_hold_leaves_its_reason
             }
             holding {
                 a_hold_keeps_events_from_expiring_being_archived_and_being_deleted

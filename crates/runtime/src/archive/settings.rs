@@ -10,7 +10,7 @@ use annals_core::archive::{
 };
 use annals_core::browse::{BROWSE_SETTINGS, ViewRecord};
 use annals_core::bson::DateTime;
-use annals_core::handlers::Reason;
+use annals_core::handlers::{ActRecord, Reason};
 use annals_core::types::TypeError;
 use annals_core::{
     ByteString, Code, Condition, DEFAULT_CATEGORY, Expected, Invalid, RecordChange, RecordError, RecordType,
@@ -65,17 +65,39 @@ impl TenantArchive {
     /// Changes the settings until nobody was faster. The edit sees the newest ones each time.
     async fn edit<T>(
         &self,
+        edit: impl FnMut(&mut ViewRecord) -> Result<T, ArchiveError>,
+    ) -> Result<(Loaded, T), ArchiveError> {
+        self.edit_with(edit, None).await
+    }
+
+    /// Removes something from the settings, and records in the same batch who did it why.
+    async fn remove(
+        &self,
+        of: String,
+        reason: Reason,
+        edit: impl FnMut(&mut ViewRecord) -> Result<(), ArchiveError>,
+    ) -> Result<(), ArchiveError> {
+        reason.validate()?;
+        self.records.declare(<ActRecord as RecordType>::collection()).await?;
+        let act = ActRecord::new(&of, "delete", reason, (self.now(), 0, self.shared.options.random.bits()));
+        let recorded = TypedRecords::replacement(&act, Expected::AbsentOr(Condition::All))?;
+        self.edit_with(edit, Some(recorded)).await.map(drop)
+    }
+
+    async fn edit_with<T>(
+        &self,
         mut edit: impl FnMut(&mut ViewRecord) -> Result<T, ArchiveError>,
+        beside: Option<RecordChange>,
     ) -> Result<(Loaded, T), ArchiveError> {
         self.records.declare(<ViewRecord as RecordType>::collection()).await?;
-        let typed = TypedRecords::<ViewRecord>::declared(Arc::clone(&self.records));
         loop {
             let (mut record, expected) = settings_of(&self.records).await?;
             let done = edit(&mut record)?;
             record.version += 1;
-            match typed.replace_if(&record, expected).await {
-                Ok(revision) => {
-                    let expected = Expected::Revision(revision);
+            let batch = std::iter::once(TypedRecords::replacement(&record, expected)?).chain(beside.clone()).collect();
+            match self.records.write(batch).await {
+                Ok(revisions) => {
+                    let expected = Expected::Revision(revisions.first().copied().unwrap_or_default());
                     let loaded = Loaded { plan: RetentionPlan::of(&record), record, expected };
                     self.wake();
                     return Ok((loaded, done));
@@ -187,8 +209,7 @@ impl TenantArchive {
     }
 
     pub(super) async fn removed_rule(&self, name: &str, reason: Reason) -> Result<(), ArchiveError> {
-        reason.validate()?;
-        let removed = self.edit(|record| {
+        let removed = self.remove(format!("retention/{name}"), reason, |record| {
             let before = record.rules.len();
             record.rules.retain(|it| it.name != name);
             match record.rules.len() < before {
@@ -196,7 +217,7 @@ impl TenantArchive {
                 false => Err(ArchiveError::UnknownRule(name.to_owned())),
             }
         });
-        removed.await.map(drop)
+        removed.await
     }
 
     pub(super) async fn listed_rules(&self, after: Option<&str>, limit: usize) -> Result<RetentionPage, ArchiveError> {
@@ -262,8 +283,7 @@ impl TenantArchive {
     }
 
     pub(super) async fn removed_hold(&self, name: &str, reason: Reason) -> Result<(), ArchiveError> {
-        reason.validate()?;
-        let removed = self.edit(|record| {
+        let removed = self.remove(format!("hold/{name}"), reason, |record| {
             let before = record.holds.len();
             record.holds.retain(|it| it.name != name);
             match record.holds.len() < before {
@@ -271,7 +291,7 @@ impl TenantArchive {
                 false => Err(ArchiveError::UnknownHold(name.to_owned())),
             }
         });
-        removed.await.map(drop)
+        removed.await
     }
 
     pub(super) async fn listed_holds(&self, after: Option<&str>, limit: usize) -> Result<HoldPage, ArchiveError> {
