@@ -1,6 +1,5 @@
 //! Rules and holds: one record, changed by compare-and-set.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::archive::{
