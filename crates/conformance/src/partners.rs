@@ -42,6 +42,8 @@ macro_rules! partners {
             managing {
                 statement_107_an_event_that_succeeded_gets_a_date_to_expire_and_one_that_failed_stays
                 an_event_gets_a_date_of_expiry_once_the_archive_holds_its_copy
+                events_that_were_final_before_the_archive_was_configured_get_their_copies
+                an_event_that_is_being_sent_when_the_archive_is_configured_gets_its_copy
                 the_record_has_the_fields_of_its_layout_and_no_others
                 secrets_are_never_shown
                 partners_are_defined_changed_listed_and_deleted

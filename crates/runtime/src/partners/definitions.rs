@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use annals_core::handlers::Reason;
 use annals_core::partners::{
-    DeliveryRecord, EventDirection, PARTNER_SECRETS, PARTNERS, PartnerDefinition, PartnerError, PartnerPage,
-    PartnerRecord, PartnerStatus, ReplayState, ReplayTask, SELECTION, SecretsRecord, SelectFrom, SelectionRecord,
-    SigningSecret,
+    DeliveryRecord, EventDirection, PARTNER_SECRETS, PARTNERS, PartnerArchive, PartnerDefinition, PartnerError,
+    PartnerPage, PartnerRecord, PartnerStatus, ReplayState, ReplayTask, SELECTION, SecretsRecord, SelectFrom,
+    SelectionRecord, SigningSecret,
 };
 use annals_core::{
     Code, Condition, Expected, Invalid, RecordChange, RecordError, RecordType, StoreError, Timestamp, TypedRecords,
@@ -21,7 +21,7 @@ use crate::host::locked;
 const TRIES: usize = 10;
 
 impl TenantPartners {
-    fn typed(&self) -> TypedRecords<PartnerRecord> {
+    pub(super) fn typed(&self) -> TypedRecords<PartnerRecord> {
         TypedRecords::declared(Arc::clone(&self.records))
     }
 
@@ -66,6 +66,9 @@ impl TenantPartners {
             return Ok(false);
         }
         let (now, head) = (self.now(), self.log.head().await?);
+        let (archived, turn, copied) = found.as_ref().map_or((PartnerArchive::None, 0, 0), |(before, record)| {
+            (before.archive, record.archive_turn, record.copied_turn)
+        });
         let record = PartnerRecord {
             id: id.to_owned(),
             definition: definition.shown(),
@@ -73,6 +76,8 @@ impl TenantPartners {
             defined: found.as_ref().map_or(date(now), |(_, record)| record.defined),
             changed: date(now),
             touched: 0,
+            archive_turn: turn + i64::from(definition.archive != archived),
+            copied_turn: copied,
         };
         let mut changes = vec![self.next_generation(selection, head)?];
         let expected = found.as_ref().map_or(Expected::Absent, |(_, record)| {
