@@ -19,6 +19,7 @@ macro_rules! archive {
                 a_clock_that_jumps_archives_no_event_twice_and_loses_none
                 a_document_of_other_software_is_archived_as_it_is_and_breaks_nothing
                 rules_are_listed_and_removed
+                a_removed_rule_or_hold_leaves_its_reason
             }
             holding {
                 a_hold_keeps_events_from_expiring_being_archived_and_being_deleted
@@ -26,8 +27,10 @@ macro_rules! archive {
                 events_that_come_later_are_held_as_well
                 a_hold_that_is_set_while_events_are_deleted_protects_what_is_left
                 a_held_document_of_other_software_keeps_its_own_expiry_date
+                a_document_that_changes_meanwhile_keeps_the_change_when_its_expiry_date_is_set
                 a_hold_selects_something_in_particular
                 a_view_with_a_hold_is_not_switched_off
+                a_hold_that_is_one_too_many_is_refused_and_archiving_goes_on
             }
             removing {
                 a_deleted_event_is_in_the_archive_with_every_field
@@ -36,6 +39,7 @@ macro_rules! archive {
                 a_deleted_event_stays_deleted_when_the_view_is_rebuilt
                 a_replay_passes_over_an_event_that_was_deleted_before_it_came
                 the_archive_is_read_by_page_and_filter
+                the_total_of_the_archive_is_counted_as_far_as_it_is_asked_for
             }
             filing {
                 due_events_become_files_by_type_and_day

@@ -42,6 +42,7 @@ pub mod records;
 #[cfg(test)]
 mod reference;
 pub mod replays;
+mod rival;
 pub mod sagas;
 mod sample;
 pub mod snapshots;

@@ -16,6 +16,7 @@ macro_rules! partners {
                 a_pending_event_is_cancelled
                 an_act_that_the_state_does_not_allow_is_refused
                 acts_are_recorded_with_their_reason
+                a_paused_and_resumed_partner_has_an_act_with_the_reason_of_each
             }
             attempts {
                 statement_102_gaps_are_5_10_20_and_40_s_and_the_fifth_failure_is_the_last
@@ -41,9 +42,12 @@ macro_rules! partners {
             managing {
                 statement_107_an_event_that_succeeded_gets_a_date_to_expire_and_one_that_failed_stays
                 an_event_gets_a_date_of_expiry_once_the_archive_holds_its_copy
+                events_that_were_final_before_the_archive_was_configured_get_their_copies
+                an_event_that_is_being_sent_when_the_archive_is_configured_gets_its_copy
                 the_record_has_the_fields_of_its_layout_and_no_others
                 secrets_are_never_shown
                 partners_are_defined_changed_listed_and_deleted
+                a_partner_that_is_paused_keeps_what_others_change_meanwhile
                 a_partner_that_cannot_work_is_refused
             }
             ordering {

@@ -70,6 +70,7 @@ macro_rules! queue {
                 a_lost_payload_is_reported_and_the_next_item_is_served
                 a_user_with_too_many_items_is_refused_with_the_limit
                 a_cancelled_item_frees_its_slot_and_its_id
+                an_item_that_an_operator_releases_is_pending_and_the_reason_is_recorded
                 items_are_listed_in_pages
                 payloads_come_back_as_they_were
             }

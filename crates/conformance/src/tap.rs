@@ -1,5 +1,7 @@
 //! A log in front of another, for tests that stand between a caller and a store.
 
+mod records;
+
 use std::sync::Arc;
 
 use annals_core::{
@@ -8,6 +10,7 @@ use annals_core::{
     ReadError, ScanQuery, SequenceNumber, TransactionError, Version, Visit,
 };
 use async_trait::async_trait;
+pub use records::{TapRecords, TappedRecords};
 
 /// What happens between a caller and a log. Each method forwards to the log by default.
 #[async_trait]

@@ -27,14 +27,14 @@ use async_trait::async_trait;
 use crate::browse::BrowseQuery;
 use crate::handlers::Reason;
 
-pub use body::{HOLDS_MAX, HoldBody, RULES_MAX, RetentionBody};
+pub use body::{HoldBody, RULES_MAX, RetentionBody};
 pub use document::{
     ARCHIVED_MARK, ArchiveReason, archive_collection, archived_document, is_deleted_by_hand, restored_document,
     shown_archived,
 };
 pub use error::ArchiveError;
 pub use file::{ARCHIVE_FILES, ArchiveFileRecord, file_path, numbers_of, packed_numbers};
-pub use plan::{DueGroup, ExpiryChange, Retention, RetentionPlan};
+pub use plan::{DueGroup, ExpiryChange, HOLD_PARTS_MAX, Retention, RetentionPlan, hold_parts};
 pub use status::{
     ArchiveFailure, ArchiveFile, ArchiveFilePage, ArchivePage, ArchiveStatus, DeletedEvent, HoldPage, HoldStatus,
     PutRetention, RetentionDefault, RetentionPage, RetentionStatus,

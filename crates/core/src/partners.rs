@@ -74,6 +74,12 @@ pub trait Partners: Send + Sync + 'static {
     /// See [`PartnerError`].
     async fn get(&self, partner: &str) -> Result<PartnerStatus, PartnerError>;
 
+    /// Pauses a partner or resumes it. The rest of its definition stays as others change it meanwhile.
+    ///
+    /// # Errors
+    /// See [`PartnerError`].
+    async fn switch(&self, partner: &str, paused: bool, reason: Reason) -> Result<PartnerStatus, PartnerError>;
+
     /// Deletes a partner. Its events stay; those that are not final are attempted again when it is defined again.
     ///
     /// # Errors

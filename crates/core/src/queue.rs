@@ -212,6 +212,12 @@ pub trait Queues: Send + Sync + 'static {
     /// [`QueueError::Unknown`], and as [`WorkQueue::release`].
     async fn release(&self, queue: &str, items: ItemsBody) -> Result<Vec<ItemResult>, QueueError>;
 
+    /// Returns an active item to the queue, whichever worker has it.
+    ///
+    /// # Errors
+    /// [`QueueError::Unknown`], and as [`WorkQueue::item`] and [`WorkQueue::release`].
+    async fn release_item(&self, queue: &str, id: &str, reason: Reason) -> Result<ItemResult, QueueError>;
+
     /// As [`WorkQueue::item`].
     ///
     /// # Errors

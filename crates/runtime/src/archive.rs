@@ -14,6 +14,7 @@
 //! INVARIANT: a batch that writes or keeps an expiry date expects the settings that it was made with. So it never follows a hold.
 
 mod collect;
+mod durable;
 mod files;
 mod guard;
 mod health;

@@ -216,6 +216,10 @@ impl Partners for TenantPartners {
         self.status(partner).await
     }
 
+    async fn switch(&self, partner: &str, paused: bool, reason: Reason) -> Result<PartnerStatus, PartnerError> {
+        self.pause_or_resume(partner, paused, reason).await
+    }
+
     async fn delete(&self, partner: &str, reason: Reason) -> Result<(), PartnerError> {
         self.remove(partner, reason).await
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use annals_core::handlers::{ActRecord, Reason};
 use annals_core::queue::{
-    CancelledItem, Enqueued, ItemPage, ItemResult, ItemStatus, ItemsBody, ItemsQuery, NewItem, PriorityBody,
+    CancelledItem, Enqueued, ItemPage, ItemRef, ItemResult, ItemStatus, ItemsBody, ItemsQuery, NewItem, PriorityBody,
     QueueDefinition, QueueError, QueuePage, QueueRecord, QueueStatus, Queues, RenewBody, TakeBody, Taken, WorkQueue,
 };
 use annals_core::{
@@ -179,6 +179,20 @@ impl Queues for TenantQueues {
     async fn release(&self, queue: &str, items: ItemsBody) -> Result<Vec<ItemResult>, QueueError> {
         let items = items.named()?;
         self.work.release(&self.definition(queue).await?, &items).await
+    }
+
+    async fn release_item(&self, queue: &str, id: &str, reason: Reason) -> Result<ItemResult, QueueError> {
+        reason.validate()?;
+        let definition = self.definition(queue).await?;
+        // An id that is not there is released without effect; an operator should hear that it was mistyped.
+        let _ = self.work.item(&definition, id).await?;
+        let released = self.work.release(&definition, &[ItemRef::current(id)]).await?.into_iter().next();
+        let unanswered = || QueueError::Unavailable("the queue answered nothing about the item; read it".to_owned());
+        let released = released.ok_or_else(unanswered)?;
+        if released.changed {
+            self.acted(queue, "release", reason).await?;
+        }
+        Ok(released)
     }
 
     async fn item(&self, queue: &str, id: &str) -> Result<ItemStatus, QueueError> {

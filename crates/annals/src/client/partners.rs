@@ -94,6 +94,11 @@ impl Partners for PartnersClient {
         self.get(Path::below(&["partners", partner])).await
     }
 
+    async fn switch(&self, partner: &str, paused: bool, reason: Reason) -> Result<PartnerStatus, PartnerError> {
+        let act = if paused { "pause" } else { "resume" };
+        self.ask(Method::POST, Path::below(&["partners", partner, act]), of_reason(reason)).await
+    }
+
     async fn delete(&self, partner: &str, reason: Reason) -> Result<(), PartnerError> {
         let answer = self.send(Method::DELETE, Path::below(&["partners", partner]), of_reason(reason)).await?;
         if answer.status.is_success() { Ok(()) } else { Err(refused(&answer)) }

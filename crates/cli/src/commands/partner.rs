@@ -35,6 +35,12 @@ enum What {
     /// Print a partner, without its secrets
     #[command(after_help = "Example:\n  annals partner show acme")]
     Show(Named),
+    /// Send nothing to a partner until it is resumed
+    #[command(after_help = "Example:\n  annals partner pause acme --reason 'they move to another host'")]
+    Pause(Act),
+    /// Send events to a partner again
+    #[command(after_help = "Example:\n  annals partner resume acme --reason 'they have moved'")]
+    Resume(Act),
     /// Delete a partner; its events stay
     #[command(after_help = "Example:\n  annals partner delete acme --reason 'the contract has ended'")]
     Delete(Act),
@@ -165,6 +171,8 @@ impl Partner {
             }
             What::List => list(partners, output).await,
             What::Show(args) => output.json(&partners.get(&args.id).await?),
+            What::Pause(args) => output.json(&partners.switch(&args.id, true, args.reason()).await?),
+            What::Resume(args) => output.json(&partners.switch(&args.id, false, args.reason()).await?),
             What::Delete(args) => {
                 partners.delete(&args.id, args.reason()).await?;
                 output.json(&serde_json::json!({ "deleted": true }))

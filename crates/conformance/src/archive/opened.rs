@@ -6,11 +6,12 @@ use std::sync::Arc;
 use annals_core::archive::{Archive, ArchiveStatus, ArchiveTarget, EVENTS_ARCHIVE, RetentionBody};
 use annals_core::browse::{BrowseQuery, EVENTS};
 use annals_core::bson::{Bson, DateTime, Document};
-use annals_core::{Condition, DEFAULT_TENANT, RecordError, RecordQuery};
+use annals_core::{Condition, DEFAULT_TENANT, RecordError, RecordQuery, Store};
 use annals_runtime::HostOptions;
 
-use crate::Subject;
 use crate::browse::opened::{Browsed, Sample, sample};
+use crate::rival::{Contested, Rival};
+use crate::{ManualClock, Subject};
 
 /// The milliseconds of a day.
 pub const DAY: i64 = 24 * 60 * 60 * 1_000;
@@ -29,7 +30,18 @@ impl Archived {
     /// With a folder for files.
     pub async fn with(subject: &dyn Subject, folder: Option<&Path>) -> Self {
         let options = HostOptions { archive: folder.map(Path::to_owned), ..HostOptions::default() };
-        let it = Browsed::with(subject.open().await, subject.clock(), options);
+        Self::on(subject.open().await, subject.clock(), options).await
+    }
+
+    /// Whose documents in the view a rival changes.
+    pub async fn contested(subject: &dyn Subject) -> (Self, Arc<Rival>) {
+        let rival = Rival::of(EVENTS);
+        let store = Arc::new(Contested { inner: subject.open().await, rival: Arc::clone(&rival) });
+        (Self::on(store, subject.clock(), HostOptions::default()).await, rival)
+    }
+
+    async fn on(store: Arc<dyn Store>, clock: Arc<ManualClock>, options: HostOptions) -> Self {
+        let it = Browsed::with(store, clock, options);
         it.switch(None).await;
         let archive = it.it.host.archive(DEFAULT_TENANT).expect("declared");
         Self { it, archive }

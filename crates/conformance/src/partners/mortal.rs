@@ -3,16 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use annals_core::bson::Bson;
 use annals_core::{
-    ChangeNumber, ChangesError, Collection, CommitError, CommitOutcome, Condition, EventLog, Explained, GroupPage,
-    GroupQuery, Identity, LogStatus, NewCommit, PrepareKeys, Queries, Record, RecordChange, RecordError, RecordPage,
-    RecordQuery, RecordedChange, Records, Revision, Snapshots, Store, StoreError, StreamDefinitions, Streams,
-    UnknownLog,
+    CommitError, CommitOutcome, EventLog, Identity, LogStatus, NewCommit, PrepareKeys, Queries, RecordChange,
+    RecordError, Records, Revision, Snapshots, Store, StoreError, StreamDefinitions, Streams, UnknownLog,
 };
 use async_trait::async_trait;
 
-use crate::tap::{Tap, Tapped};
+use crate::tap::{Tap, TapRecords, Tapped, TappedRecords};
 
 /// How long a process lives: for so many writes of partners and of the log.
 pub(super) struct Life {
@@ -47,7 +44,7 @@ impl Life {
     }
 
     /// Makes a write, if the process lives. None once it does not.
-    async fn write<T>(&self, write: impl Future<Output = T>) -> Option<T> {
+    async fn step<T>(&self, write: impl Future<Output = T>) -> Option<T> {
         match self.next() {
             Write::Goes => Some(write.await),
             Write::Never => None,
@@ -65,7 +62,7 @@ impl Life {
 #[async_trait]
 impl Tap for Life {
     async fn commit(&self, log: &dyn EventLog, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
-        self.write(log.commit(commit)).await.unwrap_or(Err(CommitError::Store(StoreError::Closed)))
+        self.step(log.commit(commit)).await.unwrap_or(Err(CommitError::Store(StoreError::Closed)))
     }
 }
 
@@ -73,65 +70,15 @@ fn is_of_partners(collection: &str) -> bool {
     ["partner_events", "annals-partner"].iter().any(|beginning| collection.starts_with(beginning))
 }
 
-struct MortalRecords {
-    inner: Arc<dyn Records>,
-    life: Arc<Life>,
-}
-
 #[async_trait]
-impl Records for MortalRecords {
-    async fn declare(&self, collection: Collection) -> Result<(), RecordError> {
-        self.inner.declare(collection).await
-    }
-
-    async fn collections(&self) -> Result<Vec<Collection>, RecordError> {
-        self.inner.collections().await
-    }
-
-    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
+impl TapRecords for Life {
+    async fn write(&self, records: &dyn Records, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
         let closed = || Err(StoreError::Closed.into());
         if changes.iter().any(|change| is_of_partners(change.collection())) {
-            return self.life.write(self.inner.write(changes)).await.unwrap_or_else(closed);
+            return self.step(records.write(changes)).await.unwrap_or_else(closed);
         }
         // Leases and what other features keep go on while the process lives, and are no steps.
-        if self.life.is_over() { closed() } else { self.inner.write(changes).await }
-    }
-
-    async fn get(&self, collection: &str, id: &Bson) -> Result<Option<Record>, RecordError> {
-        self.inner.get(collection, id).await
-    }
-
-    async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError> {
-        self.inner.find(query).await
-    }
-
-    async fn explain(&self, query: RecordQuery) -> Result<Explained, RecordError> {
-        self.inner.explain(query).await
-    }
-
-    async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
-        self.inner.count(collection, condition).await
-    }
-
-    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {
-        self.inner.group(query).await
-    }
-
-    async fn changes(
-        &self,
-        collection: &str,
-        after: ChangeNumber,
-        limit: usize,
-    ) -> Result<Vec<RecordedChange>, ChangesError> {
-        self.inner.changes(collection, after, limit).await
-    }
-
-    async fn last_change(&self, collection: &str) -> Result<ChangeNumber, ChangesError> {
-        self.inner.last_change(collection).await
-    }
-
-    async fn wait_past_change(&self, collection: &str, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
-        self.inner.wait_past_change(collection, after).await
+        if self.is_over() { closed() } else { records.write(changes).await }
     }
 }
 
@@ -148,7 +95,7 @@ impl Store for Mortal {
     }
 
     fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
-        Ok(Arc::new(MortalRecords { inner: self.inner.records(tenant)?, life: Arc::clone(&self.life) }))
+        Ok(TappedRecords::new(self.inner.records(tenant)?, Arc::clone(&self.life)))
     }
 
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {

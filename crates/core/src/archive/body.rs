@@ -10,8 +10,6 @@ use crate::{Code, Invalid};
 
 /// Most rules of a tenant.
 pub const RULES_MAX: usize = 1_000;
-/// Most holds of a tenant.
-pub const HOLDS_MAX: usize = 1_000;
 /// Most days that an event can be kept.
 const DAYS_MAX: u32 = 36_500;
 /// Longest reason, in bytes.

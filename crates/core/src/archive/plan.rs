@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use bson::{Bson, DateTime, Document, RawDocumentBuf};
 
 use super::document::{ARCHIVED_MARK, is_archived, restored_at};
-use super::{ArchiveTarget, RuleKind, RuleRecord};
+use super::{ArchiveTarget, HoldRecord, RuleKind, RuleRecord};
 use crate::browse::{ViewRecord, number_of};
-use crate::{Condition, DEFAULT_CATEGORY, Matcher};
+use crate::{Condition, DEFAULT_CATEGORY, Matcher, limits};
+
+/// Most parts that all holds of a tenant have together. Due documents are found by one condition, in which the holds are beside 14 parts.
+pub const HOLD_PARTS_MAX: usize = limits::CONDITION_NODES_MAX - 14;
 
 const TTL: &str = "ttl_expires_at";
 /// Where a document of other software keeps its own expiry date while it is held.
@@ -50,6 +53,11 @@ pub struct ExpiryChange {
     pub set: Vec<(&'static str, Bson)>,
     /// Fields that are removed.
     pub unset: Vec<&'static str>,
+}
+
+/// Returns how many parts of a condition all holds have together: one for each field of a filter, and one more for a filter with several.
+pub fn hold_parts(holds: &[HoldRecord]) -> usize {
+    holds.iter().map(|hold| hold.filter.condition().parts()).sum()
 }
 
 impl RetentionPlan {

@@ -190,6 +190,9 @@ pub struct ArchivePage {
     pub items: Vec<Value>,
     /// How many events meet the filter, on whatever page they are.
     pub total: u64,
+    /// Whether counting stopped there, so that there are at least so many.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub total_is_bound: bool,
     /// Whether more of them follow this page.
     pub has_more: bool,
     /// Where the next page begins; absent at the end.

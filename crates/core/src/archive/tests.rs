@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::document::mark;
 use super::{
-    ArchiveReason, ArchiveTarget, HoldBody, HoldRecord, RetentionBody, RetentionPlan, RuleKind, RuleRecord,
-    TypeCategory, archived_document, file_path, is_deleted_by_hand, numbers_of, packed_numbers, restored_document,
-    shown_archived,
+    ArchiveReason, ArchiveTarget, HOLD_PARTS_MAX, HoldBody, HoldRecord, RetentionBody, RetentionPlan, RuleKind,
+    RuleRecord, TypeCategory, archived_document, file_path, hold_parts, is_deleted_by_hand, numbers_of, packed_numbers,
+    restored_document, shown_archived,
 };
 use crate::browse::{ReplayFilter, ViewRecord, browse_id};
 use crate::{Matcher, Timestamp};
@@ -102,6 +102,31 @@ fn a_held_document_does_not_expire_and_is_not_due() {
     assert!(!is_due(&other));
     other.insert("metadata", doc! {"user_id": "eve"});
     assert!(is_due(&other));
+}
+
+#[test]
+fn what_is_due_is_one_valid_condition_with_as_many_holds_as_there_can_be() {
+    let one = ReplayFilter { aggregate_id: Some("o-1".to_owned()), ..ReplayFilter::default() };
+    let two = ReplayFilter { user_id: Some("ada".to_owned()), ..one.clone() };
+    let at = DateTime::from_millis(0);
+    let hold = |filter: &ReplayFilter| HoldRecord {
+        name: "court".to_owned(),
+        filter: filter.clone(),
+        reason: None,
+        by: None,
+        at,
+    };
+    let due = |holds: Vec<HoldRecord>| {
+        let plan = RetentionPlan::of(&ViewRecord { holds, ..settings() });
+        let group = plan.due_groups().remove(0);
+        plan.due(&group, 0).validate()
+    };
+    let mut holds = vec![hold(&two); HOLD_PARTS_MAX / 3];
+    assert_eq!((holds.len(), hold_parts(&holds)), (328, 984));
+    holds.extend([hold(&one), hold(&one)]);
+    assert_eq!((hold_parts(&holds), due(holds.clone())), (HOLD_PARTS_MAX, Ok(())));
+    holds.push(hold(&one));
+    due(holds).expect_err("it has one part too many");
 }
 
 #[test]

@@ -53,6 +53,16 @@ impl Condition {
         }
     }
 
+    /// Returns the number of its parts, which [`validate`](Self::validate) limits.
+    pub(crate) fn parts(&self) -> usize {
+        let below = match self {
+            Self::And(children) | Self::Or(children) | Self::Nor(children) => children.iter().map(Self::parts).sum(),
+            Self::Field { test: Test::ElemMatch(inner), .. } => inner.parts(),
+            Self::All | Self::Field { .. } | Self::Match(_) | Self::Raw(_) | Self::Deleted(_) => 0,
+        };
+        1 + below
+    }
+
     fn validate_at(&self, place: &Place<'_>, parts: &mut Parts) -> Result<(), Invalid> {
         let invalid = |message: String| Err(Invalid::new(Code::InvalidCondition, place.path, message));
         parts.all += 1;

@@ -29,6 +29,12 @@ pub struct PartnerRecord {
     pub changed: DateTime,
     /// Counts what other processes did to its events, so that the one that owns them looks.
     pub touched: i64,
+    /// Counts the changes of `archive`, so that no event gets a date of expiry by an earlier one.
+    #[serde(default)]
+    pub archive_turn: i64,
+    /// The turn of `archive` in which events that had ended before got their copies.
+    #[serde(default)]
+    pub copied_turn: i64,
 }
 
 /// The secrets of a partner, encrypted.

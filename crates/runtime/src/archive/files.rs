@@ -11,9 +11,9 @@
 //! a file in `.writing`, which the next one deletes; one that dies after it leaves one there that the next one renames.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 
 use annals_core::archive::{
     ARCHIVE_FILES, ArchiveFileRecord, ArchiveTarget, DueGroup, file_path, numbers_of, packed_numbers,
@@ -25,8 +25,7 @@ use ring::digest::{SHA256, digest};
 
 use super::collect::Due;
 use super::guard::{Guard, Stop};
-use super::parquet::written;
-use super::{Loaded, TenantArchive};
+use super::{Loaded, TenantArchive, durable, parquet};
 
 /// Most events of a file: one batch marks all of them.
 const ROWS_MAX: usize = 5_000;
@@ -39,17 +38,19 @@ const WRITING: &str = ".writing";
 type Days = BTreeMap<(String, String), Vec<Due>>;
 
 impl TenantArchive {
-    /// The folder of the tenant's files.
-    pub(super) fn folder(&self) -> Result<PathBuf, Stop> {
+    /// Returns the folder of the store's files, and that of the tenant in it.
+    fn folders(&self) -> Result<(PathBuf, PathBuf), Stop> {
         let missing =
             || Stop::Unwritable("this process has no folder for files of the archive; set server.archive".into());
-        Ok(self.shared.options.archive.as_ref().ok_or_else(missing)?.join(&self.tenant))
+        let root = self.shared.options.archive.clone().ok_or_else(missing)?;
+        let folder = root.join(&self.tenant);
+        Ok((root, folder))
     }
 
     /// Places files whose batch was written, and deletes those whose batch was not. Returns why that cannot be done.
     pub(super) async fn recover_files(&self, guard: &mut Guard<'_>) -> Result<Option<String>, Stop> {
-        let folder = match self.folder() {
-            Ok(folder) => folder,
+        let (root, folder) = match self.folders() {
+            Ok(folders) => folders,
             Err(Stop::Unwritable(why)) => return Ok(Some(why)),
             Err(stop) => return Err(stop),
         };
@@ -62,7 +63,7 @@ impl TenantArchive {
             guard.renew().await?;
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let done = match self.file_named(&name).await? {
-                Some(record) => placed(&path, &folder.join(record.path)),
+                Some(record) => durable::placed(&root, &path, &folder.join(record.path)),
                 None => fs::remove_file(&path),
             };
             if let Err(error) = done {
@@ -92,7 +93,7 @@ impl TenantArchive {
         live: &str,
         group: &DueGroup,
     ) -> Result<Option<usize>, Stop> {
-        let folder = self.folder()?;
+        self.folders()?;
         let days = self.gathered(loaded, live, group).await?;
         if days.is_empty() {
             return Ok(None);
@@ -109,7 +110,7 @@ impl TenantArchive {
             }
             for some in new.chunks(ROWS_MAX) {
                 guard.renew().await?;
-                moved += self.written_file(guard, loaded, live, &folder, some).await?;
+                moved += self.written_file(guard, loaded, live, some).await?;
             }
         }
         Ok(Some(moved))
@@ -165,24 +166,18 @@ impl TenantArchive {
         guard: &mut Guard<'_>,
         loaded: &Loaded,
         live: &str,
-        folder: &Path,
         due: &[Due],
     ) -> Result<usize, Stop> {
+        let (root, folder) = self.folders()?;
         let (now, random) = (self.now(), &*self.shared.options.random);
         let name = format!("{}.parquet", new_uuid(now, random));
         let documents: Vec<Document> = due.iter().map(|it| cleaned(it.document.clone())).collect();
         let mut record = described(&documents, &name, DateTime::from_millis(now.as_millis()));
         let (writing, place) = (folder.join(WRITING).join(&name), folder.join(&record.path));
-        let to = writing.clone();
-        let written = tokio::task::spawn_blocking(move || {
-            let bytes = written(&documents).map_err(|error| error.to_string())?;
-            synced(&to, &bytes).map_err(|error| format!("{}: {error}", to.display()))?;
-            let hash: String = digest(&SHA256, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-            Ok::<_, String>((bytes.len(), hash))
-        });
-        let written = written.await.map_err(|error| Stop::Failed(error.to_string()))?;
-        let (bytes, hash) = written.map_err(Stop::Unwritable)?;
-        (record.bytes, record.sha256) = (i64::try_from(bytes).unwrap_or(i64::MAX), hash);
+        let copy = Copied { root: root.clone(), writing: writing.clone(), place: place.clone(), documents };
+        let copied = tokio::task::spawn_blocking(move || copy.written());
+        let copied = copied.await.map_err(|error| Stop::Failed(error.to_string()))?;
+        (record.bytes, record.sha256) = copied.map_err(Stop::Unwritable)?;
         let mut batch = guard.checks(loaded).to_vec();
         batch.push(TypedRecords::replacement(&record, Expected::Absent)?);
         batch.extend(due.iter().map(|it| it.marked(loaded, live, ArchiveTarget::Files)));
@@ -197,7 +192,8 @@ impl TenantArchive {
                 return guard.stop_of(error).map(|()| 0);
             }
         }
-        placed(&writing, &place).map_err(|error| Stop::Unwritable(format!("{}: {error}", place.display())))?;
+        durable::placed(&root, &writing, &place)
+            .map_err(|error| Stop::Unwritable(format!("{}: {error}", place.display())))?;
         Ok(due.len())
     }
 
@@ -215,6 +211,27 @@ impl TenantArchive {
             let Some(cursor) = next else { return Ok(files) };
             query = query.after(cursor);
         }
+    }
+}
+
+/// A file that is to be written.
+struct Copied {
+    root: PathBuf,
+    writing: PathBuf,
+    place: PathBuf,
+    documents: Vec<Document>,
+}
+
+impl Copied {
+    /// Writes the file to `.writing`, and the folders that it will be in. Returns its length and its SHA-256 once all of them are on the
+    /// disk, or why they are not.
+    fn written(&self) -> Result<(i64, String), String> {
+        let bytes = parquet::written(&self.documents).map_err(|error| error.to_string())?;
+        let told = |path: &PathBuf, error: io::Error| format!("{}: {error}", path.display());
+        durable::written(&self.root, &self.writing, &bytes).map_err(|error| told(&self.writing, error))?;
+        durable::prepared(&self.root, &self.place).map_err(|error| told(&self.place, error))?;
+        let hash = digest(&SHA256, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok((i64::try_from(bytes.len()).unwrap_or(i64::MAX), hash))
     }
 }
 
@@ -249,22 +266,4 @@ fn described(documents: &[Document], name: &str, now: DateTime) -> ArchiveFileRe
         numbers: packed_numbers(&numbers),
         written: now,
     }
-}
-
-/// Writes a file that is on the disk when this returns.
-fn synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(path);
-    fs::create_dir_all(folder)?;
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    File::open(folder)?.sync_all()
-}
-
-/// Puts a file where readers find it.
-fn placed(from: &Path, to: &Path) -> io::Result<()> {
-    let folder = to.parent().unwrap_or(to);
-    fs::create_dir_all(folder)?;
-    fs::rename(from, to)?;
-    File::open(folder)?.sync_all()
 }

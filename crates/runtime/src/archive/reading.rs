@@ -28,13 +28,16 @@ impl TenantArchive {
             return Err(Invalid::new(Code::InvalidQuery, "search", message).into());
         }
         let (found, next) = asked(&query, EVENTS_ARCHIVE, |query| self.find_archived(query)).await?;
-        let total = match self.records.count(EVENTS_ARCHIVE, &query.condition()).await {
+        let at_most = query.count_up_to.unwrap_or(u64::MAX);
+        let counted = match self.records.count_up_to(EVENTS_ARCHIVE, &query.condition(), at_most).await {
             Err(RecordError::UnknownCollection(_)) => 0,
-            total => total?,
+            counted => counted?,
         };
         Ok(ArchivePage {
             items: found.iter().map(shown_archived).collect(),
-            total,
+            // What is on the page is known without counting.
+            total: counted.max(query.skip.min(counted) + found.len() as u64),
+            total_is_bound: counted == at_most,
             has_more: next.is_some(),
             cursor: next.map(|cursor| cursor.to_string()),
         })

@@ -1,16 +1,15 @@
 //! Rules and holds: one record, changed by compare-and-set.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::archive::{
-    ARCHIVED_MARK, ArchiveError, ArchiveFailure, ArchiveStatus, ArchiveTarget, HOLDS_MAX, HoldBody, HoldPage,
+    ARCHIVED_MARK, ArchiveError, ArchiveFailure, ArchiveStatus, ArchiveTarget, HOLD_PARTS_MAX, HoldBody, HoldPage,
     HoldRecord, HoldStatus, PutRetention, RULES_MAX, RetentionBody, RetentionDefault, RetentionPage, RetentionPlan,
-    RetentionStatus, RuleKind, RuleRecord, TypeCategory,
+    RetentionStatus, RuleKind, RuleRecord, TypeCategory, hold_parts,
 };
 use annals_core::browse::{BROWSE_SETTINGS, ViewRecord};
 use annals_core::bson::DateTime;
-use annals_core::handlers::Reason;
+use annals_core::handlers::{ActRecord, Reason};
 use annals_core::types::TypeError;
 use annals_core::{
     ByteString, Code, Condition, DEFAULT_CATEGORY, Expected, Invalid, RecordChange, RecordError, RecordType,
@@ -46,6 +45,16 @@ fn paged<T>(all: Vec<T>, name: fn(&T) -> &str, after: Option<&str>, limit: usize
     (rest, cursor)
 }
 
+/// Due documents are found by one condition, which holds the filters of all holds.
+fn too_many_parts(parts: usize) -> Invalid {
+    let message = format!(
+        "cannot be added: all holds together would have {parts} parts, and {HOLD_PARTS_MAX} are the most; a filter has a \
+         part for each field and one more if it has several; remove holds, or put several into one with lists such as \
+         event_ids"
+    );
+    Invalid::new(Code::InvalidBody, "filter", message)
+}
+
 impl TenantArchive {
     pub(super) async fn load(&self) -> Result<Loaded, RecordError> {
         let (record, expected) = settings_of(&self.records).await?;
@@ -55,17 +64,39 @@ impl TenantArchive {
     /// Changes the settings until nobody was faster. The edit sees the newest ones each time.
     async fn edit<T>(
         &self,
+        edit: impl FnMut(&mut ViewRecord) -> Result<T, ArchiveError>,
+    ) -> Result<(Loaded, T), ArchiveError> {
+        self.edit_with(edit, None).await
+    }
+
+    /// Removes something from the settings, and records in the same batch who did it why.
+    async fn remove(
+        &self,
+        of: String,
+        reason: Reason,
+        edit: impl FnMut(&mut ViewRecord) -> Result<(), ArchiveError>,
+    ) -> Result<(), ArchiveError> {
+        reason.validate()?;
+        self.records.declare(<ActRecord as RecordType>::collection()).await?;
+        let act = ActRecord::new(&of, "delete", reason, (self.now(), 0, self.shared.options.random.bits()));
+        let recorded = TypedRecords::replacement(&act, Expected::AbsentOr(Condition::All))?;
+        self.edit_with(edit, Some(recorded)).await.map(drop)
+    }
+
+    async fn edit_with<T>(
+        &self,
         mut edit: impl FnMut(&mut ViewRecord) -> Result<T, ArchiveError>,
+        beside: Option<RecordChange>,
     ) -> Result<(Loaded, T), ArchiveError> {
         self.records.declare(<ViewRecord as RecordType>::collection()).await?;
-        let typed = TypedRecords::<ViewRecord>::declared(Arc::clone(&self.records));
         loop {
             let (mut record, expected) = settings_of(&self.records).await?;
             let done = edit(&mut record)?;
             record.version += 1;
-            match typed.replace_if(&record, expected).await {
-                Ok(revision) => {
-                    let expected = Expected::Revision(revision);
+            let batch = std::iter::once(TypedRecords::replacement(&record, expected)?).chain(beside.clone()).collect();
+            match self.records.write(batch).await {
+                Ok(revisions) => {
+                    let expected = Expected::Revision(revisions.first().copied().unwrap_or_default());
                     let loaded = Loaded { plan: RetentionPlan::of(&record), record, expected };
                     self.wake();
                     return Ok((loaded, done));
@@ -177,8 +208,7 @@ impl TenantArchive {
     }
 
     pub(super) async fn removed_rule(&self, name: &str, reason: Reason) -> Result<(), ArchiveError> {
-        reason.validate()?;
-        let removed = self.edit(|record| {
+        let removed = self.remove(format!("retention/{name}"), reason, |record| {
             let before = record.rules.len();
             record.rules.retain(|it| it.name != name);
             match record.rules.len() < before {
@@ -186,7 +216,7 @@ impl TenantArchive {
                 false => Err(ArchiveError::UnknownRule(name.to_owned())),
             }
         });
-        removed.await.map(drop)
+        removed.await
     }
 
     pub(super) async fn listed_rules(&self, after: Option<&str>, limit: usize) -> Result<RetentionPage, ArchiveError> {
@@ -223,15 +253,16 @@ impl TenantArchive {
         };
         let (_, created) = self
             .edit(|record| {
-                let before = record.holds.len();
+                let (before, parts_before) = (record.holds.len(), hold_parts(&record.holds));
                 record.holds.retain(|it| it.name != hold.name);
                 let created = record.holds.len() == before;
-                if created && before >= HOLDS_MAX {
-                    let message = format!("is one hold too many: a tenant has {HOLDS_MAX} at most");
-                    return Err(Invalid::new(Code::InvalidBody, "name", message).into());
-                }
                 record.holds.push(hold.clone());
                 record.holds.sort_by(|one, other| one.name.cmp(&other.name));
+                let parts = hold_parts(&record.holds);
+                // Where there are too many already, a change that adds none helps.
+                if parts > HOLD_PARTS_MAX && parts > parts_before {
+                    return Err(too_many_parts(parts).into());
+                }
                 Ok(created)
             })
             .await?;
@@ -251,8 +282,7 @@ impl TenantArchive {
     }
 
     pub(super) async fn removed_hold(&self, name: &str, reason: Reason) -> Result<(), ArchiveError> {
-        reason.validate()?;
-        let removed = self.edit(|record| {
+        let removed = self.remove(format!("hold/{name}"), reason, |record| {
             let before = record.holds.len();
             record.holds.retain(|it| it.name != name);
             match record.holds.len() < before {
@@ -260,7 +290,7 @@ impl TenantArchive {
                 false => Err(ArchiveError::UnknownHold(name.to_owned())),
             }
         });
-        removed.await.map(drop)
+        removed.await
     }
 
     pub(super) async fn listed_holds(&self, after: Option<&str>, limit: usize) -> Result<HoldPage, ArchiveError> {

@@ -1,4 +1,6 @@
 //! Documents of the view expire as the settings say: after a change, all of them are looked at.
+//!
+//! INVARIANT: an expiry date is changed only in the document that it was derived from. One that has changed since it was read is read again.
 
 use annals_core::archive::{ArchiveError, RetentionPlan};
 use annals_core::bson::{Bson, DateTime, Document};
@@ -9,6 +11,8 @@ use super::{Loaded, TenantArchive};
 
 /// How many documents are changed together.
 const PAGE: usize = 500;
+/// How often in a row the same page is read again because one of its documents has changed.
+const CONFLICTS_MAX: usize = 100;
 
 /// What became of taking expiry dates.
 enum Held {
@@ -20,12 +24,12 @@ enum Held {
     Changed,
 }
 
-/// The change that lets a document expire as the settings say; none where it does.
+/// The change that lets a document, as it was read, expire as the settings say; none where it does.
 pub(super) fn change_of(plan: &RetentionPlan, collection: &str, record: &Record) -> Option<RecordChange> {
     let document = Document::try_from(&*record.document).ok()?;
     let change = plan.change_of(&document)?;
     let id = document.get("_id").cloned().unwrap_or(Bson::Null);
-    let set = RecordChange::set_if(collection, id, change.set, Expected::Present);
+    let set = RecordChange::set_if(collection, id, change.set, Expected::Revision(record.revision));
     Some(set.unset(change.unset))
 }
 
@@ -33,6 +37,7 @@ impl TenantArchive {
     /// Looks at every document of a build.
     pub(super) async fn settle(&self, guard: &mut Guard<'_>, loaded: &Loaded, collection: &str) -> Result<(), Stop> {
         let mut query = RecordQuery::new(collection).limit(PAGE);
+        let mut conflicts = 0;
         loop {
             guard.renew().await?;
             let page = self.records.find(query.clone()).await?;
@@ -43,19 +48,26 @@ impl TenantArchive {
                 let batch: Vec<_> = guard.checks(loaded).into_iter().chain(changes).collect();
                 match self.records.write(batch).await {
                     Ok(_) => tracing::debug!(collection, count, "documents expire as the settings say"),
-                    // One has expired since the look.
-                    Err(error) => match guard.stop_of(error) {
-                        Ok(()) => continue,
-                        Err(stop) => return Err(stop),
-                    },
+                    // One has changed or expired since the look.
+                    Err(error) => {
+                        guard.stop_of(error)?;
+                        conflicts += 1;
+                        if conflicts > CONFLICTS_MAX {
+                            let message =
+                                "documents change faster than their expiry dates can be set; the task retries";
+                            return Err(Stop::Failed(format!("{collection}: {message}")));
+                        }
+                        continue;
+                    }
                 }
             }
+            conflicts = 0;
             let Some(cursor) = page.next else { return Ok(()) };
             query = query.after(cursor);
         }
     }
 
-    /// Takes the expiry dates of the documents that a hold selects, in the order in which they would expire.
+    /// Takes the expiry dates of the documents that a hold selects, in the order in which they would expire. The caller bounds the time.
     pub(super) async fn hold_now(&self, selected: &Condition) -> Result<(), ArchiveError> {
         'again: loop {
             let loaded = self.load().await?;
@@ -84,7 +96,7 @@ impl TenantArchive {
             Ok(_) => Ok(Held::Some),
             // The settings have changed: they are read again, and tell whether the hold is still there.
             Err(RecordError::NotAsExpected { change: 0, .. }) => Ok(Held::Changed),
-            // One has expired since the look.
+            // One has changed or expired since the look.
             Err(RecordError::NotAsExpected { .. }) => Ok(Held::Some),
             Err(error) => Err(error.into()),
         }

@@ -3,10 +3,12 @@
 use annals_core::bson::Bson;
 use annals_core::handlers::Reason;
 use annals_core::partners::{
-    DELIVERIES, DeliveryRecord, Ending, EventStatus, PARTNER_EVENTS, PartnerError, PartnerEventRecord, PartnerEventView,
+    DELIVERIES, DeliveryRecord, Ending, EventStatus, PARTNER_EVENTS, PartnerArchive, PartnerError, PartnerEventRecord,
+    PartnerEventView,
 };
 use annals_core::{Expected, RecordChange, RecordError, TypedRecords};
 
+use super::archive::same_archive;
 use super::finish::{expiry, of_event};
 use super::{TenantPartners, date, whatever};
 
@@ -54,10 +56,15 @@ impl TenantPartners {
         }
         let now = self.now();
         // The events of a partner that was deleted stay.
-        let definition = self.definition(&delivery.partner).await.ok().map(|(definition, _)| definition);
-        let expires = definition.as_ref().and_then(|definition| expiry(definition, Ending::Cancelled, now));
-        let copy = match &definition {
-            Some(definition) => self.archiving(definition, &delivery, (EventStatus::Failed, now, expires)).await?,
+        let definition = self.definition(&delivery.partner).await.ok();
+        let expires = definition.as_ref().and_then(|(definition, _)| expiry(definition, Ending::Cancelled, now));
+        let beside = match &definition {
+            Some((definition, record)) if definition.archive == PartnerArchive::None && expires.is_some() => {
+                Some(same_archive(record))
+            }
+            Some((definition, _)) => {
+                self.archiving(definition.archive, &delivery, (EventStatus::Failed, now, expires)).await?
+            }
             None => None,
         };
         let mut fields: Vec<(&str, Bson)> = vec![
@@ -74,7 +81,7 @@ impl TenantPartners {
         let as_read = Expected::Matching(delivery.unchanged());
         let set = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), fields, as_read);
         let event = of_event(&delivery, "FAILED", now, expires);
-        let changes = [set, event].into_iter().chain(copy).collect();
+        let changes = [set, event].into_iter().chain(beside).collect();
         self.write_act(id, "cancel", reason, changes, &delivery).await
     }
 

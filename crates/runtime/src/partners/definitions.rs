@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use annals_core::handlers::Reason;
 use annals_core::partners::{
-    DeliveryRecord, EventDirection, PARTNER_SECRETS, PARTNERS, PartnerDefinition, PartnerError, PartnerPage,
-    PartnerRecord, PartnerStatus, ReplayState, ReplayTask, SELECTION, SecretsRecord, SelectFrom, SelectionRecord,
-    SigningSecret,
+    DeliveryRecord, EventDirection, PARTNER_SECRETS, PARTNERS, PartnerArchive, PartnerDefinition, PartnerError,
+    PartnerPage, PartnerRecord, PartnerStatus, ReplayState, ReplayTask, SELECTION, SecretsRecord, SelectFrom,
+    SelectionRecord, SigningSecret,
 };
 use annals_core::{
     Code, Condition, Expected, Invalid, RecordChange, RecordError, RecordType, StoreError, Timestamp, TypedRecords,
@@ -17,11 +17,11 @@ use annals_core::{
 use super::{TenantPartners, absent, date, time, whatever};
 use crate::host::locked;
 
-/// How often a definition is written that another one changes meanwhile.
+/// How often a definition is written that another process changes meanwhile.
 const TRIES: usize = 10;
 
 impl TenantPartners {
-    fn typed(&self) -> TypedRecords<PartnerRecord> {
+    pub(super) fn typed(&self) -> TypedRecords<PartnerRecord> {
         TypedRecords::declared(Arc::clone(&self.records))
     }
 
@@ -66,6 +66,9 @@ impl TenantPartners {
             return Ok(false);
         }
         let (now, head) = (self.now(), self.log.head().await?);
+        let (archived, turn, copied) = found.as_ref().map_or((PartnerArchive::None, 0, 0), |(before, record)| {
+            (before.archive, record.archive_turn, record.copied_turn)
+        });
         let record = PartnerRecord {
             id: id.to_owned(),
             definition: definition.shown(),
@@ -73,6 +76,8 @@ impl TenantPartners {
             defined: found.as_ref().map_or(date(now), |(_, record)| record.defined),
             changed: date(now),
             touched: 0,
+            archive_turn: turn + i64::from(definition.archive != archived),
+            copied_turn: copied,
         };
         let mut changes = vec![self.next_generation(selection, head)?];
         let expected = found.as_ref().map_or(Expected::Absent, |(_, record)| {
@@ -167,6 +172,49 @@ impl TenantPartners {
         }
         let cursor = next.and(found.last()).map(|last| last.value.id.clone());
         Ok(PartnerPage { items, cursor })
+    }
+
+    pub(super) async fn pause_or_resume(
+        &self,
+        id: &str,
+        paused: bool,
+        reason: Reason,
+    ) -> Result<PartnerStatus, PartnerError> {
+        self.open()?;
+        reason.validate()?;
+        self.definition(id).await?;
+        self.declare().await?;
+        for _ in 0..TRIES {
+            if self.try_switch(id, paused, &reason).await? {
+                self.start();
+                self.wake(&DeliveryRecord::lane_of(EventDirection::Out, id), id).await;
+                return self.status(id).await;
+            }
+        }
+        let message = format!("partner {id:?} was changed by others {TRIES} times in a row; retry");
+        Err(StoreError::Unreachable(message).into())
+    }
+
+    /// Changes `paused` in the definition as it is now, and records who did it why. Returns false if the definition has changed since it
+    /// was read.
+    async fn try_switch(&self, id: &str, paused: bool, reason: &Reason) -> Result<bool, PartnerError> {
+        let found = absent(self.typed().get(id).await)?.ok_or_else(|| PartnerError::Unknown(id.to_owned()))?;
+        let mut definition = found.value.read()?;
+        if definition.paused == paused {
+            return Ok(true);
+        }
+        definition.paused = paused;
+        let record = PartnerRecord { definition: definition.shown(), changed: date(self.now()), ..found.value };
+        let act = if paused { "pause" } else { "resume" };
+        let act = self.act(&format!("partner/{id}"), act, reason.clone());
+        let changes = vec![
+            TypedRecords::replacement(&record, Expected::Revision(found.revision))?,
+            TypedRecords::replacement(&act, whatever())?,
+        ];
+        match self.records.write(changes).await {
+            Err(RecordError::NotAsExpected { .. }) => Ok(false),
+            written => Ok(written.map(|_| true)?),
+        }
     }
 
     pub(super) async fn remove(&self, id: &str, reason: Reason) -> Result<(), PartnerError> {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use annals_core::bson::Bson;
 use annals_core::partners::{
-    DELIVERIES, DeliveryRecord, Ending, EventStatus, Next, Outcome, PARTNER_EVENTS, PartnerDefinition, after_attempt,
+    DELIVERIES, DeliveryRecord, Ending, EventStatus, Next, Outcome, PARTNER_EVENTS, PARTNERS, PartnerDefinition,
+    after_attempt,
 };
 use annals_core::{Condition, Expected, RecordChange, RecordError, StoreError, Timestamp};
 
@@ -35,6 +36,8 @@ impl Work {
             };
             match finished {
                 Ok((next, look)) => return (Some(next), look),
+                // The partner was archived, or is not any more, since the batch was made.
+                Err(RecordError::NotAsExpected { collection, .. }) if collection == PARTNERS => {}
                 // Another process owns it.
                 Err(RecordError::NotAsExpected { .. } | RecordError::Store(StoreError::Closed)) => break,
                 Err(error) => {
@@ -98,6 +101,11 @@ impl Work {
     ) -> Result<(Vec<RecordChange>, bool), RecordError> {
         let now = self.partners.now();
         let expires = expiry(definition, ending, now);
+        // The definition was read before the attempt, and may be archived since.
+        let (archive, same) = match expires {
+            Some(_) => self.partners.archived_by_now(definition).await?,
+            None => (definition.archive, None),
+        };
         known.extend([("open", false.into()), ("ended", ending.as_str().into()), ("leased", false.into())]);
         known.extend([("waits", false.into()), ("alone", false.into())]);
         let mut names = std::collections::HashSet::new();
@@ -110,7 +118,8 @@ impl Work {
             RecordChange::set_if(DELIVERIES, delivery.key.as_str(), known, expected).unset(unset),
             of_event(delivery, status.as_str(), now, expires),
         ];
-        changes.extend(self.partners.archiving(definition, delivery, (status, now, expires)).await?);
+        changes.extend(same);
+        changes.extend(self.partners.archiving(archive, delivery, (status, now, expires)).await?);
         let waiting = self.first_open(delivery, true).await?;
         changes.extend(waiting.as_ref().map(|waiting| self.due_now(waiting)));
         Ok((changes, waiting.is_some()))

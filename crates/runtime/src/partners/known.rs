@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use annals_core::partners::{
-    PartnerDefinition, PartnerError, PartnerRecord, SELECTION, SecretsRecord, SelectionRecord, SigningSecret,
+    PartnerArchive, PartnerDefinition, PartnerError, PartnerRecord, SELECTION, SecretsRecord, SelectionRecord,
+    SigningSecret,
 };
 use annals_core::{Matcher, RecordError, SequenceNumber, TypedRecords, limits};
 
@@ -23,6 +24,16 @@ pub(super) struct Partner {
     pub from: SequenceNumber,
     pub matcher: Option<Matcher>,
     pub secrets: Result<Vec<SigningSecret>, PartnerError>,
+    /// Counts the changes of `archive`.
+    pub archive_turn: i64,
+    copied_turn: i64,
+}
+
+impl Partner {
+    /// Whether events that ended before it was archived may have no copies.
+    pub fn has_older(&self) -> bool {
+        self.definition.archive != PartnerArchive::None && self.copied_turn != self.archive_turn
+    }
 }
 
 impl Known {
@@ -45,7 +56,7 @@ impl TenantPartners {
                 let record = record.value;
                 match record.read() {
                     Ok(definition) => {
-                        let partner = self.partner(definition, record.from.cast_unsigned()).await?;
+                        let partner = self.partner(definition, &record).await?;
                         partners.insert(record.id, Arc::new(partner));
                     }
                     Err(error) => tracing::error!(partner = record.id, %error, "a partner's definition cannot be read"),
@@ -59,13 +70,15 @@ impl TenantPartners {
         Ok(Known { generation: selection.map_or(0, |selection| selection.generation), partners })
     }
 
-    async fn partner(&self, definition: PartnerDefinition, from: SequenceNumber) -> Result<Partner, RecordError> {
+    async fn partner(&self, definition: PartnerDefinition, record: &PartnerRecord) -> Result<Partner, RecordError> {
         let secrets = match self.secrets(&definition.id).await {
             Err(PartnerError::Store(error)) => return Err(error.into()),
             secrets => secrets,
         };
         let matcher = definition.select.as_ref().map(Matcher::new);
-        Ok(Partner { definition, from, matcher, secrets })
+        let from = record.from.cast_unsigned();
+        let (archive_turn, copied_turn) = (record.archive_turn, record.copied_turn);
+        Ok(Partner { definition, from, matcher, secrets, archive_turn, copied_turn })
     }
 
     /// How far the log was selected from.

@@ -123,6 +123,7 @@ impl Owner {
         tasks.spawn(Arc::clone(&work).follow(last));
         tasks.spawn(Arc::clone(&work).select());
         tasks.spawn(Arc::clone(&work).run_replays());
+        tasks.spawn(Arc::clone(&work).copy_older());
         tasks.spawn(Arc::clone(&work).run_lanes());
         Ok((work, tasks))
     }

@@ -139,7 +139,10 @@ pub(crate) struct BrowsedEvent(serde_json::Value);
 pub(crate) struct ArchivePage {
     /// The events, with `deleted_at`, `deleted_by` and `deletion_reason`.
     items: Vec<serde_json::Value>,
+    /// How many events meet the filter.
     total: u64,
+    /// Whether counting stopped there because of `count_up_to`, so that there are at least so many; absent when it did not.
+    total_is_bound: Option<bool>,
     has_more: bool,
     cursor: Option<String>,
 }

@@ -351,7 +351,7 @@ async fn resume(
     switch(&server, &caller, &partner, request, false).await
 }
 
-/// Puts a partner's definition with another `paused`.
+/// Pauses or resumes a partner.
 async fn switch(
     server: &Server,
     caller: &Caller,
@@ -360,14 +360,8 @@ async fn switch(
     paused: bool,
 ) -> Result<Response, Problem> {
     let partners = partners(server, caller)?;
-    read::<ActBody>(server, request).await?.of_deletion()?;
-    let mut body = partners.get(partner).await?.definition;
-    // Their number is shown; without them the partner keeps its own.
-    body.remove("secrets");
-    body.insert("paused".to_owned(), paused.into());
-    let body = serde_json::Value::Object(body).to_string();
-    partners.put(PartnerDefinition::read(partner, body.as_bytes())?).await?;
-    json(StatusCode::OK, &partners.get(partner).await?)
+    let body: ActBody = read(server, request).await?;
+    json(StatusCode::OK, &partners.switch(partner, paused, body.of_deletion()?).await?)
 }
 
 /// `POST /v1/partners/{partner}/replay`.

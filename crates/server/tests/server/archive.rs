@@ -83,6 +83,9 @@ async fn a_deleted_event_is_read_in_the_archive_and_restored() {
         (&json!(1), &json!(7), &json!("entered twice"))
     );
     assert_eq!((&copy["deleted_by"], copy["deleted_at"].is_string()), (&json!("eva"), true));
+    let bounded = server.get("/v1/events/archive?count_up_to=1").await.json();
+    assert_eq!((&bounded["total"], &bounded["total_is_bound"]), (&json!(1), &json!(true)));
+    assert_eq!(page.get("total_is_bound"), None);
     for query in ["search=x", "limit=0", "skip=-1", "format=csv"] {
         server.get(&format!("/v1/events/archive?{query}")).await.problem(Code::InvalidQuery);
     }

@@ -1,9 +1,11 @@
 //! What must not be deleted.
 
-use annals_core::archive::{ArchiveError, ArchiveTarget, HoldBody};
-use annals_core::browse::{BrowseError, EVENTS, ReplayFilter, ViewBody, ViewSwitch};
+use std::sync::Arc;
+
+use annals_core::archive::{ArchiveError, ArchiveTarget, HOLD_PARTS_MAX, HoldBody, HoldRecord, hold_parts};
+use annals_core::browse::{BrowseError, EVENTS, ReplayFilter, ViewBody, ViewRecord, ViewSwitch};
 use annals_core::bson::{DateTime, RawDocumentBuf, doc, oid::ObjectId};
-use annals_core::{Clock, Code};
+use annals_core::{Clock, Code, Expected, RecordChange, TypedRecords};
 
 use crate::Subject;
 use crate::archive::opened::{Archived, DAY, date, days_of, is_there};
@@ -107,6 +109,34 @@ pub async fn a_held_document_of_other_software_keeps_its_own_expiry_date(subject
     assert_eq!((date(&after, "ttl_expires_at"), is_there(&after, "annals_expires")), (Some(now + DAY), false));
 }
 
+/// Whoever takes its expiry date for a hold, or gives it back, reads it again.
+pub async fn a_document_that_changes_meanwhile_keeps_the_change_when_its_expiry_date_is_set(subject: &dyn Subject) {
+    let (it, rival) = Archived::contested(subject).await;
+    it.commit("paid").await;
+    let now = it.it.it.clock.now().as_millis();
+    let id = ObjectId::from_bytes([9; 12]);
+    let foreign = doc! {
+        "_id": id, "event_id": "x-1", "event_type": "placed", "timestamp": DateTime::from_millis(now),
+        "ttl_expires_at": DateTime::from_millis(now + DAY),
+    };
+    it.it.records.insert(EVENTS, RawDocumentBuf::try_from(&foreign).expect("BSON")).await.expect("inserted");
+    let later = |field: &'static str, days: i64| {
+        let at = DateTime::from_millis(now + days * DAY);
+        RecordChange::set_if(EVENTS, id, [(field, at.into())], Expected::Present)
+    };
+    rival.will(later("ttl_expires_at", 2));
+    assert!(it.archive.put_hold("court", on_type("placed")).await.expect("set").0.in_force);
+    let held = it.in_view("x-1").await.expect("in the view");
+    assert_eq!((date(&held, "annals_expires"), is_there(&held, "ttl_expires_at")), (Some(now + 2 * DAY), false));
+    it.settled().await;
+    rival.will(later("annals_expires", 3));
+    it.archive.remove_hold("court", "closed".into()).await.expect("removed");
+    it.settled().await;
+    let after = it.in_view("x-1").await.expect("in the view");
+    assert_eq!((date(&after, "ttl_expires_at"), is_there(&after, "annals_expires")), (Some(now + 3 * DAY), false));
+    assert!(rival.is_done());
+}
+
 /// Excluded types alone do not select.
 pub async fn a_hold_selects_something_in_particular(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
@@ -130,4 +160,38 @@ pub async fn a_view_with_a_hold_is_not_switched_off(subject: &dyn Subject) {
     assert_eq!(it.look().await, 1);
     it.archive.remove_hold("court", "closed".into()).await.expect("removed");
     it.it.browse.set_view(off).await.expect("switched off");
+}
+
+/// All holds are in one condition, and the archive goes on with as many as fit into it.
+pub async fn a_hold_that_is_one_too_many_is_refused_and_archiving_goes_on(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    it.rule("placed", 30, ArchiveTarget::Collection).await;
+    it.commit("placed").await;
+    let hold = |name: String| HoldRecord {
+        name,
+        filter: ReplayFilter { aggregate_id: Some("x".to_owned()), user_id: Some("eve".to_owned()), ..of_type("x") },
+        reason: None,
+        by: None,
+        at: DateTime::from_millis(0),
+    };
+    // The settings as they are after many requests.
+    let typed = TypedRecords::<ViewRecord>::declared(Arc::clone(&it.it.records));
+    let found = typed.get(ViewRecord::ID).await.expect("read").expect("there is a rule");
+    let mut record = found.value;
+    record.holds.extend((0..HOLD_PARTS_MAX / 4).map(|n| hold(format!("case-{n:04}"))));
+    let spare = HOLD_PARTS_MAX - hold_parts(&record.holds);
+    record.version += 1;
+    typed.replace_if(&record, Expected::Revision(found.revision)).await.expect("written");
+    let put = async |name: &str, filter: ReplayFilter| it.archive.put_hold(name, HoldBody::new(filter)).await;
+    for n in 0..spare {
+        put(&format!("small-{n}"), of_type("x")).await.expect("it fits");
+    }
+    let refused = put("court", of_type("x")).await.expect_err("one too many");
+    assert_eq!(refused.code(), Code::InvalidBody);
+    assert!(refused.to_string().contains("remove holds"), "{refused}");
+    assert_eq!(it.archive.hold("court").await, Err(ArchiveError::UnknownHold("court".to_owned())));
+    // A hold that is there already may be changed.
+    put("case-0000", of_type("y")).await.expect("changed");
+    it.pass_days(31);
+    it.until(|status| status.archived == 1).await;
 }

@@ -126,3 +126,22 @@ pub async fn the_archive_is_read_by_page_and_filter(subject: &dyn Subject) {
     assert_eq!(it.archive.page(searching).await.expect_err("refused").code(), Code::InvalidQuery);
     assert!(it.documents(EVENTS).await.is_empty());
 }
+
+/// As in the view.
+pub async fn the_total_of_the_archive_is_counted_as_far_as_it_is_asked_for(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    for _ in 0..4 {
+        let id = it.commit("placed").await;
+        it.archive.delete(&id, reason()).await.expect("deleted");
+    }
+    let counted = async |event_type: &str, count_up_to: Option<u64>| {
+        let query = BrowseQuery { filter: of_type(event_type), limit: 2, count_up_to, ..BrowseQuery::default() };
+        let page = it.archive.page(query).await.expect("a page");
+        (page.items.len(), page.total, page.total_is_bound)
+    };
+    assert_eq!(counted("placed", Some(3)).await, (2, 3, true));
+    assert_eq!(counted("placed", Some(5)).await, (2, 4, false));
+    assert_eq!(counted("placed", None).await, (2, 4, false));
+    assert_eq!(counted("placed", Some(0)).await, (2, 2, true));
+    assert_eq!(counted("paid", Some(3)).await, (0, 0, false));
+}

@@ -1,12 +1,14 @@
 //! For how long events are kept, and what happens before they are deleted.
 
-use annals_core::archive::{ArchiveError, ArchiveTarget, RetentionBody, RuleKind};
+use annals_core::archive::{ArchiveError, ArchiveTarget, HoldBody, RetentionBody, RuleKind};
 use annals_core::browse::EVENTS;
-use annals_core::bson::{DateTime, RawDocumentBuf, doc, oid::ObjectId};
+use annals_core::bson::{DateTime, Document, RawDocumentBuf, doc, oid::ObjectId};
+use annals_core::handlers::ACTS;
 use annals_core::{Clock, Code};
 
 use crate::Subject;
 use crate::archive::opened::{Archived, days_of, is_there};
+use crate::browse::opened::of_type;
 
 /// `stored_at` and the days of the rule.
 pub async fn without_an_archive_the_expiry_date_is_written_with_the_event(subject: &dyn Subject) {
@@ -177,4 +179,20 @@ pub async fn rules_are_listed_and_removed(subject: &dyn Subject) {
     it.archive.remove_rule("b", "a test".into()).await.expect("removed");
     let again = it.archive.remove_rule("b", "a test".into()).await;
     assert_eq!(again, Err(ArchiveError::UnknownRule("b".to_owned())));
+}
+
+/// Beside the audit log, in the batch that removes them.
+pub async fn a_removed_rule_or_hold_leaves_its_reason(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    it.rule("placed", 30, ArchiveTarget::None).await;
+    it.archive.put_hold("court", HoldBody::new(of_type("placed"))).await.expect("set");
+    it.archive.remove_rule("placed", "kept elsewhere".into()).await.expect("removed");
+    it.pass_days(1);
+    it.archive.remove_hold("court", "closed".into()).await.expect("removed");
+    it.archive.remove_hold("court", "again".into()).await.expect_err("it is gone");
+    let mut acts = it.documents(ACTS).await;
+    acts.sort_by_key(|act| act.get_str("_id").unwrap_or_default().to_owned());
+    let told = |act: &Document| ["processor", "act", "reason"].map(|it| act.get_str(it).unwrap_or("-").to_owned());
+    let told: Vec<_> = acts.iter().map(told).collect();
+    assert_eq!(told, [["retention/placed", "delete", "kept elsewhere"], ["hold/court", "delete", "closed"]]);
 }

@@ -2,7 +2,7 @@
 
 use annals_core::dead_letters::{LetterQuery, LetterStatus};
 use annals_core::partners::{Ending, EventStatus, EventsQuery, PartnerError};
-use annals_core::{DEFAULT_TENANT, RecordQuery, RecordType};
+use annals_core::{Code, DEFAULT_TENANT, RecordQuery, RecordType};
 
 use crate::Subject;
 use crate::partners::words::{Exchange, P, Reply, are, reason};
@@ -105,4 +105,25 @@ pub async fn acts_are_recorded_with_their_reason(subject: &dyn Subject) {
     let acts = exchange.records.find(acts).await.expect("found").records;
     let acts: Vec<_> = acts.iter().map(|act| act.document.get_str("act").expect("an act").to_owned()).collect();
     assert_eq!(acts, ["resend", "delete"]);
+}
+
+/// Once for each change.
+pub async fn a_paused_and_resumed_partner_has_an_act_with_the_reason_of_each(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    let switch = async |paused: bool| exchange.partners.switch(P, paused, reason()).await;
+    let paused = switch(true).await.expect("paused");
+    assert_eq!((paused.state.as_str(), &paused.definition["paused"]), ("paused", &true.into()));
+    exchange.it.advance(1);
+    assert_eq!(switch(true).await.expect("it is paused").state, "paused");
+    assert_eq!(switch(false).await.expect("resumed").state, "running");
+    exchange.commit("a").await;
+    exchange.until(|events| are(events, EventStatus::Success)).await;
+    assert_eq!(exchange.partners.switch(P, true, "".into()).await.expect_err("no reason").code(), Code::InvalidBody);
+    let unknown = exchange.partners.switch("nobody", true, reason()).await;
+    assert_eq!(unknown.expect_err("unknown"), PartnerError::Unknown("nobody".to_owned()));
+    let acts = RecordQuery::new(<annals_core::handlers::ActRecord as RecordType>::COLLECTION).ascending("at");
+    let acts = exchange.records.find(acts).await.expect("found").records;
+    let told = acts.iter().map(|act| ["act", "reason"].map(|it| act.document.get_str(it).expect("a text").to_owned()));
+    let why = reason().reason;
+    assert_eq!(told.collect::<Vec<_>>(), [["pause", &*why], ["resume", &*why]]);
 }

@@ -1,13 +1,17 @@
 //! Definitions, queries, and the record itself.
 
+use std::sync::Arc;
+
 use annals_core::bson::{Bson, Document};
 use annals_core::partners::{
-    EventStatus, EventsQuery, PartnerArchive, PartnerDefinition, PartnerError, PartnerEventRecord,
+    EventStatus, EventsQuery, PARTNERS, PartnerArchive, PartnerDefinition, PartnerError, PartnerEventRecord,
+    PartnerEventView,
 };
-use annals_core::{Code, Condition, RecordQuery, RecordType};
+use annals_core::{Code, Condition, Expected, Record, RecordChange, RecordQuery, RecordType};
 
 use crate::Subject;
-use crate::partners::words::{Exchange, P, are, placed_to, reason, secret};
+use crate::partners::words::{Exchange, P, Reply, Scripted, are, placed_to, reason, secret};
+use crate::rival::{Contested, Rival};
 
 /// Behaviour statement 107: the date has the type that stores expire. Records with such dates are removed: see the suite of records.
 pub async fn statement_107_an_event_that_succeeded_gets_a_date_to_expire_and_one_that_failed_stays(
@@ -59,6 +63,63 @@ pub async fn an_event_gets_a_date_of_expiry_once_the_archive_holds_its_copy(subj
     assert_eq!(all, ["FAILED", "SUCCESS"]);
     let views = exchange.all().await;
     assert!(views.iter().all(|event| event.expire_at.is_some()), "{views:?}");
+}
+
+/// The ids of the events that have a copy. A copy does not expire.
+async fn copied(exchange: &Exchange) -> Vec<String> {
+    let found = exchange.records.find(RecordQuery::new("partner_events_archive")).await.expect("found");
+    let id = |it: &Record| {
+        assert!(matches!(it.document.get("expire_at"), Ok(None)), "a copy does not expire");
+        it.document.get_object_id("_id").expect("an id").to_hex()
+    };
+    found.records.iter().map(id).collect()
+}
+
+fn archived(archive: PartnerArchive) -> PartnerDefinition {
+    PartnerDefinition { retention_days: Some(30), archive, ..placed_to(P) }
+}
+
+/// Nothing expires before the archive has a copy, whenever the archive is configured.
+pub async fn events_that_were_final_before_the_archive_was_configured_get_their_copies(subject: &dyn Subject) {
+    let exchange = Exchange::of(subject).await;
+    exchange.define(archived(PartnerArchive::None)).await;
+    for id in ["a", "b", "c"] {
+        exchange.commit(id).await;
+    }
+    let dated = |events: &[PartnerEventView]| events.len() == 3 && events.iter().all(|it| it.expire_at.is_some());
+    let mut final_before: Vec<_> = exchange.until(dated).await.into_iter().map(|event| event.id).collect();
+    assert!(copied(&exchange).await.is_empty());
+    exchange.partners.put(archived(PartnerArchive::Collection)).await.expect("changed");
+    while copied(&exchange).await.len() < 3 {
+        tokio::task::yield_now().await;
+    }
+    let mut copies = copied(&exchange).await;
+    copies.sort_unstable();
+    final_before.sort_unstable();
+    assert_eq!(copies, final_before);
+    assert!(dated(&exchange.all().await), "their dates stay");
+    // What ended while nothing was archived gets its copy as well.
+    exchange.partners.put(archived(PartnerArchive::None)).await.expect("changed");
+    exchange.commit("d").await;
+    exchange.until(|events| events.len() == 4 && events.iter().all(|it| it.expire_at.is_some())).await;
+    exchange.partners.put(archived(PartnerArchive::Collection)).await.expect("changed");
+    while copied(&exchange).await.len() < 4 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Its attempt began with the definition of before.
+pub async fn an_event_that_is_being_sent_when_the_archive_is_configured_gets_its_copy(subject: &dyn Subject) {
+    let exchange = Exchange::of(subject).await;
+    exchange.define(archived(PartnerArchive::None)).await;
+    exchange.scripted.script([Reply::Held]);
+    exchange.commit("a").await;
+    exchange.scripted.has_got(1).await;
+    exchange.partners.put(archived(PartnerArchive::Collection)).await.expect("changed");
+    exchange.scripted.let_go();
+    let events = exchange.until(|events| are(events, EventStatus::Success)).await;
+    assert!(events[0].expire_at.is_some());
+    assert_eq!(copied(&exchange).await, [events[0].id.clone()]);
 }
 
 /// The fields of the layout and no others, with the types that other software expects.
@@ -136,6 +197,28 @@ pub async fn partners_are_defined_changed_listed_and_deleted(subject: &dyn Subje
     exchange.define(placed_to(P)).await;
     exchange.commit("a").await;
     exchange.until(|events| are(events, EventStatus::Success)).await;
+}
+
+/// Between the reading of the definition and the write.
+pub async fn a_partner_that_is_paused_keeps_what_others_change_meanwhile(subject: &dyn Subject) {
+    let rival = Rival::of(PARTNERS);
+    let store = Arc::new(Contested { inner: subject.open().await, rival: Arc::clone(&rival) });
+    let exchange = Exchange::on(store, subject.clock(), Scripted::new());
+    exchange.define(placed_to(P)).await;
+    let renamed = PartnerDefinition { name: "Other".into(), ..placed_to(P) };
+    let put = RecordChange::set_if(PARTNERS, P, [("definition", renamed.shown().into())], Expected::Present);
+    rival.will(put);
+    let status = exchange.partners.switch(P, true, reason()).await.expect("paused");
+    assert!(rival.is_done());
+    assert_eq!((&status.definition["name"], &status.definition["paused"]), (&"Other".into(), &true.into()));
+    // Whoever is always faster is not waited for.
+    for n in 0..100 {
+        let renamed = PartnerDefinition { name: format!("Other {n}").into(), paused: true, ..placed_to(P) };
+        let put = RecordChange::set_if(PARTNERS, P, [("definition", renamed.shown().into())], Expected::Present);
+        rival.will(put);
+    }
+    let refused = exchange.partners.switch(P, false, reason()).await.expect_err("others are faster");
+    assert!(refused.to_string().contains("retry"), "{refused}");
 }
 
 /// With the setting that is wrong.

@@ -1,8 +1,8 @@
 //! Entries of a queue.
 
-use annals_core::Code;
-use annals_core::handlers::Reason;
+use annals_core::handlers::{ActRecord, Reason};
 use annals_core::queue::{ItemState, ItemsQuery, NewItem, QueueDefinition, QueuePriority};
+use annals_core::{Code, DEFAULT_TENANT, Record, RecordQuery, RecordType};
 use serde_json::json;
 
 use super::super::Holding;
@@ -79,6 +79,27 @@ pub async fn a_cancelled_item_frees_its_slot_and_its_id(subject: &dyn Subject, h
     let unknown = it.queues.cancel("q", "b", why()).await.expect_err("it is gone");
     assert_eq!(unknown.code(), Code::UnknownItem);
     assert_eq!(it.queues.cancel("q", "a", Reason::from(" ")).await.map_err(|e| e.code()), Err(Code::InvalidBody));
+}
+
+pub async fn an_item_that_an_operator_releases_is_pending_and_the_reason_is_recorded(
+    subject: &dyn Subject,
+    holding: &dyn Holding,
+) {
+    let it = Opened::of(subject, holding).await;
+    it.define(q()).await;
+    it.add_all(&["a"]).await;
+    assert_eq!(it.taken(1).await, ["a"]);
+    let release = async |id: &str, why: &str| it.queues.release_item("q", id, Reason::from(why)).await;
+    assert_eq!(release("a", " ").await.map_err(|error| error.code()), Err(Code::InvalidBody));
+    assert_eq!(release("b", "mistyped").await.map_err(|error| error.code()), Err(Code::UnknownItem));
+    assert!(release("a", "its worker hangs").await.expect("released").changed);
+    assert!(!release("a", "again").await.expect("it is pending").changed);
+    assert_eq!(it.queues.item("q", "a").await.expect("known").state, ItemState::Pending);
+    let acts = it.store.records(DEFAULT_TENANT).expect("declared").find(RecordQuery::new(ActRecord::COLLECTION)).await;
+    let text = |act: &Record, field: &str| act.document.get_str(field).expect("a text").to_owned();
+    let acts = acts.expect("found").records;
+    let acts: Vec<_> = acts.iter().map(|it| ["processor", "act", "reason"].map(|field| text(it, field))).collect();
+    assert_eq!(acts, [["queue/q", "release", "its worker hangs"]]);
 }
 
 pub async fn items_are_listed_in_pages(subject: &dyn Subject, holding: &dyn Holding) {
