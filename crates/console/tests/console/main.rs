@@ -12,3 +12,4 @@ mod with_chromium;
 mod with_chromium_acts;
 mod with_chromium_archive;
 mod with_chromium_each_act;
+mod with_chromium_prepared_acts;
