@@ -1,4 +1,4 @@
-//! Retention and the archive: rules, holds, the state of the archive and what it waits for, archived events, and the acts of an operator.
+//! Retention and the archive: rules, holds, the state of the archive, archived events, and the acts of an operator.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -19,12 +19,12 @@ pub(super) const PAGE: Page = Page {
     render: |view| Box::pin(render(view)),
     files: &[],
     acts: &[
-        Act::post("rule", "Set a rule", "/v1/retention/{name}", "The browse view keeps events of this category or type for so many days, those that it has already included. With an archive, an event expires only after it was copied there; with none, it expires without a copy. The log keeps every event. A dry run counts the events that the rule would remove from the view now.").by(Verb::Put).dry_run().back(LIST).shows(RULES).fields(&[
+        Act::post("rule", "Set a rule", "/v1/retention/{name}", "The browse view keeps events of this category or type for this number of days, including those already in the view. With an archive, an event expires only after it has been copied there; with none, it expires without a copy. The log keeps every event. A dry run counts the events that the rule would remove from the view now.").by(Verb::Put).dry_run().back(LIST).shows(RULES).fields(&[
             Field::new("name", "Category or type", "order_placed", Kind::Text),
             Field::new("ttl_days", "Days", "30, or null to keep events forever", Kind::Json),
             Field::choice("archive", "Archive", &["none", "collection", "files"]),
         ]),
-        Act::delete("rule-remove", "Remove rule", "/v1/retention/{name}", "The rule of {name} is removed. Its events follow the rule of their category, or else the retention of the view, those that the view has already included. What was archived stays in the archive.").shows(RULES),
+        Act::delete("rule-remove", "Remove rule", "/v1/retention/{name}", "The rule of {name} is removed. Its events follow the rule of their category, or else the retention of the view, including those already in the view. Archived events stay in the archive.").shows(RULES),
         Act::post("hold", "Set a hold", "/v1/holds/{name}", "Events that match every field below do not expire, are not archived and cannot be deleted until the hold is lifted. A hold of the same name is replaced. While there is a hold, the view cannot be switched off.").by(Verb::Put).back(LIST).shows(HOLD).fields(&[
             Field::new("name", "Name", "case-7", Kind::Text),
             Field::new("event_types", "Types", "a,b", Kind::List).optional(),
@@ -37,15 +37,15 @@ pub(super) const PAGE: Page = Page {
             Field::new("start_time", "From", "2026-03-01T12:00:00Z", Kind::Text).optional(),
             Field::new("end_time", "To", "2026-03-02T12:00:00Z", Kind::Text).optional(),
         ]),
-        Act::delete("lift", "Lift hold", "/v1/holds/{name}", "The hold {name} is removed. Events that no other hold selects expire or are archived as their rules say, those that are due already within seconds.").shows(HOLD),
-        Act::post("restore", "Restore", "/v1/events/{event}/restore", "The event is put back into the browse view, where its retention begins again. It leaves the collection of archived events; in a file of the archive its row stays.").back(LIST).shows(EVENT).fields(&[
+        Act::delete("lift", "Lift hold", "/v1/holds/{name}", "The hold {name} is removed. Events that no other hold selects expire or are archived according to their rules. Those that are already due follow within seconds.").shows(HOLD),
+        Act::post("restore", "Restore", "/v1/events/{event}/restore", "The event is put back into the browse view, where its retention begins again. It is removed from the collection of archived events; its row in a file of the archive stays.").back(LIST).shows(EVENT).fields(&[
             Field::new("event", "Event id", "", Kind::Text),
         ]),
     ],
 };
 
 const LIST: &[&str] = &[];
-/// There is no document of one rule alone.
+/// The API returns rules as a list only.
 const RULES: &[&str] = &["/v1/retention"];
 const HOLD: &[&str] = &["/v1/holds/{name}"];
 const EVENT: &[&str] = &["/v1/events/archive?event_ids={event}"];
@@ -67,7 +67,7 @@ struct List {
     rules: Table,
     holds: Table,
     search: Search,
-    /// How many archived events match and a page of them, or why they cannot be listed.
+    /// The number of archived events that match and one page of them, or the reason why they cannot be listed.
     archived: Result<(String, Table), Notice>,
     files: Table,
 }
@@ -104,19 +104,19 @@ async fn list(view: &View) -> Result<List, Refused> {
     })
 }
 
-/// Reads one of the lists, from where the parameter of this name says.
+/// Reads one page of a list. The parameter with this name has its cursor.
 async fn part(view: &View, path: &str, cursor: &str) -> Result<Value, Refused> {
     view.query(path, &[("cursor", &view.value(cursor)), ("limit", PAGE_ITEMS)]).await
 }
 
-/// What needs attention.
+/// Returns what needs attention.
 fn notices(archive: &Value) -> Vec<Notice> {
     let notice = |class, title: String, text: String| Notice { class, title, text, link: None };
     let mut notices = Vec::new();
     if !archive["failing"].is_null() {
         let (reason, since) = (text(archive, "failing.reason"), text(archive, "failing.since"));
         let waiting = count(number(archive, "waiting"));
-        let text = format!("{reason}, since {since}. {waiting} events wait in the view, and none of them expires. Annals retries by itself.");
+        let text = format!("{reason}, since {since}. {waiting} events are pending; they stay in the view and do not expire. Annals retries automatically.");
         notices.push(notice("bad", "The archive cannot be written.".to_owned(), text));
     }
     let refused = number(archive, "refused");
@@ -125,13 +125,13 @@ fn notices(archive: &Value) -> Vec<Notice> {
         notices.push(notice("bad", format!("The archive refused {} events.", count(refused)), text.to_owned()));
     }
     if archive["settled"] == false {
-        let text = "Until then, some events in the view may expire as earlier rules said.";
+        let text = "Until then, some events in the view may still expire according to earlier rules.";
         notices.push(notice("warn", "The rules are being applied to the view.".to_owned(), text.to_owned()));
     }
     notices
 }
 
-/// The state of the archive and of the view that it follows.
+/// Returns the state of the archive and of the view that it follows.
 fn state(retention: &Value, reading: &Value) -> Facts {
     let archive = &retention["archive"];
     let state = match (archive["failing"].is_null(), number(archive, "refused"), archive["settled"] == true) {
@@ -143,10 +143,10 @@ fn state(retention: &Value, reading: &Value) -> Facts {
     let (position, head) = (number(reading, "position"), number(reading, "head"));
     Facts::default()
         .with("state", Cell::state(state))
-        .with("events that wait", Cell::fault(number(archive, "waiting")))
-        .with("because", Cell::bad(text(archive, "failing.reason")))
+        .with("pending events", Cell::fault(number(archive, "waiting")))
+        .with("reason", Cell::bad(text(archive, "failing.reason")))
         .with("failing since", Cell::bad(text(archive, "failing.since")))
-        .with("refused of them", Cell::fault(number(archive, "refused")))
+        .with("of these refused", Cell::fault(number(archive, "refused")))
         .with("archived by retention", Cell::number(number(archive, "archived")))
         .with("last archived", Cell::text(text(archive, "last_archived")))
         .with("position of the view", Cell::text(format!("{} of {}", count(position), count(head))))
@@ -154,7 +154,7 @@ fn state(retention: &Value, reading: &Value) -> Facts {
         .with("events without a rule", Cell::text(format!("kept {}", days(&retention["default"]["ttl_days"]))))
 }
 
-/// For how long events are kept.
+/// Returns how long events are kept.
 fn days(days: &Value) -> String {
     if days.is_null() { "forever".to_owned() } else { format!("{} days", shown(days)) }
 }
@@ -213,7 +213,7 @@ fn held(view: &View, page: &Value) -> Table {
     }
 }
 
-/// A filter as parameters of the page of events, and as fields of the act that sets a hold.
+/// Converts a filter into parameters of the page of events, which are also fields of the act that sets a hold.
 fn selected(filter: &Value) -> Vec<(&str, String)> {
     let fields = filter.as_object().into_iter().flatten();
     let value = |value: &Value| match value.as_array() {
@@ -223,7 +223,7 @@ fn selected(filter: &Value) -> Vec<(&str, String)> {
     fields.map(|(name, of)| (name.as_str(), value(of))).collect()
 }
 
-/// The filters of archived events. The archive has no index of words.
+/// Returns the filters of archived events. The archive has no index of words.
 fn filters() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     FILTERS.into_iter().filter(|(name, ..)| *name != "search")
 }
@@ -251,7 +251,7 @@ async fn archived(view: &View) -> Result<(String, Table), Notice> {
     Ok((format!("{} archived events", count(number(&page, "total"))), table))
 }
 
-/// What other software wrote, or what is damaged, is under `document`.
+/// Returns the fields of an archived event. Those of a damaged event, or of one that other software wrote, are under `document`.
 fn fields(event: &Value) -> &Value {
     if event["damaged"].is_null() { event } else { &event["document"] }
 }
@@ -295,7 +295,7 @@ fn filed(view: &View, page: &Value) -> Table {
 async fn one(view: &View, id: &str) -> Result<One, Refused> {
     let page = view.query("/v1/events/archive", &[("event_ids", id), ("limit", "1")]).await?;
     let Some(event) = items(&page, "items").first() else {
-        let detail = format!("The collection of archived events has no event {id:?}. If a file holds it, restore it by its id.");
+        let detail = format!("The collection of archived events has no event {id:?}. If a file of the archive has it, restore it by its id.");
         return Err(Refused::new(StatusCode::NOT_FOUND, "There is no such archived event.", detail));
     };
     let of = fields(event);

@@ -23,7 +23,7 @@ pub(super) const PAGE: Page = Page {
             Field::choice("state", "State", &["auto", "on", "off"]).optional(),
             Field::new("retention_days", "Days of retention", "90, or null for ever", Kind::Json).optional(),
         ]),
-        Act::delete("archive", "Archive now", "/v1/events/{event}", "The event {event} leaves the view and is stored in the archive, whatever its retention says. It stays there when the view is rebuilt, until it is restored. The log keeps it.").shows(EVENT),
+        Act::delete("archive", "Archive now", "/v1/events/{event}", "The event {event} is moved from the view into the archive, regardless of its retention. It stays there when the view is rebuilt, until it is restored. The log keeps it.").shows(EVENT),
     ],
 };
 
@@ -120,7 +120,7 @@ async fn list(view: &View) -> Result<List, Refused> {
     })
 }
 
-/// A link to a hold on the events of the list. A hold has no words, so none is offered while the list is searched for some.
+/// Returns a link to a hold on the events of the list. The filter of a hold has no words, so a search for words has no link.
 fn hold(view: &View, filters: &[(&str, &str)]) -> Option<Link> {
     let is_searched = view.parameter("search").is_some();
     let selects = filters.iter().any(|(name, value)| *name != "exclude_event_types" && !value.is_empty());
@@ -166,7 +166,7 @@ fn row(view: &View, event: &Value) -> Vec<Cell> {
     ]
 }
 
-/// The aggregate of an event, with a link where the log names it.
+/// Returns the aggregate of an event, with a link if its name is known.
 pub(super) fn aggregate(view: &View, event: &Value) -> Cell {
     let (name, id) = (text(event, "annals.aggregate"), text(event, "aggregate_id"));
     match name.is_empty() {

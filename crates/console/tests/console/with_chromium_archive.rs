@@ -23,8 +23,11 @@ async fn commit(server: &Running) -> String {
     id
 }
 
+/// The text of an element, once the page is complete.
 async fn text_of(browser: &Browser, selector: &str) -> String {
-    let text = browser.evaluate(&format!("return document.querySelector({}).textContent", json!(selector))).await;
+    let element = format!("document.querySelector({})", json!(selector));
+    browser.until(&format!("document.readyState === 'complete' && {element}")).await;
+    let text = browser.evaluate(&format!("return {element}.textContent")).await;
     text.as_str().unwrap_or_default().to_owned()
 }
 
