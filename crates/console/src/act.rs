@@ -183,6 +183,8 @@ fn body(view: &View, act: &Act) -> Result<Value, String> {
     body.insert("reason".to_owned(), reason.into());
     for field in act.fields {
         match view.parameter(field.name) {
+            // A field that the path names is no part of the body.
+            Some(_) if parameters(act.path).any(|name| name == field.name) => {}
             Some(value) => {
                 let value = field.kind.read(value).map_err(|why| format!("{}: {why}", field.label))?;
                 put(&mut body, field.name, value);

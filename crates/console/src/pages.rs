@@ -14,6 +14,7 @@ macro_rules! pages {
 pages! {
     mod overview;
     mod events;
+    mod archive;
     mod log;
     mod event;
     mod aggregates;

@@ -151,8 +151,13 @@ impl View {
 
     /// A link to an act of this page.
     pub fn act(&self, id: &str, parameters: &[(&str, &str)]) -> Option<Link> {
-        let act = self.page.acts.iter().find(|act| act.id == id)?;
-        let path = format!("/console/{}/act/{id}", self.page.id);
+        self.act_of(self.page, id, parameters)
+    }
+
+    /// A link to an act of any page, if the caller may do it.
+    pub fn act_of(&self, page: &Page, id: &str, parameters: &[(&str, &str)]) -> Option<Link> {
+        let act = page.acts.iter().find(|act| act.id == id)?;
+        let path = format!("/console/{}/act/{id}", page.id);
         let href = with(&with(&path, &[("tenant", self.chosen())]), parameters);
         act.permission.is_of(self.who.grant.as_ref()).then(|| Link::new(act.title, href))
     }

@@ -23,15 +23,17 @@ pub(super) const PAGE: Page = Page {
             Field::choice("state", "State", &["auto", "on", "off"]).optional(),
             Field::new("retention_days", "Days of retention", "90, or null for ever", Kind::Json).optional(),
         ]),
+        Act::delete("archive", "Archive now", "/v1/events/{event}", "The event {event} is moved from the view into the archive, regardless of its retention. It stays there when the view is rebuilt, until it is restored. The log keeps it.").shows(EVENT),
     ],
 };
 
 const VIEW: &[&str] = &["/v1/events/view"];
+const EVENT: &[&str] = &["/v1/events/{event}"];
 /// Events of a page, and how far their total is counted: counting all of a large store would take longer than everything else.
 const PAGE_EVENTS: &str = "50";
 const COUNTED_UP_TO: &str = "1000";
 /// What the form, the next page and exports have in common.
-const FILTERS: [(&str, &str, &str); 10] = [
+pub(super) const FILTERS: [(&str, &str, &str); 10] = [
     ("search", "Words", "of type, service, user or execution"),
     ("event_types", "Types", "a,b"),
     ("exclude_event_types", "Without types", "a,b"),
@@ -43,7 +45,7 @@ const FILTERS: [(&str, &str, &str); 10] = [
     ("start_time", "From", "2026-03-01T12:00:00Z"),
     ("end_time", "To", "2026-03-02T12:00:00Z"),
 ];
-const SORTS: &[&str] = &["-timestamp", "timestamp", "-sequence_number", "sequence_number", "event_type", "aggregate_id", "stored_at"];
+pub(super) const SORTS: &[&str] = &["-timestamp", "timestamp", "-sequence_number", "sequence_number", "event_type", "aggregate_id", "stored_at"];
 
 #[derive(Template)]
 #[template(path = "events.html")]
@@ -70,6 +72,7 @@ struct Statistics {
 }
 
 struct One {
+    acts: Vec<Link>,
     facts: Facts,
     timeline: Table,
     related: Table,
@@ -103,6 +106,8 @@ async fn list(view: &View) -> Result<List, Refused> {
     let mut links: Vec<Link> = formats.into_iter().filter_map(export).collect();
     links.push(Link::new("Statistics of a day", view.link("events", &[("hours", "24")])));
     links.push(Link::new("of a week", view.link("events", &[("hours", "168")])));
+    links.push(Link::new("Archived events", view.link("archive", &[])));
+    links.extend(hold(view, &filters));
     Ok(List {
         search: form(view),
         said: page.as_ref().map(said).unwrap_or_default(),
@@ -113,6 +118,14 @@ async fn list(view: &View) -> Result<List, Refused> {
         view: Some(Facts::of(&state)),
         acts: view.acts(&["rebuild", "settings"], &[]),
     })
+}
+
+/// Returns a link to a hold on the events of the list. The filter of a hold has no words, so a search for words has no link.
+fn hold(view: &View, filters: &[(&str, &str)]) -> Option<Link> {
+    let is_searched = view.parameter("search").is_some();
+    let selects = filters.iter().any(|(name, value)| *name != "exclude_event_types" && !value.is_empty());
+    let act = view.act_of(&super::archive::PAGE, "hold", filters).filter(|_| selects && !is_searched)?;
+    Some(Link::new("Hold these events", act.href))
 }
 
 /// How many events match, and how far the view is.
@@ -153,7 +166,8 @@ fn row(view: &View, event: &Value) -> Vec<Cell> {
     ]
 }
 
-fn aggregate(view: &View, event: &Value) -> Cell {
+/// Returns the aggregate of an event, with a link if its name is known.
+pub(super) fn aggregate(view: &View, event: &Value) -> Cell {
     let (name, id) = (text(event, "annals.aggregate"), text(event, "aggregate_id"));
     match name.is_empty() {
         true => Cell::text(id),
@@ -187,6 +201,7 @@ async fn one(view: &View, id: &str) -> Result<(String, One), Refused> {
         next: None,
     };
     let one = One {
+        acts: view.acts(&["archive"], &[("event", id)]),
         facts,
         timeline: of("timeline", "Timeline", "timeline"),
         related: of("related", "Related events", "related"),

@@ -111,6 +111,7 @@ fn beside(view: &View, degraded: &Value) -> Option<Notice> {
     let page = match &*kind {
         "handler" | "group" | "projection" | "filter" | "subscription" => return None,
         "dead_letters" => view.link("dead-letters", &[("statistics", "yes")]),
+        "archive" => view.link("archive", &[]),
         "saga" => view.link("sagas", &[("name", &name), ("parked", "true")]),
         _ => String::new(),
     };

@@ -142,3 +142,37 @@ async fn a_key_is_shown_once_when_it_is_created() {
     let text = refused.text().await.expect("text");
     assert!(text.contains("value=\"king\"") && text.contains("value=\"again\""), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_and_a_hold_have_the_name_that_is_typed_and_a_dry_run_sets_nothing() {
+    let server = Running::dev().await;
+    let (_, page) = server.page("", "/console/archive/act/rule").await;
+    let token = token(&page);
+    let get = async |path: &str| server.api("", "default", Method::GET, path, json!(null)).await.1;
+    let rule = [("name", "order_placed"), ("ttl_days", "30"), ("archive", "collection")];
+    let given = [("token", &*token), ("reason", "why")];
+    let looks = [&given[..], &rule, &[("dry_run", "true")]].concat();
+    let looked = server.form("", "/console/archive/act/rule", &looks).await.text().await.expect("text");
+    assert!(looked.contains("Dry run: nothing was changed") && looked.contains("value=\"order_placed\""), "{looked}");
+    assert_eq!(get("/v1/retention").await["items"], json!([]));
+    let set = server.form("", "/console/archive/act/rule", &[&given[..], &rule].concat()).await;
+    assert_eq!(set.status(), 303);
+    let listed = get("/v1/retention").await;
+    let set = &listed["items"][0];
+    assert_eq!((&set["name"], &set["ttl_days"], &set["reason"]), (&json!("order_placed"), &json!(30), &json!("why")));
+    for (name, status) in [("a b", 422), ("case-7", 303)] {
+        let hold = [&given[..], &[("name", name), ("event_types", "a, b")]].concat();
+        let answer = server.form("", "/console/archive/act/hold", &hold).await;
+        assert_eq!(answer.status(), status, "{name}");
+        let shown = answer.text().await.expect("text");
+        assert_eq!(status == 422, shown.contains("value=\"a b\""), "what was typed stays: {shown}");
+    }
+    assert_eq!(get("/v1/holds/case-7").await["filter"], json!({"event_types": ["a", "b"]}));
+    for (act, name) in [("lift", "case-7"), ("rule-remove", "order_placed")] {
+        let fields = [&given[..], &[("name", name)]].concat();
+        let answer = server.form("", &format!("/console/archive/act/{act}"), &fields).await;
+        assert_eq!(answer.status(), 303, "{act}");
+    }
+    assert_eq!(get("/v1/holds/case-7").await["code"], "unknown_hold");
+    assert_eq!(get("/v1/retention").await["items"], json!([]));
+}

@@ -2,10 +2,14 @@
 //! plain HTTP; modules whose names begin with `with_chromium` drive a headless Chromium.
 
 mod acts;
+mod archive;
 mod browser;
+mod driving;
 mod pages;
 mod running;
 mod signing_in;
 mod with_chromium;
 mod with_chromium_acts;
+mod with_chromium_archive;
 mod with_chromium_each_act;
+mod with_chromium_prepared_acts;

@@ -3,7 +3,7 @@
 use annals_console::listing;
 use annals_core::credentials::{Grant, Role};
 
-use crate::running::{HOSTILE, Running, encoded, key_in};
+use crate::running::{HOSTILE, Running, encoded, key_in, until};
 
 /// The addresses of every page, its detail and its acts.
 fn addresses(server: &Running) -> Vec<String> {
@@ -209,4 +209,40 @@ async fn events_are_filtered_counted_and_downloaded_with_the_session_of_the_page
     assert!(status == 404 && !text.contains("of other"), "{text}");
     assert_eq!(server.get("", &link).await.status(), 303, "without a session there is nothing");
     assert_eq!(server.get(&cookie, "/console/events/file/nothing").await.status(), 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_holds_and_archived_events_are_listed_and_a_reader_is_offered_no_act_on_them() {
+    let server = Running::secured(&["default"]).await;
+    server.fill_archive("default").await;
+    let key = key_in(&*server.store, Grant::new(Role::Reader, ["default"])).await;
+    let (operator, reader) = (server.sign_in(&server.admin).await, server.sign_in(&key).await);
+    until("the archive is ready", || async {
+        server.page(&operator, "/console/archive").await.1.contains("<dd class=\"good\">ready</dd>")
+    })
+    .await;
+    let (_, page) = server.page(&operator, "/console/archive").await;
+    for text in [
+        "note_taken",
+        "30 days",
+        "1 archived events",
+        "kept 90 days",
+        "There is no file.",
+        "/act/lift?",
+        "/act/restore?",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    let (_, none) = server.page(&operator, "/console/archive?event_types=other").await;
+    assert!(none.contains("No archived event matches."), "{none}");
+    let (status, unknown) = server.page(&operator, "/console/archive?event=nothing").await;
+    assert!(status == 404 && unknown.contains("There is no such archived event."), "{unknown}");
+    let (_, page) = server.page(&reader, "/console/archive").await;
+    assert!(page.contains("1 archived events") && !page.contains("/act/"), "{page}");
+    let (_, events) = server.page(&reader, "/console/events?event_types=note_taken").await;
+    assert!(events.contains("note_taken") && !events.contains("Hold these events"), "{events}");
+    let (_, events) = server.page(&operator, "/console/events?event_types=note_taken").await;
+    assert!(events.contains("Hold these events"), "{events}");
+    let (_, searched) = server.page(&operator, "/console/events?event_types=note_taken&search=note").await;
+    assert!(!searched.contains("Hold these events"), "a hold has no words: {searched}");
 }

@@ -1,6 +1,7 @@
 //! A running server with the console, and how the tests talk to it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,9 +39,11 @@ pub struct Running {
 /// Text that is markup wherever it is not escaped.
 pub const HOSTILE: &str = "<script>document.title='hacked'</script><img src=x onerror=\"document.title='hacked'\">'\"";
 
-fn store(tenants: &[&str]) -> Arc<dyn Store> {
-    let tenants = tenants.iter().map(|tenant| (*tenant).to_owned()).collect();
-    let options = annals_embedded::Options { tenants, ..annals_embedded::Options::default() };
+/// A store in memory, whose tenants have these scopes beside the default one.
+pub fn store(tenants: &[&str], scopes: &[&str]) -> Arc<dyn Store> {
+    let owned = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+    let (tenants, scopes) = (owned(tenants), owned(scopes));
+    let options = annals_embedded::Options { tenants, scopes, ..annals_embedded::Options::default() };
     let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), options).expect("a new store");
     // As `annals::open` does it.
     Arc::new(TypedStore::new(Arc::new(store), Arc::new(SystemClock)))
@@ -70,14 +73,20 @@ impl Sending for Unwilling {
 impl Running {
     /// A server that asks for no credentials.
     pub async fn dev() -> Self {
+        Self::dev_over(store(&["default"], &[]), None).await
+    }
+
+    /// A server that asks for no credentials, over this store and with this folder of archived events.
+    pub async fn dev_over(store: Arc<dyn Store>, archive: Option<PathBuf>) -> Self {
         let mut options = Options::default();
         options.callers = Callers::ThisMachine;
-        Self::over(store(&["default"]), options, String::new()).await
+        options.tasks.archive = archive;
+        Self::over(store, options, String::new()).await
     }
 
     /// A server that asks for credentials, with these tenants.
     pub async fn secured(tenants: &[&str]) -> Self {
-        let store = store(&[tenants, &["system"]].concat());
+        let store = store(&[tenants, &["system"]].concat(), &[]);
         let admin = key_in(&*store, Grant::new(Role::Admin, [EVERY])).await;
         let mut options = Options::default();
         options.security = Some(Security::default());
@@ -236,10 +245,11 @@ impl Running {
         self.is("partners", &self.first(tenant, "/v1/partners/acme/events", "id").await);
         let replay = json!({"filter": {"user_id": HOSTILE}, "target": {"kind": "test"}, "reason": HOSTILE});
         self.is("replays", &put(Method::POST, "/v1/replays", replay).await["session_id"]);
+        self.fill_archive(tenant).await;
     }
 
     /// A field of the first of a list, once it has one.
-    async fn first(&self, tenant: &str, path: &str, field: &str) -> Value {
+    pub async fn first(&self, tenant: &str, path: &str, field: &str) -> Value {
         let found = Mutex::new(Value::Null);
         until(path, || async {
             let list = self.api(&self.admin, tenant, Method::GET, path, Value::Null).await.1;
@@ -253,7 +263,7 @@ impl Running {
     }
 
     /// Notes what the first thing of a page is called.
-    fn is(&self, page: &'static str, id: &Value) {
+    pub fn is(&self, page: &'static str, id: &Value) {
         let id = id.as_str().unwrap_or_else(|| panic!("{page}: {id}")).to_owned();
         self.ids.lock().expect("not poisoned").entry(page).or_insert(id);
     }
@@ -274,7 +284,7 @@ impl Running {
         let page = page.strip_prefix("/console/").unwrap_or("overview");
         Some(match page {
             "event" => "number=0".to_owned(),
-            "events" => format!("event={}", self.id(page)),
+            "events" | "archive" => format!("event={}", self.id(page)),
             "preview" => "filter.event_types=order_placed&target.kind=test".to_owned(),
             "replays" | "dead-letters" | "sagas" => format!("id={}", encoded(&self.id(page))),
             "partners" => format!("name=acme&event={}", self.id(page)),
@@ -297,6 +307,8 @@ impl Running {
     pub fn parameters(&self, path: &str) -> String {
         let page = path.strip_prefix("/console/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
         let own = match page {
+            "archive" => format!("name=note_taken&event={}", self.id(page)),
+            "events" => format!("event={}", self.id(page)),
             "replays" => format!("id={}&hours=1", self.id(page)),
             "dead-letters" => format!("id={}&topic=order_placed", encoded(&self.id(page))),
             "sagas" => format!("id={}", encoded(&self.id(page))),

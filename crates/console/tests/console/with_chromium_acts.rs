@@ -14,7 +14,7 @@ const KEYS_MAX: usize = 200;
 
 impl Browser {
     /// Presses Tab until what has the focus says this.
-    async fn tab_to(&self, words: &str) {
+    pub async fn tab_to(&self, words: &str) {
         for _ in 0..KEYS_MAX {
             if self.evaluate("return document.activeElement.textContent.trim()").await == words {
                 return;
@@ -25,7 +25,7 @@ impl Browser {
     }
 
     /// Follows a link with the keyboard, to a page with this heading.
-    async fn follow(&self, link: &str, heading: &str) {
+    pub async fn follow(&self, link: &str, heading: &str) {
         self.tab_to(link).await;
         self.press(ENTER).await;
         self.until(&format!("document.querySelector('h1')?.textContent === {}", json!(heading))).await;
