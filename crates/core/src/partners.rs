@@ -80,6 +80,22 @@ pub trait Partners: Send + Sync + 'static {
     /// See [`PartnerError`].
     async fn delete(&self, partner: &str, reason: Reason) -> Result<(), PartnerError>;
 
+    /// Stops sending to a partner until it is resumed. Its events are still selected and recorded. The rest of the definition stays.
+    ///
+    /// # Errors
+    /// See [`PartnerError`].
+    async fn pause(&self, partner: &str, reason: Reason) -> Result<PartnerStatus, PartnerError> {
+        switched(self, partner, reason, true).await
+    }
+
+    /// Sends events to a partner again, first those that were recorded while it was paused.
+    ///
+    /// # Errors
+    /// See [`PartnerError`].
+    async fn resume(&self, partner: &str, reason: Reason) -> Result<PartnerStatus, PartnerError> {
+        switched(self, partner, reason, false).await
+    }
+
     /// Receives an event of a partner: checks its signature, and returns once its record is durable.
     ///
     /// # Errors
@@ -128,4 +144,21 @@ pub trait Partners: Send + Sync + 'static {
     /// # Errors
     /// See [`PartnerError`].
     async fn statistics(&self, partner: &str) -> Result<PartnerStatistics, PartnerError>;
+}
+
+/// Puts the definition of a partner with another `paused`.
+async fn switched<P: Partners + ?Sized>(
+    partners: &P,
+    partner: &str,
+    reason: Reason,
+    paused: bool,
+) -> Result<PartnerStatus, PartnerError> {
+    reason.validate()?;
+    let mut body = partners.get(partner).await?.definition;
+    // The status shows only their number. Without secrets, an existing partner keeps its own.
+    body.remove("secrets");
+    body.insert("paused".to_owned(), paused.into());
+    let body = serde_json::Value::Object(body).to_string();
+    partners.put(PartnerDefinition::read(partner, body.as_bytes())?).await?;
+    partners.get(partner).await
 }

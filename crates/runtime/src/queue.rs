@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use annals_core::handlers::{ActRecord, Reason};
 use annals_core::queue::{
-    CancelledItem, Enqueued, ItemPage, ItemResult, ItemStatus, ItemsBody, ItemsQuery, NewItem, PriorityBody,
+    CancelledItem, Enqueued, ItemPage, ItemRef, ItemResult, ItemStatus, ItemsBody, ItemsQuery, NewItem, PriorityBody,
     QueueDefinition, QueueError, QueuePage, QueueRecord, QueueStatus, Queues, RenewBody, TakeBody, Taken, WorkQueue,
 };
 use annals_core::{
@@ -179,6 +179,16 @@ impl Queues for TenantQueues {
     async fn release(&self, queue: &str, items: ItemsBody) -> Result<Vec<ItemResult>, QueueError> {
         let items = items.named()?;
         self.work.release(&self.definition(queue).await?, &items).await
+    }
+
+    async fn release_item(&self, queue: &str, id: &str, reason: Reason) -> Result<ItemResult, QueueError> {
+        reason.validate()?;
+        let definition = self.definition(queue).await?;
+        // Releasing an id that is not there succeeds without effect, which would hide a mistyped one.
+        let _ = self.work.item(&definition, id).await?;
+        let released = self.work.release(&definition, &[ItemRef::current(id)]).await?;
+        self.acted(queue, "release", reason).await?;
+        Ok(released.into_iter().next().unwrap_or_else(|| ItemResult::accepted(id, false)))
     }
 
     async fn item(&self, queue: &str, id: &str) -> Result<ItemStatus, QueueError> {

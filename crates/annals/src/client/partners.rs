@@ -99,6 +99,14 @@ impl Partners for PartnersClient {
         if answer.status.is_success() { Ok(()) } else { Err(refused(&answer)) }
     }
 
+    async fn pause(&self, partner: &str, reason: Reason) -> Result<PartnerStatus, PartnerError> {
+        self.ask(Method::POST, Path::below(&["partners", partner, "pause"]), of_reason(reason)).await
+    }
+
+    async fn resume(&self, partner: &str, reason: Reason) -> Result<PartnerStatus, PartnerError> {
+        self.ask(Method::POST, Path::below(&["partners", partner, "resume"]), of_reason(reason)).await
+    }
+
     async fn receive(&self, partner: &str, request: Incoming) -> Result<Accepted, PartnerError> {
         let path = Path::below(&["partners", partner, "events"]).done();
         let signed = request.signed;

@@ -123,6 +123,10 @@ impl Queues for QueuesClient {
         self.post::<Results>(queue, "release", &items).await.map(|it| it.results)
     }
 
+    async fn release_item(&self, queue: &str, id: &str, reason: Reason) -> Result<ItemResult, QueueError> {
+        self.ask(Method::POST, Path::below(&["queues", queue, "items", id, "release"]), reasoned(reason)).await
+    }
+
     async fn item(&self, queue: &str, id: &str) -> Result<ItemStatus, QueueError> {
         self.ask(Method::GET, Path::below(&["queues", queue, "items", id]), String::new()).await
     }

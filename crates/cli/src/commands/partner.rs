@@ -38,6 +38,12 @@ enum What {
     /// Delete a partner; its events stay
     #[command(after_help = "Example:\n  annals partner delete acme --reason 'the contract has ended'")]
     Delete(Act),
+    /// Send nothing to a partner until it is resumed; its events are recorded meanwhile
+    #[command(after_help = "Example:\n  annals partner pause acme --reason 'the partner moves its servers'")]
+    Pause(Act),
+    /// Send events to a partner again
+    #[command(after_help = "Example:\n  annals partner resume acme --reason 'they have moved'")]
+    Resume(Act),
     /// List the newest events of a partner
     #[command(after_help = "Example:\n  annals partner events acme --status FAILED")]
     Events(Events),
@@ -169,6 +175,8 @@ impl Partner {
                 partners.delete(&args.id, args.reason()).await?;
                 output.json(&serde_json::json!({ "deleted": true }))
             }
+            What::Pause(args) => output.json(&partners.pause(&args.id, args.reason()).await?),
+            What::Resume(args) => output.json(&partners.resume(&args.id, args.reason()).await?),
             What::Events(args) => {
                 let page = partners.events(&args.id, query(args)?).await?;
                 page.items.iter().try_for_each(|event| output.json(event))

@@ -338,7 +338,9 @@ async fn pause(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    switch(&server, &caller, &partner, request, true).await
+    let partners = partners(&server, &caller)?;
+    let body: ActBody = read(&server, request).await?;
+    json(StatusCode::OK, &partners.pause(&partner, body.of_deletion()?).await?)
 }
 
 /// `POST /v1/partners/{partner}/resume`.
@@ -348,26 +350,9 @@ async fn resume(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    switch(&server, &caller, &partner, request, false).await
-}
-
-/// Puts a partner's definition with another `paused`.
-async fn switch(
-    server: &Server,
-    caller: &Caller,
-    partner: &str,
-    request: Request,
-    paused: bool,
-) -> Result<Response, Problem> {
-    let partners = partners(server, caller)?;
-    read::<ActBody>(server, request).await?.of_deletion()?;
-    let mut body = partners.get(partner).await?.definition;
-    // Their number is shown; without them the partner keeps its own.
-    body.remove("secrets");
-    body.insert("paused".to_owned(), paused.into());
-    let body = serde_json::Value::Object(body).to_string();
-    partners.put(PartnerDefinition::read(partner, body.as_bytes())?).await?;
-    json(StatusCode::OK, &partners.get(partner).await?)
+    let partners = partners(&server, &caller)?;
+    let body: ActBody = read(&server, request).await?;
+    json(StatusCode::OK, &partners.resume(&partner, body.of_deletion()?).await?)
 }
 
 /// `POST /v1/partners/{partner}/replay`.

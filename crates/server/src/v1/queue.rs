@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use annals_core::handlers::ActBody;
 use annals_core::queue::{
-    ItemRef, ItemResult, ItemState, ItemsBody, ItemsQuery, NewItem, PriorityBody, QueueBody, QueueError, Queues,
-    RenewBody, TakeBody,
+    ItemResult, ItemState, ItemsBody, ItemsQuery, NewItem, PriorityBody, QueueBody, QueueError, Queues, RenewBody,
+    TakeBody,
 };
 use annals_core::{ByteString, Code};
 use axum::extract::{Path, Request, State};
@@ -261,11 +261,8 @@ async fn release_one(
     request: Request,
 ) -> Result<Response, Problem> {
     let queues = queues(&server, &caller)?;
-    read::<ActBody>(&server, request).await?.of_deletion()?;
-    // An id that is not there is released without effect; an operator should hear that it was mistyped.
-    let _ = queues.item(&queue, &id).await?;
-    let released = queues.release(&queue, ItemsBody::of([ItemRef::current(id)])).await?;
-    json(StatusCode::OK, &released.first())
+    let body: ActBody = read(&server, request).await?;
+    json(StatusCode::OK, &queues.release_item(&queue, &id, body.of_deletion()?).await?)
 }
 
 /// `POST /v1/queues/{queue}/enqueue`.
