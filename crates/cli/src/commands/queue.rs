@@ -17,6 +17,7 @@ use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::target::Target;
+use crate::why::Why;
 
 /// Define and operate work queues, and enqueue, take and settle their items
 #[derive(Debug, Args)]
@@ -79,16 +80,6 @@ enum What {
 struct Named {
     /// The queue's name
     queue: String,
-}
-
-#[derive(Debug, Args)]
-struct Why {
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -227,12 +218,6 @@ struct Cancel {
     why: Why,
 }
 
-impl Why {
-    fn reason(&self) -> Reason {
-        Reason { reason: self.reason.clone(), by: self.by.clone() }
-    }
-}
-
 impl Settle {
     fn reference(&self) -> ItemRef {
         ItemRef { id: (&*self.id).into(), token: self.token.as_deref().map(Into::into) }
@@ -262,14 +247,8 @@ impl Run for Queue {
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         let reads = matches!(self.what, What::List | What::Stats(_) | What::Items(_));
-        let target = if reads { context.to_read(annals::DEFAULT_SCOPE).await? } else { context.to_write().await? };
-        target
-            .run(async |target| {
-                let mut output = context.output();
-                self.work(&*target.queues()?, &mut output).await?;
-                output.flush()
-            })
-            .await
+        let work = async |target: &Target, output: &mut Output| self.work(&*target.queues()?, output).await;
+        if reads { context.reading(annals::DEFAULT_SCOPE, work).await } else { context.writing(work).await }
     }
 }
 
