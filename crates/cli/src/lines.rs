@@ -1,7 +1,7 @@
 //! JSON lines from a file or standard input, read ahead on a thread of their own, each bounded in memory.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use annals::{Code, limits};
@@ -31,6 +31,13 @@ pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, Failure> {
         Ok(file) => Ok(Box::new(BufReader::with_capacity(1 << 18, file))),
         Err(error) => Err(unreadable(path, &error)),
     }
+}
+
+/// Reads a file whole, as text; `-` is standard input.
+pub fn text(path: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    open(path)?.read_to_string(&mut text).map_err(|error| unreadable(path, &error))?;
+    Ok(text)
 }
 
 /// The refusal of an input file.

@@ -19,6 +19,7 @@ mod requests;
 mod selection;
 mod signals;
 mod target;
+mod why;
 
 use std::process::ExitCode;
 

@@ -5,7 +5,7 @@ mod records;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use annals::wire::{CommitAnswer, CommitView, EventView, StreamEventView};
-use annals::{Aggregate, ByteString, KnownAggregate, RecordedCommit, RecordedEvent, StreamEvent, StreamInfo};
+use annals::{Aggregate, KnownAggregate, RecordedCommit, RecordedEvent, StreamEvent, StreamInfo};
 
 use crate::cli::Format;
 use crate::failure::{Failure, Stop, written};
@@ -30,9 +30,9 @@ impl Output {
     }
 
     /// Prints the items of all pages. `page` reads the one after a cursor, and returns its items and the next cursor.
-    pub async fn pages<T>(
+    pub async fn pages<T, C>(
         &mut self,
-        mut page: impl AsyncFnMut(Option<ByteString>) -> Result<(Vec<T>, Option<ByteString>), Stop>,
+        mut page: impl AsyncFnMut(Option<C>) -> Result<(Vec<T>, Option<C>), Stop>,
         mut print: impl FnMut(&mut Self, &T) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let mut after = None;
@@ -44,6 +44,26 @@ impl Output {
             }
             after = next;
         }
+    }
+
+    /// Prints the items of pages up to a limit. `page` reads the one after a cursor, of at most so many items.
+    pub async fn limited<T, C>(
+        &mut self,
+        limit: u64,
+        mut page: impl AsyncFnMut(Option<C>, usize) -> Result<(Vec<T>, Option<C>), Stop>,
+        mut print: impl FnMut(&mut Self, &T) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let (mut after, mut left) = (None, limit);
+        while left > 0 {
+            let (items, next) = page(after, usize::try_from(left).unwrap_or(1_000).min(1_000)).await?;
+            items.iter().try_for_each(|item| print(self, item))?;
+            left = left.saturating_sub(items.len() as u64);
+            if next.is_none() {
+                return Ok(());
+            }
+            after = next;
+        }
+        Ok(())
     }
 
     /// Says that something was deleted, or `done` to it.

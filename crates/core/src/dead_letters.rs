@@ -22,6 +22,7 @@ mod error;
 mod letter;
 mod partner;
 mod policy;
+mod received;
 mod settings;
 mod stored;
 mod threshold;
@@ -36,10 +37,11 @@ pub use archived::{ARCHIVED_LETTERS, ArchivedLetter};
 pub use error::DeadLetterError;
 pub use letter::{
     Announcement, DEAD_LETTERS, DeadLetter, HISTORY_MAX, HistoryEntry, INLINE_BYTES_MAX, LetterStatus, MAX_RETRIES,
-    Received, Terminal,
+    Terminal,
 };
 pub use partner::PartnerStep;
 pub use policy::{LetterPolicy, Plan, Strategy};
+pub use received::{Place, Received};
 pub use settings::{LetterOrder, LetterSettings};
 pub use stored::{BULK_ACTS, BulkRecord, POLICIES, PolicyRecord, THRESHOLDS, ThresholdRecord};
 pub use threshold::{CRITICAL_ABOVE, Level, WARNING_ABOVE};
@@ -67,7 +69,8 @@ pub fn is_announcement(event_type: &str) -> bool {
 
 /// The dead letters of one tenant.
 ///
-/// - **Never lost, never twice.** A consumer passes an event only in the batch that holds its letter. Consumer and position name it.
+/// - **Never lost, never twice.** A consumer passes an event only in the batch that holds its letter. Consumer and position name it; on a
+///   broker of its own its topic, partition and offset do.
 /// - **For one consumer.** A retry delivers the event to the consumer that failed, and to no other.
 /// - **In order per key.** Letters of a key are retried in the order of their events, the next one once the one before is over. Where the
 ///   consumer keeps order, later events of the key wait as letters too.

@@ -74,7 +74,8 @@ pub trait Partners: Send + Sync + 'static {
     /// See [`PartnerError`].
     async fn get(&self, partner: &str) -> Result<PartnerStatus, PartnerError>;
 
-    /// Pauses a partner or resumes it. The rest of its definition stays as others change it meanwhile.
+    /// Pauses a partner or resumes it. Events of a paused partner are still selected and recorded, and sent once it is resumed. The rest of
+    /// its definition stays as others change it meanwhile.
     ///
     /// # Errors
     /// See [`PartnerError`].

@@ -212,10 +212,11 @@ pub trait Queues: Send + Sync + 'static {
     /// [`QueueError::Unknown`], and as [`WorkQueue::release`].
     async fn release(&self, queue: &str, items: ItemsBody) -> Result<Vec<ItemResult>, QueueError>;
 
-    /// Returns an active item to the queue, whichever worker has it.
+    /// Returns an active item to the queue with its age, whichever worker has it. This is the act of an operator, who learns of a mistyped
+    /// id: unlike [`release`](Self::release), it refuses an id that is not there.
     ///
     /// # Errors
-    /// [`QueueError::Unknown`], and as [`WorkQueue::item`] and [`WorkQueue::release`].
+    /// [`QueueError::UnknownItem`]. Otherwise see [`QueueError`].
     async fn release_item(&self, queue: &str, id: &str, reason: Reason) -> Result<ItemResult, QueueError>;
 
     /// As [`WorkQueue::item`].

@@ -2,6 +2,7 @@
 
 mod consumer;
 mod joined;
+mod metrics;
 
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ pub(crate) use annals_core::groups::GROUPS;
 pub use consumer::{Consumer, consumer};
 pub(crate) use joined::BROKER_PARTITION;
 pub use joined::ConsumerStatus;
+pub(crate) use metrics::Duplicates;
+pub use metrics::GroupMetrics;
 
 use crate::dead_letters::TenantDeadLetters;
 use crate::handlers::{Kind, TenantHandlers};

@@ -35,7 +35,7 @@ use crate::archive::TenantArchive;
 use crate::credentials::LiveCredentials;
 use crate::dead_letters::TenantDeadLetters;
 use crate::filters::TenantFilters;
-use crate::groups::ConsumerStatus;
+use crate::groups::{ConsumerStatus, Duplicates};
 use crate::handlers::{Kind, LetteredHandlers, TenantHandlers};
 use crate::health;
 use crate::horizon::Horizons;
@@ -161,6 +161,8 @@ pub(crate) struct Shared {
     letters: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// By tenant, what wakes the task that archives events.
     archived: Mutex<BTreeMap<String, Arc<Notify>>>,
+    /// What the guards of groups passed.
+    pub duplicates: Duplicates,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
 }
@@ -177,7 +179,9 @@ impl Host {
         beside::entered(&store, &process);
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
         let (replayed, letters, archived) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { store, options, process, tasks, spreads, replayed, letters, archived, stop });
+        let duplicates = Duplicates::default();
+        let shared =
+            Arc::new(Shared { store, options, process, tasks, spreads, replayed, letters, archived, duplicates, stop });
         Self(Arc::new(Inner {
             shared,
             tenants: Mutex::default(),

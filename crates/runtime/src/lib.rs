@@ -42,7 +42,7 @@ pub use aggregates::{
 pub use audit::Audit;
 pub use credentials::{KnownCredential, LiveCredentials, StoredCredentials};
 pub use filters::EventFilter;
-pub use groups::{Consumer, ConsumerStatus, consumer};
+pub use groups::{Consumer, ConsumerStatus, GroupMetrics, consumer};
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use health::ProcessorHealth;
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};

@@ -1,6 +1,7 @@
 //! What is counted, and `GET /metrics` in Prometheus' text format.
 
 mod consumers;
+mod groups;
 mod partners;
 mod queues;
 mod spans;
@@ -21,6 +22,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 
 use self::consumers::write_consumers;
+use self::groups::write_groups;
 use self::partners::{write_partner_failures, write_partners};
 use self::queues::write_queues;
 use self::spans::write_spans;
@@ -443,6 +445,7 @@ async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl In
     let health = server.host.health().await;
     write_processors(&mut text, health.as_ref().ok().map(|health| &***health));
     write_queues(&mut text, server.host.queue_status().await.ok().as_deref());
+    write_groups(&mut text, &server.host.group_metrics());
     write_consumers(&mut text, &server.host.consumers());
     write_letters(&mut text, &server.host.dead_letter_counts().await);
     write_spans(&mut text, server.host.spans().map(|spans| &**spans));

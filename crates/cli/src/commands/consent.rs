@@ -3,7 +3,7 @@
 use crate::target::Target;
 use annals::horizon::Consent as Given;
 use annals::horizon::Horizon;
-use annals::{ByteString, DEFAULT_TENANT, handlers::Reason};
+use annals::{ByteString, DEFAULT_TENANT};
 use clap::{Args, Subcommand};
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use crate::cli::Format;
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
+use crate::why::Why;
 
 /// Let consumers receive public streams over the event horizon
 #[derive(Debug, Args)]
@@ -48,12 +49,8 @@ struct Named {
 struct Revoke {
     #[command(flatten)]
     of: Named,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    why: Why,
 }
 
 #[derive(Debug, Args)]
@@ -123,8 +120,7 @@ async fn show(context: &Context, args: &Named) -> Result<(), Stop> {
 async fn revoke(context: &Context, args: &Revoke) -> Result<(), Stop> {
     context
         .writing(async |target, output| {
-            let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
-            target.horizon()?.revoke_consent(&args.of.id, reason).await?;
+            target.horizon()?.revoke_consent(&args.of.id, args.why.reason()).await?;
             output.deleted("revoked")
         })
         .await

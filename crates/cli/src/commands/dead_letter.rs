@@ -15,6 +15,7 @@ use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::target::Target;
+use crate::why::Why;
 use policy::PolicyCommand;
 
 /// List, retry and discard events that a consumer could not process
@@ -104,12 +105,8 @@ struct Bulk {
     /// Count the letters and change none
     #[arg(long)]
     dry_run: bool,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    why: Why,
 }
 
 impl Run for DeadLetter {
@@ -170,7 +167,7 @@ impl Which {
 
 impl Bulk {
     fn body(&self) -> Result<BulkBody, Failure> {
-        let (reason, by) = (self.reason.clone(), self.by.clone());
+        let Reason { reason, by } = self.why.reason();
         if !self.ids.is_empty() {
             let ids = self.ids.iter().map(|id| id.as_str().into()).collect();
             return Ok(BulkBody { condition: None, ids: Some(ids), reason, by, dry_run: self.dry_run });
@@ -218,7 +215,7 @@ async fn act(context: &Context, act: BulkAct, args: &Bulk) -> Result<(), Stop> {
         .writing(async |target, output| {
             let letters = target.dead_letters()?;
             if let ([id], false) = (&*args.ids, args.dry_run) {
-                let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
+                let reason = args.why.reason();
                 let letter = match act {
                     BulkAct::Retry => letters.retry(id, reason).await?,
                     BulkAct::Discard => letters.discard(id, reason).await?,

@@ -19,6 +19,7 @@ use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::target::Target;
+use crate::why::Why;
 
 /// Browse events, count them, and export them
 #[derive(Debug, Args)]
@@ -206,29 +207,12 @@ pub fn days(text: &str) -> Result<Days, String> {
     }
 }
 
-#[derive(Debug, Args)]
-pub struct Why {
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
-}
-
 impl Run for Events {
     const REACHES: Reaches = Reaches::ServerOrStore;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         // The view is built in the store when it is asked for the first time.
-        let target = context.to_write().await?;
-        target
-            .run(async |target| {
-                let mut output = context.output();
-                self.work(target, &mut output).await?;
-                output.flush()
-            })
-            .await
+        context.writing(async |target, output| self.work(target, output).await).await
     }
 }
 
@@ -253,42 +237,28 @@ impl Events {
                     Switch::On => ViewSwitch::On,
                     Switch::Off => ViewSwitch::Off,
                 });
-                let (reason, by) = (args.why.reason.clone(), args.why.by.clone());
+                let Reason { reason, by } = args.why.reason();
                 let body = ViewBody { state, retention_days: args.retention_days.map(|days| days.0), reason, by };
                 output.json(&browse.set_view(body).await?)
             }
-            What::Rebuild(args) => {
-                let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
-                output.json(&browse.rebuild(reason).await?)
-            }
+            What::Rebuild(why) => output.json(&browse.rebuild(why.reason()).await?),
         }
     }
 }
 
 async fn list(browse: &dyn Browse, args: &List, output: &mut Output) -> Result<(), Stop> {
-    let mut query = BrowseQuery {
+    let query = BrowseQuery {
         filter: args.selection.filter(),
         search: args.search.clone(),
         sort: args.sort.unwrap_or_default(),
         ..BrowseQuery::default()
     };
-    let mut left = args.limit;
-    while left > 0 {
-        query.limit = usize::try_from(left).unwrap_or(1_000).min(1_000);
-        let (rows, cursor) = browse.rows(query.clone()).await?;
-        left -= (rows.len() as u64).min(left);
-        for row in &rows {
-            match output.format() {
-                Format::Json => output.json(&shown(row))?,
-                Format::Table => print(output, &EventSummary::of(row))?,
-            }
-        }
-        query.cursor = cursor;
-        if query.cursor.is_none() {
-            break;
-        }
-    }
-    Ok(())
+    let page = async |cursor, limit| Ok(browse.rows(BrowseQuery { cursor, limit, ..query.clone() }).await?);
+    let row = |output: &mut Output, row: &_| match output.format() {
+        Format::Json => output.json(&shown(row)),
+        Format::Table => print(output, &EventSummary::of(row)),
+    };
+    output.limited(args.limit, page, row).await
 }
 
 /// Prints an event as a line of a table.

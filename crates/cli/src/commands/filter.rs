@@ -1,12 +1,10 @@
 //! `annals filter …`.
 
 use annals::filters::Filters;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use annals::filters::{FilterDefinition, FilterName, FilterStatus};
-use annals::handlers::Reason;
 use annals::{ByteString, Code};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
@@ -19,6 +17,7 @@ use crate::failure::{Failure, Stop};
 use crate::lines;
 use crate::output::Output;
 use crate::target::Target;
+use crate::why::Why;
 
 /// Define and list filters, which fill streams with events of the log
 #[derive(Debug, Args)]
@@ -61,12 +60,8 @@ struct Named {
 struct Delete {
     #[command(flatten)]
     of: Named,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    why: Why,
 }
 
 #[derive(Debug, Args)]
@@ -131,10 +126,7 @@ async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
 /// The definition as JSON, so that flags and files are read by the same rules.
 fn definition(args: &Put) -> Result<String, Failure> {
     if let Some(file) = &args.file {
-        let mut text = String::new();
-        let read = lines::open(file)?.read_to_string(&mut text);
-        read.map_err(|error| lines::unreadable(Path::new(file), &error))?;
-        return Ok(text);
+        return lines::text(file);
     }
     let mut body = Map::new();
     if !args.types.is_empty() {
@@ -187,8 +179,7 @@ async fn acts(context: &Context, args: &Named) -> Result<(), Stop> {
 async fn delete(context: &Context, args: &Delete) -> Result<(), Stop> {
     context
         .writing(async |target, output| {
-            let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
-            target.filters()?.delete(&args.of.name(), reason).await?;
+            target.filters()?.delete(&args.of.name(), args.why.reason()).await?;
             output.deleted("deleted")
         })
         .await

@@ -5,7 +5,7 @@ mod put;
 use std::sync::Arc;
 
 use annals::groups::{GroupDefinition, GroupStatus, Groups};
-use annals::handlers::{Act, Delivery, DeliveryFailure, PullBody, Reason, SettleBody, Settlement};
+use annals::handlers::{Act, Delivery, DeliveryFailure, PullBody, SettleBody, Settlement};
 use annals::{ByteString, Code};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -17,6 +17,7 @@ use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::target::Target;
+use crate::why::Why;
 use put::Put;
 
 /// Define, list and operate consumer groups: programs that pull messages of topics and settle them, in order per key
@@ -78,16 +79,6 @@ enum What {
 struct Named {
     /// The group's name
     name: String,
-}
-
-#[derive(Debug, Args)]
-struct Why {
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -192,12 +183,6 @@ impl Run for Group {
                 operate(context, &of.name, act, &of.why).await
             }
         }
-    }
-}
-
-impl Why {
-    fn reason(&self) -> Reason {
-        Reason { reason: self.reason.clone(), by: self.by.clone() }
     }
 }
 

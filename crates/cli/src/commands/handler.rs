@@ -3,12 +3,11 @@
 pub(super) mod shown;
 
 use annals::handlers::Handlers;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use annals::bson::Bson;
-use annals::handlers::{Act, End, HandlerDefinition, Place, Reason};
+use annals::handlers::{Act, End, HandlerDefinition, Place};
 use annals::{ByteString, Code, Timestamp};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
@@ -19,6 +18,7 @@ use crate::failure::{Failure, Stop};
 use crate::lines;
 use crate::output::Output;
 use crate::target::Target;
+use crate::why::Why;
 use shown::{print, print_act, print_partition};
 
 /// Define, list and operate handlers: programs that pull events and settle them, in order per partition
@@ -86,16 +86,6 @@ enum What {
 struct Named {
     /// The handler's name
     name: String,
-}
-
-#[derive(Debug, Args)]
-struct Why {
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -207,12 +197,6 @@ impl Run for Handler {
     }
 }
 
-impl Why {
-    fn reason(&self) -> Reason {
-        Reason { reason: self.reason.clone(), by: self.by.clone() }
-    }
-}
-
 impl OperatePartition {
     fn partition(&self) -> ByteString {
         self.partition.as_str().into()
@@ -251,10 +235,7 @@ async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
 /// The definition as JSON, so that flags and files are read by the same rules.
 fn definition(args: &Put) -> Result<String, Failure> {
     if let Some(file) = &args.file {
-        let mut text = String::new();
-        let read = lines::open(file)?.read_to_string(&mut text);
-        read.map_err(|error| lines::unreadable(Path::new(file), &error))?;
-        return Ok(text);
+        return lines::text(file);
     }
     let mut body = Map::new();
     if !args.types.is_empty() {

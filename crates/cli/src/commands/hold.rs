@@ -1,7 +1,6 @@
 //! `annals hold …`.
 
 use annals::archive::{Archive, HoldBody};
-use annals::handlers::Reason;
 use clap::{Args, Subcommand};
 
 use super::Run;
@@ -9,6 +8,7 @@ use super::events::Selection;
 use crate::context::{Context, Reaches};
 use crate::failure::Stop;
 use crate::output::Output;
+use crate::why::Why;
 
 /// Protect events from retention and deletion
 #[derive(Debug, Args)]
@@ -57,12 +57,8 @@ struct Named {
 struct Remove {
     /// The name of the hold
     name: String,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    why: Why,
 }
 
 impl Run for Hold {
@@ -70,14 +66,7 @@ impl Run for Hold {
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         // What is due is archived by the store that is opened.
-        let target = context.to_write().await?;
-        target
-            .run(async |target| {
-                let mut output = context.output();
-                self.work(&*target.archive()?, &mut output).await?;
-                output.flush()
-            })
-            .await
+        context.writing(async |target, output| self.work(&*target.archive()?, output).await).await
     }
 }
 
@@ -90,22 +79,15 @@ impl Hold {
                 output.json(&archive.put_hold(&args.name, body).await?.0)
             }
             What::List => {
-                let mut after = None::<String>;
-                loop {
+                let page = async |after: Option<String>| {
                     let page = archive.holds(after.as_deref(), 1_000).await?;
-                    for hold in &page.items {
-                        output.json(hold)?;
-                    }
-                    after = page.cursor;
-                    if after.is_none() {
-                        return Ok(());
-                    }
-                }
+                    Ok((page.items, page.cursor))
+                };
+                output.pages(page, Output::json).await
             }
             What::Get(args) => output.json(&archive.hold(&args.name).await?),
             What::Remove(args) => {
-                let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
-                archive.remove_hold(&args.name, reason).await?;
+                archive.remove_hold(&args.name, args.why.reason()).await?;
                 output.json(&serde_json::json!({ "deleted": true }))
             }
         }

@@ -1,10 +1,8 @@
 //! `annals partner …`.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use annals::handlers::Reason;
 use annals::partners::{Ending, EventDirection, EventStatus, EventsQuery, PartnerDefinition, Partners};
 use clap::{Args, Subcommand};
 
@@ -14,6 +12,7 @@ use crate::failure::{Failure, Stop};
 use crate::lines;
 use crate::output::Output;
 use crate::target::Target;
+use crate::why::Why;
 
 /// Exchange events with partners over HTTP
 #[derive(Debug, Args)]
@@ -35,7 +34,7 @@ enum What {
     /// Print a partner, without its secrets
     #[command(after_help = "Example:\n  annals partner show acme")]
     Show(Named),
-    /// Send nothing to a partner until it is resumed
+    /// Send nothing to a partner until it is resumed; its events are recorded meanwhile
     #[command(after_help = "Example:\n  annals partner pause acme --reason 'they move to another host'")]
     Pause(Act),
     /// Send events to a partner again
@@ -83,12 +82,8 @@ struct Put {
 struct Act {
     /// The id
     id: String,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    why: Why,
 }
 
 #[derive(Debug, Args)]
@@ -136,29 +131,17 @@ struct Replay {
     to: Option<u64>,
 }
 
-impl Act {
-    fn reason(&self) -> Reason {
-        Reason { reason: self.reason.clone(), by: self.by.clone() }
-    }
-}
-
 impl Run for Partner {
     const REACHES: Reaches = Reaches::ServerOrStore;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
-        let target = match &self.what {
+        let work = async |target: &Target, output: &mut Output| self.work(&*target.partners()?, output).await;
+        match &self.what {
             What::List | What::Show(_) | What::Events(_) | What::Event(_) | What::Statistics(_) => {
-                context.to_read(annals::DEFAULT_SCOPE).await?
+                context.reading(annals::DEFAULT_SCOPE, work).await
             }
-            _ => context.to_write().await?,
-        };
-        target
-            .run(async |target| {
-                let mut output = context.output();
-                self.work(&*target.partners()?, &mut output).await?;
-                output.flush()
-            })
-            .await
+            _ => context.writing(work).await,
+        }
     }
 }
 
@@ -171,10 +154,10 @@ impl Partner {
             }
             What::List => list(partners, output).await,
             What::Show(args) => output.json(&partners.get(&args.id).await?),
-            What::Pause(args) => output.json(&partners.switch(&args.id, true, args.reason()).await?),
-            What::Resume(args) => output.json(&partners.switch(&args.id, false, args.reason()).await?),
+            What::Pause(args) => output.json(&partners.switch(&args.id, true, args.why.reason()).await?),
+            What::Resume(args) => output.json(&partners.switch(&args.id, false, args.why.reason()).await?),
             What::Delete(args) => {
-                partners.delete(&args.id, args.reason()).await?;
+                partners.delete(&args.id, args.why.reason()).await?;
                 output.json(&serde_json::json!({ "deleted": true }))
             }
             What::Events(args) => {
@@ -182,10 +165,10 @@ impl Partner {
                 page.items.iter().try_for_each(|event| output.json(event))
             }
             What::Event(args) => output.json(&partners.event(&args.id).await?),
-            What::Resend(args) => output.json(&partners.resend(&args.id, args.reason()).await?),
-            What::Cancel(args) => output.json(&partners.cancel(&args.id, args.reason()).await?),
+            What::Resend(args) => output.json(&partners.resend(&args.id, args.why.reason()).await?),
+            What::Cancel(args) => output.json(&partners.cancel(&args.id, args.why.reason()).await?),
             What::Replay(args) => {
-                output.json(&partners.replay(&args.act.id, args.from, args.to, args.act.reason()).await?)
+                output.json(&partners.replay(&args.act.id, args.from, args.to, args.act.why.reason()).await?)
             }
             What::Statistics(args) => output.json(&partners.statistics(&args.id).await?),
         }
@@ -193,10 +176,7 @@ impl Partner {
 }
 
 fn definition(args: &Put) -> Result<PartnerDefinition, Failure> {
-    let mut text = String::new();
-    let read = lines::open(&args.file)?.read_to_string(&mut text);
-    read.map_err(|error| lines::unreadable(Path::new(&args.file), &error))?;
-    Ok(PartnerDefinition::read(&args.id, text.as_bytes())?)
+    Ok(PartnerDefinition::read(&args.id, lines::text(&args.file)?.as_bytes())?)
 }
 
 fn query(args: &Events) -> Result<EventsQuery, Failure> {
@@ -230,15 +210,11 @@ fn query(args: &Events) -> Result<EventsQuery, Failure> {
 }
 
 async fn list(partners: &dyn Partners, output: &mut Output) -> Result<(), Stop> {
-    let mut after: Option<String> = None;
-    loop {
+    let page = async |after: Option<String>| {
         let page = partners.list(after.as_deref(), 1_000).await?;
-        page.items.iter().try_for_each(|it| output.json(it))?;
-        after = page.cursor;
-        if after.is_none() {
-            return Ok(());
-        }
-    }
+        Ok((page.items, page.cursor))
+    };
+    output.pages(page, Output::json).await
 }
 
 impl Target {

@@ -1,11 +1,9 @@
 //! `annals projection …`.
 
 use annals::projections::Projections;
-use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use annals::handlers::Reason;
 use annals::projections::{ProjectionAct, ProjectionDefinition, ProjectionStatus};
 use annals::{ByteString, Condition, DocumentView, RecordQuery};
 use clap::{Args, Subcommand};
@@ -19,6 +17,7 @@ use crate::failure::{Failure, Stop};
 use crate::lines;
 use crate::output::Output;
 use crate::target::Target;
+use crate::why::Why;
 
 /// Define, read and operate projections: records that follow from the events of the log
 #[derive(Debug, Args)]
@@ -70,12 +69,8 @@ struct Named {
 struct Operate {
     /// The projection's name
     name: String,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    why: Why,
 }
 
 #[derive(Debug, Args)]
@@ -130,17 +125,8 @@ impl Run for Projection {
     }
 }
 
-impl Operate {
-    fn reason(&self) -> Reason {
-        Reason { reason: self.reason.clone(), by: self.by.clone() }
-    }
-}
-
 async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
-    let mut text = String::new();
-    let read = lines::open(&args.file)?.read_to_string(&mut text);
-    read.map_err(|error| lines::unreadable(&args.file, &error))?;
-    let definition = ProjectionDefinition::read(&args.name, text.as_bytes())?;
+    let definition = ProjectionDefinition::read(&args.name, lines::text(&args.file)?.as_bytes())?;
     context
         .writing(async |target, output| {
             target.projections()?.put(definition).await?;
@@ -194,7 +180,7 @@ async fn acts(target: &Target, output: &mut Output, name: &str) -> Result<(), St
 async fn operate(context: &Context, args: &Operate, act: ProjectionAct) -> Result<(), Stop> {
     context
         .writing(async |target, output| {
-            target.projections()?.act(&args.name, act, args.reason()).await?;
+            target.projections()?.act(&args.name, act, args.why.reason()).await?;
             show(target, output, &args.name).await
         })
         .await
@@ -203,7 +189,7 @@ async fn operate(context: &Context, args: &Operate, act: ProjectionAct) -> Resul
 async fn delete(context: &Context, args: &Operate) -> Result<(), Stop> {
     context
         .writing(async |target, output| {
-            target.projections()?.delete(&args.name, args.reason()).await?;
+            target.projections()?.delete(&args.name, args.why.reason()).await?;
             output.deleted("deleted")
         })
         .await

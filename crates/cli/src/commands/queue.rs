@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use annals::handlers::Reason;
 use annals::queue::{
-    ItemRef, ItemResult, ItemState, ItemsBody, ItemsQuery, NewItem, PriorityBody, QueueBody, QueuePriority, Queues,
-    RenewBody, TakeBody,
+    ItemRef, ItemResult, ItemState, ItemsBody, ItemsQuery, NewItem, PriorityBody, QueueBody, QueueError, QueuePriority,
+    Queues, RenewBody, TakeBody,
 };
 use annals::{ByteString, Code};
 use clap::{Args, Subcommand, ValueEnum};
@@ -17,6 +17,7 @@ use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::target::Target;
+use crate::why::Why;
 
 /// Define and operate work queues, and enqueue, take and settle their items
 #[derive(Debug, Args)]
@@ -61,8 +62,10 @@ enum What {
     )]
     Done(Settle),
     /// Return an item to the queue, with its age
-    #[command(after_help = "Example:\n  annals queue release executions x-1 --token TOKEN")]
-    Release(Settle),
+    #[command(
+        after_help = "A worker gives the token that came with the item. An operator gives a reason, which releases the item whichever worker has it; an id that is not there is refused.\n\nExample:\n  annals queue release executions x-1 --token TOKEN\n  annals queue release executions x-1 --reason 'its worker hangs'"
+    )]
+    Release(Release),
     /// Change the priority of an item, which keeps its age
     #[command(
         after_help = "Example:\n  annals queue prioritise executions x-1 critical --reason 'a customer waits for it'"
@@ -77,16 +80,6 @@ enum What {
 struct Named {
     /// The queue's name
     queue: String,
-}
-
-#[derive(Debug, Args)]
-struct Why {
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -192,6 +185,18 @@ struct Renew {
 }
 
 #[derive(Debug, Args)]
+struct Release {
+    #[command(flatten)]
+    settle: Settle,
+    /// Why an operator releases it, for the record
+    #[arg(long, value_name = "TEXT", conflicts_with = "token")]
+    reason: Option<String>,
+    /// Who acts, for the record
+    #[arg(long, value_name = "NAME", requires = "reason")]
+    by: Option<String>,
+}
+
+#[derive(Debug, Args)]
 struct Prioritise {
     /// The queue's name
     queue: String,
@@ -213,12 +218,6 @@ struct Cancel {
     why: Why,
 }
 
-impl Why {
-    fn reason(&self) -> Reason {
-        Reason { reason: self.reason.clone(), by: self.by.clone() }
-    }
-}
-
 impl Settle {
     fn reference(&self) -> ItemRef {
         ItemRef { id: (&*self.id).into(), token: self.token.as_deref().map(Into::into) }
@@ -229,19 +228,27 @@ impl Settle {
     }
 }
 
+impl Release {
+    /// Releases the item as its worker, or as an operator if there is a reason.
+    async fn released(&self, queues: &dyn Queues) -> Result<Vec<ItemResult>, QueueError> {
+        let Settle { queue, id, .. } = &self.settle;
+        match self.reason.clone() {
+            Some(reason) => {
+                let reason = Reason { reason, by: self.by.clone() };
+                Ok(vec![queues.release_item(queue, id, reason).await?])
+            }
+            None => queues.release(queue, self.settle.body()).await,
+        }
+    }
+}
+
 impl Run for Queue {
     const REACHES: Reaches = Reaches::ServerOrStore;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         let reads = matches!(self.what, What::List | What::Stats(_) | What::Items(_));
-        let target = if reads { context.to_read(annals::DEFAULT_SCOPE).await? } else { context.to_write().await? };
-        target
-            .run(async |target| {
-                let mut output = context.output();
-                self.work(&*target.queues()?, &mut output).await?;
-                output.flush()
-            })
-            .await
+        let work = async |target: &Target, output: &mut Output| self.work(&*target.queues()?, output).await;
+        if reads { context.reading(annals::DEFAULT_SCOPE, work).await } else { context.writing(work).await }
     }
 }
 
@@ -269,7 +276,7 @@ impl Queue {
                 settled(queues.renew(&settle.queue, renew).await?, &settle.queue, output)
             }
             What::Done(args) => settled(queues.done(&args.queue, args.body()).await?, &args.queue, output),
-            What::Release(args) => settled(queues.release(&args.queue, args.body()).await?, &args.queue, output),
+            What::Release(args) => settled(args.released(queues).await?, &args.settle.queue, output),
             What::Prioritise(args) => {
                 let Reason { reason, by } = args.why.reason();
                 let body = PriorityBody { priority: priority(&args.priority)?, reason: Some(reason), by };

@@ -133,12 +133,8 @@ struct Start {
 struct Acted {
     /// The replay's id
     id: String,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    why: crate::why::Why,
 }
 
 #[derive(Debug, Args)]
@@ -208,8 +204,7 @@ impl Replay {
 }
 
 async fn act(replays: &dyn Replays, args: &Acted, act: ReplayAct, output: &mut Output) -> Result<(), Stop> {
-    let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
-    output.json(&replays.act(&args.id, act, reason).await?)
+    output.json(&replays.act(&args.id, act, args.why.reason()).await?)
 }
 
 async fn create(replays: &dyn Replays, args: &Create, output: &mut Output) -> Result<(), Stop> {

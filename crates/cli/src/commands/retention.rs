@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use annals::archive::{Archive, ArchiveTarget, RetentionBody};
-use annals::handlers::Reason;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Run;
@@ -12,6 +11,7 @@ use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::target::Target;
+use crate::why::Why;
 
 /// Decide for how long the browse view keeps events, and where they go then
 #[derive(Debug, Args)]
@@ -68,12 +68,8 @@ enum Goes {
 struct Remove {
     /// The category or the event type
     name: String,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    why: Why,
 }
 
 impl Run for Retention {
@@ -81,14 +77,7 @@ impl Run for Retention {
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         // What is due is archived by the store that is opened.
-        let target = context.to_write().await?;
-        target
-            .run(async |target| {
-                let mut output = context.output();
-                self.work(&*target.archive()?, &mut output).await?;
-                output.flush()
-            })
-            .await
+        context.writing(async |target, output| self.work(&*target.archive()?, output).await).await
     }
 }
 
@@ -108,8 +97,7 @@ impl Retention {
             }
             What::List => output.json(&archive.rules(None, 1_000).await?),
             What::Remove(args) => {
-                let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
-                archive.remove_rule(&args.name, reason).await?;
+                archive.remove_rule(&args.name, args.why.reason()).await?;
                 output.json(&serde_json::json!({ "deleted": true }))
             }
         }

@@ -2,12 +2,10 @@
 
 mod same_lines;
 
-use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use annals::ByteString;
-use annals::handlers::Reason;
 use annals::sagas::{SagaDefinition, SagaDefinitionStatus, SagaQuery, SagaState, SagaStatus, Sagas};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -19,6 +17,7 @@ use crate::failure::{Failure, Stop};
 use crate::lines;
 use crate::output::Output;
 use crate::target::Target;
+use crate::why::Why;
 
 /// Define sagas, and see, cancel and retry them
 #[derive(Debug, Args)]
@@ -72,12 +71,8 @@ struct Named {
 struct Operate {
     /// The name of the definition, or the id of the saga
     name: String,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    why: Why,
 }
 
 #[derive(Debug, Args)]
@@ -157,7 +152,7 @@ impl Saga {
             What::Definitions => definitions(sagas, output).await,
             What::Definition(args) => print_definition(output, &sagas.definition(&args.name).await?),
             What::Delete(args) => {
-                sagas.delete_definition(&args.name, args.reason()).await?;
+                sagas.delete_definition(&args.name, args.why.reason()).await?;
                 match output.format() {
                     Format::Json => output.json(&json!({ "deleted": true })),
                     Format::Table => output.text(format_args!("deleted")),
@@ -165,23 +160,15 @@ impl Saga {
             }
             What::List(args) => list(sagas, output, args).await,
             What::Show(args) => show(output, &sagas.get(&args.name).await?),
-            What::Cancel(args) => show(output, &sagas.cancel(&args.name, args.reason()).await?),
-            What::Retry(args) => show(output, &sagas.retry(&args.name, args.reason()).await?),
+            What::Cancel(args) => show(output, &sagas.cancel(&args.name, args.why.reason()).await?),
+            What::Retry(args) => show(output, &sagas.retry(&args.name, args.why.reason()).await?),
             What::Statistics(args) => output.json(&sagas.statistics(args.name.as_deref()).await?),
         }
     }
 }
 
-impl Operate {
-    fn reason(&self) -> Reason {
-        Reason { reason: self.reason.clone(), by: self.by.clone() }
-    }
-}
-
 fn read(args: &Define) -> Result<SagaDefinition, Stop> {
-    let mut text = String::new();
-    let read = lines::open(&args.file)?.read_to_string(&mut text);
-    read.map_err(|error| lines::unreadable(&args.file, &error))?;
+    let mut text = lines::text(&args.file)?;
     if args.file.extension().is_some_and(|extension| extension == "toml") {
         let not_toml = |why: String| annals::Invalid::new(annals::Code::InvalidSaga, "", why);
         text = same_lines::json_of_toml(&text).map_err(not_toml)?;

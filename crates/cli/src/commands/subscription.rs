@@ -1,10 +1,9 @@
 //! `annals subscription …`.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use annals::horizon::{SubscriptionDefinition, SubscriptionStatus};
-use annals::{ByteString, DEFAULT_TENANT, handlers::Reason};
+use annals::{ByteString, DEFAULT_TENANT};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -14,6 +13,7 @@ use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::lines;
 use crate::output::Output;
+use crate::why::Why;
 
 /// Receive public streams of other microservices over the event horizon
 #[derive(Debug, Args)]
@@ -50,12 +50,8 @@ struct Named {
 struct Delete {
     #[command(flatten)]
     of: Named,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    why: Why,
 }
 
 #[derive(Debug, Args)]
@@ -102,12 +98,7 @@ fn definition(args: &Put) -> Result<SubscriptionDefinition, Failure> {
         .of_partition(args.partition.as_str());
     let definition = match &args.producer_credential_file {
         None => definition,
-        Some(file) => {
-            let mut credential = String::new();
-            let read = lines::open(file)?.read_to_string(&mut credential);
-            read.map_err(|error| lines::unreadable(Path::new(file), &error))?;
-            definition.with_credential(credential.trim())
-        }
+        Some(file) => definition.with_credential(lines::text(file)?.trim()),
     };
     definition.validate()?;
     Ok(definition)
@@ -147,8 +138,7 @@ async fn show(context: &Context, args: &Named) -> Result<(), Stop> {
 async fn delete(context: &Context, args: &Delete) -> Result<(), Stop> {
     context
         .writing(async |target, output| {
-            let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
-            target.horizon()?.delete_subscription(&args.of.name, reason).await?;
+            target.horizon()?.delete_subscription(&args.of.name, args.why.reason()).await?;
             output.deleted("deleted")
         })
         .await

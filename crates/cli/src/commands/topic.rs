@@ -1,7 +1,6 @@
 //! `annals topic …`.
 
 use annals::ByteString;
-use annals::handlers::Reason;
 use annals::{TopicStatus, Topics};
 use clap::{Args, Subcommand};
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::target::Target;
+use crate::why::Why;
 
 /// Read topics, and give them the numbers of their configuration
 #[derive(Debug, Args)]
@@ -43,12 +43,8 @@ struct Named {
 struct Apply {
     /// The topic's name
     name: String,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    why: Why,
 }
 
 impl Run for Topic {
@@ -72,10 +68,7 @@ impl Topic {
         match &self.what {
             What::List => list(&*target.topics()?, output).await,
             What::Describe(args) => output.json(&target.topics()?.get(&args.name).await?),
-            What::Apply(args) => {
-                let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
-                output.json(&target.topics()?.apply(&args.name, reason).await?)
-            }
+            What::Apply(args) => output.json(&target.topics()?.apply(&args.name, args.why.reason()).await?),
         }
     }
 }

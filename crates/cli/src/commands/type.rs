@@ -1,7 +1,6 @@
 //! `annals type …`.
 
 use annals::types::EventTypes;
-use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -90,10 +89,7 @@ impl Run for Type {
 async fn register(context: &Context, args: &Register) -> Result<(), Stop> {
     let mut definitions = Vec::new();
     for file in &args.files {
-        let mut text = String::new();
-        let read = lines::open(file)?.read_to_string(&mut text);
-        read.map_err(|error| lines::unreadable(file, &error))?;
-        let read = TypeDefinition::read_all(text.as_bytes());
+        let read = TypeDefinition::read_all(lines::text(file)?.as_bytes());
         definitions
             .extend(read.map_err(|invalid| Failure::new(invalid.code, format!("{}: {invalid}", file.display())))?);
     }

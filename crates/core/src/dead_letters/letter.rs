@@ -3,7 +3,7 @@
 use bson::{DateTime, Document, doc};
 use serde::{Deserialize, Serialize};
 
-use super::{DISCARDED, LetterPolicy, Plan, RECEIVED, RETRIED, is_announcement};
+use super::{DISCARDED, LetterPolicy, Place, Plan, RECEIVED, RETRIED, Received, is_announcement};
 use crate::order::Direction;
 use crate::{Condition, Index, RecordType, RecordedEvent, Timestamp};
 
@@ -88,7 +88,7 @@ pub struct Announcement {
 /// A dead letter. The fields up to `headers` are those of Integr8sCode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// Consumer and position: `group.billing.42`.
+    /// Consumer and place of the event, see [`Received::id`]: `group.billing.42`.
     #[serde(rename = "_id")]
     pub id: String,
     /// The event: `event_id`, `event_type`, `timestamp`, `aggregate_id` and so on, with its `data` unless that is large.
@@ -122,7 +122,7 @@ pub struct DeadLetter {
     /// Why it was given up.
     #[serde(default)]
     pub discard_reason: Option<String>,
-    /// The offset of the event on its topic.
+    /// The offset of the event on its topic. On the embedded broker it is the event's sequence number.
     #[serde(default)]
     pub dlq_offset: Option<i64>,
     /// The partition of its topic, where the broker has some.
@@ -138,7 +138,7 @@ pub struct DeadLetter {
     pub processor: String,
     /// The key whose order it keeps.
     pub key: String,
-    /// The event's position in the consumer's source.
+    /// The event's position in the consumer's source, see [`Place::position`].
     pub position: i64,
     /// The event's number in the log.
     pub sequence_number: i64,
@@ -160,27 +160,6 @@ pub struct DeadLetter {
     /// How many announcements there were.
     #[serde(default)]
     pub announced: i64,
-}
-
-/// An event that a consumer passes without having processed it.
-#[derive(Debug, Clone)]
-pub struct Received<'a> {
-    /// The consumer.
-    pub processor: &'a str,
-    /// The event.
-    pub event: &'a RecordedEvent,
-    /// The topic of the event.
-    pub topic: &'a str,
-    /// The event's position in the consumer's source.
-    pub position: u64,
-    /// Its key.
-    pub key: &'a str,
-    /// How often it was attempted.
-    pub attempts: u32,
-    /// What the last attempt failed with.
-    pub error: &'a str,
-    /// When.
-    pub at: Timestamp,
 }
 
 impl RecordType for DeadLetter {
@@ -233,17 +212,21 @@ impl DeadLetter {
         Condition::and([Condition::eq("processor", processor), Condition::eq("status", "scheduled")])
     }
 
-    /// The id of the letter of an event of a consumer.
+    /// The id of the letter of the event at a position of a consumer's log or stream.
     pub fn id_of(processor: &str, position: u64) -> String {
         format!("{}.{position}", processor.replacen('/', ".", 1))
     }
 
     /// A letter as it is received. [`plan`](Self::plan) it next, or let it [follow](Self::follow).
     pub fn received(received: &Received<'_>) -> Self {
-        let Received { processor, event, topic, position, key, attempts, error, at } = *received;
+        let Received { processor, event, topic, place, key, attempts, error, at } = *received;
         let now = date(at);
+        let (dlq_partition, dlq_offset) = match place {
+            Place::Position(_) => (None, event.sequence_number),
+            Place::Message { partition, offset } => (Some(i64::from(partition)), offset),
+        };
         let mut letter = Self {
-            id: Self::id_of(processor, position),
+            id: received.id(),
             event: described(event),
             original_topic: topic.to_owned(),
             error: error.to_owned(),
@@ -257,8 +240,8 @@ impl DeadLetter {
             retried_at: None,
             discarded_at: None,
             discard_reason: None,
-            dlq_offset: Some(event.sequence_number.cast_signed()),
-            dlq_partition: None,
+            dlq_offset: Some(dlq_offset.cast_signed()),
+            dlq_partition,
             last_error: Some(error.to_owned()),
             headers: event
                 .commit
@@ -268,7 +251,7 @@ impl DeadLetter {
                 .collect(),
             processor: processor.to_owned(),
             key: key.to_owned(),
-            position: position.cast_signed(),
+            position: place.position().cast_signed(),
             sequence_number: event.sequence_number.cast_signed(),
             attempts: attempts.into(),
             open: true,

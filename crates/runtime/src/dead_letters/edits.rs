@@ -100,7 +100,7 @@ impl Edits {
 
     /// An event that its consumer passes becomes a letter. `by_hand` is one that a person took out.
     pub async fn receive(&mut self, received: &Received<'_>, by_hand: bool) -> Result<(), RecordError> {
-        let id = DeadLetter::id_of(received.processor, received.position);
+        let id = received.id();
         let now = self.now;
         if self.read(&id).await? {
             let was_open = self.known.get(&id).is_some_and(|known| known.letter.open);
@@ -118,7 +118,7 @@ impl Edits {
         }
         match self.first_of(received.processor, received.key, Some(&id)).await? {
             // The earlier one is touched, so that it cannot end without seeing this one.
-            Some((first, position)) if position < received.position.cast_signed() => {
+            Some((first, position)) if position < received.place.position().cast_signed() => {
                 self.change(&first, |letter| letter.last_updated = Some(date(now)));
                 self.change(&id, |letter| letter.follow(now));
                 Ok(())

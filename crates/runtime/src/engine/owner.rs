@@ -135,6 +135,7 @@ impl Owner {
             Ok(work) => work,
             Err(stop) => return stop,
         };
+        work.count_duplicates(0);
         let stop = match work.know_letters().await {
             Ok(()) => work.run().await,
             Err(stop) => stop,

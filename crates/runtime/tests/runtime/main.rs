@@ -1,3 +1,4 @@
 //! What follows a log and what stands on one, on the real store in memory.
 
 mod aggregates;
+mod consumers;

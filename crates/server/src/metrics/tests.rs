@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use annals_core::queue::{QueueCounts, QueueDefinition, QueueStatus};
 use annals_core::relay::{RelayState, RelayStatus};
 use annals_core::{Code, LogStatus, SequencerStatus};
-use annals_runtime::{PartnerMetrics, ProcessorHealth, TaskState, TaskStatus, TenantQueueStatus};
+use annals_runtime::{GroupMetrics, PartnerMetrics, ProcessorHealth, TaskState, TaskStatus, TenantQueueStatus};
 
-use super::{Metrics, write_partner_failures, write_partners, write_processors, write_queues};
+use super::{Metrics, write_groups, write_partner_failures, write_partners, write_processors, write_queues};
 
 const DASHBOARD: &str = include_str!("../../../../deploy/grafana-dashboard.json");
 const ALERTS: &str = include_str!("../../../../deploy/alerts.yaml");
@@ -135,4 +135,17 @@ fn the_dashboard_is_json_whose_panels_have_titles_queries_and_places_of_their_ow
         assert!(places.insert((place["x"].as_u64(), place["y"].as_u64())), "{title} lies on another panel");
     }
     assert!(panels.len() >= 10);
+}
+
+#[test]
+fn duplicates_of_a_group_are_counted_under_its_name_and_no_group_has_no_family() {
+    let mut text = String::new();
+    write_groups(&mut text, &[]);
+    assert_eq!(text, "");
+    let of = |group: &str, duplicates| GroupMetrics { tenant: "default".into(), group: group.into(), duplicates };
+    write_groups(&mut text, &[of("billing", 49), of("shipping", 0)]);
+    assert!(text.contains("# TYPE annals_group_duplicates_total counter\n"), "{text}");
+    for line in ["{tenant=\"default\",group=\"billing\"} 49", "{tenant=\"default\",group=\"shipping\"} 0"] {
+        assert!(text.contains(&format!("annals_group_duplicates_total{line}\n")), "{text}");
+    }
 }

@@ -2,12 +2,12 @@
 
 use annals::ByteString;
 use annals::dead_letters::{LetterPolicy, Strategy};
-use annals::handlers::Reason;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::shown::print_policy;
 use crate::context::Context;
 use crate::failure::Stop;
+use crate::why::Why;
 
 #[derive(Debug, Args)]
 pub(super) struct PolicyCommand {
@@ -39,16 +39,6 @@ enum What {
 struct Named {
     /// The topic
     topic: String,
-}
-
-#[derive(Debug, Args)]
-struct Why {
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Who acts, for the record
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -104,12 +94,6 @@ impl From<Choice> for Strategy {
             Choice::Scheduled => Self::Scheduled,
             Choice::Manual => Self::Manual,
         }
-    }
-}
-
-impl Why {
-    fn reason(&self) -> Reason {
-        Reason { reason: self.reason.clone(), by: self.by.clone() }
     }
 }
 

@@ -2,13 +2,13 @@
 
 use annals::archive::Archive;
 use annals::browse::{BrowseQuery, EventSummary};
-use annals::handlers::Reason;
 use clap::Args;
 
-use super::{Selection, Why, print};
+use super::{Selection, print};
 use crate::cli::Format;
 use crate::failure::Stop;
 use crate::output::Output;
+use crate::why::Why;
 
 /// Which archived events.
 #[derive(Debug, Args)]
@@ -44,15 +44,6 @@ pub struct Restore {
     why: Why,
 }
 
-fn reason(why: &Why) -> Reason {
-    Reason { reason: why.reason.clone(), by: why.by.clone() }
-}
-
-/// How long the next page is.
-fn page(left: u64) -> usize {
-    usize::try_from(left).unwrap_or(1_000).min(1_000)
-}
-
 impl Archived {
     pub async fn list(&self, archive: &dyn Archive, output: &mut Output) -> Result<(), Stop> {
         match self.files {
@@ -62,40 +53,24 @@ impl Archived {
     }
 
     async fn events(&self, archive: &dyn Archive, output: &mut Output) -> Result<(), Stop> {
-        let mut query = BrowseQuery { filter: self.selection.filter(), ..BrowseQuery::default() };
-        let mut left = self.limit;
-        while left > 0 {
-            query.limit = page(left);
-            let found = archive.page(query.clone()).await?;
-            left -= (found.items.len() as u64).min(left);
-            for event in &found.items {
-                match output.format() {
-                    Format::Json => output.json(event)?,
-                    Format::Table => print(output, &summed(event))?,
-                }
-            }
-            query.cursor = found.cursor;
-            if query.cursor.is_none() {
-                break;
-            }
-        }
-        Ok(())
+        let query = BrowseQuery { filter: self.selection.filter(), ..BrowseQuery::default() };
+        let page = async |cursor, limit| {
+            let page = archive.page(BrowseQuery { cursor, limit, ..query.clone() }).await?;
+            Ok((page.items, page.cursor))
+        };
+        let event = |output: &mut Output, event: &_| match output.format() {
+            Format::Json => output.json(event),
+            Format::Table => print(output, &summed(event)),
+        };
+        output.limited(self.limit, page, event).await
     }
 
     async fn files(&self, archive: &dyn Archive, output: &mut Output) -> Result<(), Stop> {
-        let (mut after, mut left) = (None::<String>, self.limit);
-        while left > 0 {
-            let found = archive.files(after.as_deref(), page(left)).await?;
-            left -= (found.items.len() as u64).min(left);
-            for file in &found.items {
-                output.json(file)?;
-            }
-            after = found.cursor;
-            if after.is_none() {
-                break;
-            }
-        }
-        Ok(())
+        let page = async |after: Option<String>, limit| {
+            let page = archive.files(after.as_deref(), limit).await?;
+            Ok((page.items, page.cursor))
+        };
+        output.limited(self.limit, page, Output::json).await
     }
 }
 
@@ -119,13 +94,13 @@ impl Delete {
     ) -> Result<(), Stop> {
         match self.dry_run {
             true => output.json(&browse.event(&self.id).await?.event),
-            false => output.json(&archive.delete(&self.id, reason(&self.why)).await?),
+            false => output.json(&archive.delete(&self.id, self.why.reason()).await?),
         }
     }
 }
 
 impl Restore {
     pub async fn run(&self, archive: &dyn Archive, output: &mut Output) -> Result<(), Stop> {
-        output.json(&archive.restore(&self.id, reason(&self.why)).await?)
+        output.json(&archive.restore(&self.id, self.why.reason()).await?)
     }
 }

@@ -1,7 +1,6 @@
 //! `annals group put`.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use annals::groups::GroupDefinition;
 use clap::Args;
@@ -38,12 +37,7 @@ impl Put {
     /// The definition; flags and files are read by the same rules.
     pub(super) fn definition(&self) -> Result<GroupDefinition, Failure> {
         let text = match &self.file {
-            Some(file) => {
-                let mut text = String::new();
-                let read = lines::open(file)?.read_to_string(&mut text);
-                read.map_err(|error| lines::unreadable(Path::new(file), &error))?;
-                text
-            }
+            Some(file) => lines::text(file)?,
             None => self.body().to_string(),
         };
         Ok(GroupDefinition::read(&self.name, text.as_bytes())?)

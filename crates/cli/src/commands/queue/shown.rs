@@ -9,15 +9,11 @@ use crate::output::Output;
 
 /// Prints every queue.
 pub(super) async fn list(queues: &dyn Queues, output: &mut Output) -> Result<(), Stop> {
-    let mut after: Option<ByteString> = None;
-    loop {
+    let page = async |after: Option<ByteString>| {
         let page = queues.list(after.as_deref(), 1_000).await?;
-        page.items.iter().try_for_each(|it| queue(output, it))?;
-        after = page.cursor;
-        if after.is_none() {
-            return Ok(());
-        }
-    }
+        Ok((page.items, page.cursor))
+    };
+    output.pages(page, self::queue).await
 }
 
 /// Prints every item that a query admits.
@@ -25,16 +21,13 @@ pub(super) async fn items(
     queues: &dyn Queues,
     output: &mut Output,
     queue: &str,
-    mut query: ItemsQuery,
+    query: ItemsQuery,
 ) -> Result<(), Stop> {
-    loop {
-        let page = queues.items(queue, query.clone()).await?;
-        page.items.iter().try_for_each(|it| item(output, it))?;
-        query.after = page.cursor;
-        if query.after.is_none() {
-            return Ok(());
-        }
-    }
+    let page = async |after: Option<ByteString>| {
+        let page = queues.items(queue, ItemsQuery { after, ..query.clone() }).await?;
+        Ok((page.items, page.cursor))
+    };
+    output.pages(page, item).await
 }
 
 fn queue(output: &mut Output, it: &QueueStatus) -> Result<(), Stop> {

@@ -62,6 +62,8 @@ pub async fn of_fifty_racing_callers_one_gets_the_message(subject: &dyn Subject)
     it.done("g", &won[0]).await;
     assert!(until_done(&it).await.is_empty(), "the others are duplicates");
     assert_eq!(it.status("g").await.processor.duplicates, 49);
+    let counted: Vec<_> = it.it.host.group_metrics().into_iter().map(|it| (it.group, it.duplicates)).collect();
+    assert_eq!(counted, [("g".to_owned(), 49)]);
 }
 
 /// Also after a restart; and not any more once the time is over.

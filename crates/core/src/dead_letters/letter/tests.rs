@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::*;
 use crate::{Aggregate, CommitInfo, Data};
 
-fn letter() -> DeadLetter {
-    let event = RecordedEvent {
+fn event(id: u128) -> RecordedEvent {
+    RecordedEvent {
         sequence_number: 7,
         ordinal: 0,
-        id: uuid::Uuid::from_u128(5),
+        id: uuid::Uuid::from_u128(id),
         event_type: "execution_failed".into(),
         generation: 1,
         data: Data::from_json(r#"{"exit_code":1}"#).expect("data"),
@@ -33,12 +33,20 @@ fn letter() -> DeadLetter {
             transaction: None,
             received: None,
         }),
-    };
+    }
+}
+
+fn letter() -> DeadLetter {
+    letter_at(5, "execution_failed", Place::Position(7))
+}
+
+fn letter_at(id: u128, topic: &str, place: Place) -> DeadLetter {
+    let event = RecordedEvent { event_type: topic.into(), ..event(id) };
     DeadLetter::received(&Received {
         processor: "group/results",
         event: &event,
-        topic: "execution_failed",
-        position: 7,
+        topic,
+        place,
         key: "execution/x-1",
         attempts: 3,
         error: "down",
@@ -129,4 +137,31 @@ fn a_history_keeps_its_first_entry_and_the_newest() {
     assert_eq!((letter.history.len(), &*letter.history[0].what), (HISTORY_MAX, "received"));
     assert_eq!(letter.history.last().map(|it| it.at), Some(date(at(499))));
     assert_eq!(letter.retry_count, 0, "what does not count");
+}
+
+#[test]
+fn messages_with_equal_sequence_numbers_have_letters_of_their_own_in_the_order_of_their_offsets() {
+    let message = |partition, offset| Place::Message { partition, offset };
+    let named = letter_at(0x1d1c_3f4a, "failed", message(2, 41));
+    assert_eq!((&*named.id, named.sequence_number), ("group.results@failed.2.41.1d1c3f4a", 7));
+    assert_eq!((named.dlq_partition, named.dlq_offset), (Some(2), Some(41)));
+    let others = [
+        letter_at(0x1d1c_3f4a, "failed", message(2, 42)),
+        letter_at(0x1d1c_3f4a, "failed", message(3, 41)),
+        letter_at(0x1d1c_3f4a, "ended", message(2, 41)),
+        letter_at(0x1d1c_3f4b, "failed", message(2, 41)),
+        letter_at(0x1d1c_3f4a, "failed", Place::Position(7)),
+    ];
+    let ids: std::collections::BTreeSet<_> = others.iter().map(|letter| &*letter.id).chain([&*named.id]).collect();
+    assert_eq!(ids.len(), 6, "{ids:?}");
+    assert_eq!(named.id, letter_at(0x1d1c_3f4a, "failed", message(2, 41)).id, "found again when it is delivered again");
+    assert!(named.position < others[0].position && named.position != others[1].position);
+    assert!(Place::Message { partition: u32::MAX, offset: u64::MAX }.position() <= i64::MAX as u64);
+}
+
+#[test]
+fn on_the_embedded_broker_a_letter_is_named_by_its_position() {
+    let letter = letter();
+    assert_eq!((&*letter.id, letter.position), ("group.results.7", 7));
+    assert_eq!((letter.dlq_partition, letter.dlq_offset), (None, Some(7)));
 }

@@ -10,14 +10,14 @@
 
 use std::collections::HashMap;
 
-use annals_core::groups::{GUARDED, GuardRecord, GuardSettings};
+use annals_core::groups::{GROUPS, GUARDED, GuardRecord, GuardSettings};
 use annals_core::processing::{Machine, Outcome, Taken};
 use annals_core::{
     Condition, Expected, RecordChange, RecordError, RecordQuery, RecordType, Timestamp, TypedRecords, limits,
 };
 
 use super::consumed::Consumed;
-use super::{Stop, Work};
+use super::{Owner, Stop, Work};
 use crate::engine::journal::NotWritten;
 
 /// An event that waits for another one of its key.
@@ -95,6 +95,14 @@ impl Guarded {
 impl Work<'_> {
     fn guard(&self) -> Option<GuardSettings> {
         self.owner.definition.guard.clone()
+    }
+
+    /// Counts duplicates that are stored as passed, for the metrics of groups.
+    pub(super) fn count_duplicates(&self, count: i64) {
+        if self.owner.definitions == GROUPS && self.owner.definition.guard.is_some() {
+            let Owner { shared, tenant, definition, .. } = &*self.owner;
+            shared.duplicates.passed(tenant, &definition.name, count.cast_unsigned());
+        }
     }
 
     /// Keeps what is a duplicate out of a delivery, or may be one.

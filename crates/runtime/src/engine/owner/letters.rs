@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::bson::Bson;
-use annals_core::dead_letters::{DEAD_LETTERS, DeadLetter, Received};
+use annals_core::dead_letters::{DEAD_LETTERS, DeadLetter, Place, Received};
 use annals_core::processing::{Fetched, LetterOutcome, Offered, Parked};
 use annals_core::{
     Condition, GroupQuery, ReadError, RecordChange, RecordError, RecordType, RecordedEvent, Timestamp, TypedRecords,
@@ -204,7 +204,7 @@ impl Work<'_> {
                 processor: &self.owner.task,
                 topic: &self.owner.shared.options.topics.topic_of(&event.event_type),
                 event: &event,
-                position,
+                place: Place::Position(position),
                 key: &parked.event.partition,
                 attempts: parked.attempts,
                 error: &parked.reason,

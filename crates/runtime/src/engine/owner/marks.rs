@@ -114,6 +114,7 @@ impl Work<'_> {
             }
         };
         freed.iter().for_each(|key| self.machine.let_go(key));
+        self.count_duplicates(duplicates);
         self.guard_stored();
         if replay_is_over {
             self.machine.replaying(None);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use annals_core::bson::Bson;
 use annals_core::consuming::Passing;
-use annals_core::dead_letters::{DEAD_LETTERS, DeadLetter, Received};
+use annals_core::dead_letters::{DEAD_LETTERS, DeadLetter, Place, Received};
 use annals_core::processing::{Fetched, LetterFailure, LetterOutcome};
 use annals_core::{
     BrokerError, ByteString, GroupQuery, Lease, LogQuery, ReadMessages, RecordError, RecordType, RecordedEvent,
@@ -73,7 +73,7 @@ impl<'w> Letters<'w> {
                     processor: &self.work.processor,
                     event: &one.message,
                     topic: &one.at.topic,
-                    position: one.message.sequence_number,
+                    place: Place::Message { partition: one.at.partition, offset: one.offset },
                     key: &one.key,
                     attempts: one.attempts,
                     error: &one.reason,

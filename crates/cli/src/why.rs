@@ -1,0 +1,20 @@
+//! Why an operator acts: the flags of every act that is kept with its reason.
+
+use annals::handlers::Reason;
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub struct Why {
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Who acts, for the record
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+impl Why {
+    pub fn reason(&self) -> Reason {
+        Reason { reason: self.reason.clone(), by: self.by.clone() }
+    }
+}

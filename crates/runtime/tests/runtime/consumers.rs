@@ -1,0 +1,189 @@
+//! Consumers on a broker of its own, which here is a list of messages: how their dead letters are named.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use annals_core::dead_letters::{DeadLetters, LetterQuery, LetterStatus, LetterView};
+use annals_core::processing::{ProcessingRetry, Then};
+use annals_core::{
+    Assigned, Broker, BrokerError, ByteString, Content, DEFAULT_TENANT, GroupMember, GroupOffset, GroupStep,
+    GroupSubscription, Message, MessagePage, PartitionOffset, Publisher, PublisherIdentity, ReadMessages,
+    RecordedEvent, Store, Timestamp, TopicDefinition, TopicGroup, TopicPartition, TopicSettings, TopicState, Uuid,
+};
+use annals_embedded::{EmbeddedStore, Options, disk::MemoryDisk};
+use annals_runtime::{HandleFailure, Host, HostOptions, consumer};
+use async_trait::async_trait;
+use tokio::sync::Notify;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A broker with these messages, all of which a member gets whenever it joins, as if no offset had ever been committed.
+struct Listed {
+    messages: Vec<Message>,
+    joined: AtomicUsize,
+    /// Ends the first membership.
+    expelled: Arc<Notify>,
+}
+
+struct Member {
+    steps: Vec<GroupStep>,
+    /// What ends the membership; nothing ends the last one.
+    expelled: Option<Arc<Notify>>,
+}
+
+#[async_trait]
+impl Broker for Listed {
+    async fn create_topic(&self, _: &TopicDefinition) -> Result<bool, BrokerError> {
+        Ok(false)
+    }
+
+    async fn topics(&self, _: Option<&[ByteString]>) -> Result<Vec<TopicState>, BrokerError> {
+        Ok(Vec::new())
+    }
+
+    async fn alter_topic(&self, _: &TopicDefinition) -> Result<(), BrokerError> {
+        Ok(())
+    }
+
+    async fn publisher(&self, _: &PublisherIdentity) -> Result<Option<Box<dyn Publisher>>, BrokerError> {
+        Ok(None)
+    }
+
+    async fn join(&self, _: GroupSubscription) -> Result<Box<dyn GroupMember>, BrokerError> {
+        let is_first = self.joined.fetch_add(1, Ordering::SeqCst) == 0;
+        let partitions: BTreeSet<_> = self.messages.iter().map(|message| message.at.clone()).collect();
+        let assigned = partitions.into_iter().map(|at| Assigned { at, offset: 0 }).collect();
+        // Taken from the end.
+        let steps = vec![GroupStep::Messages(self.messages.clone()), GroupStep::Assigned(assigned)];
+        Ok(Box::new(Member { steps, expelled: is_first.then(|| Arc::clone(&self.expelled)) }))
+    }
+
+    async fn group_offsets(&self, _: &str) -> Result<Vec<GroupOffset>, BrokerError> {
+        Ok(Vec::new())
+    }
+
+    async fn joined_groups(&self, _: &str) -> Result<Vec<TopicGroup>, BrokerError> {
+        Ok(Vec::new())
+    }
+
+    async fn delete_group(&self, _: &str) -> Result<(), BrokerError> {
+        Ok(())
+    }
+
+    async fn read(&self, query: ReadMessages) -> Result<MessagePage, BrokerError> {
+        let is_asked = |message: &&Message| message.at == query.at && message.offset >= query.from;
+        let messages: Vec<_> = self.messages.iter().filter(is_asked).take(query.limit).cloned().collect();
+        let next = messages.last().map_or(query.from, |message| message.offset + 1);
+        Ok(MessagePage { messages, next, head: next })
+    }
+}
+
+#[async_trait]
+impl GroupMember for Member {
+    async fn next(&mut self, _: usize) -> Result<GroupStep, BrokerError> {
+        if let Some(step) = self.steps.pop() {
+            return Ok(step);
+        }
+        match &self.expelled {
+            Some(expelled) => expelled.notified().await,
+            None => std::future::pending().await,
+        }
+        Err(BrokerError::Refused("the member was expelled".to_owned()))
+    }
+
+    async fn commit(&mut self, _: &[PartitionOffset]) -> Result<(), BrokerError> {
+        Ok(())
+    }
+
+    async fn release(&mut self, _: &[TopicPartition]) -> Result<(), BrokerError> {
+        Ok(())
+    }
+
+    async fn leave(self: Box<Self>) -> Result<(), BrokerError> {
+        Ok(())
+    }
+}
+
+/// A message whose producer gave it the number 41.
+fn message(event_type: &'static str, (partition, offset): (u32, u64), id: u128) -> Message {
+    let id = Uuid::from_u128(id).to_string();
+    let headers = [("event_id", &*id), ("event_type", event_type), ("sequence_number", "41")];
+    let headers = headers.into_iter().chain([("time", "2026-03-01T12:00:00Z")]);
+    let headers = headers.map(|(name, value)| (name.into(), value.as_bytes().to_vec().into())).collect();
+    Message {
+        at: TopicPartition { topic: event_type.into(), partition },
+        offset,
+        key: Some(id.into_bytes().into()),
+        time: Timestamp::from_millis(1_772_366_400_000),
+        content: Content::Encoded { headers, body: b"{}".to_vec().into() },
+    }
+}
+
+/// Looks until something is there.
+async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let looked = tokio::time::timeout(PATIENCE, async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    looked.await.unwrap_or_else(|_| panic!("{what} did not happen in time"))
+}
+
+async fn listed(letters: &dyn DeadLetters) -> Vec<LetterView> {
+    letters.list(LetterQuery::default()).await.expect("listed").items
+}
+
+/// Also when all of them are delivered again, because their offsets were not committed. A retry delivers the letter's own event.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_two_producers_with_equal_numbers_have_a_dead_letter_each() {
+    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), Options::default()).expect("opens in memory");
+    let store: Arc<dyn Store> = Arc::new(store);
+    let host = Host::start(Arc::clone(&store), HostOptions::default());
+    let expelled = Arc::new(Notify::new());
+    let messages = vec![message("placed", (0, 3), 1), message("placed", (1, 3), 2), message("paid", (0, 3), 3)];
+    let broker = Listed { messages, joined: AtomicUsize::new(0), expelled: Arc::clone(&expelled) };
+    host.use_broker(DEFAULT_TENANT, Arc::new(broker), TopicSettings::default());
+    let (is_up, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(BTreeSet::new())));
+    let (up, noted) = (Arc::clone(&is_up), Arc::clone(&seen));
+    let process = move |event: RecordedEvent, _: serde_json::Value| {
+        let succeeds = up.load(Ordering::SeqCst);
+        if succeeds {
+            noted.lock().expect("no panic").insert(event.id.as_u128());
+        }
+        async move { if succeeds { Ok(()) } else { Err(HandleFailure::new("the database is down")) } }
+    };
+    // The first retry of a letter comes after the test.
+    let retry = ProcessingRetry { attempts: Some(1), then: Then::Park, ..ProcessingRetry::default() };
+    let consumer = consumer("billing", ["placed", "paid"]).retry(retry);
+    consumer.on("placed", process.clone()).on("paid", process).run(&host, DEFAULT_TENANT).await.expect("it runs");
+
+    let passed = async |count: u64| {
+        until("passing all", async || host.consumers().iter().any(|it| it.dead_letters == count).then_some(())).await;
+    };
+    passed(3).await;
+    let letters = host.dead_letters(DEFAULT_TENANT).expect("declared");
+    let ids = async || listed(&*letters).await.iter().map(|letter| letter.id.to_string()).collect::<BTreeSet<_>>();
+    let first = ids().await;
+    let expected = ["paid.0.3.00000003", "placed.0.3.00000001", "placed.1.3.00000002"];
+    assert!(first.iter().eq(&expected.map(|place| format!("group.billing@{place}"))), "{first:?}");
+    expelled.notify_one();
+    passed(6).await;
+    assert_eq!(ids().await, first, "the same letters");
+
+    is_up.store(true, Ordering::SeqCst);
+    for id in &first {
+        letters.retry(id, "the database is up".into()).await.expect("retried");
+    }
+    until("processing the letters", async || {
+        listed(&*letters).await.iter().all(|letter| letter.status == LetterStatus::Retried).then_some(())
+    })
+    .await;
+    assert_eq!(*seen.lock().expect("no panic"), BTreeSet::from([1, 2, 3]));
+    host.drain().await;
+}
