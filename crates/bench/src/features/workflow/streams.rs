@@ -29,7 +29,7 @@ const SECONDS: u64 = 20;
 const PORTION: u64 = 10;
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
-pub async fn measure(places: &Places<'_>) -> Result<(), String> {
+pub(super) async fn measure(places: &Places<'_>) -> Result<(), String> {
     let free = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr());
     let address = free.map_err(text)?;
     let store = places.open("embedded", "streams").await?;
