@@ -68,7 +68,7 @@ macro_rules! archive {
 macro_rules! archive_of_processes {
     ($subject:expr) => {
         $crate::archive! { @cases $subject;
-            processes {
+            several_processes {
                 of_two_processes_one_archives_and_the_other_goes_on_after_it
             }
         }

@@ -2,6 +2,6 @@
 
 pub mod filing;
 pub mod holding;
-pub mod processes;
 pub mod removing;
 pub mod retaining;
+pub mod several_processes;
