@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 
 use crate::command::{cargo, root, standard_output};
+use crate::services;
 use crate::steps::now;
 
 /// Programs that run at the same time. Two would shorten a run on two cores by a third, but tests with deadlines fail beside each other
@@ -17,6 +18,9 @@ use crate::steps::now;
 const LANES: usize = 1;
 /// The package whose program takes longest. It runs first, or the run would end with it alone.
 const LONGEST: &str = "annals-mongodb";
+/// Tests at the same time in a program that waits for a service most of the time: with as many as there are cores, two cores are idle
+/// for three quarters of its run.
+const THREADS_WAITING: &str = "--test-threads=5";
 /// Lines of a failed program that are shown.
 const SHOWN: usize = 400;
 
@@ -105,6 +109,9 @@ fn run_one(
     let written = File::create(&place).map_err(refused)?;
     let mut command = Command::new(path);
     command.args(arguments).current_dir(folder).env("CARGO_MANIFEST_DIR", folder).envs(environment.iter().copied());
+    if services::packages().any(|package| name.split(' ').next() == Some(package)) {
+        command.arg(THREADS_WAITING);
+    }
     command.stdin(Stdio::null()).stdout(written.try_clone().map_err(refused)?).stderr(written);
     let started = now();
     let status = command.status().map_err(refused)?;
