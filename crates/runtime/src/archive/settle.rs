@@ -1,6 +1,6 @@
 //! Documents of the view expire as the settings say: after a change, all of them are looked at.
 //!
-//! INVARIANT: an expiry date is changed only in the document that it was derived from. One that has changed since it was read is read again.
+//! INVARIANT: an expiry date changes only in the document that it was derived from. One that has changed since is read again.
 
 use annals_core::archive::{ArchiveError, RetentionPlan};
 use annals_core::bson::{Bson, DateTime, Document};
