@@ -54,4 +54,5 @@ pub mod types;
 mod words;
 
 pub use ports::{ManualClock, SeededRandomness};
+pub(crate) use subject::between_looks;
 pub use subject::{OTHER_TENANT, Subject, run};

@@ -37,6 +37,12 @@ pub trait Subject: Send + Sync {
     fn clock(&self) -> Arc<ManualClock>;
 }
 
+/// Passes the time between two looks at a store. A store that is another process would answer nothing but looks if there were none.
+pub(crate) async fn between_looks() {
+    // tidy: allow(pause) between two looks at the store
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
 /// Runs one case to its end, on a runtime with two threads.
 ///
 /// # Panics

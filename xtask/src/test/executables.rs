@@ -1,7 +1,6 @@
-//! The programs of tests: built once by cargo, then run one after the other, each to its end whatever the others find. What a program
+//! The programs of tests: built once by cargo, then run in two lanes, each program to its end whatever the others find. What a program
 //! prints goes to a file and is shown when it fails.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,16 +9,12 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 
 use crate::command::{cargo, root, standard_output};
-use crate::services;
 use crate::steps::now;
 
-/// Programs that run at the same time. Two would shorten a run on two cores by a third, but tests with deadlines fail beside each other
-/// there.
-const LANES: usize = 1;
-/// The package whose program takes longest. It runs first, or the run would end with it alone.
+/// The package whose program takes longest, because it waits for MongoDB most of the time. The others run beside it, one after the other:
+/// two of those at the same time would take both cores, and tests with deadlines would fail.
 const LONGEST: &str = "annals-mongodb";
-/// Tests at the same time in a program that waits for a service most of the time: with as many as there are cores, two cores are idle
-/// for three quarters of its run.
+/// Tests at the same time in it: with as many as there are cores, two cores are idle for three quarters of its run.
 const THREADS_WAITING: &str = "--test-threads=5";
 /// Lines of a failed program that are shown.
 const SHOWN: usize = 400;
@@ -42,29 +37,23 @@ pub fn run<'a>(
     arguments: &[&str],
     environment: impl Iterator<Item = (&'static str, &'a str)>,
 ) -> Result<(), String> {
-    let mut found = build(selected)?;
-    found.sort_by_key(|executable| !executable.name.starts_with(LONGEST));
+    let lanes: (Vec<_>, Vec<_>) = build(selected)?.into_iter().partition(|it| it.name.starts_with(LONGEST));
     let outputs = root().join("target/test-output");
     std::fs::create_dir_all(&outputs).map_err(|error| format!("{}: {error}", outputs.display()))?;
-    let environment: Vec<_> = environment.collect();
-    let (waiting, failed) = (Mutex::new(VecDeque::from(found)), Mutex::new(Vec::new()));
-    std::thread::scope(|lanes| {
-        for _ in 0..LANES {
-            lanes.spawn(|| {
-                while let Some(executable) = locked(&waiting).pop_front() {
-                    if let Err(sentence) = run_one(&executable, &outputs, arguments, &environment) {
-                        locked(&failed).push(sentence);
-                    }
-                }
-            });
+    let (environment, failed) = (environment.collect::<Vec<_>>(), Mutex::new(Vec::new()));
+    let run_all = |lane: Vec<Executable>| {
+        for executable in lane {
+            if let Err(sentence) = run_one(&executable, &outputs, arguments, &environment) {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).push(sentence);
+            }
         }
+    };
+    std::thread::scope(|both| {
+        both.spawn(|| run_all(lanes.0));
+        run_all(lanes.1);
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn build(selected: &[&str]) -> Result<Vec<Executable>, String> {
@@ -109,7 +98,7 @@ fn run_one(
     let written = File::create(&place).map_err(refused)?;
     let mut command = Command::new(path);
     command.args(arguments).current_dir(folder).env("CARGO_MANIFEST_DIR", folder).envs(environment.iter().copied());
-    if services::packages().any(|package| name.split(' ').next() == Some(package)) {
+    if name.starts_with(LONGEST) {
         command.arg(THREADS_WAITING);
     }
     command.stdin(Stdio::null()).stdout(written.try_clone().map_err(refused)?).stderr(written);

@@ -104,7 +104,7 @@ impl Archived {
             if wanted(&status) {
                 return status;
             }
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
     }
 

@@ -75,7 +75,7 @@ impl Lettered {
         let mut deliveries = Vec::new();
         while deliveries.len() < count {
             deliveries.extend(self.pull_now(name).await);
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
         deliveries
     }
@@ -110,7 +110,7 @@ impl Lettered {
                 self.done(name, &delivery).await;
                 processed.push((delivery.event.sequence_number, delivery.event.commit.version));
             }
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
         processed
     }
@@ -131,7 +131,7 @@ impl Lettered {
                 return letters;
             }
             // A pull lets the owner of the group go on.
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
     }
 
@@ -145,7 +145,7 @@ impl Lettered {
             if events.len() >= count {
                 return events.iter().map(|event| event.event_type.to_string()).collect();
             }
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
     }
 }

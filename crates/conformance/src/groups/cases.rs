@@ -51,7 +51,7 @@ impl Grouped {
         let mut deliveries = Vec::new();
         while deliveries.len() < count {
             deliveries.extend(self.pull_now(name).await);
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
         deliveries
     }
@@ -80,7 +80,7 @@ impl Grouped {
             if self.status(name).await.processor.lag == 0 {
                 return processed;
             }
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
     }
 

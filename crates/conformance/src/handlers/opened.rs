@@ -153,7 +153,7 @@ impl Opened {
             if status.position >= position && status.failing == 0 {
                 return handled;
             }
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
     }
 

@@ -189,7 +189,7 @@ impl Exchange {
             if is(&events) {
                 return events;
             }
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
     }
 
@@ -230,7 +230,7 @@ impl Exchange {
             if events.len() >= count {
                 return events;
             }
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
     }
 }

@@ -68,7 +68,7 @@ impl Projected {
             if wanted(&status) {
                 return status;
             }
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
     }
 

@@ -52,7 +52,7 @@ impl Browsed {
             // Where processes share a store, some changes are seen with the next look only.
             status = tokio::select! {
                 status = self.replays.changed(id, Some(&status)) => status.expect("known"),
-                () = tokio::task::yield_now() => self.replays.get(id).await.expect("known"),
+                () = crate::between_looks() => self.replays.get(id).await.expect("known"),
             };
         }
         status

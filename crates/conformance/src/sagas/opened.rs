@@ -108,7 +108,7 @@ impl Running {
         loop {
             match self.sagas.get(&saga_id(name, id)).await {
                 Ok(status) if wanted(&status) => return status,
-                Ok(_) | Err(SagaError::Unknown(_)) => tokio::task::yield_now().await,
+                Ok(_) | Err(SagaError::Unknown(_)) => crate::between_looks().await,
                 Err(error) => panic!("{error}"),
             }
         }
@@ -136,7 +136,7 @@ impl Running {
     /// Waits until an event of a saga is in the log.
     pub async fn logged(&self, id: &str, event_type: &str) {
         while !self.published(id).await.iter().any(|name| name == event_type) {
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
     }
 

@@ -81,7 +81,7 @@ pub async fn a_hold_that_is_set_while_events_are_deleted_protects_what_is_left(s
     };
     let hold = async {
         while it.archived().await.len() < 2 {
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
         it.archive.put_hold("court", on_type("placed")).await.expect("set");
         it.look().await

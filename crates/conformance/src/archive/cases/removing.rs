@@ -101,7 +101,7 @@ pub async fn a_replay_passes_over_an_event_that_was_deleted_before_it_came(subje
         if status.status.is_terminal() {
             break status;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     };
     assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 3, 0));
 }

@@ -19,7 +19,7 @@ async fn fail_keys(it: &Lettered, group: &str, keys: usize) {
             it.fail(group, &delivery).await;
             failed += 1;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
 }
 

@@ -154,7 +154,7 @@ pub async fn a_consumer_in_rust_gets_typed_events(subject: &dyn Subject) {
     it.it.commit_data("order", "a", &json!({"customer": "Ada"})).await;
     it.it.commit("paid", &["a"]).await;
     while it.status("g").await.processor.lag > 0 {
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
     let expected = [("placed".to_owned(), "Ada".to_owned()), ("paid".to_owned(), String::new())];
     assert_eq!(*seen.lock().expect("no panic"), expected);
@@ -183,7 +183,7 @@ pub async fn data_that_is_no_value_of_its_type_waits_for_an_operator_and_the_oth
         if status.processor.blocked == 1 && !seen.lock().expect("no panic").is_empty() {
             break status;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     };
     assert_eq!(*seen.lock().expect("no panic"), ["Eva"]);
     assert!(status.processor.last_reason.expect("why").contains("no valid placed"));

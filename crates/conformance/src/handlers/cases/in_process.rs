@@ -115,7 +115,7 @@ pub async fn a_refused_effect_fails_its_event_and_nothing_of_it_happens(subject:
         if let Some(failing) = page.into_iter().next() {
             break failing;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     };
     assert!(failing.reason.contains("effects were refused"), "{}", failing.reason);
     assert_eq!((failing.position, counting.count("one").await), (0, None));
@@ -139,7 +139,7 @@ pub async fn a_panic_is_a_failure(subject: &dyn Subject) {
             assert_eq!((reason.as_str(), status.failing), ("the handler panicked: out of ink", 1));
             return;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
 }
 

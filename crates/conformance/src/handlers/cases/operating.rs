@@ -42,7 +42,7 @@ async fn replayed(it: &Opened, until: u64) -> Vec<(u64, bool)> {
             seen.sort_unstable();
             return seen;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
 }
 

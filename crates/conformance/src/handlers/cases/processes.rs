@@ -108,7 +108,7 @@ pub async fn a_definition_that_another_process_changes_is_followed(subject: &dyn
             assert_eq!(fifth.position, 4);
             return;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
 }
 

@@ -67,7 +67,7 @@ pub async fn a_wait_ends_for_events_that_a_stream_does_not_have(subject: &dyn Su
     };
     let commit_is_logged = async {
         while it.log.head().await.expect("reads") < 2 {
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
     };
     meanwhile(&mut waiting, commit_is_logged).await;

@@ -149,7 +149,7 @@ pub async fn a_partner_that_fails_in_a_row_is_left_alone_for_a_while(subject: &d
             assert_eq!(status.retry_at, Some(exchange.it.now_plus(30_000)));
             break;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
     let untouched = exchange.all().await.iter().filter(|event| event.event_status == EventStatus::Pending).count();
     assert_eq!((exchange.scripted.requests().len(), untouched), (3, 2), "two keep their attempts");

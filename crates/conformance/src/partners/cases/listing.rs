@@ -29,7 +29,7 @@ pub async fn statement_105_the_history_of_a_partner_has_its_newest_100_events(su
             first.extend(page.items);
             break;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
     assert!(first.windows(2).all(|pair| pair[0].created >= pair[1].created), "the newest come first");
     assert!(first.iter().all(|event| event.entity_metadata["partnerId"] == P), "only its own");
@@ -107,7 +107,7 @@ pub async fn statement_108_audit_fields_direction_and_version_are_required_and_d
             }
             break;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
 }
 

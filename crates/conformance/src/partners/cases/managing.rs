@@ -91,7 +91,7 @@ pub async fn events_that_were_final_before_the_archive_was_configured_get_their_
     assert!(copied(&exchange).await.is_empty());
     exchange.partners.put(archived(PartnerArchive::Collection)).await.expect("changed");
     while copied(&exchange).await.len() < 3 {
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
     let mut copies = copied(&exchange).await;
     copies.sort_unstable();
@@ -104,7 +104,7 @@ pub async fn events_that_were_final_before_the_archive_was_configured_get_their_
     exchange.until(|events| events.len() == 4 && events.iter().all(|it| it.expire_at.is_some())).await;
     exchange.partners.put(archived(PartnerArchive::Collection)).await.expect("changed");
     while copied(&exchange).await.len() < 4 {
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
 }
 

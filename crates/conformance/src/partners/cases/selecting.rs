@@ -47,7 +47,7 @@ pub async fn each_partner_gets_what_it_selects(subject: &dyn Subject) {
             assert_eq!((&events[0].entity_metadata["entity_id"], events[0].sequence_number), (&"b".into(), Some(2)));
             break;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
 }
 
@@ -65,7 +65,7 @@ pub async fn a_partner_gets_events_from_its_definition_on(subject: &dyn Subject)
         if events.len() == 2 && are(&events, EventStatus::Success) {
             break;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
 }
 

@@ -96,7 +96,7 @@ pub async fn records_of_a_dropped_build_are_removed(subject: &dyn Subject) {
     it.until("orders", |status| status.build == 2).await;
     let records = it.it.store.records(DEFAULT_TENANT).expect("declared");
     while records.count(&first, &annals_core::Condition::All).await.expect("counted") > 0 {
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
     // Its last step is to say that nothing is left.
     loop {
@@ -104,7 +104,7 @@ pub async fn records_of_a_dropped_build_are_removed(subject: &dyn Subject) {
         if found.document.get_array("dropped").expect("an array").is_empty() {
             break;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
     it.projections.act("orders", ProjectionAct::Rebuild, "two".into()).await.expect("allowed");
     let third = it.until("orders", |status| status.build == 3).await;

@@ -161,7 +161,7 @@ pub async fn only_events_that_were_there_at_the_start_are_sent(subject: &dyn Sub
             assert_eq!((status.total, status.replayed), (4, 4));
             break;
         }
-        tokio::task::yield_now().await;
+        crate::between_looks().await;
     }
 }
 

@@ -44,7 +44,7 @@ impl Consumed {
                 self.groups.settle("g", SettleBody { results }).await.expect("settled");
                 all.push(delivery);
             }
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
         all
     }
@@ -59,7 +59,7 @@ impl Consumed {
             if found.len() >= count {
                 return found;
             }
-            tokio::task::yield_now().await;
+            crate::between_looks().await;
         }
     }
 }
