@@ -82,7 +82,11 @@ fn command(program: &Path, port: u16, data: &Path) -> Command {
     command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
     // What is dropped stays open for as long as someone may read the past: five minutes, in which the tests drop more than a process may
     // have open.
-    command.args(["--setParameter", "minSnapshotHistoryWindowInSeconds=30"]);
+    command.args(["--setParameter", "minSnapshotHistoryWindowInSeconds=5"]);
+    // What is dropped or idle is closed for good after seconds. By default that takes ten minutes, after which the tests have left tens of
+    // thousands of open files, and walking their list takes a whole core.
+    const CLOSE: &str = "file_manager=(close_idle_time=5,close_scan_interval=2,close_handle_minimum=100)";
+    command.args(["--wiredTigerEngineConfigString", CLOSE]);
     // A test that ends its process' tasks in the middle of a transaction leaves it open, and the drop of its database waits for that.
     command.args(["--setParameter", "transactionLifetimeLimitSeconds=10"]);
     command
