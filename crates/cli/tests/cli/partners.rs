@@ -64,8 +64,10 @@ fn a_paused_partner_gets_its_events_once_it_is_resumed_and_keeps_its_definition(
 #[test]
 fn a_partner_is_paused_and_resumed_in_a_store_that_the_command_opens() {
     let folder = folder();
-    let put = ["partner", "put", "acme", "--file", "-"];
-    run_with(folder.path(), &put, &json!({ "name": "Acme" }).to_string()).ok();
+    let server = Server::start(folder.path());
+    let put = ["partner", "put", "acme", "--file", "-", "--server", &server.url];
+    run_with(folder.path(), &put, &json!({ "name": "Acme", "secrets": [SECRET] }).to_string()).ok();
+    assert_eq!(server.terminate(), Some(0));
     let paused = run(folder.path(), &["partner", "pause", "acme", "--reason", "they move"]).ok().json();
     assert_eq!(paused[0]["state"], "paused");
     assert_eq!(run(folder.path(), &["partner", "show", "acme"]).ok().json()[0]["state"], "paused");
