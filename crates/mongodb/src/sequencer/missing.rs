@@ -40,6 +40,16 @@ struct Counts {
     events_short: Option<u64>,
     /// The commits that had been numbered here and the entries that were there, as of the last comparison.
     entries: Option<(u64, u64)>,
+    /// Whether the last search of each collection was in vain.
+    vain: [bool; 2],
+}
+
+/// Whether the counts are believed as they are now. A count changes before a majority has what changed, and a search reads what a majority
+/// has: only a second search in vain means that the count is wrong, as it can be after a crash.
+fn settles(found: Option<SequenceNumber>, vain: &mut bool) -> bool {
+    let settles = found.is_some() || *vain;
+    *vain = !settles;
+    settles
 }
 
 /// Compares, forever.
@@ -83,15 +93,26 @@ async fn compare(log: &Log, counts: &mut Counts) -> mongodb::error::Result<()> {
         None if log.adopted.there => short,
         None => 0,
     };
+    let mut known = short;
     if short > expected {
         let number = first_missing_event(log, next).await?;
         report(log, EVENT_LOG, number).await?;
+        if !settles(number, &mut counts.vain[0]) {
+            known = expected;
+        }
+    } else {
+        counts.vain[0] = false;
     }
-    counts.events_short = Some(short);
+    counts.events_short = Some(known);
     let lost = counts.entries.is_some_and(|(before, there)| there + (numbered - before) > entries);
     if lost {
         let number = first_missing_entry(log, next).await?;
         report(log, ENTRIES, number).await?;
+        if !settles(number, &mut counts.vain[1]) {
+            return Ok(());
+        }
+    } else {
+        counts.vain[1] = false;
     }
     counts.entries = Some((numbered, entries));
     Ok(())
