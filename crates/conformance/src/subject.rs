@@ -12,7 +12,7 @@ use crate::ManualClock;
 pub const OTHER_TENANT: &str = "other";
 
 /// How long one case may take before it counts as stuck.
-const CASE_SECONDS_MAX: u64 = 180;
+const CASE_SECONDS_MAX: u64 = 300;
 
 /// One store under test. Each value of it is a new, empty store.
 ///

@@ -143,7 +143,7 @@ impl Bridge {
 
     /// Lets a little time pass.
     pub async fn pass(&self) {
-        self.it.advance(5);
+        self.it.advance(10);
         tokio::task::yield_now().await;
     }
 
