@@ -62,15 +62,3 @@ macro_rules! archive {
         })+
     };
 }
-
-/// The cases of several processes on one store. Used as [`archive!`] is, for stores that processes share.
-#[macro_export]
-macro_rules! archive_of_processes {
-    ($subject:expr) => {
-        $crate::archive! { @cases $subject;
-            several_processes {
-                of_two_processes_one_archives_and_the_other_goes_on_after_it
-            }
-        }
-    };
-}

@@ -4,4 +4,3 @@ pub mod filing;
 pub mod holding;
 pub mod removing;
 pub mod retaining;
-pub mod several_processes;

@@ -47,14 +47,6 @@ impl Archived {
         Self { it, archive }
     }
 
-    /// Another process on the same store.
-    pub async fn beside(&self, subject: &dyn Subject) -> Self {
-        let (store, clock) = (subject.open_beside(&self.it.it.store).await, Arc::clone(&self.it.it.clock));
-        let it = Browsed::on(store, clock);
-        let archive = it.it.host.archive(DEFAULT_TENANT).expect("declared");
-        Self { it, archive }
-    }
-
     pub fn pass_days(&self, days: i64) {
         self.it.it.clock.advance_millis(days * DAY);
     }

@@ -6,7 +6,6 @@ mod replica_set {
     use super::*;
     annals_conformance::browse!(MongoRecords::new());
     annals_conformance::archive!(MongoRecords::new());
-    annals_conformance::archive_of_processes!(MongoRecords::new());
     annals_conformance::replays!(MongoRecords::new());
     annals_conformance::replays_of_processes!(MongoRecords::new());
 }
