@@ -119,7 +119,7 @@ pub async fn an_event_that_is_being_sent_when_the_archive_is_configured_gets_its
     exchange.scripted.let_go();
     // The date comes with the copy, which may be a batch later than the end.
     let dated = |events: &[PartnerEventView]| are(events, EventStatus::Success) && events[0].expire_at.is_some();
-    let events = exchange.until(dated).await;
+    let events = exchange.in_time(dated).await;
     assert_eq!(copied(&exchange).await, [events[0].id.clone()]);
 }
 
