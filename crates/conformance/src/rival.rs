@@ -23,7 +23,7 @@ impl Rival {
         Arc::new(Self { collection, changes: Mutex::default() })
     }
 
-    /// Makes the change before the next batch that nothing is made before yet.
+    /// Queues a change, which is made just before the next batch that changes the collection: one change for each batch.
     pub fn will(&self, change: RecordChange) {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).push_back(change);
     }

@@ -18,10 +18,10 @@ use tokio::task::JoinSet;
 use super::super::{Places, data, text};
 use crate::usage::{cpu_seconds, memory};
 
-/// How this program is told to be the clients: behind it come the address, their number and the number of events.
+/// The first argument that makes this program run the clients. The address, the number of clients and the number of events follow.
 pub const OPTION: &str = "--streams";
 
-/// One connection of the 10,000 that a server takes is kept for whoever looks at it.
+/// The server takes 10,000 connections; one stays free.
 const CLIENTS: u64 = 9_999;
 const PER_SECOND: u64 = 1_000;
 const SECONDS: u64 = 20;

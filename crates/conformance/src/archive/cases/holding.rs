@@ -109,7 +109,7 @@ pub async fn a_held_document_of_other_software_keeps_its_own_expiry_date(subject
     assert_eq!((date(&after, "ttl_expires_at"), is_there(&after, "annals_expires")), (Some(now + DAY), false));
 }
 
-/// Whoever takes its expiry date for a hold, or gives it back, reads it again.
+/// Setting and lifting a hold read the document again when it has changed.
 pub async fn a_document_that_changes_meanwhile_keeps_the_change_when_its_expiry_date_is_set(subject: &dyn Subject) {
     let (it, rival) = Archived::contested(subject).await;
     it.commit("paid").await;
@@ -162,7 +162,7 @@ pub async fn a_view_with_a_hold_is_not_switched_off(subject: &dyn Subject) {
     it.it.browse.set_view(off).await.expect("switched off");
 }
 
-/// All holds are in one condition, and the archive goes on with as many as fit into it.
+/// All holds form one condition of limited size. Archiving continues at that limit.
 pub async fn a_hold_that_is_one_too_many_is_refused_and_archiving_goes_on(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.rule("placed", 30, ArchiveTarget::Collection).await;

@@ -212,7 +212,7 @@ pub async fn a_partner_that_is_paused_keeps_what_others_change_meanwhile(subject
     let status = exchange.partners.switch(P, true, reason()).await.expect("paused");
     assert!(rival.is_done());
     assert_eq!((&status.definition["name"], &status.definition["paused"]), (&"Other".into(), &true.into()));
-    // Whoever is always faster is not waited for.
+    // Retries are bounded.
     for n in 0..100 {
         let renamed = PartnerDefinition { name: format!("Other {n}").into(), paused: true, ..placed_to(P) };
         let put = RecordChange::set_if(PARTNERS, P, [("definition", renamed.shown().into())], Expected::Present);
