@@ -21,8 +21,8 @@ pub const OPTIONS: [&str; 4] = ["browse", "letters", "partners", "workflow"];
 const USAGE: &str = "\
 cargo xtask bench browse|letters|partners|workflow [OPTIONS]
 
-  --events N   events, letters, deliveries or saga steps (100000)
-  --many N     partners, or sagas that wait (1000 partners, 100000 sagas)
+  --events N   events or letters (100000); a tenth as many deliveries and saga steps, ten times as many deliveries that are pending
+  --many N     partners, or sagas that wait (1000 partners, 100000 sagas and a tenth of them)
   --rounds N   rounds (3); the median is printed
   --url URL    a replica set, which is measured too
   --redis URL  a Redis, whose work queues are measured too
@@ -108,6 +108,17 @@ impl Places<'_> {
 
 /// Commits events one by one, each to an aggregate of its own, 64 in flight. Returns events per second.
 async fn commit_all(store: &dyn Store, prefix: &str, events: u64, data: impl Fn(u64) -> Data) -> Result<f64, String> {
+    commit_until(Reached::Logged, store, prefix, events, data).await
+}
+
+/// The same, and each commit is over when it has reached this stage.
+async fn commit_until(
+    reached: Reached,
+    store: &dyn Store,
+    prefix: &str,
+    events: u64,
+    data: impl Fn(u64) -> Data,
+) -> Result<f64, String> {
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
     let mut writers: JoinSet<Result<(), String>> = JoinSet::new();
     let began = Instant::now();
@@ -116,8 +127,8 @@ async fn commit_all(store: &dyn Store, prefix: &str, events: u64, data: impl Fn(
             writers.join_next().await.ok_or("no writer")?.map_err(text)??;
         }
         let commit = NewCommit::new("order", format!("{prefix}-{n}")).event(NewEvent::new("order_placed", data(n)));
-        let log = Arc::clone(&log);
-        writers.spawn(async move { log.commit(commit.wait_until(Reached::Logged)).await.map(drop).map_err(text) });
+        let (log, commit) = (Arc::clone(&log), commit.wait_until(reached.clone()));
+        writers.spawn(async move { log.commit(commit).await.map(drop).map_err(text) });
     }
     while let Some(written) = writers.join_next().await {
         written.map_err(text)??;
