@@ -15,6 +15,8 @@ const PROCESSING: &str = "processing";
 
 /// The browse view, dead letters, partner events, sagas and work queues beside what does the same without them.
 const FEATURES: [&str; 4] = ["browse", "letters", "partners", WORKFLOW];
+/// Those that have rows over HTTP.
+const WITH_SERVER: [&str; 2] = [PROCESSING, "browse"];
 /// Needs a Redis, too.
 const WORKFLOW: &str = "workflow";
 
@@ -66,7 +68,7 @@ fn on_services(feature: &str, part: &str, arguments: &[String], needed: &[(&Serv
     if has(&["--help", "-h"]) {
         return run_command(&mut bench);
     }
-    if part == PROCESSING {
+    if WITH_SERVER.contains(&part) {
         run_command(cargo().args(["build", "--locked", "--release", "--package", "annals-cli"]))?;
         bench.arg("--server").arg(root().join("target/release/annals"));
     }

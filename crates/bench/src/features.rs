@@ -5,7 +5,7 @@ mod letters;
 mod partners;
 mod workflow;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,6 +26,7 @@ cargo xtask bench browse|letters|partners|workflow [OPTIONS]
   --rounds N   rounds (3); the median is printed
   --url URL    a replica set, which is measured too
   --redis URL  a Redis, whose work queues are measured too
+  --server P   the program annals, for the export over HTTP
 ";
 
 pub use workflow::streams;
@@ -39,11 +40,12 @@ struct Arguments {
     rounds: usize,
     url: Option<String>,
     redis: Option<String>,
+    server: Option<PathBuf>,
 }
 
 impl Arguments {
     fn parse(words: &[&str]) -> Result<Option<Self>, String> {
-        let mut arguments = Self { events: 100_000, many: None, rounds: 3, url: None, redis: None };
+        let mut arguments = Self { events: 100_000, many: None, rounds: 3, url: None, redis: None, server: None };
         let mut words = words.iter();
         while let Some(option) = words.next() {
             if matches!(*option, "--help" | "-h") {
@@ -57,6 +59,7 @@ impl Arguments {
                 "--rounds" => arguments.rounds = value.parse().map_err(wrong)?,
                 "--url" => arguments.url = Some(value.to_owned()),
                 "--redis" => arguments.redis = Some(value.to_owned()),
+                "--server" => arguments.server = Some(value.into()),
                 other => return Err(format!("there is no option {other:?}\n\n{USAGE}")),
             }
         }

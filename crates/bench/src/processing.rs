@@ -104,8 +104,10 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
 
 async fn measure(name: &str, store: Arc<dyn Store>, arguments: &Arguments) -> Result<(), String> {
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
-    fill(&log, arguments).await?;
     let host = Host::start(Arc::clone(&store), HostOptions::default());
+    // Before anything else has taken memory that it could use.
+    handlers::idle(name, &host).await?;
+    fill(&log, arguments).await?;
     let (mut projected, mut written) = (Vec::new(), Vec::new());
     for round in 0..arguments.rounds {
         projected.push(project(&host, &format!("p-{round}"), arguments).await?);
@@ -119,7 +121,6 @@ async fn measure(name: &str, store: Arc<dyn Store>, arguments: &Arguments) -> Re
     handlers::no_op(name, &store, &host, arguments).await?;
     handlers::partitions(name, &store, &host, arguments).await?;
     handlers::latency(name, &store, &host).await?;
-    handlers::idle(name, &host).await?;
     host.drain().await;
     store.close().await;
     Ok(())

@@ -2,7 +2,12 @@
 
 /// Bytes of memory that this process occupies.
 pub fn memory() -> Result<u64, String> {
-    let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
+    memory_of(std::process::id())
+}
+
+/// Bytes of memory that a process occupies.
+pub fn memory_of(process: u32) -> Result<u64, String> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).map_err(|error| error.to_string())?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("there is no VmRSS")?;
     let kibibytes = line.trim().trim_end_matches("kB").trim().parse::<u64>().map_err(|error| error.to_string())?;
     Ok(kibibytes * 1024)

@@ -2,6 +2,7 @@
 //! reading the log.
 
 mod archive;
+mod exports;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +32,10 @@ pub async fn measure(places: &Places<'_>, arguments: &Arguments) -> Result<(), S
         store.close().await;
         archive::measure(backend, places, arguments).await?;
     }
-    Ok(())
+    match &arguments.server {
+        Some(program) => exports::measure(program, places, arguments).await,
+        None => Ok(()),
+    }
 }
 
 fn event(n: u64) -> Data {
@@ -86,7 +90,7 @@ async fn commits(backend: &str, places: &Places<'_>, arguments: &Arguments) -> R
     Ok(())
 }
 
-/// The first page of each filter, beside the look-up of one event by its id.
+/// The first page of each filter with its total, counted up to 10,000, beside the look-up of one event by its id.
 async fn pages(backend: &str, browse: &dyn Browse) -> Result<(), String> {
     const TIMES: usize = 21;
     let some = browse.page(BrowseQuery { limit: 1, ..BrowseQuery::default() }).await.map_err(text)?;
@@ -102,14 +106,14 @@ async fn pages(backend: &str, browse: &dyn Browse) -> Result<(), String> {
         ("execution", of(ReplayFilter { execution_id: Some("e-77".to_owned()), ..none() })),
         ("user", of(ReplayFilter { user_id: Some("u-77".to_owned()), ..none() })),
         ("time", of(ReplayFilter { end_time: Some(now), ..none() })),
-        ("words", BrowseQuery { search: Some("door".to_owned()), ..of(none()) }),
+        ("words", BrowseQuery { search: Some("u-77".to_owned()), ..of(none()) }),
     ];
     let mut by_id = 0.0;
     for (name, query) in asked {
         let mut times = Vec::new();
         for _ in 0..TIMES {
             let began = Instant::now();
-            browse.rows(query.clone()).await.map_err(text)?;
+            browse.page(query.clone()).await.map_err(text)?;
             times.push(1e6 * began.elapsed().as_secs_f64());
         }
         let took = median(times);
