@@ -33,6 +33,47 @@ fn reading_a_store_that_is_not_there_creates_nothing() {
     assert!(!folder.path().join("data").exists());
 }
 
+/// As the folder of a store looks while its disk is not mounted, and a new disk before a store is on it.
+#[test]
+fn a_folder_that_holds_no_store_is_never_read_as_an_empty_one() {
+    let folder = folder();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).expect("made");
+    for other in ["none", "lost+found"] {
+        if other != "none" {
+            fs::create_dir(data.join(other)).expect("made");
+        }
+        let before = fs::read_dir(&data).expect("a folder").count();
+        for command in [
+            &["log", "read"][..],
+            &["stats"],
+            &["export", "-"],
+            &["backup", "--to", "b.tar"],
+            &["aggregate", "read", "order", "o-1"],
+            &["record", "find", "things"],
+            &["check"],
+            &["pack"],
+        ] {
+            let said = run(folder.path(), command).refused("not_a_store", 6);
+            assert!(said.contains("store.json"), "{command:?}: {said}");
+            let there = fs::read_dir(&data).expect("a folder").count();
+            assert_eq!(there, before, "{command:?} beside {other}");
+        }
+    }
+    let said = run(folder.path(), &["log", "read"]).refused("not_a_store", 6);
+    assert!(said.contains("./data") && said.contains("mount it there"), "{said}");
+}
+
+#[test]
+fn a_commit_says_that_it_created_the_store() {
+    let folder = folder();
+    fs::create_dir(folder.path().join("data")).expect("made");
+    let first = run_with(folder.path(), &["commit"], &lines([body("o-1", json!({}))])).ok();
+    assert!(first.err.contains("created a new store") && first.err.contains("./data"), "{}", first.err);
+    let second = run_with(folder.path(), &["commit"], &lines([body("o-2", json!({}))])).ok();
+    assert!(!second.err.contains("created a new store"), "{}", second.err);
+}
+
 #[test]
 fn a_folder_with_other_files_is_left_alone() {
     let folder = folder();
