@@ -131,12 +131,22 @@ pub fn with_system_tenant(config: &Config, mut options: OpenOptions) -> OpenOpti
 
 async fn opened(config: &Config, options: OpenOptions) -> Result<Arc<dyn Store>, Failure> {
     let store = annals::open_with(&config.store.url, options).await?;
-    for log in store.status() {
-        for line in &log.recovery {
-            crate::failure::note(&format!("recovery of {}/{}: {line}", log.tenant, log.scope));
-        }
-    }
+    note_recovery(&*store);
     Ok(store)
+}
+
+/// Prints what opening the store repaired.
+pub fn note_recovery(store: &dyn Store) {
+    for log in store.status() {
+        note_recovery_of(&log.tenant, &log.scope, &log.recovery);
+    }
+}
+
+/// Prints what opening a log repaired.
+pub fn note_recovery_of(tenant: &str, scope: &str, lines: &[String]) {
+    for line in lines {
+        crate::failure::note(&format!("recovery of {tenant}/{scope}: {line}"));
+    }
 }
 
 /// What is configured of the store.

@@ -1,14 +1,15 @@
 //! Stores that cannot be opened as they should be.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::process::annals_at;
+use crate::process::{annals, annals_at, signal};
 use crate::run::{Ran, body, folder, lines, run, run_with};
 
 /// Every file below a folder.
@@ -186,16 +187,22 @@ fn a_store_that_may_not_be_written_is_read_counted_exported_and_backed_up() {
     assert_eq!(run(folder.path(), &["log", "read", "--store", "embedded:./restored"]).ok().json().len(), 20);
 }
 
-#[test]
-fn a_torn_tail_that_is_cut_is_said_and_its_bytes_are_kept() {
-    let folder = folder();
-    run_with(folder.path(), &["commit"], &lines((0..3).map(|n| body("o-1", json!({ "n": n }))))).ok();
-    let log = folder.path().join("data/tenants/default/default");
+/// A store whose log ends in bytes that are no commit, as after a crash; gives the folder of the log.
+fn with_torn_tail(folder: &Path) -> PathBuf {
+    run_with(folder, &["commit"], &lines((0..3).map(|n| body("o-1", json!({ "n": n }))))).ok();
+    let log = folder.join("data/tenants/default/default");
     let segment = log.join("0000000001.segment");
     let mut bytes = fs::read(&segment).expect("read");
     let end = bytes.iter().rposition(|byte| *byte != 0).expect("commits").next_multiple_of(8) + 64;
     bytes[end..end + 10].copy_from_slice(b"torn bytes");
     fs::write(&segment, bytes).expect("written");
+    log
+}
+
+#[test]
+fn a_torn_tail_that_is_cut_is_said_and_its_bytes_are_kept() {
+    let folder = folder();
+    let log = with_torn_tail(folder.path());
     let ran = run(folder.path(), &["log", "read"]).ok();
     assert_eq!(ran.json().len(), 3);
     assert!(ran.err.contains("cut ") && ran.err.contains(".cut"), "{}", ran.err);
@@ -205,6 +212,32 @@ fn a_torn_tail_that_is_cut_is_said_and_its_bytes_are_kept() {
     let again = run(folder.path(), &["log", "read"]).ok();
     assert!(!again.err.contains("cut "), "{}", again.err);
     run(folder.path(), &["check"]).ok();
+}
+
+#[test]
+fn packing_says_which_torn_tail_it_cut() {
+    let folder = folder();
+    with_torn_tail(folder.path());
+    let ran = run(folder.path(), &["pack"]).ok();
+    assert!(ran.err.contains("recovery of default/default: cut ") && ran.err.contains(".cut"), "{}", ran.err);
+    let again = run(folder.path(), &["pack"]).ok();
+    assert!(!again.err.contains("cut "), "{}", again.err);
+}
+
+#[test]
+fn the_demo_says_which_torn_tail_it_cut() {
+    let folder = folder();
+    with_torn_tail(folder.path());
+    let mut command = annals(folder.path());
+    command.args(["demo", "--listen", "127.0.0.1:0", "--store", "embedded:./data"]);
+    let mut demo = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut out = BufReader::new(demo.stdout.take().expect("piped")).lines();
+    // It prints its address once the store is open.
+    assert!(out.any(|line| line.expect("text").contains("http://127.0.0.1:")), "the demo ended early");
+    signal("TERM", demo.id());
+    let ended = demo.wait_with_output().expect("it ends");
+    let said = String::from_utf8(ended.stderr).expect("UTF-8");
+    assert!(said.contains("recovery of default/default: cut ") && said.contains(".cut"), "{said}");
 }
 
 #[test]
