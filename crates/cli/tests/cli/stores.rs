@@ -63,6 +63,10 @@ fn a_folder_that_holds_no_store_is_never_read_as_an_empty_one() {
     }
     let said = run(folder.path(), &["log", "read"]).refused("not_a_store", 6);
     assert!(said.contains("./data") && said.contains("mount it there"), "{said}");
+    // Without credentials a server could not be used by anybody, so it creates no store either.
+    let said = run(folder.path(), &["serve", "--listen", "127.0.0.1:0"]).refused("invalid_config", 2);
+    assert!(said.contains("mount it there") && said.contains("annals credential create"), "{said}");
+    assert_eq!(fs::read_dir(&data).expect("a folder").count(), 1);
 }
 
 #[test]
