@@ -32,13 +32,22 @@ pub struct Opened {
 impl Target {
     /// Opens the log of a scope at the server of `context`, or else in its store.
     pub async fn open(context: &Context, scope: &str, must_exist: bool) -> Result<Self, Failure> {
+        Self::open_with(context, scope, |config| open_options(config, must_exist)).await
+    }
+
+    /// The same with these options of a store.
+    pub async fn open_with(
+        context: &Context,
+        scope: &str,
+        options: impl FnOnce(&Config) -> OpenOptions,
+    ) -> Result<Self, Failure> {
         let (tenant, scope) = (context.tenant.clone(), scope.to_owned());
         if let Some(server) = &context.server {
             let client = Client::with(server, &tenant, &scope, &context.client)?;
             let log = Arc::new(client.clone());
             return Ok(Self { log, tenant, scope, place: Place::Server(Box::new(client)) });
         }
-        let store = context.open_store(must_exist).await?;
+        let store = opened(&context.config, options(&context.config)).await?;
         let log = store.log(&tenant, &scope)?;
         let queues = annals::open_queue(&context.config.queue.url)?;
         let options = HostOptions { queues, ..host_options(&context.config)? };

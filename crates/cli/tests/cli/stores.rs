@@ -52,6 +52,11 @@ fn a_folder_that_holds_no_store_is_never_read_as_an_empty_one() {
             &["backup", "--to", "b.tar"],
             &["aggregate", "read", "order", "o-1"],
             &["record", "find", "things"],
+            &["events", "list"],
+            &["hold", "list"],
+            &["retention", "list"],
+            &["replay", "list"],
+            &["topic", "list"],
             &["check"],
             &["pack"],
         ] {
