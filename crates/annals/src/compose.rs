@@ -7,7 +7,7 @@ use std::time::Duration;
 use annals_core::queue::QueueBackend;
 use annals_core::{Broker, Code, DEFAULT_TENANT, OpenError, Store, TopicSettings};
 use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
-use annals_embedded::{EmbeddedStore, Options};
+use annals_embedded::{EmbeddedStore, Options, STORE_FILE};
 use annals_system::sleep;
 use futures_util::future::{BoxFuture, FutureExt};
 
@@ -21,7 +21,8 @@ pub struct OpenOptions {
     pub tenants: Vec<String>,
     /// The scopes that every tenant has besides `default`.
     pub scopes: Vec<String>,
-    /// Refuses a store that does not exist instead of creating it.
+    /// Refuses a store that does not exist instead of creating it. An existing folder that holds no `store.json` is refused as well: a
+    /// disk that is not mounted there must not look like an empty store.
     pub must_exist: bool,
     /// Why a store that cannot be opened to write is opened to be read instead: `store_read_only` for a folder or a mount that may not be
     /// written, `disk_full` for a disk on which there is no room to open it. Nothing is written then, and writes are refused with
@@ -87,22 +88,51 @@ fn typed(store: Arc<dyn Store>) -> Arc<dyn Store> {
 }
 
 async fn adapter(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>, OpenError> {
+    let mut new_in = None;
     let disk: Arc<dyn Disk> = match Backend::parse(url)? {
         Backend::Memory => Arc::new(MemoryDisk::default()),
-        Backend::Embedded(path) if options.must_exist && !Path::new(path).is_dir() => {
-            let message = format!("there is no store at {path}; correct the URL, or commit something first");
-            return Err(OpenError::new(Code::NotAStore, message));
+        Backend::Embedded(path) => {
+            if lacks_store(Path::new(path)) {
+                if options.must_exist {
+                    return Err(no_store(path));
+                }
+                new_in = Some(path.to_owned());
+            }
+            Arc::new(RealDisk::new(path))
         }
-        Backend::Embedded(path) => Arc::new(RealDisk::new(path)),
         Backend::MongoDb(url) => return open_mongodb(url, options).await,
     };
     let OpenOptions { tenants, scopes, min_free_disk_bytes, read_only_on, .. } = options;
     let options = Options { tenants, scopes, min_free_disk_bytes, ..Options::default() };
     let opened = tokio::task::spawn_blocking(move || open_embedded(disk, options, read_only_on)).await;
-    match opened {
-        Ok(store) => Ok(Arc::new(store?)),
-        Err(error) => Err(OpenError::new(Code::Internal, format!("opening {url} ended early: {error}"))),
+    let store = match opened {
+        Ok(store) => store?,
+        Err(error) => return Err(OpenError::new(Code::Internal, format!("opening {url} ended early: {error}"))),
+    };
+    if let Some(folder) = new_in {
+        tracing::info!(
+            folder,
+            "created a new store, because the folder held none; if a store was expected there, stop this process and mount its disk"
+        );
     }
+    Ok(Arc::new(store))
+}
+
+/// Whether the folder is absent or has no file that identifies a store. A folder that this process may not look into is not said to lack
+/// one: opening it says why it cannot be opened.
+fn lacks_store(folder: &Path) -> bool {
+    !folder.is_dir() || matches!(folder.join(STORE_FILE).try_exists(), Ok(false))
+}
+
+fn no_store(path: &str) -> OpenError {
+    let message = match Path::new(path).is_dir() {
+        true => format!(
+            "there is no store at {path}: the folder holds no {STORE_FILE}; if the store is on a disk of its own, mount it there; if \
+             not, correct the URL, or commit something first"
+        ),
+        false => format!("there is no store at {path}; correct the URL, or commit something first"),
+    };
+    OpenError::new(Code::NotAStore, message)
 }
 
 fn open_embedded(disk: Arc<dyn Disk>, options: Options, read_only_on: &[Code]) -> Result<EmbeddedStore, OpenError> {
@@ -393,5 +423,16 @@ mod tests {
         let error = open_with(&format!("embedded:{}", path.display()), options).await.err().expect("refused");
         assert_eq!(error.code, Code::NotAStore);
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn an_empty_folder_is_not_taken_for_a_store_that_must_exist() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = OpenOptions { must_exist: true, ..OpenOptions::default() };
+        let url = format!("embedded:{}", folder.path().display());
+        let error = open_with(&url, options).await.err().expect("refused");
+        assert_eq!(error.code, Code::NotAStore);
+        assert!(error.message.contains("store.json"), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
     }
 }

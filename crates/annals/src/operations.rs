@@ -22,8 +22,8 @@ use annals_embedded::operations::{self, Source};
 
 pub use annals_embedded::operations::{
     CheckReport, CheckedLog, CheckedMap, Cut, CutStream, Finding, LogManifest, Manifest, OperationError, PackReport,
-    PackedLog, Progress, Receiver, Reindexed, Repair, Restore, Restored, RestoredLog, RestoredMap, SegmentManifest,
-    StoredFile, TenantManifest,
+    PackedLog, Progress, Receiver, RecoveredLog, Reindexed, Repair, Restore, Restored, RestoredLog, RestoredMap,
+    SegmentManifest, StoredFile, TenantManifest,
 };
 
 use crate::compose::folder;

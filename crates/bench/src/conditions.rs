@@ -1,7 +1,7 @@
 //! How long other clients' commits take beside the widest append conditions that the limits allow, and without them, in one run.
 //!
-//! Every event of the log may match every pattern of every condition, and none does: the index says that a commit has both tags of a
-//! pattern, and only its events tell that no event has both. So each condition decodes all that the index names.
+//! No event matches a pattern, and the index cannot tell: it says that a commit has all tags of the pattern, and only its events tell that
+//! no event has them all. So each condition decodes all that the index names, which is half of the log for a condition on the whole log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,8 +17,12 @@ use crate::library;
 /// The first word of the command line.
 pub const OPTION: &str = "conditions";
 
-/// Commits of the log before anything is measured.
+/// Commits of each kind in the log before anything is measured: of few tags, and of as many as there may be.
 const COMMITS: u64 = 20_000;
+/// The tags of a pattern of few, which a commit has on different events.
+const FEW: [&str; 2] = ["x", "y"];
+/// The last tags of a pattern of many, which a commit has on different events. Both events have the tags before them.
+const MANY: [&str; 2] = ["many-x", "many-y"];
 /// Clients with small commits, whose time is measured.
 const OTHERS: u64 = 8;
 /// Clients with wide conditions.
@@ -34,13 +38,14 @@ enum Beside {
     WholeLog,
     /// Conditions on what came since the last commit, which is what the log writer looks at.
     SinceTheLast,
-    /// The same with as many types and tags in each pattern as there may be.
+    /// Conditions on the whole log with as many types and tags in each pattern as there may be. What tells that an event does not match
+    /// comes last in each.
     ManyTerms,
 }
 
 /// Measures and prints.
 pub async fn run() -> Result<(), String> {
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let folder = tempfile::tempdir_in(".").map_err(|error| error.to_string())?;
     let store = library::open(folder.path())?;
     let log = library::log(&store)?;
     let mut filling = JoinSet::new();
@@ -48,7 +53,8 @@ pub async fn run() -> Result<(), String> {
         let log = Arc::clone(&log);
         filling.spawn(async move {
             for n in (client..COMMITS).step_by(64) {
-                log.commit(spread("filled", n)).await.map_err(|error| error.to_string())?;
+                log.commit(of_few_tags("filled", n)).await.map_err(|error| error.to_string())?;
+                log.commit(of_many_tags("crowded", n)).await.map_err(|error| error.to_string())?;
             }
             Ok::<_, String>(())
         });
@@ -89,7 +95,7 @@ async fn measure(log: &Arc<dyn EventLog>, beside: Beside) -> Result<(), String> 
             let mut took = Vec::new();
             while !ended.load(Ordering::Relaxed) {
                 let begun = Instant::now();
-                log.commit(spread("other", client)).await.map_err(|error| error.to_string())?;
+                log.commit(of_few_tags("other", client)).await.map_err(|error| error.to_string())?;
                 took.push(begun.elapsed());
                 // Not as fast as it goes, as clients that have something else to do.
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -118,21 +124,41 @@ async fn measure(log: &Arc<dyn EventLog>, beside: Beside) -> Result<(), String> 
     Ok(())
 }
 
-/// A commit with two tags, on different events.
-fn spread(name: &str, n: u64) -> NewCommit {
-    let event = |kind: &'static str, tag: &'static str| NewEvent::new(kind, Data::empty()).tag(tag);
-    NewCommit::new("order", format!("{name}-{n}")).event(event("placed", "x")).event(event("paid", "y"))
+/// A commit with the tags of a pattern of few.
+fn of_few_tags(name: &str, n: u64) -> NewCommit {
+    spread(name, n, &[], FEW)
+}
+
+/// A commit with the tags of a pattern of many.
+fn of_many_tags(name: &str, n: u64) -> NewCommit {
+    spread(name, n, &numbered("many"), MANY)
+}
+
+/// A commit of two events, each of which has the tags `common` and one of `last`.
+fn spread(name: &str, n: u64, common: &[ByteString], last: [&'static str; 2]) -> NewCommit {
+    let event = |kind: &'static str, tag: &'static str| {
+        let event = NewEvent::new(kind, Data::empty());
+        common.iter().fold(event, |event, tag| event.tag(tag.clone())).tag(tag)
+    };
+    NewCommit::new("order", format!("{name}-{n}")).event(event("placed", last[0])).event(event("paid", last[1]))
+}
+
+/// As many types or tags as a pattern may have besides two.
+fn numbered(word: &str) -> Vec<ByteString> {
+    (0..limits::TAGS_MAX - 2).map(|n| format!("{word}{n}").into()).collect()
 }
 
 fn transaction(beside: Beside, client: u64, head: u64) -> NewTransaction {
-    let many = |word: &'static str, first: [&'static str; 2]| -> Vec<ByteString> {
-        let more = if beside == Beside::ManyTerms { limits::TAGS_MAX - 2 } else { 0 };
-        first.into_iter().map(ByteString::from).chain((0..more).map(|n| format!("{word}{n}").into())).collect()
+    let many = beside == Beside::ManyTerms;
+    let terms = |word: &str, last: [&'static str; 2]| -> Vec<ByteString> {
+        let first = if many { numbered(word) } else { Vec::new() };
+        first.into_iter().chain(last.map(ByteString::from)).collect()
     };
-    let tags = if beside == Beside::ManyTerms { many("x", ["x", "x"]) } else { many("t", ["x", "y"]) };
-    let pattern = EventPattern { types: many("type", ["placed", "paid"]), tags };
-    let after = (beside != Beside::WholeLog).then(|| head.saturating_sub(1));
+    let tags = terms("many", if many { MANY } else { FEW });
+    let pattern = EventPattern { types: terms("type", ["placed", "paid"]), tags };
+    let after = (beside == Beside::SinceTheLast).then(|| head.saturating_sub(1));
     let condition = AppendCondition { fail_if: vec![pattern; limits::PATTERNS_MAX], after };
-    let part = |part: usize| spread(&format!("wide-{client}-{part}"), 0).fail_if(condition.clone());
+    let commit: fn(&str, u64) -> NewCommit = if many { of_many_tags } else { of_few_tags };
+    let part = |part: usize| commit(&format!("wide-{client}-{part}"), 0).fail_if(condition.clone());
     NewTransaction::new((0..limits::TRANSACTION_COMMITS_MAX).map(part))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals::{ClientOptions, Store};
+use annals::{ClientOptions, OpenOptions, Store};
 
 use crate::cli::{Cli, Format};
 use crate::config::{Config, Loaded, Origins};
@@ -92,6 +92,13 @@ impl Context {
         Target::open(self, scope, true).await
     }
 
+    /// Opens the default scope's log to write to, in a store that must exist: for a command that reads, and for which the store that is
+    /// opened has to write.
+    pub async fn to_write_existing(&self) -> Result<Target, Failure> {
+        let options = |config: &Config| OpenOptions { must_exist: true, ..target::open_options(config, false) };
+        Target::open_with(self, annals::DEFAULT_SCOPE, options).await
+    }
+
     /// Reads from the log of a scope, and prints.
     pub async fn reading(
         &self,
@@ -104,6 +111,14 @@ impl Context {
     /// Changes something of the tenant, and prints.
     pub async fn writing(&self, work: impl AsyncFnOnce(&Target, &mut Output) -> Result<(), Stop>) -> Result<(), Stop> {
         self.printing(self.to_write().await?, work).await
+    }
+
+    /// The same in a store that must exist; see [`to_write_existing`](Self::to_write_existing).
+    pub async fn writing_existing(
+        &self,
+        work: impl AsyncFnOnce(&Target, &mut Output) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        self.printing(self.to_write_existing().await?, work).await
     }
 
     async fn printing(

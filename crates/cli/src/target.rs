@@ -32,13 +32,22 @@ pub struct Opened {
 impl Target {
     /// Opens the log of a scope at the server of `context`, or else in its store.
     pub async fn open(context: &Context, scope: &str, must_exist: bool) -> Result<Self, Failure> {
+        Self::open_with(context, scope, |config| open_options(config, must_exist)).await
+    }
+
+    /// The same with these options of a store.
+    pub async fn open_with(
+        context: &Context,
+        scope: &str,
+        options: impl FnOnce(&Config) -> OpenOptions,
+    ) -> Result<Self, Failure> {
         let (tenant, scope) = (context.tenant.clone(), scope.to_owned());
         if let Some(server) = &context.server {
             let client = Client::with(server, &tenant, &scope, &context.client)?;
             let log = Arc::new(client.clone());
             return Ok(Self { log, tenant, scope, place: Place::Server(Box::new(client)) });
         }
-        let store = context.open_store(must_exist).await?;
+        let store = opened(&context.config, options(&context.config)).await?;
         let log = store.log(&tenant, &scope)?;
         let queues = annals::open_queue(&context.config.queue.url)?;
         let options = HostOptions { queues, ..host_options(&context.config)? };
@@ -131,12 +140,22 @@ pub fn with_system_tenant(config: &Config, mut options: OpenOptions) -> OpenOpti
 
 async fn opened(config: &Config, options: OpenOptions) -> Result<Arc<dyn Store>, Failure> {
     let store = annals::open_with(&config.store.url, options).await?;
-    for log in store.status() {
-        for line in &log.recovery {
-            crate::failure::note(&format!("recovery of {}/{}: {line}", log.tenant, log.scope));
-        }
-    }
+    note_recovery(&*store);
     Ok(store)
+}
+
+/// Prints what opening the store repaired.
+pub fn note_recovery(store: &dyn Store) {
+    for log in store.status() {
+        note_recovery_of(&log.tenant, &log.scope, &log.recovery);
+    }
+}
+
+/// Prints what opening a log repaired.
+pub fn note_recovery_of(tenant: &str, scope: &str, lines: &[String]) {
+    for line in lines {
+        crate::failure::note(&format!("recovery of {tenant}/{scope}: {line}"));
+    }
 }
 
 /// What is configured of the store.

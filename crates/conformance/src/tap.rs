@@ -50,6 +50,18 @@ pub trait Tap: Send + Sync + 'static {
     async fn read(&self, log: &dyn EventLog, query: LogQuery) -> Result<LogPage, ReadError> {
         log.read(query).await
     }
+
+    /// Forwards a request for statistics.
+    ///
+    /// # Errors
+    /// Those of the log, or of the tap.
+    async fn stats(
+        &self,
+        log: &dyn EventLog,
+        progress: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<LogStats, ReadError> {
+        log.stats(progress).await
+    }
 }
 
 /// A log behind a tap. What the tap does not see is forwarded.
@@ -129,6 +141,6 @@ impl<T: Tap> EventLog for Tapped<T> {
     }
 
     async fn stats(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
-        self.inner.stats(progress).await
+        self.tap.stats(&*self.inner, progress).await
     }
 }

@@ -30,4 +30,4 @@ pub use format::FORMAT;
 #[cfg(feature = "seeded-bugs")]
 pub use options::SeededBug;
 pub use options::{Options, Packing};
-pub use store::EmbeddedStore;
+pub use store::{EmbeddedStore, STORE_FILE};

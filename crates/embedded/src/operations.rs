@@ -24,7 +24,7 @@ pub use backup::{
 };
 pub(crate) use backup::{MapImage, Taking, TenantImage};
 pub use check::{CheckReport, CheckedLog, CheckedMap, Finding, check};
-pub use pack::{PackReport, PackedLog, pack};
+pub use pack::{PackReport, PackedLog, RecoveredLog, pack};
 pub use reindex::{Reindexed, reindex};
 pub use repair::{Cut, CutStream, Repair, repair};
 

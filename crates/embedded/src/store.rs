@@ -41,7 +41,8 @@ mod tenant_file;
 pub(crate) use self::store_file::{StoreFile, TENANTS};
 pub(crate) use self::tenant_file::{TenantFile, TenantNotes};
 
-pub(crate) const STORE_FILE: &str = "store.json";
+/// The file that makes a folder a store.
+pub const STORE_FILE: &str = "store.json";
 pub(crate) const TENANT_FILE: &str = "tenant.json";
 const FIRST_SEGMENT: &str = "0000000001.segment";
 /// No scope can have this name: names begin with a letter or digit.

@@ -94,3 +94,48 @@ impl Drop for Pool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// Longer than anything takes here, and shorter than a query may take.
+    const DEADLINE: Duration = Duration::from_secs(30);
+    const LONGEST: Duration = Duration::from_secs(3_600);
+
+    /// A part of a query, which says that it was dropped.
+    struct Part(Option<oneshot::Sender<()>>);
+
+    impl Drop for Part {
+        fn drop(&mut self) {
+            if let Some(ended) = self.0.take() {
+                let _ = ended.send(());
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_query_ends_when_its_client_is_gone() {
+        let pool = Pool::default();
+        let (begun, has_begun) = oneshot::channel::<()>();
+        let (ended, has_ended) = oneshot::channel::<()>();
+        let part = Part(Some(ended));
+        let query = async move {
+            let _part = part;
+            // The first turn is on the task that asks, the next one in the pool.
+            tokio::task::yield_now().await;
+            let _ = begun.send(());
+            std::future::pending::<Result<(), Invalid>>().await
+        };
+        let mut asking = Box::pin(pool.run(LONGEST, query));
+        tokio::select! {
+            _ = &mut asking => panic!("the query never ends by itself"),
+            begun = has_begun => begun.expect("it goes on in the pool"),
+        }
+        // As a server does with the handler of a request whose connection has closed.
+        drop(asking);
+        timeout(DEADLINE, has_ended).await.expect("it ends soon").expect("its parts are dropped");
+    }
+}

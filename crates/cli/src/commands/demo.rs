@@ -80,6 +80,7 @@ impl Run for Demo {
         let folder = DemoFolder::claim(Path::new(&folder(store.as_deref(), &self.role)), self.fresh).await?;
         let url = store.unwrap_or_else(|| folder.store_url());
         let store = annals::open(&url).await?;
+        target::note_recovery(&*store);
         let mut settings = Settings::new(store, annals::shown_url(&url), folder.work(), io::stdout());
         settings.listen = listen;
         settings.roles = roles;

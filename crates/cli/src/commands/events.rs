@@ -212,7 +212,11 @@ impl Run for Events {
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         // The view is built in the store when it is asked for the first time.
-        context.writing(async |target, output| self.work(target, output).await).await
+        let work = async |target: &Target, output: &mut Output| self.work(target, output).await;
+        match &self.what {
+            What::SetView(_) => context.writing(work).await,
+            _ => context.writing_existing(work).await,
+        }
     }
 }
 

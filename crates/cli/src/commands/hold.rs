@@ -8,6 +8,7 @@ use super::events::Selection;
 use crate::context::{Context, Reaches};
 use crate::failure::Stop;
 use crate::output::Output;
+use crate::target::Target;
 use crate::why::Why;
 
 /// Protect events from retention and deletion
@@ -66,7 +67,11 @@ impl Run for Hold {
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         // What is due is archived by the store that is opened.
-        context.writing(async |target, output| self.work(&*target.archive()?, output).await).await
+        let work = async |target: &Target, output: &mut Output| self.work(&*target.archive()?, output).await;
+        match &self.what {
+            What::Set(_) => context.writing(work).await,
+            _ => context.writing_existing(work).await,
+        }
     }
 }
 

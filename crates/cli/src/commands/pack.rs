@@ -8,6 +8,7 @@ use crate::cli::Format;
 use crate::context::{Context, Reaches};
 use crate::failure::Stop;
 use crate::progress::Progress;
+use crate::target::note_recovery_of;
 
 /// Pack the closed segments of a store that no process has open, so that they take less space
 #[derive(Debug, Args)]
@@ -29,6 +30,9 @@ fn run(context: &Context) -> Result<(), Stop> {
     let bar = Progress::of_bytes();
     let report = operations::pack(&context.config.store.url, &mut |done, all| bar.reach(done, all))?;
     drop(bar);
+    for log in &report.recovery {
+        note_recovery_of(&log.tenant, &log.scope, &log.lines);
+    }
     let mut output = context.output();
     match output.format() {
         Format::Json => output.json(&report)?,

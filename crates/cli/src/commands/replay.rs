@@ -164,7 +164,10 @@ impl Run for Replay {
     const REACHES: Reaches = Reaches::ServerOrStore;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
-        let target = context.to_write().await?;
+        let target = match &self.what {
+            What::Create(_) => context.to_write().await?,
+            _ => context.to_write_existing().await?,
+        };
         target
             .run(async |target| {
                 let mut output = context.output();

@@ -77,7 +77,11 @@ impl Run for Retention {
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         // What is due is archived by the store that is opened.
-        context.writing(async |target, output| self.work(&*target.archive()?, output).await).await
+        let work = async |target: &Target, output: &mut Output| self.work(&*target.archive()?, output).await;
+        match &self.what {
+            What::Set(_) => context.writing(work).await,
+            _ => context.writing_existing(work).await,
+        }
     }
 }
 

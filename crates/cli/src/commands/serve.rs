@@ -159,12 +159,13 @@ fn pages(context: &Context) -> Result<server::Pages, Failure> {
     Ok(annals::console::console(settings))
 }
 
-/// A store that is not there has no credential either.
+/// A store that is not there has no credential either. That it is not there comes first: its disk may not be mounted.
 fn without_store(config: &Config, error: OpenError) -> OpenError {
     if config.server.dev || config.security.knows_without_keys() || error.code != Code::NotAStore {
         return error;
     }
-    no_credential(config)
+    let first = no_credential(config);
+    OpenError::new(first.code, format!("{}. For a new store: {}", error.message, first.message))
 }
 
 /// Refuses a store to which nobody has a key, unless callers can be known without one.

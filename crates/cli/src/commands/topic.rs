@@ -52,7 +52,10 @@ impl Run for Topic {
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         // Topics that are missing are created.
-        let target = context.to_write().await?;
+        let target = match &self.what {
+            What::Apply(_) => context.to_write().await?,
+            What::List | What::Describe(_) => context.to_write_existing().await?,
+        };
         target
             .run(async |target| {
                 let mut output = context.output();

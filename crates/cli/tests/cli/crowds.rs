@@ -10,14 +10,14 @@ use serde_json::json;
 use crate::process::{Server, annals};
 use crate::run::{body, folder, lines, run, run_with};
 
-/// A server that may open so many files.
-fn with_open_files(folder: &std::path::Path, most: u32) -> Server {
+/// A server that is started with this limit of open files, as the arguments of `ulimit`.
+fn with_open_files(folder: &std::path::Path, limit: &str) -> Server {
     let plain = annals(folder);
     let mut command = Command::new("sh");
     command
         .current_dir(folder)
         .arg("-c")
-        .arg(format!("ulimit -n {most} && exec \"$0\" serve --dev --listen 127.0.0.1:0"));
+        .arg(format!("ulimit {limit} && exec \"$0\" serve --dev --listen 127.0.0.1:0"));
     command.arg(plain.get_program());
     for (name, value) in plain.get_envs() {
         match value {
@@ -31,7 +31,7 @@ fn with_open_files(folder: &std::path::Path, most: u32) -> Server {
 #[test]
 fn idle_connections_take_no_descriptor_that_the_store_needs() {
     let folder = folder();
-    let server = with_open_files(folder.path(), 256);
+    let server = with_open_files(folder.path(), "-n 256");
     let address = server.url.strip_prefix("http://").expect("a URL").to_owned();
     let idle: Vec<TcpStream> = (0..400).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
     let there = ["--server", &server.url];
@@ -44,6 +44,20 @@ fn idle_connections_take_no_descriptor_that_the_store_needs() {
     assert_eq!(run_with(folder.path(), &[&["commit"], &there[..]].concat(), &input).ok().json().len(), 40);
     drop(idle);
     assert_eq!(server.terminate(), Some(0));
+}
+
+/// Systems start programs with a soft limit that is far below what they allow.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_server_may_open_as_many_files_as_the_hard_limit_allows() {
+    let folder = folder();
+    let server = with_open_files(folder.path(), "-S -n 128");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.id())).expect("a process of Linux");
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("the limit");
+    let mut words = files.split_whitespace();
+    let (soft, hard) = (words.next(), words.next());
+    assert_ne!(soft, Some("128"), "{files}");
+    assert_eq!(soft, hard, "{files}");
 }
 
 /// The kilobytes of memory that a process has.

@@ -1,14 +1,15 @@
 //! Stores that cannot be opened as they should be.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::process::annals_at;
+use crate::process::{annals, annals_at, signal};
 use crate::run::{Ran, body, folder, lines, run, run_with};
 
 /// Every file below a folder.
@@ -31,6 +32,56 @@ fn reading_a_store_that_is_not_there_creates_nothing() {
     let said = run(folder.path(), &["log", "read"]).refused("not_a_store", 6);
     assert!(said.contains("./data"), "{said}");
     assert!(!folder.path().join("data").exists());
+}
+
+/// As the folder of a store looks while its disk is not mounted, and a new disk before a store is on it.
+#[test]
+fn a_folder_that_holds_no_store_is_never_read_as_an_empty_one() {
+    let folder = folder();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).expect("made");
+    for other in ["none", "lost+found"] {
+        if other != "none" {
+            fs::create_dir(data.join(other)).expect("made");
+        }
+        let before = fs::read_dir(&data).expect("a folder").count();
+        for command in [
+            &["log", "read"][..],
+            &["stats"],
+            &["export", "-"],
+            &["backup", "--to", "b.tar"],
+            &["aggregate", "read", "order", "o-1"],
+            &["record", "find", "things"],
+            &["events", "list"],
+            &["hold", "list"],
+            &["retention", "list"],
+            &["replay", "list"],
+            &["topic", "list"],
+            &["check"],
+            &["pack"],
+        ] {
+            let said = run(folder.path(), command).refused("not_a_store", 6);
+            assert!(said.contains("store.json"), "{command:?}: {said}");
+            let there = fs::read_dir(&data).expect("a folder").count();
+            assert_eq!(there, before, "{command:?} beside {other}");
+        }
+    }
+    let said = run(folder.path(), &["log", "read"]).refused("not_a_store", 6);
+    assert!(said.contains("./data") && said.contains("mount it there"), "{said}");
+    // Without credentials a server could not be used by anybody, so it creates no store either.
+    let said = run(folder.path(), &["serve", "--listen", "127.0.0.1:0"]).refused("invalid_config", 2);
+    assert!(said.contains("mount it there") && said.contains("annals credential create"), "{said}");
+    assert_eq!(fs::read_dir(&data).expect("a folder").count(), 1);
+}
+
+#[test]
+fn a_commit_says_that_it_created_the_store() {
+    let folder = folder();
+    fs::create_dir(folder.path().join("data")).expect("made");
+    let first = run_with(folder.path(), &["commit"], &lines([body("o-1", json!({}))])).ok();
+    assert!(first.err.contains("created a new store") && first.err.contains("./data"), "{}", first.err);
+    let second = run_with(folder.path(), &["commit"], &lines([body("o-2", json!({}))])).ok();
+    assert!(!second.err.contains("created a new store"), "{}", second.err);
 }
 
 #[test]
@@ -145,16 +196,22 @@ fn a_store_that_may_not_be_written_is_read_counted_exported_and_backed_up() {
     assert_eq!(run(folder.path(), &["log", "read", "--store", "embedded:./restored"]).ok().json().len(), 20);
 }
 
-#[test]
-fn a_torn_tail_that_is_cut_is_said_and_its_bytes_are_kept() {
-    let folder = folder();
-    run_with(folder.path(), &["commit"], &lines((0..3).map(|n| body("o-1", json!({ "n": n }))))).ok();
-    let log = folder.path().join("data/tenants/default/default");
+/// A store whose log ends in bytes that are no commit, as after a crash; gives the folder of the log.
+fn with_torn_tail(folder: &Path) -> PathBuf {
+    run_with(folder, &["commit"], &lines((0..3).map(|n| body("o-1", json!({ "n": n }))))).ok();
+    let log = folder.join("data/tenants/default/default");
     let segment = log.join("0000000001.segment");
     let mut bytes = fs::read(&segment).expect("read");
     let end = bytes.iter().rposition(|byte| *byte != 0).expect("commits").next_multiple_of(8) + 64;
     bytes[end..end + 10].copy_from_slice(b"torn bytes");
     fs::write(&segment, bytes).expect("written");
+    log
+}
+
+#[test]
+fn a_torn_tail_that_is_cut_is_said_and_its_bytes_are_kept() {
+    let folder = folder();
+    let log = with_torn_tail(folder.path());
     let ran = run(folder.path(), &["log", "read"]).ok();
     assert_eq!(ran.json().len(), 3);
     assert!(ran.err.contains("cut ") && ran.err.contains(".cut"), "{}", ran.err);
@@ -164,6 +221,32 @@ fn a_torn_tail_that_is_cut_is_said_and_its_bytes_are_kept() {
     let again = run(folder.path(), &["log", "read"]).ok();
     assert!(!again.err.contains("cut "), "{}", again.err);
     run(folder.path(), &["check"]).ok();
+}
+
+#[test]
+fn packing_says_which_torn_tail_it_cut() {
+    let folder = folder();
+    with_torn_tail(folder.path());
+    let ran = run(folder.path(), &["pack"]).ok();
+    assert!(ran.err.contains("recovery of default/default: cut ") && ran.err.contains(".cut"), "{}", ran.err);
+    let again = run(folder.path(), &["pack"]).ok();
+    assert!(!again.err.contains("cut "), "{}", again.err);
+}
+
+#[test]
+fn the_demo_says_which_torn_tail_it_cut() {
+    let folder = folder();
+    with_torn_tail(folder.path());
+    let mut command = annals(folder.path());
+    command.args(["demo", "--listen", "127.0.0.1:0", "--store", "embedded:./data"]);
+    let mut demo = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut out = BufReader::new(demo.stdout.take().expect("piped")).lines();
+    // It prints its address once the store is open.
+    assert!(out.any(|line| line.expect("text").contains("http://127.0.0.1:")), "the demo ended early");
+    signal("TERM", demo.id());
+    let ended = demo.wait_with_output().expect("it ends");
+    let said = String::from_utf8(ended.stderr).expect("UTF-8");
+    assert!(said.contains("recovery of default/default: cut ") && said.contains(".cut"), "{said}");
 }
 
 #[test]

@@ -292,6 +292,23 @@ mod tests {
         ]
     }
 
+    /// To compare with each of them would take a thousand times as long, for every record that has none.
+    #[test]
+    fn one_of_many_is_looked_up_and_not_compared_with_each() {
+        const MANY: i32 = 9_999;
+        let many: Vec<Bson> = (0..MANY).map(Bson::Int32).collect();
+        for test in [Test::In(many.clone()), Test::NotIn(many)] {
+            let matcher = Matcher::new(&Condition::field("f", test));
+            let node = match &matcher.node {
+                Node::Not(inner) => &**inner,
+                other => other,
+            };
+            let Node::OneOf { values, .. } = node else { panic!("the values are not looked up") };
+            let looked_up: &HashSet<Vec<u8>> = &values.encodings;
+            assert_eq!(looked_up.len(), MANY as usize);
+        }
+    }
+
     #[test]
     fn one_of_several_is_what_each_of_them_alone_would_be() {
         let values = values();

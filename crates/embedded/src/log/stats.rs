@@ -10,8 +10,9 @@ use annals_core::{ByteString, LogStats, StoreError, Timestamp};
 use super::core::Core;
 use super::segment::{Segment, View, runs};
 use crate::record::RECEIVED;
+use crate::turn::Turn;
 
-/// Commits are looked up in groups of so many, after each of which other tasks have their turn.
+/// Commits are looked up in groups of so many.
 const GROUP: u32 = 64;
 /// Most keys of aggregates that are held at once, over all segments.
 const KEYS_HELD_MAX: usize = 256 * 1024;
@@ -78,11 +79,11 @@ async fn part(
     }
     let mut part = Part::default();
     let commits = segment.index.commits();
+    let mut turn = Turn::begin();
     for from in (0..commits).step_by(GROUP as usize) {
         let ordinals: Vec<u32> = (from..commits.min(from + GROUP)).collect();
-        count(segment, &ordinals, &mut part)?;
+        count(segment, &ordinals, &mut part, &mut turn).await?;
         progress(part.events);
-        give_way().await;
     }
     let part = Arc::new(part);
     if segment.memory().is_none() {
@@ -91,7 +92,9 @@ async fn part(
     Ok(part)
 }
 
-fn count(segment: &Segment, ordinals: &[u32], part: &mut Part) -> Result<(), StoreError> {
+/// Counts what these commits hold. Others have their turn by time: a group of large commits takes a thousand times as long as one of
+/// small ones.
+async fn count(segment: &Segment, ordinals: &[u32], part: &mut Part, turn: &mut Turn) -> Result<(), StoreError> {
     let entries = segment.index.entries(ordinals)?;
     for run in runs(&entries) {
         for (record, entry) in segment.read(run)?.zip(run) {
@@ -109,6 +112,10 @@ fn count(segment: &Segment, ordinals: &[u32], part: &mut Part) -> Result<(), Sto
                     }
                 }
             }
+        }
+        if turn.is_over() {
+            give_way().await;
+            *turn = Turn::begin();
         }
     }
     Ok(())

@@ -16,6 +16,20 @@ use crate::{EmbeddedStore, Options};
 pub struct PackReport {
     /// Its logs, also those of tenants that are not declared.
     pub logs: Vec<PackedLog>,
+    /// What opening the logs repaired, for people; empty after an ordinary close.
+    #[serde(skip)]
+    pub recovery: Vec<RecoveredLog>,
+}
+
+/// What opening a log repaired before it was packed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecoveredLog {
+    /// Its tenant.
+    pub tenant: String,
+    /// Its scope.
+    pub scope: String,
+    /// What was done, for people.
+    pub lines: Vec<String>,
 }
 
 /// What packing did to a log.
@@ -68,7 +82,15 @@ fn pack_tenant(
         ..options.clone()
     };
     // A process that was killed may have left closed segments without an index file; a store that closes has written them.
-    drop(EmbeddedStore::open(disk.clone(), options.clone())?);
+    let store = EmbeddedStore::open(disk.clone(), options.clone())?;
+    // The next opening finds nothing to repair any more.
+    let recovered = store.status().into_iter().filter(|status| !status.recovery.is_empty());
+    report.recovery.extend(recovered.map(|status| RecoveredLog {
+        tenant: status.tenant,
+        scope: status.scope,
+        lines: status.recovery,
+    }));
+    drop(store);
     let store = EmbeddedStore::open(disk.clone(), options)?;
     for status in store.status() {
         if let Some(refusing) = status.refusing {

@@ -101,7 +101,7 @@ pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<V
 
 /// A commit that has as many events as got numbers. One that other software has made longer or shorter would give numbers twice, or leave
 /// some out.
-fn same_events(log: &Log, entry: &Entry, commit: StoredCommit) -> Result<StoredCommit, StoreError> {
+pub(super) fn same_events(log: &Log, entry: &Entry, commit: StoredCommit) -> Result<StoredCommit, StoreError> {
     let (due, there) = (entry.count, commit.events.len() as u64);
     if due == there {
         return Ok(commit);

@@ -8,6 +8,7 @@ use annals_core::{Aggregate, CommitOutcome, NewCommit, ReadError, StoreError, ev
 use mongodb::bson::{RawDocumentBuf, doc};
 
 use super::Log;
+use super::fetch::same_events;
 use super::numbers::Place;
 use crate::layout::foreign::{StoredCommit, read};
 use crate::refused::{malformed, reading};
@@ -40,6 +41,10 @@ pub(super) async fn exists(
 }
 
 /// The outcome of a request's first commit at majority, with its numbers if it has them yet.
+///
+/// # Errors
+/// Those of the server, and `malformed_document` where other software changed the number of its events: counted from the first number, the
+/// ids of the document as it is now would be at numbers of other commits.
 pub(super) async fn outcome(
     log: &Log,
     collection: &str,
@@ -48,10 +53,14 @@ pub(super) async fn outcome(
 ) -> Result<Option<CommitOutcome>, ReadError> {
     let Some(first) = find(log, collection, aggregate, request_id).await? else { return Ok(None) };
     let entry = log.entry(&Place::new(collection, &first.key)).await?;
+    let (first, number) = match entry {
+        Some(entry) => (same_events(log, &entry, first)?, Some(entry.first)),
+        None => (first, None),
+    };
     Ok(Some(CommitOutcome {
         commit_id: first.info.commit_id,
         version: first.info.version,
-        first_sequence_number: entry.map(|entry| entry.first),
+        first_sequence_number: number,
         event_ids: first.events.iter().map(|event| event.id).collect(),
         duplicate: true,
         stage: None,

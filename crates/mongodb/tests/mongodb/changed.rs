@@ -5,12 +5,17 @@ use std::ops::ControlFlow;
 use annals_core::{Aggregate, AggregateQuery, Code, EventLog, Filter, LogQuery, MissingDocument, ScanQuery, Store};
 use annals_mongodb::{MongoStore, Options};
 use mongodb::bson::{Bson, Decimal128, Document, doc};
+use tracing::Level;
 
 use crate::held::{ORDERS, begun, sequencing};
 use crate::held_alone::goes_on;
 use crate::server::{Databases, log_of, order, until, wow_commit};
+use crate::told::told;
 
-/// Every way to read events 0 and 1 is refused, and says why.
+/// The request that commits events 0 and 1.
+const REQUEST: &str = "two-at-once";
+
+/// Every way to read events 0 and 1 is refused, and says why. The outcome of their request names their numbers, so it is one of them.
 async fn assert_refused(log: &dyn EventLog, said: &str) {
     let typed = Filter { types: vec!["order_changed".into()], ..Filter::default() };
     let reads = [
@@ -18,6 +23,7 @@ async fn assert_refused(log: &dyn EventLog, said: &str) {
         log.read(LogQuery { filter: typed, ..LogQuery::default() }).await.map(drop),
         log.read_aggregate(AggregateQuery::new(Aggregate::new("order", "a"))).await.map(drop),
         log.scan(ScanQuery::default(), &mut |_| ControlFlow::Continue(())).await.map(drop),
+        log.request_outcome(&Aggregate::new("order", "a"), REQUEST).await.map(drop),
     ];
     for (place, read) in reads.into_iter().enumerate() {
         let refused = read.expect_err(&format!("read {place} shows another history"));
@@ -32,6 +38,7 @@ async fn a_commit_grown_or_shrunk_in_place_is_reported_and_never_served() {
     let store = databases.store(Options::default()).await;
     let mut two = order("a", 1);
     two.events.extend(order("a", 2).events);
+    two.request_id = Some(REQUEST.into());
     let commit = log_of(&store).commit(two).await.expect("committed").commit_id.to_string();
     log_of(&store).commit(order("b", 1)).await.expect("committed");
     // The process that leads has the newest events in memory.
@@ -50,11 +57,17 @@ async fn a_commit_grown_or_shrunk_in_place_is_reported_and_never_served() {
     assert_refused(&*log, "has 3 events, and 2 got sequence numbers").await;
     set(&body[..1]).await;
     assert_refused(&*log, "has 1 events, and 2 got sequence numbers").await;
+    // Whether or not anybody reads it, the sequencer reports the change.
+    let said = "commits were changed by other software";
+    until("a logged report", async || told(Level::ERROR, &commit).iter().any(|line| line.contains(said))).await;
     let other = log.read_aggregate(AggregateQuery::new(Aggregate::new("order", "b"))).await.expect("others are read");
     assert_eq!(other.version, 1);
     goes_on(&store).await;
     set(&body[..2]).await;
     assert_eq!(log.read(LogQuery::default()).await.expect("as it was").events.len(), 4);
+    let first =
+        log.request_outcome(&Aggregate::new("order", "a"), REQUEST).await.expect("as it was").expect("it is there");
+    assert_eq!((first.first_sequence_number, first.event_ids.len()), (Some(0), 2));
     store.close().await;
 }
 

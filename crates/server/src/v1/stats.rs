@@ -65,6 +65,8 @@ async fn stats(
     caller: Caller,
 ) -> Result<Response, Problem> {
     let source = Source::to_read(&server, caller, query.scope)?;
-    let stats = source.log.stats(&mut |_, _| {}).await?;
+    // It may read the whole log. What it read of closed segments is kept, so that a retry goes on from there.
+    let log = Arc::clone(&source.log);
+    let stats = server.query(async move { log.stats(&mut |_, _| {}).await }).await?;
     answer::json(StatusCode::OK, &Stats { tenant: &source.caller.tenant, scope: &source.scope, stats })
 }

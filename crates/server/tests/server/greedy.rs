@@ -10,6 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::running::{Running, opened, soon};
+use crate::tapped::Tapped;
 
 /// A server with records whose texts take long to search.
 async fn with_records(options: Options) -> Running {
@@ -47,6 +48,18 @@ async fn a_query_that_takes_too_long_ends() {
     }
     let short = server.request(Method::POST, FIND).body(json!({"limit": 1}).to_string());
     assert_eq!(server.send(short).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statistics_that_take_too_long_end() {
+    let mut options = open();
+    options.query_time_max = Duration::from_millis(100);
+    let (store, tap) = Tapped::store();
+    let server = Running::over(store, options).await;
+    tap.stats_held.send_replace(true);
+    server.get("/v1/stats").await.problem(Code::QueryTookTooLong);
+    tap.stats_held.send_replace(false);
+    assert_eq!(server.get("/v1/stats").await.status, 200);
 }
 
 /// Commits of a measurement.

@@ -30,6 +30,7 @@ pub struct Tap {
     pub commits_begun: watch::Sender<u64>,
     pub reading: watch::Sender<Reads>,
     pub commits_held: watch::Sender<bool>,
+    pub stats_held: watch::Sender<bool>,
 }
 
 impl Tapped {
@@ -39,6 +40,7 @@ impl Tapped {
             commits_begun: watch::Sender::new(0),
             reading: watch::Sender::new(Reads::Pass),
             commits_held: watch::Sender::new(false),
+            stats_held: watch::Sender::new(false),
         });
         let inner = store_on(Arc::new(MemoryDisk::default()), annals_embedded::Options::default());
         (Arc::new(Self { inner, tap: Arc::clone(&tap) }), tap)
@@ -112,6 +114,15 @@ impl annals_conformance::tap::Tap for Tap {
             Reads::Fail => Err(StoreError::Io("the tap says so".to_owned()).into()),
             Reads::Panic => panic!("the tap says so"),
         }
+    }
+
+    async fn stats(
+        &self,
+        log: &dyn EventLog,
+        progress: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<LogStats, ReadError> {
+        self.stats_held.subscribe().wait_for(|held| !held).await.expect("the tap lives");
+        log.stats(progress).await
     }
 }
 
