@@ -64,6 +64,7 @@ macro_rules! queue {
                 a_late_worker_is_done_unless_somebody_else_has_begun
                 what_is_unknown_is_released_and_done_without_effect
                 a_released_item_comes_back_with_its_age
+                a_clock_that_jumps_gives_no_item_to_two_workers_and_loses_none
             }
             entries {
                 an_id_has_one_entry_while_it_is_pending_or_active
@@ -77,6 +78,7 @@ macro_rules! queue {
             defining {
                 queues_are_listed_with_what_they_hold
                 what_is_unknown_or_invalid_is_refused_by_name
+                a_clock_that_is_set_back_keeps_no_old_definition
                 a_deleted_queue_forgets_its_items
                 tenants_have_queues_of_their_own
             }

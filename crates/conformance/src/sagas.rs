@@ -29,6 +29,8 @@ macro_rules! sagas {
                 a_cancel_compensates_and_is_refused_once_it_is_over
                 an_event_cancels
                 of_a_cancel_and_a_completion_one_wins
+                statement_89_a_cancel_sees_what_another_process_wrote_meanwhile
+                statement_89_the_owner_of_a_saga_sees_what_another_process_wrote_meanwhile
                 a_parked_compensation_waits_visibly_for_an_operator
                 sagas_are_listed_filtered_and_counted
                 what_is_unknown_is_refused_by_name

@@ -71,7 +71,9 @@ impl TenantQueues {
     /// The definition in force.
     async fn definition(&self, queue: &str) -> Result<QueueDefinition, QueueError> {
         let now = self.now();
+        // After a clock was set back, what was read is of no known age.
         if let Some((read, known)) = locked(&self.known).get(queue)
+            && now >= *read
             && now.since(*read) < KNOWN_FOR
         {
             return Ok(known.clone());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals::bson::Document;
 use annals::runtime::{Consumer, HandleFailure, consumer};
-use annals::{CommitError, EventLog, RecordedEvent, Records};
+use annals::{CommitError, EventLog, RecordedEvent, Records, limits};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -16,8 +16,8 @@ use annals::RecordType;
 /// The group of the result processor, as Integr8sCode calls it.
 pub const RESULTS_GROUP: &str = "result-processor";
 
-/// Largest stdout and stderr of a result together, in bytes.
-const OUTPUT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Largest stdout and stderr of a result together, in bytes: half of what an event can hold, because each stream sends the result as JSON.
+const OUTPUT_BYTES_MAX: usize = limits::EVENT_BYTES_MAX / 2;
 
 pub(crate) struct Results {
     pub(crate) log: Arc<dyn EventLog>,
@@ -112,3 +112,6 @@ impl ResultRecord {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,6 +32,7 @@ mod queries;
 mod queue;
 mod records;
 mod restored;
+mod sagas;
 mod security;
 mod serving;
 mod snapshots;

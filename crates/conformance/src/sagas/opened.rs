@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use annals_core::sagas::{PutSaga, SagaDefinition, SagaError, SagaState, SagaStatus, Sagas, saga_id};
+use annals_core::sagas::{PutSaga, SAGAS, SagaDefinition, SagaError, SagaState, SagaStatus, Sagas, saga_id};
 use annals_core::{DEFAULT_TENANT, Data, LogQuery, NewCommit, NewEvent, Reached, RecordedEvent, Store};
 use annals_runtime::HostSagas;
 use serde_json::{Value, json};
 
 use crate::handlers::opened::Opened;
+use crate::rival::{Contested, Rival};
 use crate::{ManualClock, Subject};
 
 /// The name of the definition that most cases use.
@@ -54,6 +55,15 @@ impl Running {
         let it = Self::of(subject).await;
         it.define(EXECUTION, DEFINITION).await;
         it
+    }
+
+    /// The same on a store whose sagas a rival changes.
+    pub async fn contested(subject: &dyn Subject) -> (Self, Arc<Rival>) {
+        let rival = Rival::of(SAGAS);
+        let store = Arc::new(Contested { inner: subject.open().await, rival: Arc::clone(&rival) });
+        let it = Self::on(store, subject.clock());
+        it.define(EXECUTION, DEFINITION).await;
+        (it, rival)
     }
 
     /// Another host on a store, as another process would have.

@@ -116,6 +116,105 @@ fn a_step_past_its_limit_times_out_after_301_seconds_and_not_before() {
     });
 }
 
+/// Three steps that await events, of which the second may be passed over, in at most an hour altogether.
+const ERRAND: &str = r#"{"start": {"on": ["begun"]}, "limit_ms": 3600000, "steps": [
+    {"name": "first", "publish": {"type": "ask_first"}, "await": {"on": ["first_done"]},
+     "compensation": {"name": "undo_first", "publish": {"type": "undo_first"}}},
+    {"name": "second", "publish": {"type": "ask_second"}, "await": {"on": ["second_done"], "set": {"n": "$data.n"}},
+     "limit_ms": 60000, "on_limit": "continue",
+     "compensation": {"name": "undo_second", "publish": {"type": "undo_second"}}},
+    {"name": "third", "publish": {"type": "ask_third"}, "await": {"on": ["third_done"]}}
+]}"#;
+
+#[test]
+fn the_limit_of_a_saga_is_that_of_all_its_steps_together_and_what_was_done_is_undone() {
+    saga(definition(ERRAND))
+        .event("begun", json!({}))
+        .published(["saga_started", "ask_first"])
+        .after(Duration::from_millis(3_599_998))
+        .event("first_done", json!({}))
+        .published(["ask_second"])
+        .after(Duration::from_millis(1))
+        .published([])
+        .state(SagaState::Running)
+        // The limit of the second step would be reached a minute later.
+        .after(Duration::from_millis(1))
+        .published([
+            "saga_compensating",
+            "undo_second",
+            "saga_compensating",
+            "undo_first",
+            "saga_compensated",
+            "saga_failed",
+        ])
+        .state(SagaState::Timeout)
+        .check(|saga| {
+            assert_eq!(saga.error_message.as_deref(), Some("the saga took longer than 3600000 ms"));
+            assert_eq!(saga.completed_steps, ["first"]);
+        })
+        .event("second_done", json!({"n": 1}))
+        .published([]);
+}
+
+#[test]
+fn the_limit_of_a_saga_is_gone_once_it_is_over() {
+    saga(definition(ERRAND))
+        .event("begun", json!({}))
+        .event("first_done", json!({}))
+        .event("second_done", json!({"n": 1}))
+        .event("third_done", json!({}))
+        .published(["saga_started", "ask_first", "ask_second", "ask_third", "saga_completed"])
+        .check(|saga| assert_eq!(saga.timer(), None))
+        .after(Duration::from_secs(3_601))
+        .published([])
+        .state(SagaState::Completed);
+}
+
+#[test]
+fn a_step_that_may_be_passed_over_is_done_at_its_limit_and_the_next_one_begins() {
+    saga(definition(ERRAND))
+        .event("begun", json!({}))
+        .event("first_done", json!({}))
+        .published(["saga_started", "ask_first", "ask_second"])
+        .after(Duration::from_millis(59_999))
+        .published([])
+        .check(|saga| assert_eq!(saga.current_step.as_deref(), Some("second")))
+        .after(Duration::from_millis(1))
+        .published(["ask_third"])
+        .state(SagaState::Running)
+        .check(|saga| {
+            assert_eq!(saga.completed_steps, ["first", "second"]);
+            assert_eq!((saga.current_step.as_deref(), saga.error_message.as_deref()), (Some("third"), None));
+        })
+        // What it awaited comes too late, and the limit is not that of the next step.
+        .event("second_done", json!({"n": 1}))
+        .after(Duration::from_secs(600))
+        .published([])
+        .check(|saga| assert!(saga.context_data.get("n").is_none(), "{:?}", saga.context_data))
+        .event("third_done", json!({}))
+        .published(["saga_completed"])
+        .state(SagaState::Completed);
+}
+
+#[test]
+fn a_step_that_was_passed_over_is_undone_with_the_others() {
+    saga(definition(ERRAND))
+        .event("begun", json!({}))
+        .event("first_done", json!({}))
+        .after(Duration::from_secs(60))
+        .published(["saga_started", "ask_first", "ask_second", "ask_third"])
+        .cancel("a user asked")
+        .published([
+            "saga_compensating",
+            "undo_second",
+            "saga_compensating",
+            "undo_first",
+            "saga_compensated",
+            "saga_cancelled",
+        ])
+        .state(SagaState::Cancelled);
+}
+
 #[test]
 fn a_cancel_compensates_the_step_that_is_under_way() {
     let cancelled = [&UNDONE[..5], &["saga_cancelled"]].concat();

@@ -1,12 +1,13 @@
 //! The suite of sagas, on a disk in memory and on a real one; and every place at which a process can die.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
-use annals_core::sagas::{SagaDefinition, SagaError, SagaStatus, Sagas, saga_id};
+use annals_core::bson::doc;
+use annals_core::sagas::{SagaActed, SagaCommand, SagaDefinition, SagaError, SagaFailure, SagaStatus, Sagas, saga_id};
 use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, LogQuery, NewCommit, NewEvent, Store};
 use annals_embedded::EmbeddedStore;
-use annals_runtime::{Host, HostOptions, HostSagas};
+use annals_runtime::{Host, HostOptions, HostSagas, SagaCall, SagaProgram};
 use serde_json::json;
 
 use crate::conformance::Embedded;
@@ -23,14 +24,31 @@ mod real_disk {
     annals_conformance::sagas!(Embedded::in_a_folder(roomy_segments()));
 }
 
-/// Two steps with compensations, of which one releases what it holds in any case.
+/// Three steps with compensations: one releases what it holds in any case, one is a function of a program, and one awaits an event.
 const DEFINITION: &str = r#"{"start": {"on": ["placed"]}, "steps": [
     {"name": "reserve", "publish": {"type": "reserve", "data": {"n": "$context.n"}},
      "compensation": {"name": "release", "always": true, "publish": {"type": "release", "data": {"n": "$context.n"}}}},
+    {"name": "charge", "action": "program", "compensation": {"name": "recover", "action": "program"}},
     {"name": "pay", "publish": {"type": "pay", "data": {"n": "$context.n"}},
      "await": {"on": ["paid"], "fail_on": ["declined"]},
      "compensation": {"name": "refund", "publish": {"type": "refund", "data": {"cause": "$saga.cause"}}}}
 ]}"#;
+
+/// The keys with which the functions of a program were called.
+type Called = Arc<Mutex<BTreeSet<String>>>;
+
+/// The program of the step that is a function, and of its compensation. Each publishes one command.
+fn program(definition: SagaDefinition, called: &Called) -> SagaProgram {
+    let publishing = |event_type: &'static str| {
+        let called = Arc::clone(called);
+        move |call: SagaCall| {
+            called.lock().expect("no function panics").insert(call.key.clone());
+            let command = SagaCommand::new(event_type, doc! { "key": call.key });
+            async move { Ok::<_, SagaFailure>(SagaActed::command(command)) }
+        }
+    };
+    SagaProgram::new(definition).function("charge", publishing("charged")).function("recover", publishing("recovered"))
+}
 
 /// A store with a host on it.
 struct Life {
@@ -38,6 +56,7 @@ struct Life {
     host: Host,
     sagas: Arc<HostSagas>,
     disk: Arc<FaultyDisk>,
+    called: Called,
 }
 
 /// What is at the end: the commands of each order in the order of the log, and its saga.
@@ -51,12 +70,13 @@ impl Life {
         let host = Host::start(Arc::new(store), HostOptions::default());
         host.start_defined();
         let sagas = host.sagas(DEFAULT_TENANT).expect("declared");
-        Self { log, host, sagas, disk }
+        Self { log, host, sagas, disk, called: Called::default() }
     }
 
     /// Does what is left of the story: of two orders one is paid, and one is declined. Returns none where the disk failed.
     async fn go_on(&self) -> Option<()> {
-        self.sagas.define(SagaDefinition::read("order", DEFINITION.as_bytes()).ok()?).await.ok()?;
+        let definition = SagaDefinition::read_any("order", DEFINITION.as_bytes()).expect("a definition");
+        self.sagas.register(program(definition, &self.called)).await.ok()?;
         for (order, answer, state) in [("o-1", "paid", "completed"), ("o-2", "declined", "failed")] {
             self.commit(order, "placed").await?;
             self.until(order, |saga| {
@@ -109,6 +129,10 @@ impl Life {
         }
     }
 
+    fn called(&self) -> BTreeSet<String> {
+        self.called.lock().expect("no function panics").clone()
+    }
+
     async fn end(&self) -> End {
         let page = self.log.read(LogQuery { limit: 1_000, ..LogQuery::default() }).await.expect("read");
         let mut end = End::new();
@@ -128,15 +152,19 @@ impl Life {
     }
 }
 
-/// At every operation of the disk, by kill -9 and by power loss: between any two steps, and inside compensations.
+/// At every operation of the disk, by kill -9 and by power loss: between any two steps, inside compensations, and while a function of the
+/// program runs, which is then called again with the same key.
 #[test]
 fn wherever_the_process_dies_the_end_and_the_commands_are_those_of_the_undisturbed_run() {
     block_on(async {
         let life = Life::begin(FaultyDisk::new(1_000), 1_000);
         life.go_on().await.expect("nothing fails");
         let undisturbed = life.end().await;
+        let functions = life.called();
+        assert_eq!(functions.len(), 3, "both orders are charged, and one gets it back: {functions:?}");
         life.host.drain().await;
         let (mut died, mut operation) = (0_u64, 0);
+        let mut again = BTreeSet::new();
         loop {
             let disk = FaultyDisk::new(operation);
             let life = Life::begin(disk.clone(), operation);
@@ -148,15 +176,20 @@ fn wherever_the_process_dies_the_end_and_the_commands_are_those_of_the_undisturb
                 break;
             }
             died += 1;
+            let before = life.called();
             let disk = if operation % 2 == 0 { disk.after_kill() } else { disk.after_power_loss() };
             drop(life);
             let life = Life::begin(disk, operation);
             let what = format!("died at {operation}");
             life.go_on().await.expect(&what);
             assert_eq!(life.end().await, undisturbed, "{what}");
+            let after = life.called();
+            assert!(before.union(&after).eq(&functions), "{what}: {before:?}, then {after:?}");
+            again.extend(before.intersection(&after).cloned());
             life.host.drain().await;
             operation += 1;
         }
         assert!(died > 40, "the process died {died} times");
+        assert!(!again.is_empty(), "the process never died while a function ran");
     });
 }

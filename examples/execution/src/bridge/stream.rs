@@ -288,3 +288,6 @@ async fn result(bridge: &Bridge, id: &str) -> Value {
     let found = typed::<ResultRecord>(&bridge.records).get(id).await;
     found.ok().flatten().map_or(Value::Null, |found| found.value.shown())
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use annals::{Filter, Follower, LogQuery, limits};
-use annals_example_execution::{COMPLETED, CREATE_POD, FAILED, REQUESTED, STARTED, TERMINAL};
+use annals::{DEFAULT_TENANT, Filter, Follower, LogQuery, RecordQuery, limits};
+use annals_example_execution::{COMPLETED, CREATE_POD, FAILED, REQUESTED, SAGA, STARTED, TERMINAL};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -52,6 +52,24 @@ impl Process {
         let answer = reqwest::Client::new().post(format!("{}executions", self.address)).json(&body).send();
         let answer: Value = within("an answer", answer).await.expect("answers").json().await.expect("JSON");
         answer["execution_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Waits until no saga is under way, which may be after its execution has ended, and returns how many ended how.
+    async fn sagas_over(&self) -> Value {
+        let mut again = tokio::time::interval(std::time::Duration::from_millis(20));
+        within("the end of every saga", async {
+            loop {
+                again.tick().await;
+                let address = format!("{}v1/sagas/statistics?name={SAGA}", self.address);
+                let answer = reqwest::get(address).await.expect("answers");
+                let counts: Value = answer.json().await.expect("JSON");
+                let none = |state: &str| counts["by_state"][state].is_null();
+                if counts["total"] != 0 && none("created") && none("running") && none("compensating") {
+                    return counts;
+                }
+            }
+        })
+        .await
     }
 
     /// kill -9.
@@ -139,6 +157,8 @@ async fn killed_again_and_again_each_execution_still_ends_exactly_once() {
         })
         .await;
     }
+    let sagas = process.sagas_over().await;
+    assert_eq!((&sagas["total"], &sagas["by_state"]), (&json!(ids.len()), &json!({ "completed": ids.len() })));
     assert!(process.interrupt().await.success());
     let store = annals::open(&format!("embedded:{}", folder.path().join("store").display())).await.expect("opens");
     let log = log_of(&store);
@@ -162,6 +182,16 @@ async fn killed_again_and_again_each_execution_still_ends_exactly_once() {
     of.sort();
     ids.sort();
     assert_eq!(of, ids, "each pod was asked for once");
+    let records = store.records(DEFAULT_TENANT).expect("always there");
+    let allocations = records.find(RecordQuery::new("resource_allocations").limit(limits::PAGE_MAX)).await;
+    let text =
+        |document: &annals::bson::RawDocumentBuf, field: &str| document.get_str(field).expect("a text").to_owned();
+    let allocations = allocations.expect("can be read").records;
+    let of = allocations.iter().map(|it| (text(&it.document, "execution_id"), text(&it.document, "status")));
+    let mut of: Vec<_> = of.collect();
+    of.sort();
+    let due: Vec<_> = ids.iter().map(|id| (id.clone(), "released".to_owned())).collect();
+    assert_eq!(of, due, "88: no saga allocated a second time, and each released what it had");
 }
 
 #[tokio::test(flavor = "multi_thread")]

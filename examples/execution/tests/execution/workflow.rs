@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use annals::bson::doc;
-use annals::{Code, DEFAULT_TENANT, Data, NewCommit, NewEvent, RecordChange, Timestamp};
+use annals::bson::{Bson, RawDocumentBuf, doc};
+use annals::sagas::{SAGAS, saga_id};
+use annals::{Code, DEFAULT_TENANT, Data, NewCommit, NewEvent, RecordChange, Store, Timestamp};
 use annals_example_execution::{
-    AGGREGATE, CANCELLED, COMPLETED, CREATE_POD, DELETE_POD, FAILED, POD, QUEUE, REQUESTED, RESULT_STORED, Role,
+    AGGREGATE, CANCELLED, COMPLETED, CREATE_POD, DELETE_POD, FAILED, POD, QUEUE, REQUESTED, RESULT_STORED, Role, SAGA,
     STARTED, TIMEOUT,
 };
 use reqwest::Method;
@@ -37,6 +38,21 @@ pub fn without_result(history: Vec<String>) -> Vec<String> {
     history.into_iter().filter(|it| it != RESULT_STORED && it != "pod_deleted").collect()
 }
 
+/// A record as it is in the store.
+async fn stored(store: &Arc<dyn Store>, collection: &str, id: &str) -> RawDocumentBuf {
+    let records = store.records(DEFAULT_TENANT).expect("always there");
+    let found = records.get(collection, &Bson::from(id)).await.expect("can be read");
+    found.unwrap_or_else(|| panic!("{collection} has no {id}")).document
+}
+
+/// What an execution held is released, and it is stored when.
+async fn is_released(store: &Arc<dyn Store>, id: &str) {
+    let allocation = stored(store, "resource_allocations", id).await;
+    assert_eq!(allocation.get_str("status").expect("a status"), "released");
+    let (allocated, released) = (allocation.get_datetime("allocated_at"), allocation.get_datetime("released_at"));
+    assert!(released.expect("a time") >= allocated.expect("a time"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn statement_79_a_request_goes_through_saga_queue_command_worker_and_pod_to_its_result() {
     let store = memory().await;
@@ -50,6 +66,7 @@ async fn statement_79_a_request_goes_through_saga_queue_command_worker_and_pod_t
     let done = ["validate_execution", "allocate_resources", "create_pod", "await_result"];
     assert_eq!(saga["completed_steps"], json!(done), "{saga}");
     assert_eq!(saga["compensated_steps"], json!(["release_resources"]), "84: {saga}");
+    is_released(&store, &id).await;
     let commits = service.get(&format!("/v1/aggregates/saga/{}/commits", saga["id"].as_str().expect("an id"))).await;
     assert_eq!(commits["commits"][0]["events"][0]["type"], "saga_started", "{commits}");
     let result = service.get(&format!("/executions/{id}/result")).await;
@@ -109,20 +126,23 @@ async fn statements_29_and_80_a_repeated_request_is_one_execution_with_one_saga(
     service.stop().await;
 }
 
+/// A request that did not come through the API of the service.
+fn request(id: &str, script: &str, timeout: i64) -> NewCommit {
+    let data = json!({
+        "execution_id": id, "script": script, "language": "sh", "language_version": "any", "timeout_seconds": timeout,
+        "runtime_image": "local", "runtime_command": ["sh"], "runtime_filename": "main.sh",
+        "cpu_limit": "1", "memory_limit": "128Mi", "cpu_request": "1", "memory_request": "128Mi"
+    });
+    let event = NewEvent::new(REQUESTED, Data::from_value(&data).expect("an object"));
+    NewCommit::new(AGGREGATE, id).event(event)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn statement_81_a_request_over_the_limits_of_the_saga_fails_and_holds_nothing() {
     let store = memory().await;
     let service = Service::start(&store).await;
-    let data = |id: &str, script: String, timeout: i64| {
-        json!({
-            "execution_id": id, "script": script, "language": "sh", "language_version": "any", "timeout_seconds": timeout,
-            "runtime_image": "local", "runtime_command": ["sh"], "runtime_filename": "main.sh",
-            "cpu_limit": "1", "memory_limit": "128Mi", "cpu_request": "1", "memory_request": "128Mi"
-        })
-    };
     for (id, script, timeout) in [("slow", "echo".to_owned(), 301), ("long", "x".repeat(1024 * 1024 + 1), 10)] {
-        let event = NewEvent::new(REQUESTED, Data::from_value(&data(id, script, timeout)).expect("an object"));
-        service.log.commit(NewCommit::new(AGGREGATE, id).event(event)).await.expect("taken");
+        service.log.commit(request(id, &script, timeout)).await.expect("taken");
         let end = ended(&service.log, id).await;
         assert_eq!(end.event_type, FAILED, "{end:?}");
         let saga = service.saga(id, |saga| saga["state"] == "failed").await;
@@ -130,6 +150,54 @@ async fn statement_81_a_request_over_the_limits_of_the_saga_fails_and_holds_noth
         assert!(!saga["cause"].as_str().expect("a cause").is_empty());
     }
     assert_eq!(service.get(&format!("/v1/queues/{QUEUE}")).await["active"], 0);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_82_a_refused_create_pod_command_fails_the_execution_with_its_cause_and_frees_its_slot() {
+    /// As the definition of the saga has it.
+    const ATTEMPTS: usize = 10;
+    let store = memory().await;
+    let clock = Arc::new(Standing::at(Timestamp::from_millis(1_800_000_000_000)));
+    let tasks = Arc::clone(&clock);
+    // No pod is asked for, so that nobody is to run one.
+    let service = Service::start_with(&store, move |settings| {
+        settings.roles.remove(&Role::Worker);
+        settings.tasks.clock = tasks;
+    });
+    let service = service.await;
+    let (id, saga) = ("refused", saga_id(SAGA, "refused"));
+    // The request id of each attempt is taken, so the log refuses the command each time.
+    for attempt in 1..=ATTEMPTS {
+        let data = Data::from_value(&json!({ "attempt": attempt })).expect("an object");
+        let taken = NewCommit::new(AGGREGATE, id).event(NewEvent::new("request_id_taken", data));
+        let taken = taken.request_id(format!("saga/{saga}/create_pod/action/{attempt}/0"));
+        service.log.commit(taken).await.expect("taken");
+    }
+    service.log.commit(request(id, "echo never", 10)).await.expect("taken");
+    let path = format!("/v1/sagas/{saga}");
+    let passing = |_: u16, saga: &Value| {
+        // It pauses before each further attempt.
+        if saga["due"].is_string() {
+            clock.advance(std::time::Duration::from_secs(1));
+        }
+        saga["state"] == "failed"
+    };
+    service.until_answered("the end of the saga", &path, passing).await;
+    let shown = service.get(&path).await;
+    assert_eq!(shown["completed_steps"], json!(["validate_execution", "allocate_resources"]), "{shown}");
+    assert_eq!(shown["compensated_steps"], json!(["release_resources"]), "{shown}");
+    assert_eq!(shown["retry_count"], ATTEMPTS - 1, "{shown}");
+    let record = stored(&store, SAGAS, &saga).await;
+    let cause = record.get_str("error_message").expect("a cause");
+    assert!(cause.starts_with("create_pod_command was refused: request id"), "{cause}");
+    is_released(&store, id).await;
+    let end = ended(&service.log, id).await;
+    assert_eq!((end.event_type.as_str(), end.text("error_type"), end.text("reason")), (FAILED, "system_error", cause));
+    let shown = service.get(&format!("/executions/{id}")).await;
+    assert_eq!(shown["status"], "failed", "{shown}");
+    assert!(history_of(&service.log, id, &[CREATE_POD]).await.is_empty());
+    service.until("a free slot", &format!("/v1/queues/{QUEUE}"), |queue| queue["active"] == 0).await;
     service.stop().await;
 }
 

@@ -58,6 +58,18 @@ pub async fn what_is_unknown_or_invalid_is_refused_by_name(subject: &dyn Subject
     assert_eq!(it.queues.done("q", nobody).await.map_err(code), Err(Code::InvalidBody));
 }
 
+/// Another process goes by what it has read for a second at most, by whichever clock.
+pub async fn a_clock_that_is_set_back_keeps_no_old_definition(subject: &dyn Subject, holding: &dyn Holding) {
+    let one = Opened::of(subject, holding).await;
+    one.define(q().capped(1)).await;
+    one.add_all(&["a", "b"]).await;
+    let two = one.beside(subject, holding).await;
+    assert_eq!(two.taken(10).await, ["a"]);
+    assert!(!one.queues.put(q().capped(2)).await.expect("changed"), "it is not new");
+    one.clock.advance_millis(-3_600_000);
+    assert_eq!(two.taken(10).await, ["b"]);
+}
+
 pub async fn a_deleted_queue_forgets_its_items(subject: &dyn Subject, holding: &dyn Holding) {
     let it = Opened::of(subject, holding).await;
     it.define(q()).await;

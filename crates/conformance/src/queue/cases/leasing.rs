@@ -1,6 +1,6 @@
 //! Leases of active items.
 
-use annals_core::queue::{ItemRef, ItemState, ItemsBody, RenewBody};
+use annals_core::queue::{ItemRef, ItemState, ItemsBody, RenewBody, Taken};
 
 use super::super::Holding;
 use super::super::opened::{Opened, q};
@@ -89,4 +89,55 @@ pub async fn a_released_item_comes_back_with_its_age(subject: &dyn Subject, hold
     assert_eq!(again.iter().map(|item| (&*item.id, item.attempt)).collect::<Vec<_>>(), [("a", 2), ("b", 1)]);
     assert_ne!(again[0].token, mine.token);
     assert_eq!(again[0].enqueued_at, mine.enqueued_at);
+}
+
+/// Back and forth: an item is another worker's once its lease has ended, of which the first one is told, and not before.
+pub async fn a_clock_that_jumps_gives_no_item_to_two_workers_and_loses_none(
+    subject: &dyn Subject,
+    holding: &dyn Holding,
+) {
+    const HOUR: i64 = 3_600_000;
+    let it = Opened::of(subject, holding).await;
+    it.define(q().capped(2)).await;
+    it.add_all(&["a", "b", "c"]).await;
+    let first = it.take(2).await;
+    let [a, b] = [&first.items[0], &first.items[1]];
+    assert_eq!((&*a.id, &*b.id), ("a", "b"));
+    // Back: no lease ends, and one that is renewed ends by the clock as it is now.
+    it.clock.advance_millis(-HOUR);
+    assert_eq!(it.taken(10).await.len(), 0, "both have their owners");
+    let renewed = it.queues.renew("q", RenewBody::of([a.reference()], 30_000)).await.expect("answered");
+    assert_eq!(renewed[0].lease_until, Some(it.now().plus(std::time::Duration::from_secs(30))));
+    it.clock.advance_millis(30_000);
+    let second = it.take(10).await;
+    let of = |taken: &Taken| taken.items.iter().map(|item| (item.id.to_string(), item.attempt)).collect::<Vec<_>>();
+    assert_eq!(of(&second), [("a".to_owned(), 2)], "b has its owner");
+    lost(&it, a.reference()).await;
+    // Forth: every lease ends, once.
+    it.clock.advance_millis(2 * HOUR);
+    let third = it.take(10).await;
+    assert_eq!(of(&third), [("a".to_owned(), 3), ("b".to_owned(), 2)]);
+    for item in [a, b, &second.items[0]] {
+        lost(&it, item.reference()).await;
+    }
+    // And back to where it was.
+    it.clock.advance_millis(-HOUR - 30_000);
+    assert_eq!(it.taken(10).await.len(), 0, "both have their owners");
+    it.done(&third).await;
+    let last = it.take(10).await;
+    assert_eq!(of(&last), [("c".to_owned(), 1)]);
+    it.done(&last).await;
+    let counts = it.queues.get("q").await.expect("defined").counts;
+    assert_eq!((counts.active, counts.pending.normal), (0, 0));
+    assert_eq!((counts.enqueued_total, counts.done_total, counts.lost_total), (3, 3, 0));
+    assert_eq!((counts.taken_total, counts.expired_total), (6, 3));
+}
+
+/// The worker of this hand-out can neither renew nor settle the item any more.
+async fn lost(it: &Opened, hand_out: ItemRef) {
+    let renewed = it.queues.renew("q", RenewBody::of([hand_out.clone()], 30_000)).await.expect("answered");
+    let done = it.queues.done("q", ItemsBody::of([hand_out])).await.expect("answered");
+    for result in [&renewed[0], &done[0]] {
+        assert_eq!((result.accepted, result.error.as_deref()), (false, Some("lease_lost")), "{result:?}");
+    }
 }

@@ -1,11 +1,13 @@
 //! What operators do, and what they see.
 
+use annals_core::bson::{Bson, Uuid};
 use annals_core::handlers::Reason;
-use annals_core::sagas::{SagaError, SagaQuery, SagaState, Sagas, saga_id};
+use annals_core::sagas::{SAGAS, SagaError, SagaQuery, SagaState, Sagas, saga_id};
+use annals_core::{Expected, RecordChange};
 use serde_json::json;
 
 use crate::Subject;
-use crate::sagas::opened::{DEFINITION, EXECUTION, Running, completed, undone};
+use crate::sagas::opened::{BEGUN, DEFINITION, EXECUTION, Running, completed, undone};
 
 fn why() -> Reason {
     Reason { reason: "a user asked".to_owned(), by: Some("eva".to_owned()) }
@@ -61,6 +63,54 @@ pub async fn of_a_cancel_and_a_completion_one_wins(subject: &dyn Subject) {
             }
         }
     }
+}
+
+/// What another writer changes of a saga, whose revision is another one afterwards.
+fn changing(id: &str, revision: u8, field: &str, value: impl Into<Bson>) -> RecordChange {
+    let fields = [("revision_id", Bson::from(Uuid::from_bytes([revision; 16]))), (field, value.into())];
+    RecordChange::set_if(SAGAS, id, fields, Expected::Present)
+}
+
+/// Between the reading of the saga and the write: the cancel is refused by the revision, reads the saga again, and decides again.
+pub async fn statement_89_a_cancel_sees_what_another_process_wrote_meanwhile(subject: &dyn Subject) {
+    let (it, rival) = Running::contested(subject).await;
+    for id in ["x-1", "x-2"] {
+        it.request(id).await;
+        it.awaiting(id, "create_pod").await;
+    }
+    // The other process has ended this one.
+    let id = saga_id(EXECUTION, "x-2");
+    rival.will(changing(&id, 1, "state", "completed"));
+    let refused = it.sagas.cancel(&id, why()).await;
+    assert!(rival.is_done());
+    assert!(matches!(&refused, Err(SagaError::NotAllowed { state, .. }) if state.contains("completed")), "{refused:?}");
+    assert_eq!(it.published("x-2").await, BEGUN);
+    // And this one goes on.
+    let id = saga_id(EXECUTION, "x-1");
+    rival.will(changing(&id, 1, "context_data.noted", 7_i64));
+    it.sagas.cancel(&id, why()).await.expect("cancelled");
+    assert!(rival.is_done());
+    let status = it.ended("x-1", SagaState::Cancelled).await;
+    assert_eq!(status.context["noted"], 7, "what the other process wrote is kept");
+    assert_eq!(it.published("x-1").await, undone("saga_cancelled"));
+}
+
+/// Of an event, and of a command that was sent; the command is sent once all the same.
+pub async fn statement_89_the_owner_of_a_saga_sees_what_another_process_wrote_meanwhile(subject: &dyn Subject) {
+    let (it, rival) = Running::contested(subject).await;
+    it.request("x-1").await;
+    it.awaiting("x-1", "create_pod").await;
+    let id = saga_id(EXECUTION, "x-1");
+    // Before the event is written, before it is written again, where nothing changes, and before what was sent is.
+    rival.will(changing(&id, 1, "context_data.first", 1_i64));
+    rival.will(RecordChange::set_if(SAGAS, id.as_str(), [("saga_name", Bson::from(EXECUTION))], Expected::Present));
+    rival.will(changing(&id, 2, "context_data.second", 2_i64));
+    it.commit("execution_completed", "x-1", json!({"exit_code": 0})).await;
+    let status = it.ended("x-1", SagaState::Completed).await;
+    assert!(rival.is_done());
+    let context = ["first", "second", "exit_code"].map(|field| status.context[field].as_i64());
+    assert_eq!(context, [Some(1), Some(2), Some(0)]);
+    assert_eq!(it.published("x-1").await, completed());
 }
 
 /// Its health tells, and a further attempt continues.
