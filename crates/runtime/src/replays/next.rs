@@ -16,7 +16,8 @@ const GAP_MAX: u64 = 8;
 /// An event that a replay comes to.
 pub(super) struct Next {
     pub after: After,
-    /// The event; none for a document that is none of an event of this log.
+    /// The event; none for a document that is none of an event of this log, or that has the place of one and another id: the filter selected
+    /// what other software wrote there, which may be anything.
     pub event: Option<RecordedEvent>,
 }
 
@@ -57,9 +58,10 @@ impl TenantReplays {
         let mut events = self.numbered(numbers).await?;
         let next = |document: Document| {
             let id = document.get("_id").cloned().unwrap_or(Bson::Null);
-            let event = number_of(&id).and_then(|number| events.remove(&number));
             let time = document.get("timestamp").cloned().filter(|time| *time != Bson::Null);
             let event_id = document.get_str("event_id").ok().map(str::to_owned);
+            let event = number_of(&id).and_then(|number| events.remove(&number));
+            let event = event.filter(|event| event_id.as_deref() == Some(&*event.id.hyphenated().to_string()));
             Next { after: After { time, id, event_id }, event }
         };
         Ok(documents.into_iter().map(next).collect())
