@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use annals::ByteString;
 use annals::handlers::Reason;
 use annals::replays::{OnError, PreviewBody, ReplayAct, ReplayBody, ReplayOrder, ReplayStatus, ReplayTarget, Replays};
+use annals::{ByteString, Clock, SystemClock};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Run;
@@ -52,7 +52,7 @@ enum What {
     #[command(after_help = "Example:\n  annals replay get 019c2f4e-7a41-7000-8000-1d1c3f4a5b6c")]
     Get(Named),
     /// Remove replays that ended long ago
-    #[command(after_help = "Example:\n  annals replay remove --older-than-hours 48")]
+    #[command(after_help = "Example:\n  annals replay remove --older-than-hours 48 --dry-run")]
     Remove(Remove),
 }
 
@@ -142,6 +142,9 @@ struct Remove {
     /// Those that ended more than so many hours ago
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     older_than_hours: u32,
+    /// Print the replays that would be removed, and remove none
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Args)]
@@ -193,8 +196,13 @@ impl Replay {
             }
             What::Pause(args) => act(replays, args, ReplayAct::Pause, output).await,
             What::Cancel(args) => act(replays, args, ReplayAct::Cancel, output).await,
-            What::List => list(replays, output).await,
+            What::List => list(replays, |_| true, output).await,
             What::Get(args) => output.json(&replays.get(&args.id).await?),
+            What::Remove(args) if args.dry_run => {
+                let before = SystemClock.now().as_millis() - i64::from(args.older_than_hours) * 3_600_000;
+                let is_old = |it: &ReplayStatus| it.completed_at.is_some_and(|at| at.as_millis() < before);
+                list(replays, |it| it.status.is_terminal() && is_old(it), output).await
+            }
             What::Remove(args) => {
                 let removed = replays.clean_up(args.older_than_hours).await?;
                 output.json(&serde_json::json!({ "removed": removed }))
@@ -258,11 +266,12 @@ async fn print_when(
     output.json(&status)
 }
 
-async fn list(replays: &dyn Replays, output: &mut Output) -> Result<(), Stop> {
+/// Prints the wanted ones of all replays.
+async fn list(replays: &dyn Replays, wanted: impl Fn(&ReplayStatus) -> bool, output: &mut Output) -> Result<(), Stop> {
     let mut cursor: Option<ByteString> = None;
     loop {
         let page = replays.list(None, cursor.as_deref(), 1_000).await?;
-        for it in &page.items {
+        for it in page.items.iter().filter(|it| wanted(it)) {
             match output.format() {
                 Format::Json => output.json(it)?,
                 Format::Table => {
