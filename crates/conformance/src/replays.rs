@@ -26,6 +26,7 @@ macro_rules! replays {
                 a_cancelled_replay_sends_nothing_more
                 a_restart_continues_with_the_next_event
                 replays_that_ended_long_ago_are_removed
+                replays_that_ended_a_month_ago_are_removed_without_a_request
                 changes_of_a_replay_are_followed
             }
             failing {
