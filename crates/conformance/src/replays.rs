@@ -15,6 +15,9 @@ macro_rules! replays {
                 a_handler_gets_events_again_with_the_id_of_the_replay
                 events_are_sent_in_the_order_of_time_or_of_the_log
                 groups_get_the_events_of_their_topics_again
+                a_consumer_in_rust_processes_an_event_by_the_topic_that_a_replay_sends_it_to
+                a_consumer_in_rust_that_skips_replays_gets_each_event_once
+                a_handler_in_rust_knows_the_replay_that_delivers_an_event_again
                 only_events_that_were_there_at_the_start_are_sent
                 a_speed_keeps_the_gaps_between_events
                 a_rate_bounds_the_events_of_a_second

@@ -148,6 +148,7 @@ fn a_failed_delivery_is_sent_again_later_and_later() {
         event_id: "e".to_owned(),
         sequence_number: 7,
         partition: None,
+        topic: None,
         ready_at: 0,
         attempts: 1,
         attempts_max: 11,

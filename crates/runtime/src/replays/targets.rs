@@ -152,6 +152,8 @@ impl Target {
                 Self::Webhook(webhook) => outcome.sent.push(webhook.send(event, session).await),
                 Self::Inbox(receivers) => {
                     let place = session.done() + n as u64;
+                    let topic = body.target.topic_of(&event.event_type);
+                    let topic = (topic != &*event.event_type).then(|| topic.to_owned());
                     let mut taken = receivers.iter().filter(|receiver| receiver.takes(next, &body.target)).peekable();
                     outcome.sent.push(if taken.peek().is_some() { Sent::Done } else { Sent::Skipped });
                     for receiver in taken {
@@ -164,6 +166,7 @@ impl Target {
                             event_id: event.id.hyphenated().to_string(),
                             sequence_number: event.sequence_number.cast_signed(),
                             partition: partition.is_partitioned().then(|| partition.of(event).to_string()),
+                            topic: topic.clone(),
                             ready_at: 0,
                             attempts: 0,
                             attempts_max: i64::from(body.retry_attempts) + 1,
