@@ -37,6 +37,7 @@ macro_rules! replays {
                 a_replay_that_stops_on_errors_fails_after_the_first
                 a_failed_event_is_sent_again_as_often_as_asked
                 a_delivery_whose_lease_ended_is_not_settled
+                a_webhook_that_is_down_for_an_hour_gets_every_event_once_and_in_order
                 an_unknown_handler_is_refused
                 a_damaged_document_is_counted_as_failed_and_the_others_are_sent
                 the_stored_session_is_what_is_shown

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use annals::handlers::Reason;
-use annals::replays::{OnError, PreviewBody, ReplayAct, ReplayBody, ReplayOrder, ReplayStatus, ReplayTarget, Replays};
+use annals::replays::{
+    OnError, OnOutage, PreviewBody, ReplayAct, ReplayBody, ReplayOrder, ReplayStatus, ReplayTarget, Replays,
+};
 use annals::{ByteString, Clock, SystemClock};
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -84,6 +86,9 @@ struct Create {
     /// How often an event is sent again that could not be sent
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     retries: u32,
+    /// What happens while the target of a webhook is down; `wait` unless `--retries` or `--stop-on-error` is given
+    #[arg(long, value_enum)]
+    outage: Option<Outage>,
     /// Print what would be sent, and create nothing
     #[arg(long, conflicts_with = "start")]
     dry_run: bool,
@@ -98,6 +103,14 @@ struct Create {
 enum Order {
     Timestamp,
     SequenceNumber,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Outage {
+    /// Wait with the event until the target answers
+    Wait,
+    /// The event is one that could not be sent
+    Fail,
 }
 
 fn target(text: &str) -> Result<ReplayTarget, String> {
@@ -239,6 +252,10 @@ async fn create(replays: &dyn Replays, args: &Create, output: &mut Output) -> Re
         rate: args.rate,
         on_error: if args.stop_on_error { OnError::Stop } else { OnError::Skip },
         retry_attempts: args.retries,
+        outage: args.outage.map(|outage| match outage {
+            Outage::Wait => OnOutage::Wait,
+            Outage::Fail => OnOutage::Fail,
+        }),
         reason: Some(args.why.reason.clone()),
         by: args.why.by.clone(),
         ..ReplayBody::new(filter, args.to.clone())

@@ -50,6 +50,13 @@ pub(super) struct Outcome {
     pub changes: Vec<RecordChange>,
 }
 
+impl Outcome {
+    /// Why the target is down, if it is.
+    pub fn unreachable(&self) -> Option<&str> {
+        self.sent.iter().find_map(|sent| if let Sent::Unreachable(reason) = sent { Some(&**reason) } else { None })
+    }
+}
+
 impl TenantReplays {
     /// Opens the target of a session; an error is a sentence about what is wrong with it.
     pub(super) async fn target(&self, session: &ReplaySession, body: &ReplayBody) -> Result<Target, ReplayError> {

@@ -1,15 +1,21 @@
 //! Events that cannot be sent.
 
-use annals_core::RecordChange;
-use annals_core::browse::{BrowseQuery, EVENTS, browse_id};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use annals_core::browse::{BrowseQuery, EVENTS, ViewSwitch, browse_id};
 use annals_core::bson::{Document, RawDocumentBuf, doc};
 use annals_core::handlers::{HandlerError, Settlement};
+use annals_core::partners::{Answered, Outgoing, Sending};
 use annals_core::processing::PartitionBy;
 use annals_core::replays::{OnError, REPLAY_SESSIONS, ReplayBody, ReplayError, ReplayState, ReplayTarget};
+use annals_core::{Clock, RecordChange, Timestamp};
+use annals_runtime::{HostOptions, PartnerOptions};
+use async_trait::async_trait;
 
 use super::{numbers, to_handler};
-use crate::Subject;
 use crate::browse::opened::{Browsed, of_type};
+use crate::{ManualClock, Subject};
 
 async fn with_events(subject: &dyn Subject, count: usize) -> Browsed {
     let it = Browsed::of(subject).await;
@@ -82,6 +88,65 @@ pub async fn a_delivery_whose_lease_ended_is_not_settled(subject: &dyn Subject) 
     assert_eq!((late[0].settled, late[0].error.as_deref()), (false, Some("lease_lost")));
     it.it.done("again", &second).await;
     assert_eq!(it.over(&id).await.replayed, 1);
+}
+
+/// A receiver that takes two events, is down until a time, and takes everything from then on.
+struct Interrupted {
+    clock: Arc<ManualClock>,
+    until: Timestamp,
+    /// The field `n` of what it took, and how often it was asked while it was down.
+    taken: Mutex<(Vec<i64>, u64)>,
+}
+
+#[async_trait]
+impl Sending for Interrupted {
+    async fn send(&self, request: Outgoing) -> Result<Answered, String> {
+        let mut taken = self.taken.lock().expect("no panic");
+        if taken.0.len() < 2 || self.clock.now() >= self.until {
+            let body: serde_json::Value = serde_json::from_slice(&request.body).expect("JSON");
+            taken.0.push(body["n"].as_i64().expect("a number"));
+            return Ok(Answered { status: 200, retry_after: None, said: String::new() });
+        }
+        taken.1 += 1;
+        match taken.1 % 2 {
+            1 => Err("connection refused".to_owned()),
+            _ => Ok(Answered { status: 503, retry_after: None, said: String::new() }),
+        }
+    }
+
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// The state says for what it waits, and the replay runs on.
+pub async fn a_webhook_that_is_down_for_an_hour_gets_every_event_once_and_in_order(subject: &dyn Subject) {
+    let clock = subject.clock();
+    let until = clock.now().plus(Duration::from_secs(60 * 60));
+    let receiver = Arc::new(Interrupted { clock: Arc::clone(&clock), until, taken: Mutex::default() });
+    let sending: Arc<dyn Sending> = receiver.clone();
+    let options = HostOptions { partners: PartnerOptions { sending, keys: None }, ..HostOptions::default() };
+    let it = Browsed::with(subject.open().await, clock, options);
+    it.switch(Some(ViewSwitch::Auto)).await;
+    it.commit_many("placed", 5).await;
+    let target = ReplayTarget::Webhook { url: "https://receiver.example/".to_owned() };
+    let id = it.begin(ReplayBody::new(of_type("placed"), target)).await;
+    let waiting = it.until_replay(&id, |status| status.error.is_some()).await;
+    assert_eq!((waiting.status, waiting.replayed, waiting.failed), (ReplayState::Running, 2, 0));
+    assert_eq!(waiting.error.as_deref(), Some("waits for its target: connection refused"));
+    let over = loop {
+        it.it.clock.advance_millis(5_000);
+        let status = it.replays.get(&id).await.expect("known");
+        if status.status.is_terminal() {
+            break status;
+        }
+        crate::between_looks().await;
+    };
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 5, 0));
+    assert!(over.error.is_none() && over.errors.is_empty(), "{over:?}");
+    let taken = receiver.taken.lock().expect("no panic");
+    assert_eq!(taken.0, [0, 1, 2, 3, 4]);
+    assert!(taken.1 > 2, "it was attempted again and again");
 }
 
 /// When the replay is created.
