@@ -40,6 +40,7 @@ macro_rules! replays {
                 a_webhook_that_is_down_for_an_hour_gets_every_event_once_and_in_order
                 an_unknown_handler_is_refused
                 a_damaged_document_is_counted_as_failed_and_the_others_are_sent
+                a_replay_is_resumed_after_a_document_whose_time_is_a_number
                 the_stored_session_is_what_is_shown
             }
         }

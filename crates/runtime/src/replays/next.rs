@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use annals_core::browse::number_of;
-use annals_core::bson::{Bson, Document};
+use annals_core::bson::{Bson, DateTime, Document};
 use annals_core::replays::{After, ReplayBody, ReplayOrder, ReplaySession};
 use annals_core::{Condition, LogQuery, RecordQuery, RecordedEvent, limits};
 
@@ -31,9 +31,15 @@ pub(super) fn query_of(session: &ReplaySession, body: &ReplayBody) -> RecordQuer
     };
     if let Some(id) = session.annals.after_id.clone() {
         match (body.order, session.annals.after_time.clone()) {
-            (ReplayOrder::Timestamp, Some(time)) => {
+            (ReplayOrder::Timestamp, Some(time @ Bson::DateTime(_))) => {
                 all.push(Condition::gte("timestamp", time.clone()));
                 all.push(Condition::or([Condition::gt("timestamp", time), Condition::gt("_id", id)]));
+            }
+            // A document of other software, whose time is a number or a text: it comes before those with a time.
+            (ReplayOrder::Timestamp, Some(other)) => {
+                let equal = Condition::and([Condition::eq("timestamp", other.clone()), Condition::gt("_id", id)]);
+                let dated = Condition::gte("timestamp", DateTime::MIN);
+                all.push(Condition::or([equal, Condition::gt("timestamp", other), dated]));
             }
             // Documents without a time come first.
             (ReplayOrder::Timestamp, None) => {

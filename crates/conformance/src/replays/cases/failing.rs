@@ -8,12 +8,12 @@ use annals_core::bson::{Document, RawDocumentBuf, doc};
 use annals_core::handlers::{HandlerError, Settlement};
 use annals_core::partners::{Answered, Outgoing, Sending};
 use annals_core::processing::PartitionBy;
-use annals_core::replays::{OnError, REPLAY_SESSIONS, ReplayBody, ReplayError, ReplayState, ReplayTarget};
+use annals_core::replays::{OnError, REPLAY_SESSIONS, ReplayAct, ReplayBody, ReplayError, ReplayState, ReplayTarget};
 use annals_core::{Clock, RecordChange, Timestamp};
 use annals_runtime::{HostOptions, PartnerOptions};
 use async_trait::async_trait;
 
-use super::{numbers, to_handler};
+use super::{numbers, to_handler, to_nowhere};
 use crate::browse::opened::{Browsed, of_type};
 use crate::{ManualClock, Subject};
 
@@ -174,6 +174,28 @@ pub async fn a_damaged_document_is_counted_as_failed_and_the_others_are_sent(sub
     let over = it.over(&id).await;
     assert_eq!((over.status, over.total, over.replayed, over.failed), (ReplayState::Completed, 3, 2, 1), "{over:?}");
     assert_eq!((over.errors.len(), over.errors[0].event_id.as_deref()), (1, Some("x-1")));
+}
+
+/// It comes first, and those with a time after it.
+pub async fn a_replay_is_resumed_after_a_document_whose_time_is_a_number(subject: &dyn Subject) {
+    let it = with_events(subject, 3).await;
+    it.browse.page(BrowseQuery::default()).await.expect("a page");
+    let damaged = doc! {"_id": browse_id(1), "event_id": "x-1", "event_type": "placed", "timestamp": 7};
+    let damaged = RecordChange::put(EVENTS, RawDocumentBuf::try_from(&damaged).expect("BSON"));
+    it.records.write(vec![damaged]).await.expect("written");
+    let id = it.begin(ReplayBody { rate: Some(1.0), ..to_nowhere() }).await;
+    it.until_replay(&id, |status| status.failed == 1).await;
+    it.act(&id, ReplayAct::Pause).await;
+    it.act(&id, ReplayAct::Resume).await;
+    let over = loop {
+        it.it.clock.advance_millis(1_000);
+        let status = it.replays.get(&id).await.expect("known");
+        if status.status.is_terminal() {
+            break status;
+        }
+        crate::between_looks().await;
+    };
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 2, 1));
 }
 
 /// Counters, times and errors, of a running session and of one that is over.
