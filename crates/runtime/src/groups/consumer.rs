@@ -151,8 +151,8 @@ pub(super) struct Functions {
 }
 
 impl Functions {
-    /// Calls the function of an event's type with the event in its newest form; where there is none, that of the topic to which a replay sent
-    /// the event. An event that the upcasters discard is done.
+    /// Calls the function of an event's type with the event in its newest form; where there is none, that of the topic to which a replay
+    /// sent the event. An event that the upcasters discard is done.
     pub fn call(
         &self,
         event: &RecordedEvent,
