@@ -39,8 +39,8 @@ pub struct ReplayBody {
     /// How often an event is sent again that could not be sent, 0 to 10: after 1 s, 2 s, 4 s, 8 s and then every 10 s.
     #[serde(default)]
     pub retry_attempts: u32,
-    /// What happens while the target of a webhook is down: it does not answer, or with 408, 429 or 5xx. `wait` when absent, and `fail` where
-    /// `retry_attempts` or `on_error: stop` says how often to attempt.
+    /// What happens while the target of a webhook is down: it does not answer, or with 408, 429 or 5xx. When absent `wait`, but `fail`
+    /// where `retry_attempts` or `on_error: stop` says how often to attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<OnOutage>,
     /// Why, for the record.
@@ -161,8 +161,8 @@ pub enum OnError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnOutage {
-    /// The replay waits with the event until the target answers, for as long as that takes: it attempts it after 1 s, 2 s, 4 s and so on, at
-    /// last once a minute.
+    /// The replay waits with the event until the target answers, for as long as that takes: it attempts it after 1 s, 2 s, 4 s and so on,
+    /// at last once a minute.
     Wait,
     /// The event is one that could not be sent.
     Fail,

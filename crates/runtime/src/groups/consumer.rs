@@ -75,8 +75,8 @@ impl Consumer {
         self
     }
 
-    /// Succeeds with every message that a replay sends again, without calling a function: for work that cannot be undone, such as mails. The
-    /// replay counts those messages as sent.
+    /// Succeeds with every message that a replay sends again, without calling a function: for work that cannot be undone, such as mails.
+    /// The replay counts those messages as sent.
     #[must_use]
     pub fn skip_replays(mut self) -> Self {
         self.skips_replays = true;

@@ -16,8 +16,8 @@ const GAP_MAX: u64 = 8;
 /// An event that a replay comes to.
 pub(super) struct Next {
     pub after: After,
-    /// The event; none for a document that is none of an event of this log, or that has the place of one and another id: the filter selected
-    /// what other software wrote there, which may be anything.
+    /// The event; none for a document that is none of an event of this log, or that has the place of one and another id: the filter
+    /// selected what other software wrote there, which may be anything.
     pub event: Option<RecordedEvent>,
 }
 
