@@ -96,6 +96,8 @@ pub struct ServerSection {
     pub microservice: String,
     /// The folder to which replays may write files; empty for none.
     pub exports: String,
+    /// After how many days replays that are over are removed; 0 keeps them.
+    pub replay_retention_days: u32,
     /// The folder of archived events; empty for none.
     pub archive: String,
 }
@@ -138,6 +140,7 @@ impl Default for ServerSection {
             insecure_http: false,
             microservice: "default".to_owned(),
             exports: String::new(),
+            replay_retention_days: 30,
             archive: String::new(),
         }
     }

@@ -1,6 +1,7 @@
 //! The log that a command works on: in a store that it opens, or at a server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals::runtime::{Host, HostOptions};
 use annals::{Client, Code, EventLog, HttpProducers, OpenOptions, Store, StoreError, UnknownLog};
@@ -107,11 +108,13 @@ pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let partners = config.partners.options(config)?;
     let folder = |name: &str| (!name.is_empty()).then(|| name.into());
     let (exports, archive) = (folder(&config.server.exports), folder(&config.server.archive));
+    let replay_days = config.server.replay_retention_days;
     Ok(HostOptions {
         microservice,
         producers: Arc::new(producers),
         partners,
         exports,
+        replay_retention: (replay_days > 0).then(|| Duration::from_secs(24 * 60 * 60) * replay_days),
         archive,
         topics: config.broker.topics()?,
         letter_retention: config.dead_letters.retention(),

@@ -15,6 +15,9 @@ macro_rules! replays {
                 a_handler_gets_events_again_with_the_id_of_the_replay
                 events_are_sent_in_the_order_of_time_or_of_the_log
                 groups_get_the_events_of_their_topics_again
+                a_consumer_in_rust_processes_an_event_by_the_topic_that_a_replay_sends_it_to
+                a_consumer_in_rust_that_skips_replays_gets_each_event_once
+                a_handler_in_rust_knows_the_replay_that_delivers_an_event_again
                 only_events_that_were_there_at_the_start_are_sent
                 a_speed_keeps_the_gaps_between_events
                 a_rate_bounds_the_events_of_a_second
@@ -26,6 +29,7 @@ macro_rules! replays {
                 a_cancelled_replay_sends_nothing_more
                 a_restart_continues_with_the_next_event
                 replays_that_ended_long_ago_are_removed
+                replays_that_ended_a_month_ago_are_removed_without_a_request
                 changes_of_a_replay_are_followed
             }
             failing {
@@ -33,8 +37,10 @@ macro_rules! replays {
                 a_replay_that_stops_on_errors_fails_after_the_first
                 a_failed_event_is_sent_again_as_often_as_asked
                 a_delivery_whose_lease_ended_is_not_settled
+                a_webhook_that_is_down_for_an_hour_gets_every_event_once_and_in_order
                 an_unknown_handler_is_refused
                 a_damaged_document_is_counted_as_failed_and_the_others_are_sent
+                a_replay_is_resumed_after_a_document_whose_time_is_a_number
                 the_stored_session_is_what_is_shown
             }
         }

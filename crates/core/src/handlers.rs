@@ -125,6 +125,8 @@ pub struct Delivery {
     pub until: Timestamp,
     /// The replay that delivers it again, if the handler had passed it when that began.
     pub replay: Option<ByteString>,
+    /// The topic that the replay sends it to, where that is not the topic of its type.
+    pub topic: Option<ByteString>,
     /// The span that the worker's own spans and commits are part of: that of the delivery where spans are recorded, else that of the
     /// event's commit.
     pub trace: Option<TraceContext>,

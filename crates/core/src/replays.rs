@@ -13,7 +13,7 @@ use async_trait::async_trait;
 
 use crate::handlers::Reason;
 
-pub use body::{OnError, ReplayBody, ReplayOrder, ReplayTarget, ReplayType};
+pub use body::{OnError, OnOutage, ReplayBody, ReplayOrder, ReplayTarget, ReplayType};
 pub use error::ReplayError;
 pub use inbox::{INBOX, InboxRecord, inbox_token, is_inbox_token, of_token};
 pub use session::{After, ReplayState, Sent};

@@ -87,8 +87,8 @@ impl Effects {
         self.attempt.trace
     }
 
-    /// The replay that delivers these events again, if the handler had passed them when an operator began it. A handler whose work cannot
-    /// be undone succeeds without doing it again.
+    /// The replay that delivers these events again: one that was created, or an operator's replay of the handler, if the handler had passed
+    /// them when it began. A handler whose work cannot be undone succeeds without doing it again.
     pub fn replay(&self) -> Option<&str> {
         self.attempt.replay.as_deref()
     }
@@ -100,6 +100,8 @@ pub(crate) struct Attempt {
     pub number: u32,
     pub last_reason: Option<String>,
     pub replay: Option<ByteString>,
+    /// The topic that the replay sends it to, where that is not the topic of its type.
+    pub topic: Option<ByteString>,
     pub trace: Option<TraceContext>,
 }
 

@@ -74,6 +74,8 @@ pub struct HostOptions {
     pub partners: PartnerOptions,
     /// The folder to which replays may write files. They write none unless it is set.
     pub exports: Option<PathBuf>,
+    /// How long replays that are over stay before they are removed; for ever when absent. 30 days.
+    pub replay_retention: Option<Duration>,
     /// What records spans. None are recorded unless it is set.
     pub spans: Option<Arc<dyn Spans>>,
     /// How long dead letters that are over stay in their collection before they are moved to the archive. They stay unless it is set.
@@ -104,6 +106,7 @@ impl Default for HostOptions {
             queues: None,
             partners: PartnerOptions::default(),
             exports: None,
+            replay_retention: Some(Duration::from_secs(30 * 24 * 60 * 60)),
             spans: None,
             letter_retention: None,
             archive: None,

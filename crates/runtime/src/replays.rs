@@ -12,6 +12,7 @@
 
 mod acts;
 mod follow;
+mod leaving;
 mod next;
 mod run;
 mod targets;
@@ -30,8 +31,8 @@ use annals_core::replays::{
 };
 use annals_core::{
     Clock, Code, Condition, Cursor, DEFAULT_SCOPE, EventLog, Expected, Invalid, Projection, Record, RecordChange,
-    RecordError, RecordQuery, RecordType, Records, Revision, StoreError, Stored, TypedRecords, UnknownLog, limits,
-    new_uuid,
+    RecordError, RecordQuery, RecordType, Records, Revision, StoreError, Stored, Timestamp, TypedRecords, UnknownLog,
+    limits, new_uuid,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -288,15 +289,17 @@ impl Replays for TenantReplays {
 
     async fn clean_up(&self, older_than_hours: u32) -> Result<u64, ReplayError> {
         self.open()?;
-        self.remove_older(older_than_hours).await
+        let before = self.clock().now().as_millis() - i64::from(older_than_hours) * 3_600_000;
+        self.remove_ended_before(Timestamp::from_millis(before)).await
     }
 }
 
 impl TenantReplays {
-    /// Starts what is running, and follows what other processes start, unless that has happened.
+    /// Starts what is running, follows what other processes start, and removes what ended long ago, unless that has happened.
     pub fn start(&self) {
         if !self.started.swap(true, Ordering::Relaxed) {
             self.follow();
+            self.let_leave();
         }
     }
 }

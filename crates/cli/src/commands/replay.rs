@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use annals::ByteString;
 use annals::handlers::Reason;
-use annals::replays::{OnError, PreviewBody, ReplayAct, ReplayBody, ReplayOrder, ReplayStatus, ReplayTarget, Replays};
+use annals::replays::{
+    OnError, OnOutage, PreviewBody, ReplayAct, ReplayBody, ReplayOrder, ReplayStatus, ReplayTarget, Replays,
+};
+use annals::{ByteString, Clock, SystemClock};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Run;
@@ -52,7 +54,7 @@ enum What {
     #[command(after_help = "Example:\n  annals replay get 019c2f4e-7a41-7000-8000-1d1c3f4a5b6c")]
     Get(Named),
     /// Remove replays that ended long ago
-    #[command(after_help = "Example:\n  annals replay remove --older-than-hours 48")]
+    #[command(after_help = "Example:\n  annals replay remove --older-than-hours 48 --dry-run")]
     Remove(Remove),
 }
 
@@ -84,6 +86,9 @@ struct Create {
     /// How often an event is sent again that could not be sent
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     retries: u32,
+    /// What happens while the target of a webhook is down; `wait` unless `--retries` or `--stop-on-error` is given
+    #[arg(long, value_enum)]
+    outage: Option<Outage>,
     /// Print what would be sent, and create nothing
     #[arg(long, conflicts_with = "start")]
     dry_run: bool,
@@ -98,6 +103,14 @@ struct Create {
 enum Order {
     Timestamp,
     SequenceNumber,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Outage {
+    /// Wait with the event until the target answers
+    Wait,
+    /// The event is one that could not be sent
+    Fail,
 }
 
 fn target(text: &str) -> Result<ReplayTarget, String> {
@@ -142,6 +155,9 @@ struct Remove {
     /// Those that ended more than so many hours ago
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     older_than_hours: u32,
+    /// Print the replays that would be removed, and remove none
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Args)]
@@ -196,8 +212,13 @@ impl Replay {
             }
             What::Pause(args) => act(replays, args, ReplayAct::Pause, output).await,
             What::Cancel(args) => act(replays, args, ReplayAct::Cancel, output).await,
-            What::List => list(replays, output).await,
+            What::List => list(replays, |_| true, output).await,
             What::Get(args) => output.json(&replays.get(&args.id).await?),
+            What::Remove(args) if args.dry_run => {
+                let before = SystemClock.now().as_millis() - i64::from(args.older_than_hours) * 3_600_000;
+                let is_old = |it: &ReplayStatus| it.completed_at.is_some_and(|at| at.as_millis() < before);
+                list(replays, |it| it.status.is_terminal() && is_old(it), output).await
+            }
             What::Remove(args) => {
                 let removed = replays.clean_up(args.older_than_hours).await?;
                 output.json(&serde_json::json!({ "removed": removed }))
@@ -234,6 +255,10 @@ async fn create(replays: &dyn Replays, args: &Create, output: &mut Output) -> Re
         rate: args.rate,
         on_error: if args.stop_on_error { OnError::Stop } else { OnError::Skip },
         retry_attempts: args.retries,
+        outage: args.outage.map(|outage| match outage {
+            Outage::Wait => OnOutage::Wait,
+            Outage::Fail => OnOutage::Fail,
+        }),
         reason: Some(args.why.reason.clone()),
         by: args.why.by.clone(),
         ..ReplayBody::new(filter, args.to.clone())
@@ -261,11 +286,12 @@ async fn print_when(
     output.json(&status)
 }
 
-async fn list(replays: &dyn Replays, output: &mut Output) -> Result<(), Stop> {
+/// Prints the wanted ones of all replays.
+async fn list(replays: &dyn Replays, wanted: impl Fn(&ReplayStatus) -> bool, output: &mut Output) -> Result<(), Stop> {
     let mut cursor: Option<ByteString> = None;
     loop {
         let page = replays.list(None, cursor.as_deref(), 1_000).await?;
-        for it in &page.items {
+        for it in page.items.iter().filter(|it| wanted(it)) {
             match output.format() {
                 Format::Json => output.json(it)?,
                 Format::Table => {

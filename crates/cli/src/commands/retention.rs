@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals::archive::{Archive, ArchiveTarget, RetentionBody};
+use annals::archive::{Archive, ArchiveError, ArchiveTarget, RetentionBody};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Run;
@@ -32,7 +32,7 @@ enum What {
     #[command(after_help = "Example:\n  annals retention list")]
     List,
     /// Remove the retention of a category or an event type
-    #[command(after_help = "Example:\n  annals retention remove order_placed --reason 'as the others'")]
+    #[command(after_help = "Example:\n  annals retention remove order_placed --reason 'as the others' --dry-run")]
     Remove(Remove),
 }
 
@@ -68,6 +68,9 @@ enum Goes {
 struct Remove {
     /// The category or the event type
     name: String,
+    /// Print the retention that would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     why: Why,
 }
@@ -100,6 +103,11 @@ impl Retention {
                 output.json(&archive.put_rule(&args.name, body).await?)
             }
             What::List => output.json(&archive.rules(None, 1_000).await?),
+            What::Remove(args) if args.dry_run => {
+                let rules = archive.rules(None, 1_000).await?.items;
+                let rule = rules.iter().find(|rule| rule.name == args.name);
+                output.json(rule.ok_or_else(|| ArchiveError::UnknownRule(args.name.clone()))?)
+            }
             What::Remove(args) => {
                 archive.remove_rule(&args.name, args.why.reason()).await?;
                 output.json(&serde_json::json!({ "deleted": true }))

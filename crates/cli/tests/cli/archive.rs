@@ -31,6 +31,10 @@ fn events_are_retained_held_deleted_and_restored_in_a_store_and_at_a_server() {
     let delete = |id: &str| at_server(&["events", "delete", id, "--reason", "entered twice"]);
     let dry = at_server(&["events", "delete", ids[0], "--reason", "x", "--dry-run"]).ok().json();
     assert_eq!(dry[0]["event_id"], json!(ids[0]));
+    let held = at_server(&["events", "delete", ids[1], "--reason", "x", "--dry-run"]);
+    assert!(held.refused("state_conflict", 3).contains("case-7"));
+    at_server(&["events", "delete", ids[2], "--reason", "x", "--dry-run"]).ok();
+    assert_eq!(at_server(&["events", "list"]).ok().json().len(), 3, "none is deleted");
     delete(ids[0]).ok();
     delete(ids[0]).refused("unknown_event", 4);
     delete(ids[1]).refused("state_conflict", 3);
@@ -45,7 +49,12 @@ fn events_are_retained_held_deleted_and_restored_in_a_store_and_at_a_server() {
     assert_eq!(at_server(&["hold", "get", "case-7"]).ok().json()[0]["reason"], json!("a court asked"));
     at_server(&["hold", "remove", "case-7", "--reason", "closed"]).ok();
     at_server(&["hold", "get", "case-7"]).refused("unknown_hold", 4);
-    at_server(&["retention", "remove", "placed", "--reason", "as the others"]).ok();
+    let dry = ["retention", "remove", "placed", "--reason", "as the others", "--dry-run"];
+    for _ in 0..2 {
+        assert_eq!(at_server(&dry).ok().json()[0]["ttl_days"], json!(30));
+    }
+    at_server(&dry[..5]).ok();
+    at_server(&dry).refused("unknown_retention", 4);
     at_server(&["retention", "remove", "placed", "--reason", "again"]).refused("unknown_retention", 4);
     assert_eq!(server.terminate(), Some(0));
 }

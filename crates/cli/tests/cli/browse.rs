@@ -51,5 +51,12 @@ fn events_are_browsed_exported_and_replayed_in_a_store_and_at_a_server() {
     at_server(&["replay", "get", "nothing"]).refused("unknown_replay", 4);
     assert_eq!(at_server(&["replay", "list"]).ok().json().len(), 2);
     assert_eq!(at_server(&["replay", "remove"]).ok().json(), [json!({"removed": 0})]);
+    assert!(at_server(&["replay", "remove", "--dry-run"]).ok().json().is_empty(), "both ended a moment ago");
+    at_server(&["replay", "create", "--type", "placed", "--to", "test"]).ok();
+    let dry = ["replay", "remove", "--older-than-hours", "0", "--dry-run"];
+    for _ in 0..2 {
+        assert_eq!(at_server(&dry).ok().json().len(), 2, "those that are over");
+    }
     assert_eq!(server.terminate(), Some(0));
+    assert_eq!(run(folder.path(), &dry[..4]).ok().json(), [json!({"removed": 2})]);
 }

@@ -144,6 +144,7 @@ pub fn write_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
                 "last_reason": delivery.last_reason.as_deref(),
                 "until": delivery.until.as_millis(),
                 "replay": delivery.replay.as_deref(),
+                "topic": delivery.topic.as_deref(),
                 "traceparent": delivery.trace.map(|trace| trace.to_string()),
             }
         })
@@ -176,6 +177,7 @@ pub fn read_deliveries(bytes: &[u8]) -> Result<Vec<Delivery>, String> {
         last_reason: Option<String>,
         until: i64,
         replay: Option<String>,
+        topic: Option<String>,
         traceparent: Option<String>,
     }
     let (first, rest) = split_document(bytes)?.ok_or("the answer is cut off")?;
@@ -194,6 +196,7 @@ pub fn read_deliveries(bytes: &[u8]) -> Result<Vec<Delivery>, String> {
         last_reason: about.last_reason,
         until: Timestamp::from_millis(about.until),
         replay: about.replay.map(Into::into),
+        topic: about.topic.map(Into::into),
         trace: about.traceparent.as_deref().and_then(TraceContext::parse),
     });
     Ok(deliveries.collect())

@@ -39,6 +39,10 @@ pub struct ReplayBody {
     /// How often an event is sent again that could not be sent, 0 to 10: after 1 s, 2 s, 4 s, 8 s and then every 10 s.
     #[serde(default)]
     pub retry_attempts: u32,
+    /// What happens while the target of a webhook is down: it does not answer, or with 408, 429 or 5xx. When absent `wait`, but `fail`
+    /// where `retry_attempts` or `on_error: stop` says how often to attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outage: Option<OnOutage>,
     /// Why, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -153,6 +157,17 @@ pub enum OnError {
     Stop,
 }
 
+/// What happens while a target is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnOutage {
+    /// The replay waits with the event until the target answers, for as long as that takes: it attempts it after 1 s, 2 s, 4 s and so on,
+    /// at last once a minute.
+    Wait,
+    /// The event is one that could not be sent.
+    Fail,
+}
+
 /// The range of speeds.
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.1..=100.0;
 const BATCH_MAX: u32 = 1_000;
@@ -178,6 +193,7 @@ impl ReplayBody {
             rate: None,
             on_error: OnError::Skip,
             retry_attempts: 0,
+            outage: None,
             reason: None,
             by: None,
         }
@@ -186,6 +202,14 @@ impl ReplayBody {
     /// Returns the speed, if it is bounded.
     pub fn pace(&self) -> Option<f64> {
         self.speed.filter(|speed| *speed < *SPEEDS.end())
+    }
+
+    /// Whether the replay waits while its target is down.
+    pub fn waits_for_target(&self) -> bool {
+        match self.outage {
+            Some(outage) => outage == OnOutage::Wait,
+            None => self.retry_attempts == 0 && self.on_error == OnError::Skip,
+        }
     }
 
     /// Checks the filter, the target and the numbers.

@@ -28,6 +28,9 @@ pub struct InboxRecord {
     pub sequence_number: i64,
     /// Its partition in the handler.
     pub partition: Option<String>,
+    /// The topic that it is sent to, where that is not the topic of its type.
+    #[serde(default)]
+    pub topic: Option<String>,
     /// From when on it can be delivered, in milliseconds: the end of its lease, or of the pause after a failure.
     pub ready_at: i64,
     /// How often it was delivered.

@@ -67,6 +67,8 @@ pub enum Sent {
     Skipped,
     /// It could not be sent, because of this.
     Failed(String),
+    /// It could not be sent, because the target is down.
+    Unreachable(String),
 }
 
 /// The place of an event in the order of a replay.
@@ -137,7 +139,9 @@ impl ReplaySession {
         match sent {
             Sent::Done => self.replayed_events += 1,
             Sent::Skipped => self.skipped_events += 1,
-            Sent::Failed(reason) => self.failed(after.event_id.clone(), reason, on_error, now),
+            Sent::Failed(reason) | Sent::Unreachable(reason) => {
+                self.failed(after.event_id.clone(), reason, on_error, now)
+            }
         }
         if let Some(Bson::DateTime(time)) = &after.time {
             self.last_event_at = Some(*time);
@@ -154,6 +158,21 @@ impl ReplaySession {
             self.become_state(ReplayState::Failed, now);
         }
         self.list(SessionErrorRecord { timestamp: date(now), error: reason, error_type: None, event_id });
+    }
+
+    /// Takes note that it waits for its target, and why. Returns whether that is news.
+    pub fn waits(&mut self, reason: &str) -> bool {
+        let error = Some(format!("waits for its target: {reason}"));
+        let is_new = self.error != error;
+        self.error = error;
+        is_new
+    }
+
+    /// Takes note that the target has answered.
+    pub fn answered(&mut self) {
+        if !self.status.is_terminal() {
+            self.error = None;
+        }
     }
 
     /// Takes note that the target took an event first and failed later.

@@ -81,7 +81,7 @@ pub struct ReplayStatus {
     pub last_event_at: Option<Timestamp>,
     /// The first hundred failures.
     pub errors: Vec<SessionError>,
-    /// Why it failed.
+    /// Why it failed, or for what it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Its settings, as they were put.

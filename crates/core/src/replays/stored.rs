@@ -49,7 +49,7 @@ pub struct ReplaySession {
     pub dry_run: bool,
     /// Empty.
     pub triggered_executions: Vec<String>,
-    /// Why it failed.
+    /// Why it failed, or for what it waits.
     pub error: Option<String>,
     /// What Annals needs to continue.
     pub annals: ReplayProgress,

@@ -2,7 +2,9 @@
 
 use bson::{Bson, DateTime};
 
-use super::{After, InboxRecord, OnError, ReplayAct, ReplayBody, ReplaySession, ReplayState, ReplayTarget, Sent};
+use super::{
+    After, InboxRecord, OnError, OnOutage, ReplayAct, ReplayBody, ReplaySession, ReplayState, ReplayTarget, Sent,
+};
 use super::{inbox_token, of_token};
 use crate::Timestamp;
 use crate::browse::ReplayFilter;
@@ -114,6 +116,35 @@ fn a_stored_session_is_read_as_it_was_written() {
 }
 
 #[test]
+fn a_target_is_waited_for_unless_the_settings_say_how_often_to_attempt() {
+    let body = || session().body().expect("settings");
+    assert!(body().waits_for_target());
+    for explicit in [
+        ReplayBody { retry_attempts: 1, ..body() },
+        ReplayBody { on_error: OnError::Stop, ..body() },
+        ReplayBody { outage: Some(OnOutage::Fail), ..body() },
+    ] {
+        assert!(!explicit.waits_for_target(), "{explicit:?}");
+    }
+    assert!(ReplayBody { retry_attempts: 1, outage: Some(OnOutage::Wait), ..body() }.waits_for_target());
+}
+
+#[test]
+fn what_a_replay_waits_for_is_shown_until_the_target_answers() {
+    let mut session = session();
+    session.act(ReplayAct::Start, at(0)).expect("allowed");
+    assert!(
+        session.waits("connection refused") && !session.waits("connection refused") && session.waits("answered 503")
+    );
+    assert_eq!(session.shown(at(1)).error.as_deref(), Some("waits for its target: answered 503"));
+    session.answered();
+    assert_eq!((session.status, session.shown(at(1)).error), (ReplayState::Running, None));
+    session.broken("invalid_settings", "no".to_owned(), at(2));
+    session.answered();
+    assert_eq!(session.error.as_deref(), Some("no"));
+}
+
+#[test]
 fn settings_out_of_range_are_refused_with_their_path() {
     let body = || session().body().expect("settings");
     let file = |name: &str| ReplayTarget::File { name: name.to_owned() };
@@ -148,6 +179,7 @@ fn a_failed_delivery_is_sent_again_later_and_later() {
         event_id: "e".to_owned(),
         sequence_number: 7,
         partition: None,
+        topic: None,
         ready_at: 0,
         attempts: 1,
         attempts_max: 11,

@@ -75,6 +75,7 @@ impl Local {
             number: first.attempt,
             last_reason: first.last_reason.clone(),
             replay: first.replay.clone(),
+            topic: first.topic.clone(),
             trace: first.trace,
         };
         let mut effects = Effects { attempt, ..Effects::default() };

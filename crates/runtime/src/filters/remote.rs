@@ -232,6 +232,7 @@ impl Remote<'_, '_> {
                 last_reason: failure.map(|failure| failure.reason.clone()),
                 until,
                 replay: None,
+                topic: None,
                 trace: TraceContext::of_header(&event.commit.header),
             }
         });

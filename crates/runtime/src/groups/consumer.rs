@@ -21,6 +21,7 @@ pub struct Consumer {
     definition: GroupDefinition,
     functions: HashMap<ByteString, Function>,
     upcasters: Upcasters,
+    skips_replays: bool,
 }
 
 /// Returns a consumer of these topics in a group, from the earliest message on.
@@ -45,12 +46,14 @@ pub struct Consumer {
 /// # }
 /// ```
 pub fn consumer<T: Into<ByteString>>(group: impl Into<ByteString>, topics: impl IntoIterator<Item = T>) -> Consumer {
-    Consumer { definition: GroupDefinition::new(group, topics), functions: HashMap::new(), upcasters: Upcasters::new() }
+    let definition = GroupDefinition::new(group, topics);
+    Consumer { definition, functions: HashMap::new(), upcasters: Upcasters::new(), skips_replays: false }
 }
 
 impl Consumer {
     /// Processes messages of one of the topics: `process` gets the event and its data. Data that is no `D` fails, and no repetition mends
-    /// that: the event's key waits for an operator, or the retry policy parks it.
+    /// that: the event's key waits for an operator, or the retry policy parks it. Events of other types that a replay sends to the topic
+    /// are processed as well.
     #[must_use]
     pub fn on<D, F>(
         mut self,
@@ -69,6 +72,14 @@ impl Consumer {
             }
         };
         self.functions.insert(topic.into(), Arc::new(function));
+        self
+    }
+
+    /// Succeeds with every message that a replay sends again, without calling a function: for work that cannot be undone, such as mails.
+    /// The replay counts those messages as sent.
+    #[must_use]
+    pub fn skip_replays(mut self) -> Self {
+        self.skips_replays = true;
         self
     }
 
@@ -114,20 +125,20 @@ impl Consumer {
     /// # Errors
     /// `invalid_group` for a topic without a function; else as [`Groups::put`].
     pub async fn run(self, host: &Host, tenant: &str) -> Result<(), GroupError> {
-        let Self { definition, functions, upcasters } = self;
+        let Self { definition, functions, upcasters, skips_replays } = self;
         if let Some(topic) = definition.topics.iter().find(|topic| !functions.contains_key(*topic)) {
             let message = format!("topic {:?} has no function; give it one with `on`", &**topic);
             return Err(Invalid::new(annals_core::Code::InvalidGroup, "topics", message).into());
         }
         if let Some(on) = host.copies(tenant) {
-            return host.join(tenant, on, (definition, Functions { functions, upcasters })).await;
+            return host.join(tenant, on, (definition, Functions { functions, upcasters, skips_replays })).await;
         }
         let unknown = |error: annals_core::UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
         let groups: Arc<dyn Groups> = host.groups(tenant).map_err(unknown)?;
         groups.put(definition.clone()).await?;
         host.groups_of(tenant)
             .map_err(unknown)?
-            .work(definition.handler(), Arc::new(Functions { functions, upcasters }))?;
+            .work(definition.handler(), Arc::new(Functions { functions, upcasters, skips_replays }))?;
         Ok(())
     }
 }
@@ -136,17 +147,24 @@ impl Consumer {
 pub(super) struct Functions {
     functions: HashMap<ByteString, Function>,
     upcasters: Upcasters,
+    skips_replays: bool,
 }
 
 impl Functions {
-    /// Calls the function of an event's type with the event in its newest form. An event that the upcasters discard is done.
-    pub fn call(&self, event: &RecordedEvent) -> BoxFuture<'static, Result<(), HandleFailure>> {
+    /// Calls the function of an event's type with the event in its newest form; where there is none, that of the topic to which a replay
+    /// sent the event. An event that the upcasters discard is done.
+    pub fn call(
+        &self,
+        event: &RecordedEvent,
+        topic: Option<&ByteString>,
+    ) -> BoxFuture<'static, Result<(), HandleFailure>> {
         let event = match self.upcast(event) {
             Ok(Some(event)) => event,
             Ok(None) => return async { Ok(()) }.boxed(),
             Err(failure) => return async { Err(failure) }.boxed(),
         };
-        match self.functions.get(&event.event_type) {
+        let of_type = self.functions.get(&event.event_type);
+        match of_type.or_else(|| self.functions.get(topic?)) {
             Some(function) => function(event),
             None => {
                 let reason = format!("no function for topic {:?}", &*event.event_type);
@@ -168,9 +186,12 @@ impl Functions {
 
 #[async_trait]
 impl Handler for Functions {
-    async fn handle(&self, events: &[RecordedEvent], _: &mut Effects) -> Result<(), HandleFailure> {
+    async fn handle(&self, events: &[RecordedEvent], effects: &mut Effects) -> Result<(), HandleFailure> {
+        if self.skips_replays && effects.replay().is_some() {
+            return Ok(());
+        }
         for event in events {
-            self.call(event).await?;
+            self.call(event, effects.attempt.topic.as_ref()).await?;
         }
         Ok(())
     }

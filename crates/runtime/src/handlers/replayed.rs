@@ -291,5 +291,6 @@ fn delivery(record: &InboxRecord, event: RecordedEvent, until: Timestamp) -> Del
         last_reason: record.last_reason.clone(),
         until,
         replay: Some(record.replay_id.as_str().into()),
+        topic: record.topic.as_deref().map(Into::into),
     }
 }

@@ -4,6 +4,7 @@
 //! hold or a rule does not find in the view is written later under it.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use annals_core::archive::{EVENTS_ARCHIVE, RetentionPlan};
@@ -30,35 +31,50 @@ impl Work<'_> {
         Some(RecordChange::check(BROWSE_SETTINGS, ViewRecord::ID, expected))
     }
 
-    /// Leaves out events that a person deleted from the view.
+    /// Leaves out events that a person deleted from the view, and later events with their ids: the first of an id is the one that counts.
     pub(super) async fn not_deleted<'e>(
         &self,
         events: &'e [RecordedEvent],
     ) -> Result<Cow<'e, [RecordedEvent]>, RecordError> {
         let below = self.build.projector.retention().map_or(0, |plan| plan.deleted_below());
-        if events.first().is_none_or(|event| event.sequence_number >= below) {
+        if below == 0 {
             return Ok(Cow::Borrowed(events));
         }
-        let mut deleted = Vec::new();
+        let (mut numbers, mut ids) = (HashSet::new(), HashSet::new());
         for some in events.chunks(limits::PAGE_MAX) {
-            let ids = some.iter().map(|event| browse_id(event.sequence_number));
-            let by_hand = Condition::and([Condition::is_in("_id", ids), Condition::is_true("annals.deleted")]);
-            let mut query = RecordQuery::new(EVENTS_ARCHIVE).matching(by_hand).limit(limits::PAGE_MAX);
-            query.projection = Projection::only(["event_id"]);
-            loop {
-                let page = match self.build.projections.records.find(query.clone()).await {
-                    Err(RecordError::UnknownCollection(_)) => return Ok(Cow::Borrowed(events)),
-                    page => page?,
-                };
-                deleted.extend(page.records.iter().filter_map(|it| it.document.get_object_id("_id").ok()));
-                let Some(cursor) = page.next else { break };
-                query = query.after(cursor);
+            let mut asked = vec![Condition::is_in("event_id", some.iter().map(id_of))];
+            if some[0].sequence_number < below {
+                asked.push(Condition::is_in("_id", some.iter().map(|event| browse_id(event.sequence_number))));
+            }
+            for asked in asked {
+                let by_hand = Condition::and([asked, Condition::is_true("annals.deleted")]);
+                let mut query = RecordQuery::new(EVENTS_ARCHIVE).matching(by_hand).limit(limits::PAGE_MAX);
+                query.projection = Projection::only(["event_id"]);
+                loop {
+                    let page = match self.build.projections.records.find(query.clone()).await {
+                        Err(RecordError::UnknownCollection(_)) => return Ok(Cow::Borrowed(events)),
+                        page => page?,
+                    };
+                    for it in &page.records {
+                        numbers.extend(it.document.get_object_id("_id").ok());
+                        ids.extend(it.document.get_str("event_id").ok().map(str::to_owned));
+                    }
+                    let Some(cursor) = page.next else { break };
+                    query = query.after(cursor);
+                }
             }
         }
-        if deleted.is_empty() {
+        if numbers.is_empty() && ids.is_empty() {
             return Ok(Cow::Borrowed(events));
         }
-        let is_kept = |event: &&RecordedEvent| !deleted.contains(&browse_id(event.sequence_number));
+        let is_kept = |event: &&RecordedEvent| {
+            !numbers.contains(&browse_id(event.sequence_number)) && !ids.contains(&id_of(event))
+        };
         Ok(Cow::Owned(events.iter().filter(is_kept).cloned().collect()))
     }
+}
+
+/// The id of an event, as its document has it.
+fn id_of(event: &RecordedEvent) -> String {
+    event.id.hyphenated().to_string()
 }

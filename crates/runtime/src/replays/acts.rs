@@ -3,7 +3,9 @@
 use annals_core::bson::DateTime;
 use annals_core::handlers::{ActRecord, Reason};
 use annals_core::replays::{REPLAY_SESSIONS, ReplayAct, ReplayError, ReplayState, ReplayStatus};
-use annals_core::{Condition, Expected, RecordChange, RecordError, RecordQuery, RecordType, TypedRecords, limits};
+use annals_core::{
+    Condition, Expected, RecordChange, RecordError, RecordQuery, RecordType, Timestamp, TypedRecords, limits,
+};
 
 use super::{TenantReplays, clear_inbox};
 
@@ -47,13 +49,12 @@ impl TenantReplays {
         }
     }
 
-    /// Deletes replays that ended before a time.
-    pub(super) async fn remove_older(&self, hours: u32) -> Result<u64, ReplayError> {
-        let before = self.clock().now().as_millis() - i64::from(hours) * 3_600_000;
+    /// Deletes replays that ended before a time, and returns how many.
+    pub(super) async fn remove_ended_before(&self, before: Timestamp) -> Result<u64, ReplayError> {
         let over = [ReplayState::Completed, ReplayState::Failed, ReplayState::Cancelled].map(ReplayState::name);
         let condition = Condition::and([
             Condition::is_in("status", over),
-            Condition::lt("completed_at", DateTime::from_millis(before)),
+            Condition::lt("completed_at", DateTime::from_millis(before.as_millis())),
         ]);
         let query = RecordQuery::new(REPLAY_SESSIONS).matching(condition).limit(limits::PAGE_MAX);
         let mut removed = 0;
@@ -63,7 +64,9 @@ impl TenantReplays {
                 found => found?,
             };
             if found.is_empty() {
-                self.wake();
+                if removed > 0 {
+                    self.wake();
+                }
                 return Ok(removed);
             }
             for it in found {

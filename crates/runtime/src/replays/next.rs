@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use annals_core::browse::number_of;
-use annals_core::bson::{Bson, Document};
+use annals_core::bson::{Bson, DateTime, Document};
 use annals_core::replays::{After, ReplayBody, ReplayOrder, ReplaySession};
 use annals_core::{Condition, LogQuery, RecordQuery, RecordedEvent, limits};
 
@@ -16,7 +16,8 @@ const GAP_MAX: u64 = 8;
 /// An event that a replay comes to.
 pub(super) struct Next {
     pub after: After,
-    /// The event; none for a document that is none of an event of this log.
+    /// The event; none for a document that is none of an event of this log, or that has the place of one and another id: the filter
+    /// selected what other software wrote there, which may be anything.
     pub event: Option<RecordedEvent>,
 }
 
@@ -30,9 +31,15 @@ pub(super) fn query_of(session: &ReplaySession, body: &ReplayBody) -> RecordQuer
     };
     if let Some(id) = session.annals.after_id.clone() {
         match (body.order, session.annals.after_time.clone()) {
-            (ReplayOrder::Timestamp, Some(time)) => {
+            (ReplayOrder::Timestamp, Some(time @ Bson::DateTime(_))) => {
                 all.push(Condition::gte("timestamp", time.clone()));
                 all.push(Condition::or([Condition::gt("timestamp", time), Condition::gt("_id", id)]));
+            }
+            // A document of other software, whose time is a number or a text: it comes before those with a time.
+            (ReplayOrder::Timestamp, Some(other)) => {
+                let equal = Condition::and([Condition::eq("timestamp", other.clone()), Condition::gt("_id", id)]);
+                let dated = Condition::gte("timestamp", DateTime::MIN);
+                all.push(Condition::or([equal, Condition::gt("timestamp", other), dated]));
             }
             // Documents without a time come first.
             (ReplayOrder::Timestamp, None) => {
@@ -57,9 +64,10 @@ impl TenantReplays {
         let mut events = self.numbered(numbers).await?;
         let next = |document: Document| {
             let id = document.get("_id").cloned().unwrap_or(Bson::Null);
-            let event = number_of(&id).and_then(|number| events.remove(&number));
             let time = document.get("timestamp").cloned().filter(|time| *time != Bson::Null);
             let event_id = document.get_str("event_id").ok().map(str::to_owned);
+            let event = number_of(&id).and_then(|number| events.remove(&number));
+            let event = event.filter(|event| event_id.as_deref() == Some(&*event.id.hyphenated().to_string()));
             Next { after: After { time, id, event_id }, event }
         };
         Ok(documents.into_iter().map(next).collect())

@@ -17,6 +17,9 @@ const CHANGES_MAX: usize = 5_000;
 /// Most deliveries of a replay that are not settled. A pause comes into effect after them.
 const UNSETTLED_MAX: u64 = 1_000;
 
+/// The longest pause between two attempts while a target is down.
+const OUTAGE_PAUSE_MAX: Duration = Duration::from_secs(60);
+
 /// A replay of this process.
 pub(super) struct Runner {
     pub replays: Arc<TenantReplays>,
@@ -283,11 +286,18 @@ impl Work<'_> {
         }
         // Whoever paused it in the meantime wants no further event.
         self.unchanged().await?;
-        let mut attempt = 0;
+        let (mut attempt, mut outages) = (0, 0);
         let outcome = loop {
             let outcome = self.target.send(&mut self.session, &self.body, &group).await?;
-            let is_failed =
-                outcome.sent.iter().zip(&group).any(|(it, next)| matches!(it, Sent::Failed(_)) && next.event.is_some());
+            if self.body.waits_for_target()
+                && let Some(reason) = outcome.unreachable()
+            {
+                self.sit_out(reason, outages).await?;
+                outages += 1;
+                continue;
+            }
+            let is_unsent = |it: &Sent| matches!(it, Sent::Failed(_) | Sent::Unreachable(_));
+            let is_failed = outcome.sent.iter().zip(&group).any(|(it, next)| is_unsent(it) && next.event.is_some());
             if !is_failed || attempt >= self.body.retry_attempts {
                 break outcome;
             }
@@ -296,6 +306,7 @@ impl Work<'_> {
             self.wait_until(self.now().plus(pause)).await?;
         };
         let now = self.now();
+        self.session.answered();
         for (next, sent) in group.into_iter().zip(outcome.sent) {
             self.session.sent(next.after, sent, self.body.on_error, now);
             if self.session.status.is_terminal() {
@@ -303,6 +314,15 @@ impl Work<'_> {
             }
         }
         self.store(outcome.changes).await
+    }
+
+    /// Shows that the target is down, and waits before the next attempt. Nothing of the event is counted.
+    async fn sit_out(&mut self, reason: &str, before: u32) -> Result<(), Stop> {
+        if self.session.waits(reason) {
+            self.store(Vec::new()).await?;
+        }
+        let pause = Duration::from_secs(1 << before.min(6)).min(OUTAGE_PAUSE_MAX);
+        self.wait_until(self.now().plus(pause)).await
     }
 
     /// Waits until fewer deliveries than this are not settled.

@@ -50,6 +50,13 @@ pub(super) struct Outcome {
     pub changes: Vec<RecordChange>,
 }
 
+impl Outcome {
+    /// Why the target is down, if it is.
+    pub fn unreachable(&self) -> Option<&str> {
+        self.sent.iter().find_map(|sent| if let Sent::Unreachable(reason) = sent { Some(&**reason) } else { None })
+    }
+}
+
 impl TenantReplays {
     /// Opens the target of a session; an error is a sentence about what is wrong with it.
     pub(super) async fn target(&self, session: &ReplaySession, body: &ReplayBody) -> Result<Target, ReplayError> {
@@ -152,6 +159,8 @@ impl Target {
                 Self::Webhook(webhook) => outcome.sent.push(webhook.send(event, session).await),
                 Self::Inbox(receivers) => {
                     let place = session.done() + n as u64;
+                    let topic = body.target.topic_of(&event.event_type);
+                    let topic = (topic != &*event.event_type).then(|| topic.to_owned());
                     let mut taken = receivers.iter().filter(|receiver| receiver.takes(next, &body.target)).peekable();
                     outcome.sent.push(if taken.peek().is_some() { Sent::Done } else { Sent::Skipped });
                     for receiver in taken {
@@ -164,6 +173,7 @@ impl Target {
                             event_id: event.id.hyphenated().to_string(),
                             sequence_number: event.sequence_number.cast_signed(),
                             partition: partition.is_partitioned().then(|| partition.of(event).to_string()),
+                            topic: topic.clone(),
                             ready_at: 0,
                             attempts: 0,
                             attempts_max: i64::from(body.retry_attempts) + 1,

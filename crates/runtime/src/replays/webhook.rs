@@ -34,9 +34,10 @@ impl Webhook {
         match self.sending.send(request).await {
             Ok(answered) => match of_answer(answered.status, answered.retry_after, &answered.said) {
                 Outcome::Delivered { .. } => Sent::Done,
+                Outcome::Failed { reason, status: Some(408 | 429 | 500..=599), .. } => Sent::Unreachable(reason),
                 Outcome::Failed { reason, .. } | Outcome::Refused { reason, .. } => Sent::Failed(reason),
             },
-            Err(reason) => Sent::Failed(reason),
+            Err(reason) => Sent::Unreachable(reason),
         }
     }
 }

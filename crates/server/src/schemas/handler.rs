@@ -159,6 +159,8 @@ struct Delivery {
     until: String,
     /// The id of the replay that delivers it again.
     replay: Option<String>,
+    /// The topic that the replay sends it to, where that is not the topic of its type.
+    topic: Option<String>,
     /// The span that the worker's own requests are part of, as W3C Trace Context writes it.
     traceparent: Option<String>,
 }

@@ -68,6 +68,8 @@ pub(crate) struct ReplayBody {
     on_error: Option<String>,
     /// 0 to 10.
     retry_attempts: Option<u32>,
+    /// `wait` or `fail`.
+    outage: Option<String>,
     reason: Option<String>,
     by: Option<String>,
 }

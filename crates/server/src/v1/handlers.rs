@@ -348,6 +348,9 @@ impl Serialize for DeliveryView<'_> {
         if let Some(replay) = &delivery.replay {
             map.serialize_entry("replay", replay)?;
         }
+        if let Some(topic) = &delivery.topic {
+            map.serialize_entry("topic", topic)?;
+        }
         if let Some(trace) = &delivery.trace {
             map.serialize_entry("traceparent", &format_args!("{trace}"))?;
         }

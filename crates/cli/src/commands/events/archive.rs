@@ -1,7 +1,7 @@
 //! `annals events archive|delete|restore`.
 
-use annals::archive::Archive;
-use annals::browse::{BrowseQuery, EventSummary};
+use annals::archive::{Archive, ArchiveError};
+use annals::browse::{Browse, BrowseQuery, EventSummary, ReplayFilter};
 use clap::Args;
 
 use super::{Selection, print};
@@ -28,7 +28,7 @@ pub struct Archived {
 pub struct Delete {
     /// The event's id
     id: String,
-    /// Print the event that would be deleted, and delete nothing
+    /// Print the event that would be deleted, and delete nothing; refused where a hold protects it, as the deletion is
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -86,15 +86,41 @@ fn summed(event: &serde_json::Value) -> EventSummary {
 }
 
 impl Delete {
-    pub async fn run(
-        &self,
-        archive: &dyn Archive,
-        browse: &dyn annals::browse::Browse,
-        output: &mut Output,
-    ) -> Result<(), Stop> {
+    pub async fn run(&self, archive: &dyn Archive, browse: &dyn Browse, output: &mut Output) -> Result<(), Stop> {
         match self.dry_run {
-            true => output.json(&browse.event(&self.id).await?.event),
+            true => {
+                let found = browse.event(&self.id).await?;
+                if let Some(hold) = self.held_by(archive, browse).await? {
+                    let (act, what) = ("delete".to_owned(), format!("event {:?}", self.id));
+                    return Err(
+                        ArchiveError::NotAllowed { act, what, state: format!("hold {hold:?} protects it") }.into()
+                    );
+                }
+                output.json(&found.event)
+            }
             false => output.json(&archive.delete(&self.id, self.why.reason()).await?),
+        }
+    }
+
+    /// Returns the name of a hold that protects the event, if one does.
+    async fn held_by(&self, archive: &dyn Archive, browse: &dyn Browse) -> Result<Option<String>, Stop> {
+        let mut after: Option<String> = None;
+        loop {
+            let page = archive.holds(after.as_deref(), 1_000).await?;
+            for hold in page.items {
+                if hold.filter.event_ids.as_ref().is_some_and(|ids| !ids.contains(&self.id)) {
+                    continue;
+                }
+                let filter = ReplayFilter { event_ids: Some(vec![self.id.clone()]), ..hold.filter };
+                let query = BrowseQuery { filter, limit: 1, ..BrowseQuery::default() };
+                if !browse.page(query).await?.items.is_empty() {
+                    return Ok(Some(hold.name));
+                }
+            }
+            after = page.cursor;
+            if after.is_none() {
+                return Ok(None);
+            }
         }
     }
 }

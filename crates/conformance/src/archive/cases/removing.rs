@@ -1,14 +1,14 @@
 //! Deleting and restoring single events.
 
-use annals_core::Code;
 use annals_core::archive::ArchiveError;
 use annals_core::browse::{BrowseQuery, EVENTS};
 use annals_core::handlers::Reason;
 use annals_core::replays::{ReplayAct, ReplayBody, ReplayState, ReplayTarget};
+use annals_core::{Code, Uuid};
 
 use crate::Subject;
 use crate::archive::opened::{Archived, date, is_there};
-use crate::browse::opened::of_type;
+use crate::browse::opened::{Sample, of_type, sample};
 
 fn reason() -> Reason {
     Reason { reason: "a mistake".to_owned(), by: Some("eva".to_owned()) }
@@ -79,6 +79,35 @@ pub async fn a_deleted_event_stays_deleted_when_the_view_is_rebuilt(subject: &dy
     assert_eq!(it.look().await, 2);
     it.archive.restore(&ids[1], reason()).await.expect("restored");
     assert_eq!(it.look().await, 3);
+}
+
+/// The first event of an id is the one that counts, also while it is deleted: it is what a restoration brings back.
+pub async fn a_deleted_event_that_is_committed_again_is_neither_shown_nor_archived_again(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    let id = it.commit("placed").await;
+    it.archive.delete(&id, reason()).await.expect("deleted");
+    let again = async || {
+        let uuid = Uuid::parse_str(&id).expect("the id of an event");
+        it.it.commit(Sample { id: Some(uuid), ..sample() }).await;
+    };
+    again().await;
+    assert_eq!(it.look().await, 0);
+    assert_eq!(it.archive.delete(&id, reason()).await, Err(ArchiveError::UnknownEvent(id.clone())));
+    let other = it.commit("paid").await;
+    it.it.browse.rebuild("a test".into()).await.expect("begun");
+    while it.it.browse.view().await.expect("defined").collection.as_deref() == Some(EVENTS) {
+        assert_eq!(it.look().await, 1);
+    }
+    assert_eq!(it.look().await, 1);
+    assert_eq!(it.archived().await.len(), 1);
+    it.archive.restore(&id, reason()).await.expect("restored");
+    let page = it.it.browse.page(BrowseQuery { filter: of_type("placed"), ..BrowseQuery::default() }).await;
+    let items = page.expect("a page").items;
+    assert_eq!((items.len(), items[0]["event_id"].as_str()), (1, Some(&*id)));
+    assert_eq!(items[0]["total"], 7, "it is the first one, which has data");
+    again().await;
+    assert_eq!(it.look().await, 2, "it and {other}");
+    assert_eq!(it.it.it.log.head().await, Ok(4), "the log has all of them");
 }
 
 /// It is completed without it.

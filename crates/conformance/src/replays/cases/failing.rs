@@ -1,15 +1,21 @@
 //! Events that cannot be sent.
 
-use annals_core::RecordChange;
-use annals_core::browse::{BrowseQuery, EVENTS, browse_id};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use annals_core::browse::{BrowseQuery, EVENTS, ViewSwitch, browse_id};
 use annals_core::bson::{Document, RawDocumentBuf, doc};
 use annals_core::handlers::{HandlerError, Settlement};
+use annals_core::partners::{Answered, Outgoing, Sending};
 use annals_core::processing::PartitionBy;
-use annals_core::replays::{OnError, REPLAY_SESSIONS, ReplayBody, ReplayError, ReplayState, ReplayTarget};
+use annals_core::replays::{OnError, REPLAY_SESSIONS, ReplayAct, ReplayBody, ReplayError, ReplayState, ReplayTarget};
+use annals_core::{Clock, RecordChange, Timestamp};
+use annals_runtime::{HostOptions, PartnerOptions};
+use async_trait::async_trait;
 
-use super::{numbers, to_handler};
-use crate::Subject;
+use super::{numbers, to_handler, to_nowhere};
 use crate::browse::opened::{Browsed, of_type};
+use crate::{ManualClock, Subject};
 
 async fn with_events(subject: &dyn Subject, count: usize) -> Browsed {
     let it = Browsed::of(subject).await;
@@ -84,6 +90,65 @@ pub async fn a_delivery_whose_lease_ended_is_not_settled(subject: &dyn Subject) 
     assert_eq!(it.over(&id).await.replayed, 1);
 }
 
+/// A receiver that takes two events, is down until a time, and takes everything from then on.
+struct Interrupted {
+    clock: Arc<ManualClock>,
+    until: Timestamp,
+    /// The field `n` of what it took, and how often it was asked while it was down.
+    taken: Mutex<(Vec<i64>, u64)>,
+}
+
+#[async_trait]
+impl Sending for Interrupted {
+    async fn send(&self, request: Outgoing) -> Result<Answered, String> {
+        let mut taken = self.taken.lock().expect("no panic");
+        if taken.0.len() < 2 || self.clock.now() >= self.until {
+            let body: serde_json::Value = serde_json::from_slice(&request.body).expect("JSON");
+            taken.0.push(body["n"].as_i64().expect("a number"));
+            return Ok(Answered { status: 200, retry_after: None, said: String::new() });
+        }
+        taken.1 += 1;
+        match taken.1 % 2 {
+            1 => Err("connection refused".to_owned()),
+            _ => Ok(Answered { status: 503, retry_after: None, said: String::new() }),
+        }
+    }
+
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// The state says for what it waits, and the replay runs on.
+pub async fn a_webhook_that_is_down_for_an_hour_gets_every_event_once_and_in_order(subject: &dyn Subject) {
+    let clock = subject.clock();
+    let until = clock.now().plus(Duration::from_secs(60 * 60));
+    let receiver = Arc::new(Interrupted { clock: Arc::clone(&clock), until, taken: Mutex::default() });
+    let sending: Arc<dyn Sending> = receiver.clone();
+    let options = HostOptions { partners: PartnerOptions { sending, keys: None }, ..HostOptions::default() };
+    let it = Browsed::with(subject.open().await, clock, options);
+    it.switch(Some(ViewSwitch::Auto)).await;
+    it.commit_many("placed", 5).await;
+    let target = ReplayTarget::Webhook { url: "https://receiver.example/".to_owned() };
+    let id = it.begin(ReplayBody::new(of_type("placed"), target)).await;
+    let waiting = it.until_replay(&id, |status| status.error.is_some()).await;
+    assert_eq!((waiting.status, waiting.replayed, waiting.failed), (ReplayState::Running, 2, 0));
+    assert_eq!(waiting.error.as_deref(), Some("waits for its target: connection refused"));
+    let over = loop {
+        it.it.clock.advance_millis(5_000);
+        let status = it.replays.get(&id).await.expect("known");
+        if status.status.is_terminal() {
+            break status;
+        }
+        crate::between_looks().await;
+    };
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 5, 0));
+    assert!(over.error.is_none() && over.errors.is_empty(), "{over:?}");
+    let taken = receiver.taken.lock().expect("no panic");
+    assert_eq!(taken.0, [0, 1, 2, 3, 4]);
+    assert!(taken.1 > 2, "it was attempted again and again");
+}
+
 /// When the replay is created.
 pub async fn an_unknown_handler_is_refused(subject: &dyn Subject) {
     let it = with_events(subject, 1).await;
@@ -94,21 +159,43 @@ pub async fn an_unknown_handler_is_refused(subject: &dyn Subject) {
     assert!(matches!(it.replays.create(to_file).await, Err(ReplayError::Invalid(_))), "there is no folder");
 }
 
-/// A document that is none of an event of the log.
+/// A document that other software wrote at the place of an event is not taken for that event, which the filter might not select.
 pub async fn a_damaged_document_is_counted_as_failed_and_the_others_are_sent(subject: &dyn Subject) {
     let it = with_events(subject, 3).await;
     it.browse.page(BrowseQuery::default()).await.expect("a page");
-    // The number of an event that the log does not have below its head: its own document was damaged.
     let damaged = doc! {"_id": browse_id(1), "event_id": "x-1", "event_type": "placed", "timestamp": 7};
     let damaged = RecordChange::put(EVENTS, RawDocumentBuf::try_from(&damaged).expect("BSON"));
+    // What is not below the head of the log in the order of `_id` is none of the session's.
     let foreign = doc! {"_id": "0", "event_id": "x-2", "event_type": "placed"};
     let foreign = RecordChange::put(EVENTS, RawDocumentBuf::try_from(&foreign).expect("BSON"));
     it.records.write(vec![damaged, foreign]).await.expect("written");
-    let id = it.begin(ReplayBody::new(of_type("placed"), ReplayTarget::Test {})).await;
+    let id = it.begin(to_handler()).await;
+    assert_eq!(numbers(&it.handled(2).await), [0, 2]);
     let over = it.over(&id).await;
-    // What is not below the head of the log in the order of `_id` is none of the session's.
-    assert_eq!((over.status, over.replayed + over.failed), (ReplayState::Completed, over.total));
-    assert!(over.replayed >= 3, "{over:?}");
+    assert_eq!((over.status, over.total, over.replayed, over.failed), (ReplayState::Completed, 3, 2, 1), "{over:?}");
+    assert_eq!((over.errors.len(), over.errors[0].event_id.as_deref()), (1, Some("x-1")));
+}
+
+/// It comes first, and those with a time after it.
+pub async fn a_replay_is_resumed_after_a_document_whose_time_is_a_number(subject: &dyn Subject) {
+    let it = with_events(subject, 3).await;
+    it.browse.page(BrowseQuery::default()).await.expect("a page");
+    let damaged = doc! {"_id": browse_id(1), "event_id": "x-1", "event_type": "placed", "timestamp": 7};
+    let damaged = RecordChange::put(EVENTS, RawDocumentBuf::try_from(&damaged).expect("BSON"));
+    it.records.write(vec![damaged]).await.expect("written");
+    let id = it.begin(ReplayBody { rate: Some(1.0), ..to_nowhere() }).await;
+    it.until_replay(&id, |status| status.failed == 1).await;
+    it.act(&id, ReplayAct::Pause).await;
+    it.act(&id, ReplayAct::Resume).await;
+    let over = loop {
+        it.it.clock.advance_millis(1_000);
+        let status = it.replays.get(&id).await.expect("known");
+        if status.status.is_terminal() {
+            break status;
+        }
+        crate::between_looks().await;
+    };
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 2, 1));
 }
 
 /// Counters, times and errors, of a running session and of one that is over.

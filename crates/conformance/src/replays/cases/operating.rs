@@ -5,6 +5,7 @@ use annals_core::replays::{ReplayAct, ReplayBody, ReplayError, ReplayState};
 
 use super::{numbers, to_handler, to_nowhere};
 use crate::Subject;
+use crate::archive::opened::DAY;
 use crate::browse::opened::Browsed;
 
 async fn refused(it: &Browsed, id: &str, act: ReplayAct) -> String {
@@ -105,6 +106,26 @@ pub async fn replays_that_ended_long_ago_are_removed(subject: &dyn Subject) {
     assert_eq!(it.replays.clean_up(24).await, Ok(1));
     assert_eq!(it.replays.get(&ended).await, Err(ReplayError::Unknown(ended.as_str().into())));
     assert_eq!(it.replays.get(&created).await.expect("known").status, ReplayState::Created);
+}
+
+/// Those that ended later, and those that are not over, stay.
+pub async fn replays_that_ended_a_month_ago_are_removed_without_a_request(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 2).await;
+    let ended = it.begin(to_nowhere()).await;
+    it.over(&ended).await;
+    let created = it.create(to_nowhere()).await;
+    it.it.clock.advance_millis(15 * DAY);
+    let later = it.begin(to_nowhere()).await;
+    it.over(&later).await;
+    it.it.clock.advance_millis(15 * DAY);
+    while it.replays.get(&ended).await.is_ok() {
+        it.it.clock.advance_millis(10 * 60 * 1_000);
+        crate::between_looks().await;
+    }
+    assert_eq!(it.replays.get(&ended).await, Err(ReplayError::Unknown(ended.as_str().into())));
+    assert_eq!(it.replays.get(&later).await.expect("it ended later").status, ReplayState::Completed);
+    assert_eq!(it.replays.get(&created).await.expect("it is not over").status, ReplayState::Created);
 }
 
 /// From the state that a reader knows to the end.

@@ -1,12 +1,17 @@
 //! What targets get.
 
+use std::future::{Ready, ready};
+use std::sync::{Arc, Mutex};
+
 use annals_core::browse::ReplayFilter;
 use annals_core::dead_letters::{LetterQuery, LetterStatus};
 use annals_core::groups::GroupDefinition;
 use annals_core::handlers::{HandlerDefinition, PullBody, SettleBody, Settlement};
 use annals_core::processing::{PartitionBy, ProcessingRetry, Then};
 use annals_core::replays::{PreviewBody, ReplayBody, ReplayError, ReplayOrder, ReplayState, ReplayTarget};
-use annals_core::{Code, DEFAULT_TENANT};
+use annals_core::{Code, DEFAULT_TENANT, RecordedEvent};
+use annals_runtime::{Effects, HandleFailure, Handler, consumer};
+use async_trait::async_trait;
 use serde_json::json;
 
 use super::{numbers, to_handler, to_nowhere};
@@ -145,6 +150,89 @@ pub async fn groups_get_the_events_of_their_topics_again(subject: &dyn Subject) 
     let status = it.over(&id).await;
     assert_eq!((status.replayed, status.skipped, status.failed), (5, 1, 0));
     assert!(groups.pull("c", PullBody::default()).await.expect("pulled").is_empty());
+}
+
+type Seen = Arc<Mutex<Vec<String>>>;
+
+/// A function of a consumer that notes its own name, and the type of the event that it got.
+fn noting(
+    name: &'static str,
+    seen: Seen,
+) -> impl Fn(RecordedEvent, serde_json::Value) -> Ready<Result<(), HandleFailure>> + Send + Sync + 'static {
+    move |event: RecordedEvent, _: serde_json::Value| {
+        seen.lock().expect("no panic").push(format!("{name} got {}", event.event_type));
+        ready(Ok(()))
+    }
+}
+
+async fn until_seen(seen: &Seen, count: usize) {
+    while seen.lock().expect("no panic").len() < count {
+        crate::between_looks().await;
+    }
+}
+
+/// A function of its type comes first.
+pub async fn a_consumer_in_rust_processes_an_event_by_the_topic_that_a_replay_sends_it_to(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    let seen = Seen::default();
+    consumer("a", ["placed", "shipped"])
+        .on("placed", noting("placed", Arc::clone(&seen)))
+        .on("shipped", noting("shipped", Arc::clone(&seen)))
+        .run(&it.it.host, DEFAULT_TENANT)
+        .await
+        .expect("it runs");
+    it.commit_many("paid", 2).await;
+    it.commit_many("shipped", 1).await;
+    until_seen(&seen, 1).await;
+    for (event_type, count) in [("paid", 2), ("shipped", 1)] {
+        let to_placed = ReplayTarget::Topic { name: Some("placed".into()), topics: Default::default() };
+        let id = it.begin(ReplayBody::new(of_type(event_type), to_placed)).await;
+        let over = it.over(&id).await;
+        assert_eq!((over.replayed, over.failed), (count, 0), "{event_type}: {:?}", over.errors);
+    }
+    let expected = ["shipped got shipped", "placed got paid", "placed got paid", "shipped got shipped"];
+    assert_eq!(*seen.lock().expect("no panic"), expected);
+}
+
+/// The replay counts them as sent.
+pub async fn a_consumer_in_rust_that_skips_replays_gets_each_event_once(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    let seen = Seen::default();
+    consumer("a", ["placed"])
+        .on("placed", noting("placed", Arc::clone(&seen)))
+        .skip_replays()
+        .run(&it.it.host, DEFAULT_TENANT)
+        .await
+        .expect("it runs");
+    it.commit_many("placed", 2).await;
+    until_seen(&seen, 2).await;
+    let to_topic = ReplayTarget::Topic { name: None, topics: Default::default() };
+    let id = it.begin(ReplayBody::new(of_type("placed"), to_topic)).await;
+    let over = it.over(&id).await;
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 2, 0));
+    assert_eq!(seen.lock().expect("no panic").len(), 2);
+}
+
+/// And that no replay delivers it, the first time.
+pub async fn a_handler_in_rust_knows_the_replay_that_delivers_an_event_again(subject: &dyn Subject) {
+    struct Noting(Seen);
+    #[async_trait]
+    impl Handler for Noting {
+        async fn handle(&self, _: &[RecordedEvent], effects: &mut Effects) -> Result<(), HandleFailure> {
+            self.0.lock().expect("no panic").push(effects.replay().unwrap_or("none").to_owned());
+            Ok(())
+        }
+    }
+    let it = Browsed::of(subject).await;
+    let seen = Seen::default();
+    let definition = HandlerDefinition::new("again");
+    it.it.host.handle(DEFAULT_TENANT, definition, Noting(Arc::clone(&seen))).await.expect("defined");
+    it.commit_many("placed", 1).await;
+    until_seen(&seen, 1).await;
+    let id = it.begin(to_handler()).await;
+    let over = it.over(&id).await;
+    assert_eq!((over.replayed, over.failed), (1, 0));
+    assert_eq!(*seen.lock().expect("no panic"), ["none".to_owned(), over.replay_id]);
 }
 
 /// Those that come while it runs are not.

@@ -100,6 +100,7 @@ impl Work<'_> {
             last_reason: taken.last_reason.clone(),
             until,
             replay: taken.replay.clone(),
+            topic: None,
             trace,
         })
     }

@@ -145,7 +145,7 @@ impl<'w> Membership<'w> {
             // As the registry has it now: in its newest form, and checked.
             let attempt = async {
                 match types.consume(&event).await {
-                    Ok(current) => functions.call(&current.unwrap_or(event)).await,
+                    Ok(current) => functions.call(&current.unwrap_or(event), None).await,
                     Err(TypeError::Store(error)) => Err(error.into()),
                     Err(refused) => Err(HandleFailure::never(refused.to_string())),
                 }

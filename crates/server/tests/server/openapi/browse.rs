@@ -22,7 +22,8 @@ impl Described {
         self.post("/v1/replays/preview", json!({"filter": filter, "target": {"kind": "test"}, "max_events": 2})).await;
         let replay = json!({
             "replay_type": "event_type", "filter": filter, "target": {"kind": "test"}, "order": "timestamp", "speed": 100.0,
-            "batch_size": 10, "max_events": 2, "rate": 1000.0, "on_error": "skip", "retry_attempts": 1, "reason": "a test", "by": "me"
+            "batch_size": 10, "max_events": 2, "rate": 1000.0, "on_error": "skip", "retry_attempts": 1, "outage": "fail",
+            "reason": "a test", "by": "me"
         });
         for act in ["start", "cancel"] {
             let created = self.post("/v1/replays", replay.clone()).await;
