@@ -210,8 +210,8 @@ impl Named<'_> {
         attributes
     }
 
-    /// The URI of the schema: the tenant, and the path under which the API serves its type. CloudEvents requires an absolute URI and a relay
-    /// does not know the addresses of servers, so the scheme is our own. Names of registered types need no escapes.
+    /// Returns the URI of the schema: the tenant, and the path under which the API serves the type. CloudEvents requires an absolute URI.
+    /// A relay does not know the addresses of servers, so the scheme is our own. Names of registered types need no escapes.
     fn data_schema(&self) -> String {
         let Self { event, tenant, .. } = self;
         format!("annals://{tenant}/v1/types/{}?generation={}", event.event_type, event.generation)

@@ -94,7 +94,7 @@ async fn a_process_that_commits_and_relays() {
     std::future::pending::<()>().await;
 }
 
-/// The file in which the relay of a folder says why it has stopped for good.
+/// Returns the file in which the process of a folder notes why its relay has stopped.
 fn refusal_of(folder: &Path) -> PathBuf {
     folder.with_extension("refused")
 }
