@@ -29,6 +29,7 @@ macro_rules! types {
                 an_event_that_is_no_value_of_its_type_becomes_a_letter_and_its_key_goes_on
                 an_unknown_type_is_quarantined_until_it_is_registered
                 an_upcaster_of_the_first_generation_is_refused
+                statements_66_and_68_letters_are_retried_by_the_policy_of_their_types_category
             }
         }
     };

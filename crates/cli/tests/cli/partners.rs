@@ -74,3 +74,50 @@ fn a_partner_is_paused_and_resumed_in_a_store_that_the_command_opens() {
     let resumed = run(folder.path(), &["partner", "resume", "acme", "--reason", "they have moved"]).ok().json();
     assert_eq!(resumed[0]["state"], "running");
 }
+
+#[test]
+fn an_operator_cancels_resends_and_replays_events_and_deletes_the_partner() {
+    let folder = folder();
+    let server = Server::start(folder.path());
+    let at = |arguments: &[&str]| run(folder.path(), &[arguments, &["--server", &server.url]].concat());
+    let partner = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/", partner.local_addr().expect("an address"));
+    let select = json!({ "field": "type", "operator": "EQ", "value": "order_placed" });
+    let definition = json!({ "name": "Acme", "url": url, "secrets": [SECRET], "select": select, "paused": true });
+    let put = ["partner", "put", "acme", "--file", "-", "--server", &server.url];
+    run_with(folder.path(), &put, &definition.to_string()).ok();
+    let listed = at(&["partner", "list"]).ok().json();
+    assert_eq!((listed.len(), &listed[0]["partner"], &listed[0]["secrets"]), (1, &json!("acme"), &json!(1)));
+
+    run_with(folder.path(), &["commit", "--server", &server.url], &lines([body("o-1", json!({ "total": 7 }))])).ok();
+    let id = until(at, "PENDING")["id"].as_str().expect("an id").to_owned();
+    let event = at(&["partner", "event", &id]).ok().json().remove(0);
+    assert_eq!((&event["event_type"], &event["entity_data"]), (&json!("order_placed"), &json!({ "total": 7 })));
+    let cancelled = at(&["partner", "cancel", &id, "--reason", "sent by mail"]).ok().json();
+    assert_eq!(cancelled[0]["ended"], "cancelled");
+    at(&["partner", "resume", "acme", "--reason", "they have moved"]).ok();
+    let resent = at(&["partner", "resend", &id, "--reason", "the mail was lost"]).ok().json();
+    assert_eq!(resent[0]["id"], *id);
+    deliver(&partner);
+    assert_eq!(until(at, "SUCCESS")["id"], *id);
+    at(&["partner", "cancel", &id, "--reason", "too late"]).refused("partner_event_state", 3);
+
+    let replay = ["partner", "replay", "acme", "--from", "0", "--to", "1", "--reason", "they lost a day"];
+    let replay = at(&replay).ok().json().remove(0);
+    assert_eq!((&replay["from"], &replay["to"]), (&json!(0), &json!(1)));
+    deliver(&partner);
+    let both = (0..2_000).find_map(|_| {
+        let events = at(&["partner", "events", "acme", "--status", "SUCCESS"]).ok().json();
+        (events.len() == 2).then_some(events)
+    });
+    let both = both.expect("the replayed event is delivered");
+    let again: Vec<_> = both.iter().filter(|event| event["id"] != *id).collect();
+    assert_eq!((again.len(), &again[0]["replay"]), (1, &replay["id"]));
+
+    let deleted = at(&["partner", "delete", "acme", "--reason", "the contract has ended"]).ok().json();
+    assert_eq!(deleted, [json!({ "deleted": true })]);
+    assert!(at(&["partner", "list"]).ok().json().is_empty());
+    at(&["partner", "delete", "acme", "--reason", "again"]).refused("unknown_partner", 4);
+    at(&["partner", "event", "0123456789abcdef01234567"]).refused("unknown_partner_event", 4);
+    assert_eq!(server.terminate(), Some(0));
+}

@@ -33,7 +33,8 @@ const NOW: &[&str] = &["/v1/partners/{name}"];
 const EVENT: &[&str] = &["/v1/partner-events/{event}"];
 const EVENT_OF: &[&str] = &["name", "event"];
 /// What the history of a partner is filtered by.
-const FILTERS: [&str; 8] = ["direction", "status", "ended", "type", "entity_id", "entity_type", "due", "cursor"];
+const FILTERS: [&str; 9] =
+    ["direction", "status", "ended", "type", "entity_id", "entity_type", "day", "due", "cursor"];
 
 #[derive(Template)]
 #[template(path = "partners.html")]
@@ -126,6 +127,7 @@ async fn one(view: &View, name: &str) -> Result<One, Refused> {
         Input::of(view, "type", "Type", ""),
         Input::of(view, "entity_id", "Entity", ""),
         Input::of(view, "entity_type", "Kind of entity", ""),
+        Input::of(view, "day", "Day, counted from 1970-01-01", ""),
         choice("due", "Due now", &["true"]),
     ];
     let hidden = view.hidden().into_iter().chain([("name".to_owned(), name.to_owned())]).collect();

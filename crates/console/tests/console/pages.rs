@@ -246,3 +246,15 @@ async fn rules_holds_and_archived_events_are_listed_and_a_reader_is_offered_no_a
     let (_, searched) = server.page(&operator, "/console/events?event_types=note_taken&search=note").await;
     assert!(!searched.contains("Hold these events"), "a hold has no words: {searched}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_history_of_a_partner_is_filtered_by_day() {
+    let server = Running::dev().await;
+    server.fill_all("default").await;
+    let (id, day) = (server.id("partners"), server.first("default", "/v1/partners/acme/events", "event_day_id").await);
+    let day = day.as_i64().expect("a number of days");
+    let (_, shown) = server.page("", &format!("/console/partners?name=acme&day={day}")).await;
+    assert!(shown.contains(&id) && shown.contains("name=\"day\""), "{shown}");
+    let (_, none) = server.page("", &format!("/console/partners?name=acme&day={}", day + 2)).await;
+    assert!(!none.contains(&id) && none.contains("No event matches."), "{none}");
+}

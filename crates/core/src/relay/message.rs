@@ -95,9 +95,17 @@ const JSON: &str = "application/json";
 const CLOUDEVENT: &str = "application/cloudevents+json";
 
 impl MessageOptions {
-    /// Returns the message of an event of a tenant and incarnation for this topic.
-    pub fn message(&self, event: &RecordedEvent, tenant: &str, incarnation: u32, topic: ByteString) -> NewMessage {
-        let named = Named { event, tenant, incarnation };
+    /// Returns the message of an event of a tenant and incarnation for this topic. If the generation of its type is registered, a
+    /// CloudEvent names the schema of its data.
+    pub fn message(
+        &self,
+        event: &RecordedEvent,
+        tenant: &str,
+        incarnation: u32,
+        topic: ByteString,
+        is_registered: bool,
+    ) -> NewMessage {
+        let named = Named { event, tenant, incarnation, is_registered };
         let (headers, body) = match self.format {
             MessageFormat::Json => (named.headers(JSON), json(&event.data)),
             MessageFormat::CloudeventsBinary => (named.cloud_headers(), json(&event.data)),
@@ -124,6 +132,7 @@ struct Named<'a> {
     event: &'a RecordedEvent,
     tenant: &'a str,
     incarnation: u32,
+    is_registered: bool,
 }
 
 impl Named<'_> {
@@ -181,6 +190,9 @@ impl Named<'_> {
             ("sequence", event.sequence_number.to_string()),
             ("incarnation", self.incarnation.to_string()),
         ];
+        if self.is_registered {
+            attributes.push(("dataschema", self.data_schema()));
+        }
         match aggregate.event_source() {
             Some(source) => attributes.push(("subject", source.to_string())),
             None => {
@@ -196,6 +208,13 @@ impl Named<'_> {
         let parent = self.traceparent().and_then(|parent| String::from_utf8(parent.to_vec()).ok());
         attributes.extend(parent.map(|parent| ("traceparent", parent)));
         attributes
+    }
+
+    /// Returns the URI of the schema: the tenant, and the path under which the API serves the type. CloudEvents requires an absolute URI.
+    /// A relay does not know the addresses of servers, so the scheme is our own. Names of registered types need no escapes.
+    fn data_schema(&self) -> String {
+        let Self { event, tenant, .. } = self;
+        format!("annals://{tenant}/v1/types/{}?generation={}", event.event_type, event.generation)
     }
 
     /// The trace that the event belongs to: its own, or its commit's.

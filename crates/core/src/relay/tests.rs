@@ -73,7 +73,7 @@ fn every_event_with_a_topic_is_published_once_and_in_order_whatever_fails() {
         let mut topics = Topics::default();
         let message = |event: &RecordedEvent| {
             let topic = (&*event.event_type != "noted").then(|| event.event_type.clone())?;
-            Some(MessageOptions::default().message(event, "default", 0, topic))
+            Some(MessageOptions::default().message(event, "default", 0, topic, false))
         };
         while topics.position.is_none_or(|position| position.next < 200) {
             // A start, after a crash or the first one.
@@ -154,7 +154,7 @@ fn an_event_is_read_from_its_message_as_it_was_in_every_form() {
     let event = event(5, "placed", "o-1");
     for format in [MessageFormat::Json, MessageFormat::CloudeventsBinary, MessageFormat::CloudeventsStructured] {
         let options = MessageOptions { format, ..MessageOptions::default() };
-        let message = options.message(&event, "default", 3, "placed".into());
+        let message = options.message(&event, "default", 3, "placed".into(), true);
         assert_eq!((&message.key[..], message.sequence_number), (&b"o-1"[..], 5));
         let read = RelayedEvent::read(&message.headers, &message.body).expect("its own message");
         assert_eq!((read.id, &read.event_type, read.generation), (event.id, &event.event_type, 2), "{format:?}");
@@ -165,6 +165,24 @@ fn an_event_is_read_from_its_message_as_it_was_in_every_form() {
     }
     let refused = RelayedEvent::read(&[], &"{}".into()).expect_err("of another producer");
     assert!(refused.contains("event_id"), "{refused}");
+}
+
+#[test]
+fn a_cloudevent_names_the_schema_of_its_data_if_the_generation_of_its_type_is_registered() {
+    let event = event(5, "placed", "o-1");
+    let schema = |format: MessageFormat, is_registered: bool| {
+        let options = MessageOptions { format, ..MessageOptions::default() };
+        let message = options.message(&event, "north", 3, "placed".into(), is_registered);
+        let header = message.headers.iter().find(|(name, _)| name.ends_with("dataschema"));
+        let in_header = header.map(|(_, value)| String::from_utf8(value.to_vec()).expect("text"));
+        let body: serde_json::Value = serde_json::from_slice(&message.body).expect("JSON");
+        in_header.or_else(|| body["dataschema"].as_str().map(str::to_owned))
+    };
+    for format in [MessageFormat::CloudeventsBinary, MessageFormat::CloudeventsStructured] {
+        assert_eq!(schema(format, true).as_deref(), Some("annals://north/v1/types/placed?generation=2"), "{format:?}");
+        assert_eq!(schema(format, false), None, "{format:?}");
+    }
+    assert_eq!(schema(MessageFormat::Json, true), None, "its attributes are not those of CloudEvents");
 }
 
 #[test]

@@ -108,9 +108,19 @@ async fn an_outage_of_what_a_consumer_depends_on_does_not_drain_ten_thousand_mes
     until("the breaker opens", async || host.consumers()[0].broken.then_some(())).await;
     let before = attempts.load(Ordering::Relaxed);
     until("it probes", async || (attempts.load(Ordering::Relaxed) >= before + 2).then_some(())).await;
-    let lettered = letters.statistics().await.expect("counted");
-    let open: u64 = host.consumers()[0].dead_letters;
-    assert!((10..=2_000).contains(&open), "{open} of {EVENTS} messages are dead letters: {lettered:?}");
+    // Only letters of messages that were attempted count for the breaker. It opens at the tenth, and behind it none is added. A member that
+    // has to join the group again, on a machine that is too busy for its heartbeats, counts from 0 once more.
+    let query = LetterQuery { group: Some("billing".into()), limit: Some(1_000), ..LetterQuery::default() };
+    let (first, following) = until("the letters that opened the breaker are stored", async || {
+        let items = letters.list(query.clone()).await.expect("listed").items;
+        let following = items.iter().filter(|letter| letter.follows).count();
+        let first = items.len() - following;
+        (first >= 10).then_some((first, following))
+    })
+    .await;
+    assert!(first <= 20, "{first} of {EVENTS} messages failed into dead letters");
+    // The others of a key wait behind its first one; a key has ten messages.
+    assert!(following <= 9 * first, "{following} letters follow {first}");
     is_down.store(false, Ordering::Relaxed);
     until("all others are processed", async || {
         let letters = host.consumers()[0].dead_letters as usize;

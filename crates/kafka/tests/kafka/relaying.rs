@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::relay::{HeldRecord, RelayState, RelayTopics, RelayedEvent};
+use annals_core::relay::{HeldRecord, MessageFormat, MessageOptions, RelayState, RelayTopics, RelayedEvent};
+use annals_core::types::TypeDefinition;
 use annals_core::{
     Broker, ByteString, Content, DEFAULT_SCOPE, DEFAULT_TENANT, Fork, NewCommit, NewEvent, Publisher,
     PublisherIdentity, Store, TypedRecords,
@@ -12,11 +13,12 @@ use annals_core::{
 use annals_embedded::disk::{Disk, MemoryDisk};
 use annals_embedded::operations::{Receiver, Restore, Source, restore};
 use annals_embedded::{EmbeddedStore, Options};
+use annals_runtime::types::TypedStore;
 use annals_runtime::{Host, HostOptions, RelayOptions};
 
 use crate::support::{
-    address, broker_at, commit, consumed_by_kafka, java, log_of, memory, number, read_all, relaying, settings, until,
-    until_published,
+    address, broker_at, commit, consumed_by_kafka, header, java, log_of, memory, number, read_all, relaying, settings,
+    until, until_published,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -130,7 +132,7 @@ async fn a_store_that_is_restored_to_a_number_announces_the_fork_and_publishes_f
     let messages = read_all(&broker, &settings.topic_of("order_placed")).await;
     let found: Vec<_> = messages
         .iter()
-        .map(|message| (crate::support::header(message, "incarnation").expect("an incarnation"), number(message)))
+        .map(|message| (header(message, "incarnation").expect("an incarnation"), number(message)))
         .collect();
     let of = |incarnation: &str, numbers: std::ops::Range<u64>| {
         numbers.map(|number| (incarnation.to_owned(), number)).collect::<Vec<_>>()
@@ -199,5 +201,28 @@ async fn a_topic_that_is_deleted_under_the_relay_is_created_again_and_the_relay_
     assert_eq!(placed, (10..20).map(|n| 2 * n).collect::<Vec<_>>(), "what was on it is gone with it");
     let paid: Vec<_> = read_all(&broker, &settings.topic_of("order_paid")).await.iter().map(number).collect();
     assert_eq!(paid, (0..20).map(|n| 2 * n + 1).collect::<Vec<_>>());
+    host.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cloudevent_names_the_schema_of_its_type_from_the_registration_of_the_type_on() {
+    let settings = settings();
+    let broker = broker_at(&address(), &settings);
+    let store: Arc<dyn Store> = Arc::new(TypedStore::new(memory(), HostOptions::default().clock));
+    let log = log_of(&*store);
+    let host = Host::start(Arc::clone(&store), HostOptions::default());
+    let messages = MessageOptions { format: MessageFormat::CloudeventsBinary, ..MessageOptions::default() };
+    let options = RelayOptions { topics: RelayTopics::all(settings.clone()), messages };
+    host.relay(DEFAULT_TENANT, Arc::clone(&broker) as Arc<dyn Broker>, options).expect("the tenant");
+    commit(&*log, "o-1", "order_placed", 0, 0).await;
+    until_published(&host, 1).await;
+    let types = store.event_types(DEFAULT_TENANT).expect("the tenant");
+    let definition = TypeDefinition::new("order_placed", serde_json::json!({ "type": "object" }));
+    types.put(definition).await.expect("registered");
+    commit(&*log, "o-1", "order_placed", 1, 0).await;
+    until_published(&host, 2).await;
+    let messages = read_all(&broker, &settings.topic_of("order_placed")).await;
+    let schemas: Vec<_> = messages.iter().map(|message| header(message, "ce_dataschema")).collect();
+    assert_eq!(schemas, [None, Some("annals://default/v1/types/order_placed?generation=1".to_owned())]);
     host.drain().await;
 }

@@ -1,9 +1,10 @@
 //! The relay while its broker is killed, and while it is killed itself.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals_core::relay::RelayState;
 use annals_core::{Publisher, PublisherIdentity, Store};
@@ -70,13 +71,32 @@ async fn a_process_that_commits_and_relays() {
         Arc::new(EmbeddedStore::open(Arc::new(RealDisk::new(folder)), Options::default()).expect("the store opens"));
     let (broker, log) = (broker_at(address, &settings), log_of(&*store));
     let dying = Arc::new(Dying::at(dies_at.parse().expect("a number"), broker));
-    let _host = relaying_by(&store, dying, &settings);
+    let host = relaying_by(&store, dying, &settings);
     let commits: u64 = commits.parse().expect("a number");
-    while log.head().await.expect("a head") < commits {
-        let n = log.head().await.expect("a head");
-        commit(&*log, &format!("o-{}", n % 7), "order_placed", n, 30).await;
-    }
+    let committing = async {
+        while log.head().await.expect("a head") < commits {
+            let n = log.head().await.expect("a head");
+            commit(&*log, &format!("o-{}", n % 7), "order_placed", n, 30).await;
+        }
+    };
+    let stopping = async {
+        let stopped = loop {
+            let relay = host.relays().into_iter().find(|relay| relay.state == RelayState::Stopped);
+            if let Some(relay) = relay {
+                break relay;
+            }
+            // tidy: allow(pause) between two looks at the relay
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        std::fs::write(refusal_of(Path::new(folder)), stopped.last_error.unwrap_or_default()).expect("written");
+    };
+    tokio::join!(committing, stopping);
     std::future::pending::<()>().await;
+}
+
+/// Returns the file in which the process of a folder notes why its relay has stopped.
+fn refusal_of(folder: &Path) -> PathBuf {
+    folder.with_extension("refused")
 }
 
 /// A relay in a process of its own.
@@ -149,7 +169,7 @@ async fn a_relay_that_is_killed_at_any_moment_publishes_every_event_once_and_in_
     while round < rounds || seconds.is_some_and(|seconds| begun.elapsed().as_secs() < seconds) {
         let relay = Relay::start(&settings.prefix, folder.path(), u64::MAX);
         // Somewhere while it starts, opens the publisher, and publishes.
-        let moment = std::time::Duration::from_millis(fastrand::u64(100..2_500));
+        let moment = Duration::from_millis(fastrand::u64(100..2_500));
         // tidy: allow(pause) the moment of the kill is what the test varies
         tokio::time::sleep(moment).await;
         relay.signal("KILL");
@@ -207,19 +227,29 @@ async fn of_two_relays_of_one_store_the_one_that_slept_publishes_nothing_when_it
     let broker = broker_at(&address(), &settings);
     let topic = settings.topic_of("order_placed");
     let count = async || crate::support::read_all(&broker, &topic).await.len() as u64;
-    let sleeping = Relay::start(&settings.prefix, &one, 400);
+    // It commits for as long as it lives, so it has something to publish when it wakes.
+    let sleeping = Relay::start(&settings.prefix, &one, u64::MAX);
     until("it publishes", async || (count().await >= 50).then_some(())).await;
     sleeping.signal("STOP");
     // The other one has the same store: a copy of the machine, or one that a cluster manager started too early.
     let copied = Command::new("cp").arg("-r").arg(&one).arg(&two).status();
     assert!(copied.is_ok_and(|status| status.success()), "copied");
-    let awake = Relay::start(&settings.prefix, &two, 600);
-    until("the other one publishes all", async || (count().await >= 600).then_some(())).await;
+    let copy = EmbeddedStore::open(Arc::new(RealDisk::new(&two)), Options::default()).expect("the store opens");
+    let all = log_of(&copy).head().await.expect("a head") + 200;
+    copy.close().await;
+    drop(copy);
+    let awake = Relay::start(&settings.prefix, &two, all);
+    until("the other one publishes all", async || (count().await >= all).then_some(())).await;
     sleeping.signal("CONT");
+    let why = until("the one that slept tries and is refused", async || {
+        std::fs::read_to_string(refusal_of(&one)).ok().filter(|why| !why.is_empty())
+    });
+    let why = why.await;
+    assert!(why.contains("another relay of this store"), "{why}");
     drop(awake);
-    // It commits what it has left to commit, and is refused; a third one continues where the second was.
+    // Of what the first one has committed since, nothing is on the topic; a third one continues where the second was.
     let (position, head, ids) = state_of(&broker, &two).await;
-    assert_eq!((position, head), (600, 600));
+    assert_eq!((position, head), (all, all));
     let found =
         tokio::task::spawn_blocking(move || consumed_by_kafka(&address(), &settings, ids.len()).eq(&by_key(&ids)));
     assert!(found.await.expect("consumed"), "every event once and in order");

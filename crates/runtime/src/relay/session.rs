@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use annals_core::relay::{
-    HeldRecord, Relay, RelayBatch, RelayRecord, RelayRefusal, RelayState, RelayTopics, STORE_EVERY,
+    HeldRecord, MessageFormat, Relay, RelayBatch, RelayRecord, RelayRefusal, RelayState, RelayTopics, STORE_EVERY,
 };
 use annals_core::types::EventTypes;
 use annals_core::{
@@ -43,22 +43,38 @@ struct Prepared {
 /// The topics of event types, as the session has looked them up.
 struct Routes {
     topics: Arc<RelayTopics>,
+    /// Whether messages name the schemas of their events.
+    names_schemas: bool,
     known: HashMap<ByteString, Option<ByteString>>,
+    /// The registered generations of types.
+    registered: HashMap<ByteString, HashSet<u32>>,
     new: Vec<TopicDefinition>,
     created: HashSet<ByteString>,
 }
 
 impl Routes {
-    fn new(topics: Arc<RelayTopics>) -> Self {
-        Self { topics, known: HashMap::new(), new: Vec::new(), created: HashSet::new() }
+    fn new(topics: Arc<RelayTopics>, names_schemas: bool) -> Self {
+        let (known, registered) = (HashMap::new(), HashMap::new());
+        Self { topics, names_schemas, known, registered, new: Vec::new(), created: HashSet::new() }
     }
 
     /// Looks up the types of these events. A type that has no topic is looked up again for each page, because it may get one at any time.
+    /// So is a generation without a schema, where messages name schemas.
     async fn learn(&mut self, types: &dyn EventTypes, events: &[RecordedEvent]) {
-        let unknown: HashSet<&ByteString> =
-            events.iter().map(|event| &event.event_type).filter(|name| self.topic_of(name).is_none()).collect();
+        let is_unknown = |event: &&RecordedEvent| {
+            self.topic_of(&event.event_type).is_none() || self.names_schemas && !self.is_registered(event)
+        };
+        let unknown: HashSet<&ByteString> = events.iter().filter(is_unknown).map(|event| &event.event_type).collect();
         for event_type in unknown {
-            let definition = match types.get(event_type).await {
+            let found = types.get(event_type).await;
+            if let Ok(registered) = &found {
+                let generations = registered.generations.iter().map(|it| it.generation).collect();
+                self.registered.insert(event_type.clone(), generations);
+            }
+            if self.topic_of(event_type).is_some() {
+                continue;
+            }
+            let definition = match found {
                 Ok(registered) => self.topics.settings.definition(event_type, &registered.category).ok(),
                 Err(_) => self.topics.topic_of(event_type),
             };
@@ -70,6 +86,10 @@ impl Routes {
 
     fn topic_of(&self, event_type: &ByteString) -> Option<&ByteString> {
         self.known.get(event_type)?.as_ref()
+    }
+
+    fn is_registered(&self, event: &RecordedEvent) -> bool {
+        self.registered.get(&event.event_type).is_some_and(|generations| generations.contains(&event.generation))
     }
 }
 
@@ -109,7 +129,8 @@ impl<'r> Session<'r> {
             since.map_or(0, |identity| identity.incarnation_start)
         };
         let relay = Relay::resume(store, stored, tenant.log.head().await?, agree_to)?;
-        let mut routes = Routes::new(tenant.topics.borrow().clone());
+        let names_schemas = tenant.messages.format != MessageFormat::Json;
+        let mut routes = Routes::new(tenant.topics.borrow().clone(), names_schemas);
         routes.new = routes.topics.named().collect();
         let last_stored = tenant.shared.options.clock.now();
         let mut session = Self { tenant, publisher, relay, routes, last_stored, last_told: None };
@@ -324,7 +345,8 @@ async fn prepare(
     let incarnation = relay.position().incarnation;
     let message = |event: &RecordedEvent| {
         let topic = routes.topic_of(&event.event_type)?.clone();
-        Some(tenant.messages.message(event, &tenant.tenant, incarnation, topic))
+        let is_registered = routes.is_registered(event);
+        Some(tenant.messages.message(event, &tenant.tenant, incarnation, topic, is_registered))
     };
     let batch = relay.batch(&events, following.position(), message);
     let numbers = batch.messages.iter().map(|message| message.sequence_number).collect();

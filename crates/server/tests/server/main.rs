@@ -11,6 +11,7 @@ mod connections;
 mod cors;
 mod credentials;
 mod damaged;
+mod dead_letters;
 mod docs;
 mod documents;
 mod errors;

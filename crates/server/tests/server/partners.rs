@@ -1,10 +1,13 @@
-//! What partners send: for which tenant, and bodies that are meant to hurt.
+//! What partners send: for which tenant, bodies that are meant to hurt, and what is counted.
 
-use annals_core::partners::{Signed, SigningSecret};
+use std::sync::Arc;
+
+use annals_core::partners::{Answered, Outgoing, Sending, Signed, SigningSecret};
 use annals_core::{Clock, Code, limits};
 use annals_runtime::{HostOptions, PartnerKeys, PartnerOptions};
 use annals_server::Options;
 use annals_system::SystemClock;
+use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use reqwest::{Body, Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -133,4 +136,58 @@ async fn json_that_is_nested_deeply_is_refused() {
         server.send(signed(&server, EVENTS, "w-1", &deep)).await.problem(Code::InvalidData);
     }
     assert_eq!(server.head().await, 0);
+}
+
+/// A partner that refuses whatever it is sent.
+struct Refusing;
+
+#[async_trait]
+impl Sending for Refusing {
+    async fn send(&self, _request: Outgoing) -> Result<Answered, String> {
+        Ok(Answered { status: 404, retry_after: None, said: String::new() })
+    }
+
+    fn check(&self, _url: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_count_attempts_and_what_a_partner_sends_by_outcome() {
+    let mut options = with_keys(Options::default());
+    options.tasks.partners.sending = Arc::new(Refusing);
+    let server = Running::over(store(&["default"]), options).await;
+    let mut body = definition();
+    body["url"] = json!("https://acme.example/events");
+    body["select"] = json!({"field": "type", "operator": "EQ", "value": "order_placed"});
+    let put = server.request(Method::PUT, "/v1/partners/acme").header("content-type", "application/json");
+    assert_eq!(server.send(put.body(body.to_string())).await.status, 201);
+    server.commit_orders("o-1", 1).await;
+    assert_eq!(sent(&server, EVENTS, "w-1").await.status, 202);
+    assert_eq!(sent(&server, EVENTS, "w-1").await.status, 200);
+    let forged = signed(&server, EVENTS, "w-2", "{}").body(SHIPPED);
+    server.send(forged).await.problem(Code::InvalidSignature);
+    let due = [
+        ("attempts_total", "direction=\"OUT\",outcome=\"refused\"", 1),
+        ("attempts_total", "direction=\"IN\",outcome=\"delivered\"", 1),
+        ("received_total", "outcome=\"accepted\"", 1),
+        ("received_total", "outcome=\"repeated\"", 1),
+        ("received_total", "outcome=\"refused\"", 1),
+        ("exhausted", "direction=\"OUT\"", 1),
+        ("exhausted", "direction=\"IN\"", 0),
+    ];
+    let due = due.map(|(name, labels, count)| {
+        format!("annals_partner_{name}{{tenant=\"default\",partner=\"acme\",{labels}}} {count}")
+    });
+    soon("the metrics show every outcome", async {
+        loop {
+            let metrics = server.get("/metrics").await;
+            if due.iter().all(|line| metrics.text().lines().any(|shown| shown == line)) {
+                break;
+            }
+        }
+    })
+    .await;
+    let metrics = server.get("/metrics").await;
+    assert!(metrics.text().contains("annals_partner_failing{tenant=\"default\",partner=\"acme\"} 0\n"));
 }

@@ -1,6 +1,6 @@
 //! Attempts: when they are made, and what is on record.
 
-use annals_core::partners::{Ending, EventStatus, EventsQuery, PartnerEventRecord, Signed};
+use annals_core::partners::{Ending, EventStatus, EventsQuery, Outgoing, PartnerEventRecord, Signed};
 use annals_core::{Clock, Condition, RecordQuery, TypedRecords};
 
 use crate::Subject;
@@ -29,6 +29,16 @@ pub async fn statement_102_gaps_are_5_10_20_and_40_s_and_the_fifth_failure_is_th
     assert_eq!(exchange.query(ended).await.len(), 1, "it is visible");
     let statistics = exchange.partners.statistics(P).await.expect("counted");
     assert_eq!((statistics.out.failed, statistics.out.exhausted, statistics.success_rate), (1, 1, Some(0.0)));
+    // Once the owner has sent an event of another entity, it has looked at what is due.
+    exchange.scripted.usually("p.example", Reply::Status(200));
+    exchange.commit("b").await;
+    exchange.in_time(|events| events.iter().any(|event| event.event_status == EventStatus::Success)).await;
+    let of_a = |request: &&Outgoing| {
+        let body: serde_json::Value = serde_json::from_slice(&request.body).expect("JSON");
+        body["subject"] == "order/a"
+    };
+    let requests = exchange.scripted.requests();
+    assert_eq!((requests.len(), requests.iter().filter(of_a).count()), (6, 5), "the receiver gets no sixth one");
 }
 
 /// Behaviour statement 103.

@@ -149,6 +149,33 @@ pub async fn events_are_listed_by_direction_status_type_entity_and_day(subject: 
     }
 }
 
+/// Of two that failed, one whose delay has passed is due and the other is not yet.
+pub async fn a_failed_event_is_listed_as_due_once_its_delay_has_passed(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    exchange.scripted.usually("p.example", Reply::Status(500));
+    exchange.commit("a").await;
+    exchange.until(|events| are(events, EventStatus::Failed)).await;
+    exchange.advance_seconds(3);
+    exchange.commit("b").await;
+    exchange.until(|events| events.len() == 2 && are(events, EventStatus::Failed)).await;
+    // Nobody attempts what becomes due: the other host only reads.
+    exchange.it.host.drain().await;
+    let reader = exchange.beside();
+    let due = async || {
+        let events = reader.query(EventsQuery { due: true, ..EventsQuery::default() }).await;
+        assert!(events.iter().all(|event| event.event_status == EventStatus::Failed), "{events:?}");
+        let entity = |event: &annals_core::partners::PartnerEventView| {
+            event.entity_metadata["entity_id"].as_str().expect("an id").to_owned()
+        };
+        events.iter().map(entity).collect::<Vec<_>>()
+    };
+    for (seconds, entities) in [(0, vec![]), (2, vec!["a"]), (3, vec!["a", "b"])] {
+        exchange.advance_seconds(seconds);
+        assert_eq!(due().await, entities, "after {seconds} s more");
+    }
+    assert_eq!(exchange.scripted.requests().len(), 2);
+}
+
 /// By partner and direction: it is what an alert looks at.
 pub async fn what_failed_for_the_last_time_is_counted_until_someone_decides(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;

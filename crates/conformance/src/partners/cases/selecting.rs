@@ -1,19 +1,31 @@
 //! What is selected for a partner, and how often it is recorded.
 
-use annals_core::partners::{EventStatus, EventsQuery, Format, SelectFrom};
-use annals_core::{Condition, DEFAULT_TENANT};
+use annals_core::partners::{EventStatus, EventsQuery, Format, SELECTION, SelectFrom, SelectionRecord};
+use annals_core::{Condition, DEFAULT_TENANT, Expected, RecordChange, RecordType, TypedRecords};
 
 use crate::Subject;
 use crate::partners::words::{Exchange, P, are, header, placed_to, reason};
 
-/// Behaviour statement 104: the key is partner and event.
+/// Behaviour statement 104: the key is partner and event. A selection from an earlier position offers the same keys and records nothing.
 pub async fn statement_104_an_event_is_recorded_once_for_a_partner(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     for id in ["a", "a", "b"] {
         exchange.commit(id).await;
     }
     exchange.until(|events| events.len() == 3 && are(events, EventStatus::Success)).await;
+    let selection = TypedRecords::<SelectionRecord>::declared(exchange.records.clone());
+    let position = async || selection.get(SELECTION).await.expect("reads").expect("stored").value.position;
+    assert_eq!(position().await, 3);
+    // Nobody selects while it is set back.
+    exchange.it.host.drain().await;
+    let back =
+        RecordChange::set_if(SelectionRecord::COLLECTION, SELECTION, [("position", 0_i64.into())], Expected::Present);
+    exchange.records.write(vec![back]).await.expect("set back");
     let exchange = exchange.restarted().await;
+    while position().await < 3 {
+        crate::between_looks().await;
+    }
+    assert_eq!((exchange.stored().await.len(), exchange.scripted.requests().len()), (3, 3));
     exchange.commit("c").await;
     exchange.until(|events| events.len() == 4 && are(events, EventStatus::Success)).await;
     assert_eq!(exchange.scripted.requests().len(), 4);

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use annals_core::dead_letters::{LetterQuery, LetterStatus, LetterView};
 use annals_core::groups::{GroupDefinition, Groups};
 use annals_core::handlers::{Delivery, PullBody, Reason, SettleBody, Settlement};
+use annals_core::processing::{ProcessingRetry, Then};
 use annals_core::types::{Compatibility, EventTypes, TypeDefinition, UnknownTypes, UpcastStep};
-use annals_core::{Code, DEFAULT_TENANT, LogQuery};
+use annals_core::{Clock, Code, DEFAULT_TENANT, LogQuery};
 use annals_runtime::types::TypedStore;
 use serde_json::{Value, json};
 
@@ -61,6 +62,40 @@ impl Consumed {
             }
             crate::between_looks().await;
         }
+    }
+
+    /// Registers a type of a category, and defines a group of its topic with its name, which parks a message at the first failure.
+    async fn define_for(&self, event_type: &'static str, category: &'static str) {
+        let definition = TypeDefinition::new(event_type, json!({"type": "object"})).category(category);
+        self.types.put(definition).await.expect("registered");
+        let retry = ProcessingRetry { attempts: Some(1), then: Then::Park, ..ProcessingRetry::default() };
+        let group = GroupDefinition { retry, ..GroupDefinition::new(event_type, [event_type]) };
+        self.groups.put(group).await.expect("defined");
+    }
+
+    /// Pulls until the only message of a group comes.
+    async fn pull_one(&self, group: &str) -> Delivery {
+        loop {
+            let pull = PullBody { max: 1, worker: "w".to_owned(), ..PullBody::default() };
+            if let Some(delivery) = self.groups.pull(group, pull).await.expect("pulled").pop() {
+                return delivery;
+            }
+            crate::between_looks().await;
+        }
+    }
+
+    async fn settle_one(&self, group: &str, settlement: Settlement) {
+        let settled = self.groups.settle(group, SettleBody { results: vec![settlement] }).await.expect("settled");
+        assert!(settled[0].settled, "{settled:?}");
+    }
+
+    /// The only letter of a group.
+    async fn letter_of(&self, group: &'static str) -> LetterView {
+        let letters = self.it.host.dead_letters(DEFAULT_TENANT).expect("declared");
+        let query = LetterQuery { group: Some(group.into()), ..LetterQuery::default() };
+        let mut found = letters.list(query).await.expect("listed").items;
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0)
     }
 }
 
@@ -149,4 +184,38 @@ pub async fn an_upcaster_of_the_first_generation_is_refused(subject: &dyn Subjec
     it.types.put(cents()).await.expect("bridged");
     let status = it.types.get("placed").await.expect("registered");
     assert_eq!(status.generations[1].upcaster, cents().upcaster);
+}
+
+/// Behaviour statements 66 and 68: the delays of the category, varied by 10 % and never above the cap. A retry that succeeds ends the
+/// letter.
+pub async fn statements_66_and_68_letters_are_retried_by_the_policy_of_their_types_category(subject: &dyn Subject) {
+    let it = Consumed::of(subject).await;
+    for (event_type, category, seconds, cap) in [
+        ("execution_started", "execution", vec![30_i64, 60, 120, 240, 300], 300_i64),
+        ("pod_created", "pod", vec![60, 180, 540], 600),
+        ("result_stored", "result", vec![0], 0),
+    ] {
+        it.define_for(event_type, category).await;
+        it.it.commit(event_type, &[category]).await;
+        for (count, exact) in (0_u64..).zip(seconds.iter().copied()) {
+            let delivery = it.pull_one(event_type).await;
+            it.settle_one(event_type, Settlement::failed(delivery.token, "down")).await;
+            let letter = it.letter_of(event_type).await;
+            assert_eq!((letter.status, letter.retry_count), (LetterStatus::Scheduled, count), "{category}");
+            let now = it.it.clock.now().as_millis();
+            let delay = letter.next_retry_at.expect("it is planned").as_millis() - now;
+            let allowed = exact * 900..=(exact * 1_100).min(cap * 1_000);
+            assert!(allowed.contains(&delay), "{category}: retry {count} after {delay} ms");
+            if delay > 0 {
+                it.it.advance(delay - 1);
+                let pull = PullBody { max: 1, worker: "w".to_owned(), ..PullBody::default() };
+                assert!(it.groups.pull(event_type, pull).await.expect("pulled").is_empty(), "{category}: not yet due");
+                it.it.advance(1);
+            }
+        }
+        let delivery = it.pull_one(event_type).await;
+        it.settle_one(event_type, Settlement::done(delivery.token)).await;
+        let letter = it.letter_of(event_type).await;
+        assert_eq!((letter.status, letter.retry_count), (LetterStatus::Retried, seconds.len() as u64), "{category}");
+    }
 }
