@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::horizon::{
-    Consent, Horizon, HorizonError, OfferRequest, Offered, OfferedView, Offering, SubscriptionDefinition, write_offered,
+    Consent, HorizonError, OfferRequest, Offered, OfferedView, Offering, SubscriptionDefinition, write_offered,
 };
 use annals_core::{ByteString, Code, DEFAULT_TENANT};
 use annals_system::Instant;
@@ -28,6 +28,7 @@ use crate::problem::Problem;
 use crate::query::{Number, Query};
 use crate::route::{self, Feature, Permission, get};
 use crate::schemas;
+use crate::scoped::ScopedHorizon;
 use crate::state::Server;
 
 const CONSENT: &str = "/v1/consents/{id}";
@@ -120,8 +121,8 @@ struct OfferQuery {
     incarnation: Option<Number>,
 }
 
-fn horizon(server: &Server, caller: &Caller) -> Result<Arc<dyn Horizon>, Problem> {
-    Ok(server.host.horizon(&caller.tenant)?)
+fn horizon(server: &Server, caller: &Caller) -> Result<ScopedHorizon, Problem> {
+    ScopedHorizon::of(server, caller)
 }
 
 /// `GET /v1/consents`.
