@@ -192,7 +192,7 @@ async fn follow(
         comment_interval: server.options.comment_interval,
         stop: server.options.stop.clone(),
         ended: false,
-        _counted: server.metrics.followers.enter(),
+        _counted: server.follower()?,
     };
     let chunks = stream::unfold(feed, |mut feed| async move {
         let chunk = feed.chunk().await?;
