@@ -80,6 +80,7 @@ pub(crate) fn feature() -> Feature {
             .refuses(&[Code::UnknownHandler]),
     ];
     operations.extend(acts());
+    let operations: Vec<_> = operations.into_iter().map(Operation::with_scope_in_definition).collect();
     Feature::new("Handlers", operations)
 }
 

@@ -64,10 +64,12 @@ pub(crate) fn feature() -> Feature {
             "listSubscriptions",
             "Lists subscriptions and their state.",
             subscriptions,
-        ),
+        )
+        .with_scope_in_definition(),
         get(SUBSCRIPTION, Permission::Reader, one_subscription)
             .described("getSubscription", "Returns the state of a subscription.", subscription())
-            .refuses(&[Code::UnknownSubscription]),
+            .refuses(&[Code::UnknownSubscription])
+            .with_scope_in_definition(),
         route::put(SUBSCRIPTION, Permission::Operator, put_subscription)
             .described(
                 "putSubscription",
@@ -75,7 +77,8 @@ pub(crate) fn feature() -> Feature {
                 subscription().created(),
             )
             .takes(Payload::body::<schemas::NewSubscription>())
-            .refuses(&[Code::InvalidSubscription, Code::UnknownScope]),
+            .refuses(&[Code::InvalidSubscription, Code::UnknownScope])
+            .with_scope_in_definition(),
         route::delete(SUBSCRIPTION, Permission::Operator, delete_subscription)
             .described(
                 "deleteSubscription",
@@ -83,7 +86,8 @@ pub(crate) fn feature() -> Feature {
                 deleted(),
             )
             .takes(Payload::body::<schemas::Reason>())
-            .refuses(&[Code::UnknownSubscription]),
+            .refuses(&[Code::UnknownSubscription])
+            .with_scope_in_definition(),
         get("/v1/horizon/{stream}", Permission::Reader, offer)
             .described(
                 "readPublicStream",

@@ -506,3 +506,23 @@ async fn a_caller_of_the_scope_works_there_and_its_dead_letters_are_not_for_othe
     }
     assert_eq!(post(&secured, &both, &format!("{one}/discard"), reason).await.json()["status"], "discarded");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_one_scope_works_with_its_handlers_and_reads_nothing_of_the_default_scope() {
+    let secured = with_inbox().await;
+    receive(&secured).await;
+    let key = key_of_scopes(&secured, &["inbox"]).await;
+    assert_eq!(listed(&secured, &key, "/v1/handlers", "name").await, ["x"]);
+    assert_eq!(listed(&secured, &key, "/v1/subscriptions", "name").await, ["x"]);
+    let pulled = post(&secured, &key, "/v1/handlers/x/pull", json!({"wait_ms": 20_000})).await.json();
+    let settled = json!({"results": [{"token": pulled["deliveries"][0]["token"]}]});
+    let settled = post(&secured, &key, "/v1/handlers/x/settle", settled).await.json();
+    assert_eq!(settled["results"][0]["settled"], true, "{settled}");
+    for path in ["/v1/handlers/plain", "/v1/handlers/plain/partitions", "/v1/handlers/plain/acts"] {
+        secured.get(&key, path).await.problem(Code::UnknownHandler);
+    }
+    post(&secured, &key, "/v1/handlers/plain/pull", json!({})).await.problem(Code::UnknownHandler);
+    for path in ["/v1/log", "/v1/groups", "/v1/dead-letters", "/v1/processor-states", "/v1/consents"] {
+        secured.get(&key, path).await.problem(Code::UnknownScope);
+    }
+}
