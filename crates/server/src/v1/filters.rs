@@ -29,11 +29,9 @@ const ONE: &str = "/v1/filters/{stream}";
 /// The operations on filters.
 pub(crate) fn feature() -> Feature {
     let operations = [
-        get("/v1/filters", Permission::Reader, list).described(
-            "listFilters",
-            "Lists filters and their state.",
-            Payload::json::<schemas::FilterPage>(),
-        ),
+        get("/v1/filters", Permission::Reader, list)
+            .described("listFilters", "Lists filters and their state.", Payload::json::<schemas::FilterPage>())
+            .with_scope_in_definition(),
         get(ONE, Permission::Reader, one)
             .described("getFilter", "Returns the state of a filter.", Payload::json::<schemas::FilterStatus>())
             .refuses(&[Code::UnknownFilter]),

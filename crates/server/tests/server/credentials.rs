@@ -514,6 +514,7 @@ async fn a_key_of_one_scope_works_with_its_handlers_and_reads_nothing_of_the_def
     let key = key_of_scopes(&secured, &["inbox"]).await;
     assert_eq!(listed(&secured, &key, "/v1/handlers", "name").await, ["x"]);
     assert_eq!(listed(&secured, &key, "/v1/subscriptions", "name").await, ["x"]);
+    assert_eq!(listed(&secured, &key, "/v1/filters", "stream").await, ["x"]);
     let pulled = post(&secured, &key, "/v1/handlers/x/pull", json!({"wait_ms": 20_000})).await.json();
     let settled = json!({"results": [{"token": pulled["deliveries"][0]["token"]}]});
     let settled = post(&secured, &key, "/v1/handlers/x/settle", settled).await.json();
