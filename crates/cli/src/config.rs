@@ -92,6 +92,8 @@ pub struct ServerSection {
     pub cors_origins: Vec<String>,
     /// Whether it serves without TLS on an address that other machines reach.
     pub insecure_http: bool,
+    /// Most followers, which are open streams of events, at once.
+    pub followers_max: usize,
     /// What this server's microservice calls itself on the event horizon.
     pub microservice: String,
     /// The folder to which replays may write files; empty for none.
@@ -138,6 +140,7 @@ impl Default for ServerSection {
             names: Vec::new(),
             cors_origins: Vec::new(),
             insecure_http: false,
+            followers_max: 10_000,
             microservice: "default".to_owned(),
             exports: String::new(),
             replay_retention_days: 30,

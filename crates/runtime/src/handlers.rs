@@ -36,6 +36,7 @@ use crate::engine::owner::{Command, Owner, Settling};
 use crate::engine::source::Source;
 use crate::groups::GROUPS;
 use crate::handler::Handler;
+use crate::health::all;
 use crate::host::{Host, Shared, locked, supervise};
 
 /// Requests that wait for an owner at most.
@@ -131,6 +132,31 @@ impl Host {
     /// The scope whose events a handler hands out in this process.
     pub fn handler_scope(&self, tenant: &str, name: &str) -> String {
         self.tenant(tenant).map_or_else(|_| DEFAULT_SCOPE.to_owned(), |handlers| handlers.scope_of(name))
+    }
+
+    /// Returns the scope that the stored definition of a handler names.
+    ///
+    /// # Errors
+    /// [`HandlerError::Unknown`] where no handler has this name; [`UnknownLog`] as [`HandlerError::Invalid`].
+    pub async fn defined_scope(&self, tenant: &str, name: &str) -> Result<String, HandlerError> {
+        let unknown = |error: UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
+        let handlers = self.tenant(tenant).map_err(unknown)?;
+        Ok(handlers.definition(name).await?.scope.to_string())
+    }
+
+    /// Returns the name and the scope of every handler of a tenant. A definition that cannot be read is left out.
+    ///
+    /// # Errors
+    /// [`UnknownLog`] as [`HandlerError::Invalid`]; else see [`HandlerError`].
+    pub async fn defined_scopes(&self, tenant: &str) -> Result<Vec<(String, String)>, HandlerError> {
+        let unknown = |error: UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
+        let handlers = self.tenant(tenant).map_err(unknown)?;
+        let stored: Vec<DefinitionRecord> = all(&handlers.records).await?;
+        let read = stored.into_iter().filter_map(|stored| {
+            let definition = stored.read().ok()?;
+            Some((stored.name, definition.scope.to_string()))
+        });
+        Ok(read.collect())
     }
 }
 

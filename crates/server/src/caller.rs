@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use annals_core::credentials::EVERY;
 use annals_core::trace::{TRACEPARENT, TraceContext};
 use annals_core::{Code, DEFAULT_TENANT};
 use axum::extract::FromRequestParts;
@@ -47,6 +48,14 @@ impl Principal {
     /// The principal that the gate put into a request.
     pub fn of(parts: &Parts) -> Self {
         parts.extensions.get().cloned().unwrap_or(Self::Anonymous)
+    }
+
+    /// Whether it may see every scope, also those that are declared later.
+    pub fn may_see_every_scope(&self) -> bool {
+        match self {
+            Self::Anonymous => true,
+            Self::Known(access) => access.grant.scopes.iter().any(|scope| scope == EVERY),
+        }
     }
 
     /// Whether it may see a scope, beside the one that the query names.

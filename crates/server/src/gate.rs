@@ -32,6 +32,8 @@ pub(crate) struct Gate {
     header_bytes_max: usize,
     drain: Arc<Drain>,
     permission: Permission,
+    /// Whether the scope of a request is checked here.
+    checks_scope: bool,
     /// Whether the handler reads the query; a query string that nobody reads is refused here.
     reads_query: bool,
     /// Where there are credentials, what checks them.
@@ -50,6 +52,7 @@ impl Gate {
             header_bytes_max: server.options.header_bytes_max,
             drain: Arc::new(Drain::new(&server.options)),
             permission,
+            checks_scope: true,
             reads_query,
             guarded: server.guard.is_some().then(|| Arc::clone(server)),
             audited: None,
@@ -60,6 +63,11 @@ impl Gate {
     /// Makes each use of the operation an event of the audit log.
     pub fn auditing(self, operation: &'static str) -> Self {
         Self { audited: Some(operation), ..self }
+    }
+
+    /// Leaves the scope to the handler.
+    pub fn without_scope(self) -> Self {
+        Self { checks_scope: false, ..self }
     }
 
     /// Lets the body of `request` drain itself.
@@ -89,7 +97,7 @@ impl Gate {
     async fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<Option<Arc<Access>>, Problem> {
         self.check(uri, headers)?;
         let access = match self.guarded.as_ref().and_then(|server| server.guard.as_ref()) {
-            Some(guard) => guard.admit(headers, uri, self.permission).await?,
+            Some(guard) => guard.admit(headers, uri, (self.permission, self.checks_scope)).await?,
             None => None,
         };
         if !self.reads_query {

@@ -34,6 +34,7 @@ mod relays;
 mod route;
 mod router;
 mod schemas;
+mod scoped;
 mod security;
 mod serve;
 mod site;

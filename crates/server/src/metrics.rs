@@ -84,6 +84,14 @@ impl Gauge {
         Counted(self.clone())
     }
 
+    /// Counts one more, unless there are so many already.
+    pub fn enter_below(&self, most: usize) -> Option<Counted> {
+        let before = self.0.fetch_add(1, Relaxed);
+        // What is not returned is dropped, and counted no more.
+        let counted = Counted(self.clone());
+        usize::try_from(before).is_ok_and(|before| before < most).then_some(counted)
+    }
+
     pub fn get(&self) -> i64 {
         self.0.load(Relaxed)
     }

@@ -34,6 +34,8 @@ pub struct Options {
     /// Most open connections; for another one, those make room that have been idle longest, at least a second, or else it waits. Fewer
     /// where the process may not open so many files. 10,000.
     pub connections_max: usize,
+    /// Most streams of server-sent events open at once, of which a connection over HTTP/2 has many; another one is `overloaded`. 10,000.
+    pub followers_max: usize,
     /// How long the next bytes of a body may take to arrive; longer is `request_timeout`. 30 s.
     pub body_idle_max: Duration,
     /// How long a connection may take to send the headers of its next request, or be idle before it; longer closes it. 95 s, a
@@ -88,6 +90,7 @@ impl Default for Options {
             body_bytes_in_flight_max: 512 * 1024 * 1024,
             answer_bytes_in_flight_max: 512 * 1024 * 1024,
             connections_max: 10_000,
+            followers_max: 10_000,
             body_idle_max: Duration::from_secs(30),
             header_wait_max: Duration::from_secs(95),
             write_wait_max: Duration::from_secs(30),

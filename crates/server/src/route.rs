@@ -78,6 +78,8 @@ pub(crate) struct Operation {
     pub refusals: &'static [Code],
     /// Whether each use of it is an event of the audit log.
     pub audited: bool,
+    /// Whether the scope is in the definition that it is about, so that its handler checks the scope and the gate does not.
+    pub scope_in_definition: bool,
     pub methods: MethodRouter<Arc<Server>>,
 }
 
@@ -108,6 +110,7 @@ impl Draft {
             body: None,
             answers,
             refusals: &[],
+            scope_in_definition: false,
             methods,
         }
     }
@@ -130,6 +133,12 @@ impl Operation {
     #[must_use]
     pub fn audited(self) -> Self {
         Self { audited: true, ..self }
+    }
+
+    /// Leaves the scope to the handler, which gets what it is about from [`scoped`](crate::scoped).
+    #[must_use]
+    pub fn with_scope_in_definition(self) -> Self {
+        Self { scope_in_definition: true, ..self }
     }
 
     /// Lets the handler ignore the query, whatever it holds.

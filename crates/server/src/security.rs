@@ -100,13 +100,13 @@ impl Guard {
         }
     }
 
-    /// Checks that the caller may do what needs `permission`, and counts the request against its limits. A request that needs none is
-    /// let in whoever sends it.
+    /// Checks that the caller may do what needs `permission`, in the scope of the request if `checks_scope`, and counts the request against
+    /// its limits. A request that needs none is let in whoever sends it.
     pub async fn admit(
         &self,
         headers: &HeaderMap,
         uri: &Uri,
-        permission: Permission,
+        (permission, checks_scope): (Permission, bool),
     ) -> Result<Option<Arc<Access>>, Problem> {
         let found = self.authenticate(headers).await;
         if permission == Permission::Open {
@@ -115,7 +115,10 @@ impl Guard {
         let access = found?.ok_or_else(|| {
             unauthenticated("the request has no credential; send a key as `Authorization: Bearer KEY`")
         })?;
-        self.allow(&access, headers, uri, permission)?;
+        self.allow(&access, headers, permission)?;
+        if checks_scope && permission != Permission::Admin {
+            allow_scope(&access.grant, headers, uri)?;
+        }
         access.limits.admit(headers)?;
         Ok(Some(access))
     }
@@ -206,8 +209,8 @@ impl Guard {
         grant.covers_tenant(tenant) && (tenant != self.system_tenant || grant.administers_the_store())
     }
 
-    /// Checks the role, the tenant and the scope of a request.
-    fn allow(&self, access: &Access, headers: &HeaderMap, uri: &Uri, permission: Permission) -> Result<(), Problem> {
+    /// Checks the role and the tenant of a request.
+    fn allow(&self, access: &Access, headers: &HeaderMap, permission: Permission) -> Result<(), Problem> {
         let grant = &access.grant;
         if !permission.is_of(grant) {
             let every = if permission == Permission::Admin { ", in every tenant" } else { "" };
@@ -217,8 +220,8 @@ impl Guard {
         if permission == Permission::Admin {
             return Ok(());
         }
-        let named = tenant_header(headers)?;
-        let tenant = named.as_deref().or(grant.only_tenant()).unwrap_or(DEFAULT_TENANT);
+        let tenant = tenant_of(grant, headers)?;
+        let tenant = tenant.as_str();
         // The answer is that to a tenant which is not declared, so that nobody learns which tenants there are.
         if !self.may_see(grant, tenant) {
             return Err(unknown_tenant(tenant));
@@ -230,15 +233,26 @@ impl Guard {
             return Err(Problem::new(Code::Forbidden, message)
                 .advise("Use `annals credential`, or another tenant for events and records of your own."));
         }
-        if grant.scopes.iter().any(|scope| scope == EVERY) {
-            return Ok(());
-        }
-        let scope = parameter(uri.query(), "scope").unwrap_or_else(|| DEFAULT_SCOPE.to_owned());
-        if grant.covers_scope(&scope) {
-            return Ok(());
-        }
-        Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope }.into())
+        Ok(())
     }
+}
+
+/// The tenant of a request.
+fn tenant_of(grant: &Grant, headers: &HeaderMap) -> Result<String, Problem> {
+    let named = tenant_header(headers)?;
+    Ok(named.unwrap_or_else(|| grant.only_tenant().unwrap_or(DEFAULT_TENANT).to_owned()))
+}
+
+/// Checks the scope that a request names, or the default one. Operations whose definition names the scope check that by themselves.
+fn allow_scope(grant: &Grant, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+    if grant.scopes.iter().any(|scope| scope == EVERY) {
+        return Ok(());
+    }
+    let scope = parameter(uri.query(), "scope").unwrap_or_else(|| DEFAULT_SCOPE.to_owned());
+    if grant.covers_scope(&scope) {
+        return Ok(());
+    }
+    Err(UnknownLog::Scope { tenant: tenant_of(grant, headers)?, scope }.into())
 }
 
 fn or_default(own: Rate, default: Rate) -> Rate {

@@ -6,7 +6,7 @@ use annals_core::{Code, Store};
 use annals_runtime::Host;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::metrics::Metrics;
+use crate::metrics::{Counted, Metrics};
 use crate::options::Options;
 use crate::pool::Pool;
 use crate::problem::Problem;
@@ -64,6 +64,16 @@ impl Server {
         Problem: From<E>,
     {
         self.pool.run(self.options.query_time_max, query).await
+    }
+
+    /// Counts a follower for as long as its stream is open, or refuses it with `overloaded`.
+    pub fn follower(&self) -> Result<Counted, Problem> {
+        let most = self.options.followers_max;
+        self.metrics.followers.enter_below(most).ok_or_else(|| {
+            let message =
+                format!("the server has {most} followers, and takes no more; close one, or retry in a moment");
+            Problem::new(Code::Overloaded, message)
+        })
     }
 
     /// Takes a place among the writes in flight, or refuses with `overloaded`; `then` says what the caller does next.

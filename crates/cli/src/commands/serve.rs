@@ -129,6 +129,7 @@ impl Run for Serve {
         // Without credentials whoever gets through may do everything, and a browser gets through from any page.
         limits.callers = if security.is_some() { server::Callers::Named } else { server::Callers::ThisMachine };
         limits.names.clone_from(&config.server.names);
+        limits.followers_max = config.server.followers_max;
         limits.cors_origins = origins;
         limits.security = security;
         limits.tls = tls;

@@ -1,9 +1,9 @@
 //! A server that asks who calls: the first key, TLS, and where keys are never found.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -24,18 +24,23 @@ fn run_as(folder: &Path, key: &str, arguments: &[&str]) -> Ran {
 }
 
 /// A server whose whole log is in the file `server.log`.
-struct Logged {
+pub struct Logged {
     process: Child,
-    url: String,
+    pub url: String,
     _out: BufReader<std::process::ChildStdout>,
 }
 
 impl Logged {
     fn start(folder: &Path) -> Self {
-        let log = File::create(folder.join("server.log")).expect("a file");
         let mut command = annals(folder);
-        command.args(["serve", "--listen", "127.0.0.1:0"]).env("ANNALS__LOG__LEVEL", "trace").stderr(log);
-        let mut process = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        command.args(["serve", "--listen", "127.0.0.1:0"]).env("ANNALS__LOG__LEVEL", "trace");
+        Self::of(command, folder)
+    }
+
+    /// Starts what `command` says, with the log in this folder.
+    pub fn of(mut command: Command, folder: &Path) -> Self {
+        let log = File::create(folder.join("server.log")).expect("a file");
+        let mut process = command.stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
         let mut out = BufReader::new(process.stdout.take().expect("piped"));
         let mut line = String::new();
         out.read_line(&mut line).expect("a line");
@@ -45,7 +50,7 @@ impl Logged {
     }
 
     /// Stops it and returns its log.
-    fn stop(mut self, folder: &Path) -> String {
+    pub fn stop(mut self, folder: &Path) -> String {
         signal("TERM", self.process.id());
         assert_eq!(self.process.wait().expect("it ends").code(), Some(0));
         fs::read_to_string(folder.join("server.log")).expect("a log")
@@ -147,4 +152,33 @@ fn without_a_key_or_without_tls_a_server_refuses_to_start_and_says_what_to_do() 
     let issuer = "[security]\nissuers = { a = { issuer = \"https://id.example\", audience = \"x\", algorithms = [\"HS256\"] } }\n";
     fs::write(folder.join("annals.toml"), issuer).expect("written");
     assert!(run(folder, &serve).refused("invalid_config", 2).contains("HS256"));
+}
+
+#[test]
+fn a_server_is_called_by_the_names_of_its_configuration_and_by_no_other() {
+    let folder = folder();
+    let folder = folder.path();
+    run(folder, &[&CREATE[..], &["--name", "admin", "--role", "admin"]].concat()).ok();
+    let mut command = annals(folder);
+    command.args(["serve", "--listen", "127.0.0.1:0"]).env("ANNALS__SERVER__NAMES", "annals");
+    let server = Logged::of(command, folder);
+    let port = server.url.rsplit(':').next().expect("a port").to_owned();
+    let named = format!("host: annals:{port}\r\n");
+    for (hosts, status) in [
+        ("host: annals\r\n", "200"),
+        (&*named, "200"),
+        ("host: 127.0.0.1\r\n", "200"),
+        ("host: other\r\n", "403"),
+        ("host: annals.other\r\n", "403"),
+        ("host: annals\r\nhost: annals\r\n", "403"),
+        ("host: annals\r\nhost: other\r\n", "403"),
+    ] {
+        let mut stream = std::net::TcpStream::connect(format!("127.0.0.1:{port}")).expect("a connection");
+        write!(stream, "GET /health/live HTTP/1.1\r\n{hosts}connection: close\r\n\r\n").expect("written");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{hosts:?}: {answer}");
+        assert_eq!(answer.contains("forbidden_origin"), status == "403", "{hosts:?}: {answer}");
+    }
+    server.stop(folder);
 }

@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::process::Stdio;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::process::{Server, annals, signal};
 use crate::run::{body, folder, lines, run, run_with};
+use crate::security::Logged;
 
 #[test]
 fn what_a_server_answers_is_what_its_store_holds() {
@@ -193,4 +194,27 @@ fn a_server_has_the_console_which_shows_its_configuration_without_secrets() {
     let configuration = get("/console/configuration");
     assert!(configuration.contains("store.url") && configuration.contains("server.dev"), "{configuration}");
     assert_eq!(server.terminate(), Some(0));
+}
+
+#[test]
+fn with_the_format_json_every_line_of_the_log_is_an_object() {
+    let folder = folder();
+    let mut command = annals(folder.path());
+    command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]);
+    command.env("ANNALS__LOG__FORMAT", "json").env("ANNALS__LOG__LEVEL", "debug");
+    let server = Logged::of(command, folder.path());
+    let commit = ["commit", "--server", &server.url, "--aggregate", "order/o-1", "--type", "t"];
+    run(folder.path(), &commit).ok();
+    let log = server.stop(folder.path());
+    let mut messages = Vec::new();
+    for line in log.lines() {
+        let entry: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        for field in ["timestamp", "level", "target"] {
+            assert!(entry[field].is_string(), "{field} is missing: {line}");
+        }
+        messages.extend(entry["fields"]["message"].as_str().map(str::to_owned));
+    }
+    for said in ["listening", "stopping"] {
+        assert!(messages.iter().any(|message| message == said), "nobody said {said:?}: {log}");
+    }
 }

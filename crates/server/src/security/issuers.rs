@@ -73,6 +73,8 @@ pub struct Issuer {
     pub tenants: Vec<String>,
     /// How far the clocks may be apart. 60 s.
     pub leeway: Duration,
+    /// How often the keys are fetched at most for tokens of unknown keys; every 30 s, or every second from a file, unless set.
+    pub fetch_pace: Option<Duration>,
 }
 
 impl Issuer {
@@ -88,6 +90,7 @@ impl Issuer {
             roles: BTreeMap::new(),
             tenants: Vec::new(),
             leeway: Duration::from_secs(60),
+            fetch_pace: None,
         }
     }
 

@@ -30,6 +30,8 @@ type Known = (Arc<Vec<PublicKey>>, Instant);
 pub(super) struct KeySet {
     issuer: String,
     source: Option<Keys>,
+    /// How long keys are used without another look, and how often they are fetched at most.
+    pace: (Duration, Duration),
     known: RwLock<Option<Known>>,
     /// When they were last fetched or tried to; held during a fetch, so that there is one at a time.
     tried: tokio::sync::Mutex<Option<Instant>>,
@@ -42,12 +44,14 @@ struct Discovery {
 
 impl KeySet {
     pub fn new(issuer: &Issuer) -> Self {
-        let (issuer, source) = (issuer.issuer.clone(), issuer.keys.clone());
-        Self { issuer, source, known: RwLock::default(), tried: tokio::sync::Mutex::default() }
-    }
-
-    fn pace(&self) -> (Duration, Duration) {
-        if matches!(self.source, Some(Keys::File(_))) { FILE_PACE } else { URL_PACE }
+        let (look, fetch) = if matches!(issuer.keys, Some(Keys::File(_))) { FILE_PACE } else { URL_PACE };
+        Self {
+            pace: (look, issuer.fetch_pace.unwrap_or(fetch)),
+            issuer: issuer.issuer.clone(),
+            source: issuer.keys.clone(),
+            known: RwLock::default(),
+            tried: tokio::sync::Mutex::default(),
+        }
     }
 
     fn known(&self) -> Option<Known> {
@@ -59,7 +63,7 @@ impl KeySet {
     pub async fn signed(&self, token: &Token<'_>) -> Result<bool, Problem> {
         let known = self.known();
         let has = |keys: &[PublicKey]| token.key_id.is_none() || keys.iter().any(|key| key.id == token.key_id);
-        let fresh = known.as_ref().is_some_and(|(keys, at)| at.elapsed() < self.pace().0 && has(keys));
+        let fresh = known.as_ref().is_some_and(|(keys, at)| at.elapsed() < self.pace.0 && has(keys));
         let known = if fresh { known } else { self.fetch_again(known).await? };
         let Some((keys, _)) = known else { return Ok(false) };
         let candidates = keys.iter().filter(|key| token.key_id.is_none() || key.id.is_none() || key.id == token.key_id);
@@ -74,7 +78,7 @@ impl KeySet {
         {
             return Ok(Some((keys, at)));
         }
-        let may_fetch = tried.is_none_or(|at| at.elapsed() >= self.pace().1);
+        let may_fetch = tried.is_none_or(|at| at.elapsed() >= self.pace.1);
         let usable = before.filter(|(_, at)| at.elapsed() < STALE_MAX);
         if !may_fetch {
             return match usable {

@@ -18,6 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::follow::{LastEventId, event_stream, last_word};
 use super::lines::CHUNK_BYTES;
+use super::records::readable;
 use super::wait::{Wait, WaitQuery};
 use crate::accept::Accept;
 use crate::answer::{json, not_written};
@@ -107,7 +108,7 @@ async fn page(
     accept: Accept,
 ) -> Result<Response, Problem> {
     let (after, limit) = (query.after.map_or(0, |after| after.0), Limit::or_default(query.limit));
-    let changes = server.store.records(&caller.tenant)?.changes(&collection, after, limit).await?;
+    let changes = readable(&server, &caller, &collection)?.changes(&collection, after, limit).await?;
     answer(accept, wire::changes_page(&changes, after)?).await
 }
 
@@ -118,7 +119,7 @@ async fn last(
     Query(query): Query<WaitQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let records = server.store.records(&caller.tenant)?;
+    let records = readable(&server, &caller, &collection)?;
     if let Some(wait) = Wait::of(query.past, query.timeout_ms)? {
         wait.until(&server, records.wait_past_change(&collection, wait.past)).await?;
     }
@@ -133,7 +134,7 @@ async fn follow(
     LastEventId(position): LastEventId,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let records = server.store.records(&caller.tenant)?;
+    let records = readable(&server, &caller, &collection)?;
     let identity = server.store.identity(&caller.tenant).ok_or_else(|| unknown_tenant(&caller.tenant))?;
     let last = records.last_change(&collection).await?;
     let after = match position {
@@ -159,7 +160,7 @@ async fn follow(
         comment_interval: server.options.comment_interval,
         stop: server.options.stop.clone(),
         ended: false,
-        _counted: server.metrics.followers.enter(),
+        _counted: server.follower()?,
     };
     let chunks = stream::unfold(feed, |mut feed| async move {
         let chunk = feed.chunk().await?;

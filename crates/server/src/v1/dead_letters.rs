@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use annals_core::Code;
-use annals_core::dead_letters::{
-    BulkAct, BulkBody, DeadLetterError, DeadLetters, LetterQuery, LetterStatus, PolicyBody,
-};
+use annals_core::dead_letters::{BulkAct, BulkBody, DeadLetterError, LetterQuery, LetterStatus, PolicyBody};
 use annals_core::handlers::ActBody;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
@@ -21,6 +19,7 @@ use crate::problem::Problem;
 use crate::query::{Limit, Query, Time};
 use crate::route::{self, Feature, Permission, get, post};
 use crate::schemas;
+use crate::scoped::ScopedDeadLetters;
 use crate::state::Server;
 
 const ALL: &str = "/v1/dead-letters";
@@ -122,8 +121,8 @@ struct PoliciesQuery {
     cursor: Option<String>,
 }
 
-fn letters(server: &Server, caller: &Caller) -> Result<Arc<dyn DeadLetters>, Problem> {
-    Ok(server.host.dead_letters(&caller.tenant)?)
+fn letters(server: &Server, caller: &Caller) -> Result<ScopedDeadLetters, Problem> {
+    ScopedDeadLetters::of(server, caller)
 }
 
 /// `GET /v1/dead-letters`.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use annals_core::filters::{FilterDefinition, FilterError, FilterName, FilterSettleBody, Filters};
+use annals_core::filters::{FilterDefinition, FilterError, FilterName, FilterSettleBody};
 use annals_core::handlers::{PullBody, SettleResult};
-use annals_core::{Code, DEFAULT_SCOPE, UnknownLog};
+use annals_core::{Code, DEFAULT_SCOPE};
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -21,6 +21,7 @@ use crate::problem::Problem;
 use crate::query::{Limit, Query, ScopeQuery};
 use crate::route::{self, Feature, Permission, get, post};
 use crate::schemas;
+use crate::scoped::ScopedFilters;
 use crate::state::Server;
 
 const ONE: &str = "/v1/filters/{stream}";
@@ -28,11 +29,9 @@ const ONE: &str = "/v1/filters/{stream}";
 /// The operations on filters.
 pub(crate) fn feature() -> Feature {
     let operations = [
-        get("/v1/filters", Permission::Reader, list).described(
-            "listFilters",
-            "Lists filters and their state.",
-            Payload::json::<schemas::FilterPage>(),
-        ),
+        get("/v1/filters", Permission::Reader, list)
+            .described("listFilters", "Lists filters and their state.", Payload::json::<schemas::FilterPage>())
+            .with_scope_in_definition(),
         get(ONE, Permission::Reader, one)
             .described("getFilter", "Returns the state of a filter.", Payload::json::<schemas::FilterStatus>())
             .refuses(&[Code::UnknownFilter]),
@@ -88,8 +87,8 @@ struct ActsQuery {
     scope: Option<String>,
 }
 
-fn filters(server: &Server, caller: &Caller) -> Result<Arc<dyn Filters>, Problem> {
-    Ok(server.host.filters(&caller.tenant)?)
+fn filters(server: &Server, caller: &Caller) -> Result<ScopedFilters, Problem> {
+    ScopedFilters::of(server, caller)
 }
 
 fn named(stream: String, query: ScopeQuery) -> FilterName {
@@ -129,9 +128,6 @@ async fn put(
     let scope = query.scope.as_deref().unwrap_or(DEFAULT_SCOPE);
     let definition = FilterDefinition::read(&stream, scope, &held.bytes)?;
     let name = definition.name.clone();
-    if !caller.principal.may_see_scope(&name.scope) {
-        return Err(UnknownLog::Scope { tenant: caller.tenant, scope: name.scope.to_string() }.into());
-    }
     let new = filters.put(definition).await?;
     managed::put(new, &filters.get(&name).await?)
 }

@@ -96,7 +96,7 @@ async fn follow(
         stop: server.options.stop.clone(),
         source,
         ended: false,
-        _counted: server.metrics.followers.enter(),
+        _counted: server.follower()?,
     };
     let chunks = stream::unfold(feed, |mut feed| async move {
         let chunk = feed.chunk().await?;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use annals_core::handlers::{
-    ActBody, Delivery, HandlerDefinition, HandlerError, Handlers, PullBody, SettleBody, SettleResult, write_deliveries,
+    ActBody, Delivery, HandlerDefinition, HandlerError, PullBody, SettleBody, SettleResult, write_deliveries,
 };
 use annals_core::wire::EventView;
-use annals_core::{ByteString, Code, UnknownLog};
+use annals_core::{ByteString, Code};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -24,6 +24,7 @@ use crate::problem::Problem;
 use crate::query::{Limit, Query};
 use crate::route::{self, Feature, Operation, Permission, get, post};
 use crate::schemas;
+use crate::scoped::ScopedHandlers;
 use crate::state::Server;
 
 const ONE: &str = "/v1/handlers/{name}";
@@ -79,6 +80,7 @@ pub(crate) fn feature() -> Feature {
             .refuses(&[Code::UnknownHandler]),
     ];
     operations.extend(acts());
+    let operations: Vec<_> = operations.into_iter().map(Operation::with_scope_in_definition).collect();
     Feature::new("Handlers", operations)
 }
 
@@ -141,8 +143,8 @@ struct PartitionsQuery {
     cursor: Option<String>,
 }
 
-fn handlers(server: &Server, caller: &Caller) -> Result<Arc<dyn Handlers>, Problem> {
-    Ok(server.host.handlers(&caller.tenant)?)
+fn handlers(server: &Server, caller: &Caller) -> Result<ScopedHandlers, Problem> {
+    ScopedHandlers::of(server, caller)
 }
 
 /// `GET /v1/handlers`.
@@ -170,9 +172,6 @@ async fn put(
     let handlers = handlers(&server, &caller)?;
     let held = definition(&server, request).await?;
     let definition = HandlerDefinition::read(&name, &held.bytes)?;
-    if !caller.principal.may_see_scope(&definition.scope) {
-        return Err(UnknownLog::Scope { tenant: caller.tenant, scope: definition.scope.to_string() }.into());
-    }
     let new = handlers.put(definition).await?;
     managed::put(new, &handlers.get(&name).await?)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::horizon::{
-    Consent, Horizon, HorizonError, OfferRequest, Offered, OfferedView, Offering, SubscriptionDefinition, write_offered,
+    Consent, HorizonError, OfferRequest, Offered, OfferedView, Offering, SubscriptionDefinition, write_offered,
 };
 use annals_core::{ByteString, Code, DEFAULT_TENANT};
 use annals_system::Instant;
@@ -28,6 +28,7 @@ use crate::problem::Problem;
 use crate::query::{Number, Query};
 use crate::route::{self, Feature, Permission, get};
 use crate::schemas;
+use crate::scoped::ScopedHorizon;
 use crate::state::Server;
 
 const CONSENT: &str = "/v1/consents/{id}";
@@ -63,10 +64,12 @@ pub(crate) fn feature() -> Feature {
             "listSubscriptions",
             "Lists subscriptions and their state.",
             subscriptions,
-        ),
+        )
+        .with_scope_in_definition(),
         get(SUBSCRIPTION, Permission::Reader, one_subscription)
             .described("getSubscription", "Returns the state of a subscription.", subscription())
-            .refuses(&[Code::UnknownSubscription]),
+            .refuses(&[Code::UnknownSubscription])
+            .with_scope_in_definition(),
         route::put(SUBSCRIPTION, Permission::Operator, put_subscription)
             .described(
                 "putSubscription",
@@ -74,7 +77,8 @@ pub(crate) fn feature() -> Feature {
                 subscription().created(),
             )
             .takes(Payload::body::<schemas::NewSubscription>())
-            .refuses(&[Code::InvalidSubscription, Code::UnknownScope]),
+            .refuses(&[Code::InvalidSubscription, Code::UnknownScope])
+            .with_scope_in_definition(),
         route::delete(SUBSCRIPTION, Permission::Operator, delete_subscription)
             .described(
                 "deleteSubscription",
@@ -82,7 +86,8 @@ pub(crate) fn feature() -> Feature {
                 deleted(),
             )
             .takes(Payload::body::<schemas::Reason>())
-            .refuses(&[Code::UnknownSubscription]),
+            .refuses(&[Code::UnknownSubscription])
+            .with_scope_in_definition(),
         get("/v1/horizon/{stream}", Permission::Reader, offer)
             .described(
                 "readPublicStream",
@@ -120,8 +125,8 @@ struct OfferQuery {
     incarnation: Option<Number>,
 }
 
-fn horizon(server: &Server, caller: &Caller) -> Result<Arc<dyn Horizon>, Problem> {
-    Ok(server.host.horizon(&caller.tenant)?)
+fn horizon(server: &Server, caller: &Caller) -> Result<ScopedHorizon, Problem> {
+    ScopedHorizon::of(server, caller)
 }
 
 /// `GET /v1/consents`.

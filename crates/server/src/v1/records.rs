@@ -294,10 +294,16 @@ async fn write(
     answer(accept, wire::numbers(&records.write(changes).await?)).await
 }
 
-/// The records of the caller's tenant, to read a collection that is not secret.
-fn readable(server: &Server, caller: &Caller, collection: &str) -> Result<Arc<dyn Records>, Problem> {
+/// The records of the caller's tenant, to read a collection that is not secret. A collection that Annals keeps holds what belongs to every
+/// scope, such as parked events, so it is read by callers of every scope only.
+pub(super) fn readable(server: &Server, caller: &Caller, collection: &str) -> Result<Arc<dyn Records>, Problem> {
     if is_secret_collection(collection) {
         let message = format!("{collection:?} holds credentials of Annals, and is shown to nobody");
+        return Err(Problem::new(Code::SystemCollection, message).fact("collection", collection));
+    }
+    if is_system_collection(collection) && !caller.principal.may_see_every_scope() {
+        let message =
+            format!("{collection:?} is kept by Annals for every scope, and the credential is limited to some scopes");
         return Err(Problem::new(Code::SystemCollection, message).fact("collection", collection));
     }
     Ok(server.store.records(&caller.tenant)?)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::handlers::ActBody;
-use annals_core::replays::{PreviewBody, ReplayAct, ReplayBody, ReplayError, ReplayState, ReplayStatus, Replays};
+use annals_core::replays::{PreviewBody, ReplayAct, ReplayBody, ReplayError, ReplayState, ReplayStatus};
 use annals_core::{Code, StoreError};
 use annals_system::sleep;
 use axum::body::Body;
@@ -28,6 +28,7 @@ use crate::problem::Problem;
 use crate::query::{Limit, Number, Query};
 use crate::route::{self, Feature, Permission, get, post};
 use crate::schemas;
+use crate::scoped::ScopedReplays;
 use crate::state::Server;
 
 const ONE: &str = "/v1/replays/{id}";
@@ -103,8 +104,8 @@ struct AgeQuery {
     older_than_hours: Option<Number>,
 }
 
-fn replays(server: &Server, caller: &Caller) -> Result<Arc<dyn Replays>, Problem> {
-    Ok(server.host.replays(&caller.tenant)?)
+fn replays(server: &Server, caller: &Caller) -> Result<ScopedReplays, Problem> {
+    ScopedReplays::of(server, caller)
 }
 
 /// `POST /v1/replays/preview`.
@@ -191,7 +192,7 @@ async fn follow(
         comment_interval: server.options.comment_interval,
         stop: server.options.stop.clone(),
         ended: false,
-        _counted: server.metrics.followers.enter(),
+        _counted: server.follower()?,
     };
     let chunks = stream::unfold(feed, |mut feed| async move {
         let chunk = feed.chunk().await?;
@@ -201,7 +202,7 @@ async fn follow(
 }
 
 struct Feed {
-    replays: Arc<dyn Replays>,
+    replays: ScopedReplays,
     id: String,
     caller: Caller,
     /// The state that is sent next.

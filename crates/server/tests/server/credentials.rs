@@ -1,14 +1,16 @@
 //! Who is let in, and to what: keys, roles, tenants, limits and the audit log.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use annals_core::Code;
 use annals_core::credentials::{ApiKey, EVERY, Grant, NewCredential, Role};
+use annals_core::{Code, Data, IncomingEvent, ReceivedBatch, Subscription, Timestamp};
+use annals_embedded::disk::MemoryDisk;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::follow::Events;
-use crate::running::{opened, soon};
+use crate::running::{Answer, opened, soon, store_on};
 use crate::secured::{Secured, options, store};
 
 /// The operation whose callers prove by a signature who they are.
@@ -319,4 +321,209 @@ async fn a_grant_of_some_scopes_reads_no_other() {
     }
     // It is granted, and not declared.
     secured.get(&key, "/v1/log?scope=inbox").await.problem(Code::UnknownScope);
+}
+
+/// A server with the scope `inbox`, in which the handler `x`, the filter `x` and the subscription `x` are, and the handler `plain` of the
+/// default scope.
+async fn with_inbox() -> Secured {
+    let embedded = annals_embedded::Options {
+        tenants: ["default", "north", "system"].map(str::to_owned).to_vec(),
+        scopes: vec!["inbox".to_owned()],
+        ..annals_embedded::Options::default()
+    };
+    let secured = Secured::over(store_on(Arc::new(MemoryDisk::default()), embedded), options()).await;
+    let subscription = json!({"producer": "local:", "tenant": "north", "stream": "public", "scope": "inbox"});
+    let handler = json!({"scope": "inbox", "retry": {"attempts": 1, "then": "park"}});
+    for (path, body) in [
+        ("/v1/handlers/x", handler),
+        ("/v1/handlers/plain", json!({})),
+        ("/v1/filters/x?scope=inbox", json!({"types": ["placed"]})),
+        ("/v1/subscriptions/x", subscription),
+    ] {
+        let put = secured.request(&secured.admin, Method::PUT, path).body(body.to_string());
+        let answer = secured.send(put).await;
+        assert_eq!(answer.status, 201, "{path}: {}", answer.text());
+    }
+    secured
+}
+
+/// Puts an event into the scope `inbox`, as a producer's does.
+async fn receive(secured: &Secured) {
+    let event = IncomingEvent {
+        position: 0,
+        sequence_number: 0,
+        event_type: "placed".into(),
+        generation: 1,
+        data: Data::from_value(&json!({"text": "not for everyone"})).expect("an object"),
+        time: Timestamp::from_millis(1),
+        source: "o-1".into(),
+        correlation_id: None,
+    };
+    let subscription = Subscription {
+        producer: "orders".into(),
+        tenant: "default".into(),
+        stream: "public".into(),
+        partition: "".into(),
+    };
+    let batch = ReceivedBatch { subscription, consent: Default::default(), from: 0, events: vec![event] };
+    let receiving = secured.server.store.receiving("default", "inbox").expect("declared");
+    receiving.receive(batch).await.expect("received");
+}
+
+/// A key that works and operates in these scopes of the default tenant.
+async fn key_of_scopes(secured: &Secured, scopes: &[&str]) -> String {
+    let scopes = scopes.iter().map(|scope| (*scope).to_owned()).collect();
+    let grant = Grant { roles: vec![Role::Writer, Role::Operator], scopes, ..Grant::new(Role::Writer, ["default"]) };
+    secured.create(grant).await.1
+}
+
+async fn post(secured: &Secured, key: &str, path: &str, body: Value) -> Answer {
+    secured.send(secured.request(key, Method::POST, path).body(body.to_string())).await
+}
+
+/// The names of what a list shows.
+async fn listed(secured: &Secured, key: &str, path: &str, field: &str) -> Vec<Value> {
+    let page = secured.get(key, path).await.json();
+    page["items"].as_array().expect("a list").iter().map(|item| item[field].clone()).collect()
+}
+
+/// A body that the operation of this path takes.
+fn body_for(path: &str) -> Value {
+    match path.rsplit('/').next() {
+        Some("pull") => json!({}),
+        Some("settle") => json!({"results": []}),
+        Some("move") => json!({"reason": "a test", "to": 0}),
+        Some("replay") => json!({"reason": "a test", "from": 0}),
+        _ => json!({"reason": "a test"}),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_operation_shows_or_changes_what_is_of_a_scope_that_is_not_granted() {
+    let secured = with_inbox().await;
+    receive(&secured).await;
+    let key = key_of_scopes(&secured, &["default"]).await;
+    let mut refused = 0;
+    for (method, path, said) in operations(&secured).await {
+        let (one, code) = match path.split('/').nth(2) {
+            Some("handlers") => ("/v1/handlers/x", Code::UnknownHandler),
+            Some("subscriptions") => ("/v1/subscriptions/x", Code::UnknownSubscription),
+            Some("filters") => ("/v1/filters/x", Code::UnknownScope),
+            _ => continue,
+        };
+        if method == Method::PUT || !path.starts_with(one) {
+            continue;
+        }
+        let path = if code == Code::UnknownScope { format!("{path}?scope=inbox") } else { path };
+        let request = secured.request(&key, method.clone(), &path);
+        let request = if method == Method::GET { request } else { request.body(body_for(&path).to_string()) };
+        let answer = secured.send(request).await;
+        let problem = answer.problem(code);
+        assert!(!problem.to_string().contains("not for everyone"), "{method} {path}: {problem}");
+        assert!(said["x-annals-permission"] != "open", "{method} {path}");
+        refused += 1;
+    }
+    // Every operation of one handler but PUT, at least.
+    assert!(refused >= 20, "{refused}");
+    // They are as they were.
+    let shown = secured.get(&secured.admin, "/v1/handlers/x").await.json();
+    assert_eq!((&shown["state"], &shown["workers"], &shown["position"]), (&json!("stopped"), &json!([]), &json!(0)));
+    assert_eq!(secured.get(&secured.admin, "/v1/handlers/x/acts").await.json()["items"], json!([]));
+    assert_eq!(secured.get(&secured.admin, "/v1/subscriptions/x").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_leave_out_what_is_of_another_scope_and_definitions_of_it_are_refused() {
+    let secured = with_inbox().await;
+    let key = key_of_scopes(&secured, &["default"]).await;
+    let both = key_of_scopes(&secured, &["default", "inbox"]).await;
+    assert_eq!(listed(&secured, &key, "/v1/handlers", "name").await, ["plain"]);
+    assert_eq!(listed(&secured, &both, "/v1/handlers", "name").await, ["plain", "x"]);
+    for (path, field) in [("/v1/filters", "stream"), ("/v1/subscriptions", "name")] {
+        assert_eq!(listed(&secured, &key, path, field).await, Vec::<Value>::new(), "{path}");
+        assert_eq!(listed(&secured, &both, path, field).await, ["x"], "{path}");
+    }
+    let subscription = |scope: &str| json!({"producer": "local:", "tenant": "north", "stream": "s", "scope": scope});
+    for (path, body, code) in [
+        ("/v1/handlers/new", json!({"scope": "inbox"}), Code::UnknownScope),
+        ("/v1/handlers/x", json!({}), Code::HandlerChanged),
+        ("/v1/filters/new", json!({"scope": "inbox"}), Code::UnknownScope),
+        ("/v1/subscriptions/new", subscription("inbox"), Code::UnknownScope),
+        ("/v1/subscriptions/x", subscription("default"), Code::InvalidSubscription),
+    ] {
+        let put = secured.request(&key, Method::PUT, path).body(body.to_string());
+        secured.send(put).await.problem(code);
+    }
+    let replay = json!({"filter": {"event_types": ["placed"]}, "target": {"kind": "handler", "name": "x"}});
+    post(&secured, &key, "/v1/replays", replay.clone()).await.problem(Code::UnknownHandler);
+    let created = post(&secured, &both, "/v1/replays", replay).await.json();
+    let one = format!("/v1/replays/{}", created["session_id"].as_str().expect("an id"));
+    secured.get(&key, &one).await.problem(Code::UnknownReplay);
+    secured.get(&key, &format!("{one}/follow")).await.problem(Code::UnknownReplay);
+    post(&secured, &key, &format!("{one}/cancel"), json!({"reason": "a test"})).await.problem(Code::UnknownReplay);
+    assert_eq!(secured.get(&key, "/v1/replays").await.json()["items"], json!([]));
+    assert_eq!(secured.get(&both, &one).await.json()["status"], "created");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_of_the_scope_works_there_and_its_dead_letters_are_not_for_others() {
+    let secured = with_inbox().await;
+    receive(&secured).await;
+    let key = key_of_scopes(&secured, &["default"]).await;
+    let both = key_of_scopes(&secured, &["default", "inbox"]).await;
+    let pulled = post(&secured, &both, "/v1/handlers/x/pull", json!({"wait_ms": 20_000})).await.json();
+    let delivery = &pulled["deliveries"][0];
+    assert_eq!((&delivery["event"]["scope"], &delivery["event"]["type"]), (&json!("inbox"), &json!("placed")));
+    let failed = json!({"results": [{"token": delivery["token"], "failure": {"reason": "no stock"}}]});
+    post(&secured, &key, "/v1/handlers/x/settle", failed.clone()).await.problem(Code::UnknownHandler);
+    let settled = post(&secured, &both, "/v1/handlers/x/settle", failed).await.json();
+    assert_eq!(settled["results"][0]["settled"], true, "{settled}");
+    let letter = async {
+        loop {
+            let ids = listed(&secured, &both, "/v1/dead-letters", "id").await;
+            if let Some(id) = ids.first().and_then(Value::as_str) {
+                return id.to_owned();
+            }
+        }
+    };
+    let id = soon("a dead letter", letter).await;
+    assert_eq!(secured.get(&key, "/v1/dead-letters").await.json()["items"], json!([]));
+    let reason = json!({"reason": "a test"});
+    let one = format!("/v1/dead-letters/{id}");
+    secured.get(&key, &one).await.problem(Code::UnknownDeadLetter);
+    for act in ["retry", "discard"] {
+        post(&secured, &key, &format!("{one}/{act}"), reason.clone()).await.problem(Code::UnknownDeadLetter);
+        let ids = json!({"ids": [id], "reason": "a test"});
+        post(&secured, &key, &format!("/v1/dead-letters/{act}"), ids).await.problem(Code::UnknownDeadLetter);
+        let all = json!({"condition": {"operator": "ALL"}, "reason": "a test"});
+        assert_eq!(post(&secured, &key, &format!("/v1/dead-letters/{act}"), all).await.json()["total"], 0, "{act}");
+    }
+    // Nor does the collection show it in which it is kept.
+    for collection in ["dlq_messages", "annals-parked-events", "annals-handlers"] {
+        let path = format!("/v1/records/collections/{collection}");
+        post(&secured, &key, &format!("{path}/find"), json!({})).await.problem(Code::SystemCollection);
+        secured.get(&key, &format!("{path}/changes")).await.problem(Code::SystemCollection);
+    }
+    assert_eq!(post(&secured, &both, &format!("{one}/discard"), reason).await.json()["status"], "discarded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_one_scope_works_with_its_handlers_and_reads_nothing_of_the_default_scope() {
+    let secured = with_inbox().await;
+    receive(&secured).await;
+    let key = key_of_scopes(&secured, &["inbox"]).await;
+    assert_eq!(listed(&secured, &key, "/v1/handlers", "name").await, ["x"]);
+    assert_eq!(listed(&secured, &key, "/v1/subscriptions", "name").await, ["x"]);
+    assert_eq!(listed(&secured, &key, "/v1/filters", "stream").await, ["x"]);
+    let pulled = post(&secured, &key, "/v1/handlers/x/pull", json!({"wait_ms": 20_000})).await.json();
+    let settled = json!({"results": [{"token": pulled["deliveries"][0]["token"]}]});
+    let settled = post(&secured, &key, "/v1/handlers/x/settle", settled).await.json();
+    assert_eq!(settled["results"][0]["settled"], true, "{settled}");
+    for path in ["/v1/handlers/plain", "/v1/handlers/plain/partitions", "/v1/handlers/plain/acts"] {
+        secured.get(&key, path).await.problem(Code::UnknownHandler);
+    }
+    post(&secured, &key, "/v1/handlers/plain/pull", json!({})).await.problem(Code::UnknownHandler);
+    for path in ["/v1/log", "/v1/groups", "/v1/dead-letters", "/v1/processor-states", "/v1/consents"] {
+        secured.get(&key, path).await.problem(Code::UnknownScope);
+    }
 }

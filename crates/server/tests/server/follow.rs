@@ -232,3 +232,26 @@ async fn a_stream_that_cannot_go_on_says_why_and_ends() {
     assert_eq!(problem["code"], Code::ReadFailed.as_str());
     assert_eq!(events.block().await, None);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_above_the_limit_is_refused_until_another_one_ends() {
+    let mut options = Options::default();
+    options.followers_max = 1;
+    let server = Running::start_with(options).await;
+    let follower = Events::open(&server, "/v1/log/follow", None).await;
+    let refused = server.get("/v1/log/follow").await.problem(Code::Overloaded);
+    assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains("1 followers")), "{refused}");
+    // Those that are refused are not counted, and nothing else is refused.
+    assert!(server.get("/metrics").await.text().contains("\nannals_followers 1\n"));
+    server.get("/v1/log").await.json();
+    drop(follower);
+    let accepted = async {
+        loop {
+            let request = server.request(Method::GET, "/v1/log/follow").send();
+            if request.await.expect("an answer").status() == 200 {
+                break;
+            }
+        }
+    };
+    soon("a place among the followers", accepted).await;
+}

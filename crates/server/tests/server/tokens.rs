@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use annals_core::Code;
 use annals_core::credentials::Role;
@@ -14,7 +15,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{self, EcdsaKeyPair, KeyPair, RsaKeyPair};
 use serde_json::{Value, json};
 
-use crate::running::{Answer, Running};
+use crate::running::{Answer, Running, soon};
 use crate::secured::{options, store};
 
 const ISSUER: &str = "https://id.example";
@@ -103,10 +104,17 @@ async fn ask(server: &Running, token: &str) -> Answer {
 }
 
 async fn discovered(key: &Es256) -> (Running, Arc<Published>) {
+    discovered_with(key, |_| {}).await
+}
+
+async fn discovered_with(key: &Es256, change: impl FnOnce(&mut Issuer)) -> (Running, Arc<Published>) {
     let published = Arc::new(Published::default());
     published.keys.lock().expect("not poisoned").push(key.public());
     let keys = Keys::Discovered(published.clone());
-    let options = with_issuer(|issuer| issuer.keys = Some(keys));
+    let options = with_issuer(|issuer| {
+        issuer.keys = Some(keys);
+        change(issuer);
+    });
     (Running::over(store(&["default", "north"]), options).await, published)
 }
 
@@ -180,6 +188,30 @@ async fn a_token_of_an_unknown_key_has_the_keys_fetched_again_at_a_limited_rate(
     }
     assert_eq!(published.fetched.load(Ordering::SeqCst), 1);
     assert_eq!(ask(&server, &key.token(&with("sub", json!("other")))).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_the_pace_allows_it_a_token_of_a_new_key_is_accepted_after_a_single_fetch() {
+    let (key, next) = (Es256::new("one"), Es256::new("two"));
+    let pace = Duration::from_millis(200);
+    let (server, published) = discovered_with(&key, |issuer| issuer.fetch_pace = Some(pace)).await;
+    assert_eq!(ask(&server, &key.token(&claims())).await.status, 200);
+    published.keys.lock().expect("not poisoned").push(next.public());
+    let token = next.token(&claims());
+    let accepted = async {
+        loop {
+            match ask(&server, &token).await {
+                answer if answer.status == 200 => break,
+                // Within the pace it is refused without another look.
+                answer => drop(answer.problem(Code::Unauthenticated)),
+            }
+        }
+    };
+    soon("the new key is fetched", accepted).await;
+    assert_eq!(published.fetched.load(Ordering::SeqCst), 2);
+    // The key from before is among those that were fetched.
+    assert_eq!(ask(&server, &key.token(&with("sub", json!("other")))).await.status, 200);
+    assert_eq!(published.fetched.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

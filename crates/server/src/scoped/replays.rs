@@ -1,0 +1,89 @@
+//! The replays of a tenant that a caller may see: those that do not send to a handler of another scope.
+
+use std::sync::Arc;
+
+use annals_core::handlers::{HandlerError, Reason};
+use annals_core::replays::{
+    PreviewBody, ReplayAct, ReplayBody, ReplayError, ReplayPage, ReplayPreview, ReplayState, ReplayStatus,
+    ReplayTarget, Replays,
+};
+
+use super::Scopes;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::state::Server;
+
+/// The replays of a tenant that a caller may see. Its methods are those of [`Replays`].
+pub(crate) struct ScopedReplays {
+    replays: Arc<dyn Replays>,
+    scopes: Scopes,
+}
+
+impl ScopedReplays {
+    pub fn of(server: &Server, caller: &Caller) -> Result<Self, Problem> {
+        Ok(Self { replays: server.host.replays(&caller.tenant)?, scopes: Scopes::of(server, caller) })
+    }
+
+    async fn check(&self, target: &ReplayTarget) -> Result<(), ReplayError> {
+        let ReplayTarget::Handler { name } = target else { return Ok(()) };
+        match self.scopes.has_handler(name).await.map_err(ReplayError::Handler)? {
+            true => Ok(()),
+            false => Err(ReplayError::Handler(HandlerError::Unknown(name.clone()))),
+        }
+    }
+
+    pub async fn preview(&self, body: PreviewBody) -> Result<ReplayPreview, ReplayError> {
+        self.check(&body.target).await?;
+        self.replays.preview(body).await
+    }
+
+    pub async fn create(&self, body: ReplayBody) -> Result<ReplayStatus, ReplayError> {
+        self.check(&body.target).await?;
+        self.replays.create(body).await
+    }
+
+    pub async fn list(
+        &self,
+        state: Option<ReplayState>,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<ReplayPage, ReplayError> {
+        let mut page = self.replays.list(state, cursor, limit).await?;
+        if let Some(seen) = self.scopes.handlers().await.map_err(ReplayError::Handler)? {
+            page.items.retain(|replay| handler_of(replay).is_none_or(|name| seen.iter().any(|known| known == name)));
+        }
+        Ok(page)
+    }
+
+    pub async fn get(&self, id: &str) -> Result<ReplayStatus, ReplayError> {
+        let status = self.replays.get(id).await?;
+        if let Some(name) = handler_of(&status)
+            && !self.scopes.has_handler(name).await.map_err(ReplayError::Handler)?
+        {
+            return Err(ReplayError::Unknown(id.into()));
+        }
+        Ok(status)
+    }
+
+    pub async fn act(&self, id: &str, act: ReplayAct, reason: Reason) -> Result<ReplayStatus, ReplayError> {
+        if !self.scopes.are_all() {
+            self.get(id).await?;
+        }
+        self.replays.act(id, act, reason).await
+    }
+
+    /// Waits as [`Replays::changed`] does. `seen` is a state that [`get`](Self::get) let the caller see, and no replay changes its target.
+    pub async fn changed(&self, id: &str, seen: Option<&ReplayStatus>) -> Result<ReplayStatus, ReplayError> {
+        self.replays.changed(id, seen).await
+    }
+
+    pub async fn clean_up(&self, older_than_hours: u32) -> Result<u64, ReplayError> {
+        self.replays.clean_up(older_than_hours).await
+    }
+}
+
+/// The handler that a replay sends to, if it sends to one.
+fn handler_of(status: &ReplayStatus) -> Option<&str> {
+    let target = status.config.get("target")?;
+    if target.get("kind")?.as_str()? == "handler" { target.get("name")?.as_str() } else { None }
+}
