@@ -157,7 +157,9 @@ async fn encoded(log: &dyn EventLog, settings: &TopicSettings) -> Result<Vec<New
             return Ok(messages);
         }
         let topic = |event_type: &str| settings.topic_of(event_type);
-        messages.extend(page.events.iter().map(|event| options.message(event, "default", 0, topic(&event.event_type), false)));
+        messages.extend(
+            page.events.iter().map(|event| options.message(event, "default", 0, topic(&event.event_type), false)),
+        );
         from = page.next;
     }
 }

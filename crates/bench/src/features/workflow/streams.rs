@@ -37,10 +37,13 @@ pub(super) async fn measure(places: &Places<'_>) -> Result<(), String> {
     let mut settings = Settings::new(store, "measured", places.folder.join("streams-work"), io::sink());
     (settings.roles, settings.listen) = ([Role::Sse].into(), Some(address));
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = tokio::spawn(annals_example_execution::run(settings, async {
+    let mut serving = tokio::spawn(annals_example_execution::run(settings, async {
         let _ = stopped.await;
     }));
-    until_listening(address).await?;
+    tokio::select! {
+        listening = until_listening(address) => listening?,
+        ended = &mut serving => return Err(format!("the service ended: {ended:?}")),
+    }
     let idle = memory()?;
     let (mut clients, mut said) = start_clients(address).await?;
     next_line(&mut said).await?;

@@ -60,7 +60,10 @@ pub struct Settled {
 struct Undo {
     token: u64,
     progress: Progress,
-    flight: Flight,
+    /// The flight, if this was its last event. Of a longer one the rest stays where it is: a batch is settled one by one, and copying what
+    /// is left of it each time would take the square of its length.
+    alone: Option<Flight>,
+    is_letter: bool,
     failing: Option<FailingNow>,
     open: bool,
 }
@@ -86,12 +89,13 @@ impl Machine {
         let undo = Undo {
             token,
             progress: self.progress.clone(),
-            flight: flight.clone(),
+            alone: (flight.events.len() == 1).then(|| flight.clone()),
+            is_letter: flight.letter.is_some(),
             failing: self.failing.get(&partition).cloned(),
             open: self.open.contains(&event.position),
         };
         self.tokens.remove(&token);
-        if undo.flight.letter.is_some() {
+        if undo.is_letter {
             self.settle_letter(&event, outcome, now);
             return Ok(Settled { event, undo });
         }
@@ -107,7 +111,7 @@ impl Machine {
     pub fn undo(&mut self, settled: Settled) {
         let Settled { event, undo } = settled;
         self.undo_letter(&event);
-        let partition = event.partition;
+        let partition = event.partition.clone();
         self.progress = undo.progress;
         if undo.open {
             self.open.insert(event.position);
@@ -115,14 +119,21 @@ impl Machine {
         if let Some(first) = self.waiting.get(&partition).and_then(VecDeque::front) {
             self.ready.remove(&first.position);
         }
-        if undo.flight.letter.is_none() {
+        if !undo.is_letter {
             self.due.retain(|(_, name)| *name != partition);
             if let Some(failing) = undo.failing {
                 self.failing.insert(partition.clone(), failing);
             }
         }
         self.tokens.insert(undo.token, partition.clone());
-        self.in_flight.insert(partition, undo.flight);
+        match undo.alone {
+            Some(flight) => _ = self.in_flight.insert(partition, flight),
+            None => {
+                if let Some(flight) = self.in_flight.get_mut(&partition) {
+                    flight.events.push_front((undo.token, event));
+                }
+            }
+        }
     }
 
     fn done(&mut self, event: &Fetched, now: Timestamp) {

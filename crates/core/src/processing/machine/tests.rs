@@ -208,6 +208,25 @@ fn a_success_that_is_undone_is_in_flight_again() {
 }
 
 #[test]
+fn successes_of_a_batch_that_are_undone_are_in_flight_again_in_their_order() {
+    for count in 1..=3 {
+        let mut machine = machine(true, &["a", "a", "a"]);
+        machine.set(Settings { batch: 3, ..settings(true) });
+        let before = machine.progress().clone();
+        let taken = take(&mut machine, 0);
+        let settled: Vec<_> = taken[..count]
+            .iter()
+            .map(|taken| machine.settle(taken.token, Outcome::Done, at(0), 0).expect("in flight"))
+            .collect();
+        settled.into_iter().rev().for_each(|one| machine.undo(one));
+        assert_eq!(machine.progress(), &before);
+        assert!(take(&mut machine, 0).is_empty(), "its partition is in flight");
+        taken.iter().for_each(|taken| done(&mut machine, taken.token, 0));
+        assert_eq!((machine.progress().position, machine.is_idle()), (3, true));
+    }
+}
+
+#[test]
 fn events_that_reached_nobody_are_handed_out_again_with_the_same_attempt() {
     let mut machine = machine(true, &["a", "a", "b"]);
     machine.set(Settings { batch: 2, ..settings(true) });
