@@ -73,7 +73,7 @@ macro_rules! handlers {
                 a_worker_chooses_the_delay_of_a_retry
                 of_two_failing_partitions_the_one_that_is_due_first_comes_first
                 two_partitions_that_fail_at_their_second_event_are_retried_each_at_its_own
-                without_partitions_a_handler_stops_before_the_event_that_fails_for_good
+                without_partitions_a_handler_stops_before_an_event_whose_failure_is_final
                 an_event_that_follows_a_failed_one_counts_its_own_attempts
                 partitions_that_all_wait_for_an_operator_hold_up_no_other
                 without_partitions_a_failed_event_waits_for_its_time_over_a_restart

@@ -81,7 +81,7 @@ fn a_failing_event_is_retried_at_once_and_parked() {
     let failing = at(&["handler", "failing", "billing"]).ok().json();
     let (position, attempts, state) = (&failing[0]["position"], &failing[0]["attempts"], &failing[0]["state"]);
     assert_eq!((position, attempts, state), (&json!(0), &json!(1), &json!("blocked")), "its policy began again");
-    at(&["handler", "retry", "billing", "order/o.2", "--reason", "a test"]).refused("state_conflict", 3);
+    at(&["handler", "retry", "billing", "order/o.2", "--reason", "a test"]).refused("unknown_partition", 4);
     let park = ["handler", "park", "billing", "order/o.1", "--reason", "for the day shift", "--position"];
     at(&[&park[..], &["1"]].concat()).refused("state_conflict", 3);
     let parked = at(&[&park[..], &["0"]].concat()).ok().json();

@@ -85,9 +85,10 @@ fn a_producer_that_cannot_be_reached_is_reported_and_attempted_again() {
         at(&["subscription", "put", "s", "--producer", url, "--stream", "public-orders", "--into", "inbox"]).ok();
     };
     subscribe(&nowhere);
-    let failing = until(at, |status| status["state"] == "failing" && status["attempts"].as_u64() >= Some(2));
+    let is_failing = |status: &Value| status["state"] == "failing" && status["retry_at"].is_string();
+    let failing = until(at, |status| is_failing(status) && status["attempts"].as_u64() >= Some(2));
     assert!(failing["last_reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{failing}");
-    assert!(failing["retry_at"].is_string() && failing["position"] == 0, "{failing}");
+    assert_eq!(failing["position"], json!(0));
     assert_eq!(at(&["log", "read", "--scope", "inbox"]).ok().json(), Vec::<Value>::new());
 
     // The same subscription, with the address at which the producer is.

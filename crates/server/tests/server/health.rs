@@ -135,7 +135,7 @@ async fn a_failing_processor_degrades_the_server_and_is_named_with_its_reason() 
     assert!(!server.get("/metrics").await.text().contains("order/o-1"), "no partition is a label");
 }
 
-/// By the store: of a handler that nobody pulls from as well, and once its first event has failed for good.
+/// By the store: of a handler that nobody pulls from as well, and once its first event has failed for the last time.
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_show_the_position_the_lag_and_the_failing_partitions_of_a_handler() {
     let server = Running::start().await;

@@ -125,7 +125,7 @@ pub async fn two_partitions_that_fail_at_their_second_event_are_retried_each_at_
 }
 
 /// Whether the events came before it was defined or after: its position is that of the event, which was attempted once.
-pub async fn without_partitions_a_handler_stops_before_the_event_that_fails_for_good(subject: &dyn Subject) {
+pub async fn without_partitions_a_handler_stops_before_an_event_whose_failure_is_final(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let name = |when: &str, fails_at: u64| format!("{when}-{fails_at}");
     let plain = |name: String| HandlerDefinition { retry: seconds(), ..HandlerDefinition::new(name) };
