@@ -41,6 +41,7 @@ macro_rules! filters {
             }
             remote {
                 a_client_evaluates_events_in_order_and_names_their_partitions
+                a_client_of_a_public_filter_gets_no_event_that_is_not_public
                 one_batch_is_in_flight_at_a_time_and_is_settled_in_order
                 a_batch_whose_lease_ended_is_handed_out_again
                 a_failure_holds_the_filter_until_its_delay_has_passed

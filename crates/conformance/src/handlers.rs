@@ -32,6 +32,7 @@ macro_rules! handlers {
                 a_replay_does_not_mark_what_had_failed
                 what_is_in_flight_when_the_position_is_set_is_lost
                 a_handler_is_moved_to_any_position_up_to_the_head
+                a_failing_event_that_the_position_is_set_to_comes_and_fails_as_if_it_were_new
                 a_move_ends_a_replay
                 partition_keys_of_any_text_fail_and_are_acted_upon_alone
             }
@@ -69,11 +70,19 @@ macro_rules! handlers {
             }
             attempts {
                 an_event_is_attempted_with_its_number_and_last_reason_until_it_fails_for_good
+                a_worker_chooses_the_delay_of_a_retry
+                of_two_failing_partitions_the_one_that_is_due_first_comes_first
+                two_partitions_that_fail_at_their_second_event_are_retried_each_at_its_own
+                without_partitions_a_handler_stops_before_an_event_whose_failure_is_final
                 an_event_that_follows_a_failed_one_counts_its_own_attempts
                 partitions_that_all_wait_for_an_operator_hold_up_no_other
                 without_partitions_a_failed_event_waits_for_its_time_over_a_restart
                 a_replay_delivers_parked_events_again
                 states_are_shown_in_the_layout_of_the_dolittle_runtime
+            }
+            health {
+                the_lag_and_the_time_since_progress_are_those_of_the_store
+                the_lag_of_a_failing_partition_is_its_own
             }
             waiting {
                 a_commit_waits_until_a_handler_has_handled_its_events
@@ -87,6 +96,7 @@ macro_rules! handlers {
             in_process {
                 effects_happen_exactly_once_whatever_fails_and_restarts
                 a_refused_effect_fails_its_event_and_nothing_of_it_happens
+                a_handler_in_rust_chooses_when_its_event_comes_again
                 a_panic_is_a_failure
                 an_attempt_that_hangs_past_its_time_counts_as_failed
                 commits_of_a_handler_are_made_once

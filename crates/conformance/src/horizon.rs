@@ -41,6 +41,7 @@ macro_rules! horizon {
                 the_lag_of_a_handler_is_measured_against_the_log_of_its_scope
                 filters_and_handlers_process_the_log_of_the_scope
                 a_wait_for_a_handler_of_another_scope_is_refused
+                a_wait_is_for_the_stream_and_the_log_of_its_scope_only
             }
             subscribing {
                 the_state_shows_position_head_and_lag

@@ -71,6 +71,37 @@ fn a_scope_receives_a_public_stream_of_another_server() {
     at(&["subscription", "show", "s"]).refused("unknown_subscription", 4);
 }
 
+/// Its connection is attempted again and again, and nothing is received meanwhile.
+#[test]
+fn a_producer_that_cannot_be_reached_is_reported_and_attempted_again() {
+    let (here, there) = (folder(), folder());
+    // Nobody listens on its port any more.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let nowhere = format!("http://{}", listener.local_addr().expect("an address"));
+    drop(listener);
+    let consumer = serve(here.path(), "shipping", "embedded:./data");
+    let at = |arguments: &[&str]| run(here.path(), &[arguments, &["--server", &consumer.url]].concat());
+    let subscribe = |url: &str| {
+        at(&["subscription", "put", "s", "--producer", url, "--stream", "public-orders", "--into", "inbox"]).ok();
+    };
+    subscribe(&nowhere);
+    let is_failing = |status: &Value| status["state"] == "failing" && status["retry_at"].is_string();
+    let failing = until(at, |status| is_failing(status) && status["attempts"].as_u64() >= Some(2));
+    assert!(failing["last_reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{failing}");
+    assert_eq!(failing["position"], json!(0));
+    assert_eq!(at(&["log", "read", "--scope", "inbox"]).ok().json(), Vec::<Value>::new());
+
+    // The same subscription, with the address at which the producer is.
+    let producer = serve(there.path(), "orders", "embedded:./data");
+    let offers = |arguments: &[&str]| run(there.path(), &[arguments, &["--server", &producer.url]].concat());
+    offers(&["filter", "put", "public-orders", "--type", "placed", "--public"]).ok();
+    offers(&["consent", "put", "c", "--microservice", "shipping", "--stream", "public-orders"]).ok();
+    produce(there.path(), &producer, 0..1);
+    subscribe(&producer.url);
+    let running = until(at, |status| status["state"] == "running" && status["position"] == 1);
+    assert!(running.get("last_reason").is_none(), "{running}");
+}
+
 /// A producer that lost events that were received is never taken for the one that sent them. One that lost none continues.
 #[test]
 fn a_producer_that_was_restored_is_noticed_and_blocks_only_if_received_events_are_gone() {

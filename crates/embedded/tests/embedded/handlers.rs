@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use annals_conformance::Subject;
 use annals_core::bson::{Bson, rawdoc};
-use annals_core::handlers::{Delivery, HandlerDefinition, Handlers, PullBody, SettleBody, Settlement};
-use annals_core::processing::{PartitionBy, ProcessingRetry};
+use annals_core::handlers::{
+    Act, Delivery, HandlerDefinition, HandlerState, Handlers, PullBody, SettleBody, Settlement,
+};
+use annals_core::processing::{FAILING_MAX, PartitionBy, ProcessingRetry};
 use annals_core::{
     Aggregate, AggregateQuery, Collection, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, NewEvent,
     RecordChange, RecordedEvent, Records, Store,
@@ -28,6 +31,57 @@ mod memory {
 mod real_disk {
     use super::*;
     annals_conformance::handlers!(Embedded::in_a_folder(roomy_segments()));
+}
+
+async fn as_many_partitions_fail_as_can_be(subject: &dyn Subject) {
+    const MOST: u64 = FAILING_MAX as u64;
+    let store = subject.open().await;
+    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
+    let host = Host::start(Arc::clone(&store), HostOptions::default());
+    let handlers = host.handlers(DEFAULT_TENANT).expect("declared");
+    // An event of each of as many partitions as can fail, and one of another.
+    let event = |key: u64| NewEvent::new("placed", Data::from_value(&json!({ "key": key })).expect("a document"));
+    let failing = (0..MOST).fold(NewCommit::new("order", "a"), |commit, key| commit.event(event(key)));
+    log.commit(failing).await.expect("committed");
+    log.commit(NewCommit::new("order", "a").event(event(MOST))).await.expect("committed");
+    let retry = ProcessingRetry { attempts: Some(1), ..ProcessingRetry::default() };
+    let by_key = HandlerDefinition::new("h").partitioned(PartitionBy::Data("key".to_owned()), 256);
+    assert!(handlers.put(HandlerDefinition { retry, ..by_key }).await.expect("defined"));
+
+    let pull = || PullBody { max: 256, wait_ms: 20_000, ..PullBody::default() };
+    let mut failed = 0;
+    while failed < FAILING_MAX {
+        let deliveries = handlers.pull("h", pull()).await.expect("pulled");
+        let results = deliveries.iter().map(|delivery| Settlement::failed(delivery.token.clone(), "down")).collect();
+        let results = handlers.settle("h", SettleBody { results }).await.expect("settled");
+        failed += results.iter().filter(|result| result.settled).count();
+    }
+    let now = PullBody { wait_ms: 0, ..pull() };
+    assert_eq!(handlers.pull("h", now).await.expect("pulled"), [], "nothing of another partition is delivered");
+    let status = handlers.get("h").await.expect("defined");
+    assert_eq!((status.state, status.failing, status.blocked), (HandlerState::Blocked, MOST, MOST));
+    assert_eq!((status.position, status.lag), (MOST, 1));
+    let said = status.last_reason.expect("why it is blocked");
+    assert!(said.contains("10000 partitions are failing, which is the most"), "{said}");
+    assert!(status.degraded.is_some_and(|why| why.contains("blocked until an operator decides")));
+
+    // One fewer is failing, so the next partition gets its turn.
+    let skip = Act::Skip { partition: "7".into(), position: Some(7) };
+    handlers.act("h", skip, "one is enough".into()).await.expect("allowed");
+    let next = handlers.pull("h", pull()).await.expect("pulled");
+    assert_eq!(next.iter().map(|delivery| delivery.position).collect::<Vec<_>>(), [MOST]);
+    let settled = handlers.settle("h", SettleBody { results: vec![Settlement::done(next[0].token.clone())] }).await;
+    assert!(settled.expect("settled")[0].settled);
+    let status = handlers.get("h").await.expect("defined");
+    assert_eq!((status.state, status.position, status.failing), (HandlerState::Running, MOST + 1, MOST - 1));
+    host.drain().await;
+    store.close().await;
+}
+
+/// Until one of them succeeds, or is skipped or parked.
+#[test]
+fn a_handler_with_as_many_failing_partitions_as_can_be_delivers_nothing_new_and_says_so() {
+    annals_conformance::run(Embedded::in_memory(roomy_segments()), as_many_partitions_fail_as_can_be);
 }
 
 /// No run of one process takes longer.

@@ -134,3 +134,55 @@ async fn a_failing_processor_degrades_the_server_and_is_named_with_its_reason() 
     crate::running::soon("the metrics show it", async { while !wanted(server.get("/metrics").await.text()) {} }).await;
     assert!(!server.get("/metrics").await.text().contains("order/o-1"), "no partition is a label");
 }
+
+/// By the store: of a handler that nobody pulls from as well, and once its first event has failed for the last time.
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_show_the_position_the_lag_and_the_failing_partitions_of_a_handler() {
+    let server = Running::start().await;
+    let send = async |method: reqwest::Method, path: &str, body: serde_json::Value| {
+        let request = server.request(method, path).header("content-type", "application/json");
+        server.send(request.body(body.to_string())).await
+    };
+    let handler = json!({"partition_by": "aggregate", "concurrency": 4});
+    assert_eq!(send(reqwest::Method::PUT, "/v1/handlers/billing", handler).await.status, 201);
+    for id in ["o-1", "o-2"] {
+        let event = json!({"type": "order_placed", "data": {}, "time": "2020-01-01T00:00:00Z"});
+        server.commit(&json!({"aggregate": {"name": "order", "id": id}, "events": [event]})).await;
+    }
+    let value = |metrics: &str, name: &str| -> Option<u64> {
+        let labels = r#"{tenant="default",kind="handler",processor="billing"}"#;
+        let line = format!("annals_processor_{name}{labels} ");
+        metrics.lines().find_map(|shown| shown.strip_prefix(line.as_str())?.parse().ok())
+    };
+    // Waits until the metrics show this position, lag and number of failing partitions, and returns the lag in seconds.
+    let lag_seconds = async |expected: [u64; 3]| {
+        let shown = async {
+            loop {
+                let metrics = server.get("/metrics").await;
+                let values = ["position", "lag_events", "failing_partitions"].map(|name| value(metrics.text(), name));
+                if values == expected.map(Some) {
+                    return value(metrics.text(), "lag_seconds").expect("it is shown with the others");
+                }
+            }
+        };
+        crate::running::soon("the metrics show it", shown).await
+    };
+    const YEAR: u64 = 365 * 24 * 60 * 60;
+    assert!(lag_seconds([0, 2, 0]).await > YEAR, "the age of the oldest event");
+    let status = server.get("/v1/handlers/billing").await.json();
+    assert_eq!((&status["position"], &status["lag"]), (&json!(0), &json!(2)));
+    assert!(status["lag_seconds"].as_u64() > Some(YEAR), "{status}");
+    let one = json!({"max": 1, "wait_ms": 50_000});
+    for (failure, expected) in [(json!({"reason": "no address", "never": true}), [1, 1, 1]), (json!(null), [2, 0, 1])] {
+        let pulled = send(reqwest::Method::POST, "/v1/handlers/billing/pull", one.clone()).await.json();
+        let settlement = json!({"token": pulled["deliveries"][0]["token"], "failure": failure});
+        let settle = json!({ "results": [settlement] });
+        let settled = send(reqwest::Method::POST, "/v1/handlers/billing/settle", settle).await.json();
+        let waits = expected[1] > 0;
+        assert_eq!(lag_seconds(expected).await > YEAR, waits, "{settled}");
+    }
+    let failing = server.get("/v1/handlers/billing/partitions").await.json();
+    let of = &failing["items"][0];
+    assert_eq!((&of["partition"], &of["behind"]), (&json!("order/o-1"), &json!(2)));
+    assert!(of["lag_seconds"].as_u64() > Some(YEAR), "{failing}");
+}

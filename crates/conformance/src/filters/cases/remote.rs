@@ -1,14 +1,15 @@
 //! Filters whose events a client evaluates.
 
-use annals_core::Code;
 use annals_core::filters::{
     FilterDefinition, FilterError, FilterName, FilterSettleBody, FilterSettlement, FilterState,
 };
 use annals_core::handlers::{Delivery, DeliveryFailure, PullBody};
 use annals_core::processing::PartitionBy;
+use annals_core::{Code, NewCommit, NewEvent, Reached};
 
 use crate::Subject;
 use crate::filters::words::Filtered;
+use crate::sample::event;
 
 /// A remote filter of the type `placed`, and events of these aggregates.
 async fn remote(subject: &dyn Subject, ids: &[&str]) -> Filtered {
@@ -55,6 +56,28 @@ pub async fn a_client_evaluates_events_in_order_and_names_their_partitions(subje
     all.holds("orders", 4, &[(0, Some("p.$1")), (2, None)]).await;
     let status = all.status("orders").await;
     assert_eq!((status.lag, status.state, status.workers.len()), (0, FilterState::Running, 1));
+}
+
+/// They are excluded without it, wherever they stand.
+pub async fn a_client_of_a_public_filter_gets_no_event_that_is_not_public(subject: &dyn Subject) {
+    let all = Filtered::of(subject).await;
+    for public in [false, true, false, true, false] {
+        let event = NewEvent { public, ..event("placed", 0) };
+        let commit = NewCommit::new("order", "a").event(event).wait_until(Reached::Logged);
+        all.it.log.commit(commit).await.expect("committed");
+    }
+    all.define(FilterDefinition::new("public-orders").types(["placed"]).public().remote()).await;
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        for delivery in all.pull("public-orders", 1).await {
+            let verdict = FilterSettlement::in_partition(&*delivery.token, "p");
+            assert!(all.settle("public-orders", vec![verdict]).await[0].settled);
+            seen.push((delivery.event.sequence_number, delivery.event.public));
+        }
+    }
+    assert_eq!(seen, [(1, true), (3, true)]);
+    all.holds("public-orders", 5, &[(1, Some("p")), (3, Some("p"))]).await;
+    assert_eq!(all.pull_now("public-orders").await, []);
 }
 
 /// So that events are evaluated in the log's order, whatever the number of clients.

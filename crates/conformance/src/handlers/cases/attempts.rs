@@ -1,16 +1,31 @@
 //! What an attempt knows of those before it, step by step, as the specifications of the Dolittle Runtime have it.
 
-use annals_core::handlers::{Act, Delivery, DeliveryFailure, End, HandlerDefinition, HandlerState, Place, Settlement};
+use annals_core::handlers::{
+    Act, Delivery, DeliveryFailure, End, HandlerDefinition, HandlerState, PartitionStatus, Place, Settlement,
+};
 use annals_core::processing::{ProcessingRetry, Then};
 
 use crate::Subject;
 use crate::handlers::opened::{Opened, positions, seconds};
 
-async fn never(it: &Opened, delivery: &Delivery) {
-    let failure = DeliveryFailure { reason: "bad".to_owned(), retry_after_ms: None, never: true };
+async fn fail_as(it: &Opened, name: &str, delivery: &Delivery, failure: DeliveryFailure) {
     let settlement = Settlement { token: delivery.token.clone(), failure: Some(failure) };
-    let results = it.settle("h", vec![settlement]).await;
+    let results = it.settle(name, vec![settlement]).await;
     assert!(results[0].settled, "{results:?}");
+}
+
+async fn never(it: &Opened, name: &str, delivery: &Delivery) {
+    let failure = DeliveryFailure { reason: "bad".to_owned(), retry_after_ms: None, never: true };
+    fail_as(it, name, delivery, failure).await;
+}
+
+async fn retry_after(it: &Opened, delivery: &Delivery, millis: u64) {
+    let failure = DeliveryFailure { reason: "busy".to_owned(), retry_after_ms: Some(millis), never: false };
+    fail_as(it, "h", delivery, failure).await;
+}
+
+async fn failing(it: &Opened, name: &str) -> Vec<PartitionStatus> {
+    it.handlers.partitions(name, None, 10).await.expect("reads").items
 }
 
 /// With its number and the last reason each time; after the last one only an operator helps.
@@ -28,11 +43,119 @@ pub async fn an_event_is_attempted_with_its_number_and_last_reason_until_it_fail
     }
     let last = it.pull("h").await.remove(0);
     assert_eq!((last.attempt, last.last_reason.as_deref()), (4, Some("reason 3")));
-    never(&it, &last).await;
+    never(&it, "h", &last).await;
     it.advance(1_000_000_000);
     assert!(it.pull_now("h").await.is_empty(), "it is not attempted again");
     let failing = it.handlers.partitions("h", None, 10).await.expect("reads").items.remove(0);
     assert_eq!((failing.attempts, failing.retry_at, &*failing.reason, failing.position), (4, None, "bad", 0));
+}
+
+/// Whatever the policy says, also over a restart, and for this retry only.
+pub async fn a_worker_chooses_the_delay_of_a_retry(subject: &dyn Subject) {
+    let it = Opened::of(subject).await;
+    it.by_aggregate("h").await;
+    it.commit("placed", &["a"]).await;
+    retry_after(&it, &it.pull("h").await[0], 7_000).await;
+    let chosen = failing(&it, "h").await.remove(0);
+    assert_eq!((chosen.attempts, &*chosen.reason, chosen.retry_at), (1, "busy", Some(it.now_plus(7_000))));
+    it.advance(6_999);
+    assert!(it.pull_now("h").await.is_empty(), "not due");
+    let it = it.restarted().await;
+    assert!(it.pull_now("h").await.is_empty(), "not due after a restart either");
+    it.advance(1);
+    let again = it.pull("h").await.remove(0);
+    assert_eq!((again.position, again.attempt, again.last_reason.as_deref()), (0, 2, Some("busy")));
+    it.fail("h", &again).await;
+    let by_policy = failing(&it, "h").await.remove(0);
+    assert_eq!((by_policy.attempts, by_policy.retry_at), (2, Some(it.now_plus(2_000))), "the policy's second delay");
+    it.advance(2_000);
+    assert_eq!(it.handle_all("h", 1).await, [0]);
+}
+
+/// The one that failed last is due first here.
+pub async fn of_two_failing_partitions_the_one_that_is_due_first_comes_first(subject: &dyn Subject) {
+    let it = Opened::of(subject).await;
+    it.by_aggregate("h").await;
+    it.commit("placed", &["a", "b"]).await;
+    for delivery in it.pull_count("h", 2).await {
+        retry_after(&it, &delivery, if delivery.position == 0 { 7_000 } else { 3_000 }).await;
+    }
+    it.advance(2_999);
+    assert!(it.pull_now("h").await.is_empty(), "neither is due");
+    it.advance(1);
+    let earliest = it.pull("h").await;
+    assert_eq!(positions(&earliest), [1]);
+    it.done("h", &earliest[0]).await;
+    it.advance(3_999);
+    assert!(it.pull_now("h").await.is_empty(), "the other is not due");
+    it.advance(1);
+    let other = it.pull("h").await;
+    assert_eq!((positions(&other), other[0].attempt), (vec![0], 2));
+    it.done("h", &other[0]).await;
+    assert!(it.handle_all("h", 2).await.is_empty());
+}
+
+/// Each at its own event, and each is attempted once more.
+pub async fn two_partitions_that_fail_at_their_second_event_are_retried_each_at_its_own(subject: &dyn Subject) {
+    let it = Opened::of(subject).await;
+    it.by_aggregate("h").await;
+    it.commit("placed", &["a", "b", "a", "b", "a", "b"]).await;
+    for delivery in it.pull_count("h", 2).await {
+        it.done("h", &delivery).await;
+    }
+    let second = it.pull_count("h", 2).await;
+    assert_eq!(positions(&second), [2, 3]);
+    for delivery in &second {
+        it.fail("h", delivery).await;
+    }
+    let entries = failing(&it, "h").await;
+    let entries: Vec<_> = entries.iter().map(|entry| (&*entry.partition, entry.position, entry.attempts)).collect();
+    assert_eq!(entries, [("order/a", 2, 1), ("order/b", 3, 1)]);
+    assert!(it.pull_now("h").await.is_empty(), "what follows in them waits");
+    it.advance(1_000);
+    let again = it.pull_count("h", 2).await;
+    assert_eq!((positions(&again), again[0].attempt, again[1].attempt), (vec![2, 3], 2, 2));
+    for delivery in &again {
+        it.done("h", delivery).await;
+    }
+    let mut rest = it.handle_all("h", 6).await;
+    rest.sort_unstable();
+    assert_eq!(rest, [4, 5]);
+    assert!(failing(&it, "h").await.is_empty());
+}
+
+/// Whether the events came before it was defined or after: its position is that of the event, which was attempted once.
+pub async fn without_partitions_a_handler_stops_before_an_event_whose_failure_is_final(subject: &dyn Subject) {
+    let it = Opened::of(subject).await;
+    let name = |when: &str, fails_at: u64| format!("{when}-{fails_at}");
+    let plain = |name: String| HandlerDefinition { retry: seconds(), ..HandlerDefinition::new(name) };
+    for fails_at in 0..3 {
+        it.define(plain(name("before", fails_at))).await;
+    }
+    it.commit("placed", &["a", "b", "c", "a"]).await;
+    for fails_at in 0..3 {
+        it.define(plain(name("after", fails_at))).await;
+    }
+    let all: Vec<_> = (0..3_u64).flat_map(|at| [(name("before", at), at), (name("after", at), at)]).collect();
+    for (handler, fails_at) in &all {
+        for position in 0..*fails_at {
+            let delivery = it.pull(handler).await.remove(0);
+            assert_eq!(delivery.position, position, "{handler}");
+            it.done(handler, &delivery).await;
+        }
+        let last = it.pull(handler).await.remove(0);
+        assert_eq!((last.position, last.attempt), (*fails_at, 1), "{handler}");
+        never(&it, handler, &last).await;
+    }
+    it.advance(1_000_000_000);
+    for (handler, fails_at) in &all {
+        assert!(it.pull_now(handler).await.is_empty(), "{handler} delivers neither the event nor what follows it");
+        let status = it.handlers.get(handler).await.expect("defined");
+        let shown = (status.position, status.state, status.last_reason.as_deref());
+        assert_eq!(shown, (*fails_at, HandlerState::Blocked, Some("bad")), "{handler}");
+        let entry = failing(&it, handler).await.remove(0);
+        assert_eq!((entry.position, entry.attempts, entry.retry_at), (*fails_at, 1, None), "{handler}");
+    }
 }
 
 /// Its next event fails for the first time, whatever the one before it took.
@@ -62,7 +185,7 @@ pub async fn partitions_that_all_wait_for_an_operator_hold_up_no_other(subject: 
     it.by_aggregate("h").await;
     it.commit("placed", &["a", "b", "c"]).await;
     for delivery in it.pull_count("h", 3).await {
-        never(&it, &delivery).await;
+        never(&it, "h", &delivery).await;
     }
     let status = it.handlers.get("h").await.expect("defined");
     assert_eq!((status.position, status.failing, status.blocked, status.state), (3, 3, 3, HandlerState::Running));

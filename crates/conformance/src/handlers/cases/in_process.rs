@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use annals_core::bson::{Bson, rawdoc};
-use annals_core::handlers::{HandlerDefinition, Handlers};
+use annals_core::handlers::{HandlerDefinition, Handlers, PartitionStatus};
 use annals_core::processing::{PartitionBy, ProcessingRetry};
 use annals_core::trace::{BegunSpan, EndedSpan, Spans, TRACEPARENT, TraceContext};
 use annals_core::{
     Aggregate, AggregateQuery, Collection, DEFAULT_TENANT, Expected, NewCommit, RecordChange, RecordedEvent, Records,
 };
-use annals_runtime::{Effects, HandleFailure, Handler, HostOptions};
+use annals_runtime::{Effects, HandleFailure, Handler, HostOptions, RetryWish};
 use async_trait::async_trait;
 
 use crate::Subject;
@@ -119,6 +119,41 @@ pub async fn a_refused_effect_fails_its_event_and_nothing_of_it_happens(subject:
     };
     assert!(failing.reason.contains("effects were refused"), "{}", failing.reason);
     assert_eq!((failing.position, counting.count("one").await), (0, None));
+}
+
+/// Looks until the only failing partition has failed so often; each look lets so much time pass.
+async fn failed(it: &Opened, attempts: u32, millis: i64) -> PartitionStatus {
+    loop {
+        it.advance(millis);
+        let page = it.handlers.partitions("h", None, 10).await.expect("reads").items;
+        if let Some(failing) = page.into_iter().find(|failing| failing.attempts == attempts) {
+            return failing;
+        }
+        crate::between_looks().await;
+    }
+}
+
+/// Whatever the policy says: after a delay, or never.
+pub async fn a_handler_in_rust_chooses_when_its_event_comes_again(subject: &dyn Subject) {
+    struct Choosing;
+    #[async_trait]
+    impl Handler for Choosing {
+        async fn handle(&self, _: &[RecordedEvent], effects: &mut Effects) -> Result<(), HandleFailure> {
+            match effects.attempt() {
+                1 => Err(HandleFailure { reason: "busy".to_owned(), retry: RetryWish::After(7_000) }),
+                _ => Err(HandleFailure::never("unreadable")),
+            }
+        }
+    }
+    let it = Opened::of(subject).await;
+    it.commit("placed", &["a"]).await;
+    it.host.handle(DEFAULT_TENANT, definition("h"), Choosing).await.expect("defined");
+    // The clock stands still. The policy's delay is 1 ms.
+    let first = failed(&it, 1, 0).await;
+    assert_eq!((&*first.reason, first.retry_at), ("busy", Some(it.now_plus(7_000))));
+    it.advance(7_000);
+    let second = failed(&it, 2, 10).await;
+    assert_eq!((&*second.reason, second.retry_at), ("unreadable", None));
 }
 
 /// And names what it panicked with.

@@ -200,6 +200,40 @@ pub async fn a_handler_is_moved_to_any_position_up_to_the_head(subject: &dyn Sub
     assert_eq!(moves, [(Some(0), Some(4)), (Some(4), Some(0)), (Some(4), Some(2)), (Some(2), Some(3))]);
 }
 
+/// As a first attempt; there is one entry for its partition.
+pub async fn a_failing_event_that_the_position_is_set_to_comes_and_fails_as_if_it_were_new(subject: &dyn Subject) {
+    let it = Opened::of(subject).await;
+    it.by_aggregate("h").await;
+    it.commit("placed", &["a", "b", "c"]).await;
+    let all_but_b = async |deliveries: Vec<Delivery>| {
+        for delivery in deliveries {
+            match delivery.position {
+                1 => it.fail("h", &delivery).await,
+                _ => it.done("h", &delivery).await,
+            }
+        }
+    };
+    let failing = async || it.handlers.partitions("h", None, 10).await.expect("reads").items;
+    all_but_b(it.pull_count("h", 3).await).await;
+    it.advance(1_000);
+    let retried = it.pull("h").await;
+    assert_eq!((positions(&retried), retried[0].attempt), (vec![1], 2));
+    all_but_b(retried).await;
+    assert_eq!(position(&it).await, 3);
+    act(&it, Act::Move { to: at(1) }).await;
+    assert_eq!((position(&it).await, failing().await.len()), (1, 0));
+    let again = it.pull_count("h", 2).await;
+    assert_eq!(positions(&again), [1, 2]);
+    let b = again.iter().find(|delivery| delivery.position == 1).expect("came");
+    assert_eq!((b.attempt, b.last_reason.as_deref()), (1, None));
+    all_but_b(again).await;
+    let entries = failing().await;
+    let entries: Vec<_> = entries.iter().map(|entry| (&*entry.partition, entry.position, entry.attempts)).collect();
+    assert_eq!(entries, [("order/b", 1, 1)]);
+    it.advance(1_000);
+    assert_eq!(it.handle_all("h", 3).await, [1]);
+}
+
 /// It ends, and what it had not delivered yet is not marked.
 pub async fn a_move_ends_a_replay(subject: &dyn Subject) {
     let it = Opened::of(subject).await;

@@ -1,10 +1,12 @@
 //! What a consumer stores.
 
+use std::sync::Arc;
+
 use annals_core::filters::{FilterDefinition, FilterName};
 use annals_core::handlers::{HandlerDefinition, Reason};
 use annals_core::horizon::{Consent, HorizonError, IntakeState, SubscriptionDefinition};
 use annals_core::processing::PartitionBy;
-use annals_core::{Code, DEFAULT_TENANT, NewEvent, StreamQuery};
+use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, Included, NewEvent, StreamQuery, Streams, Verdicts};
 
 use crate::Subject;
 use crate::handlers::opened::Opened;
@@ -194,6 +196,49 @@ pub async fn filters_and_handlers_process_the_log_of_the_scope(subject: &dyn Sub
     assert_eq!(bridge.it.handle_all("h", 3).await, [0, 1, 2]);
     let streams = bridge.it.store.streams(DEFAULT_TENANT, SCOPE).expect("declared");
     assert_eq!(streams.read(StreamQuery::new("inbox-orders")).await.expect("reads").entries.len(), 3);
+}
+
+/// Neither the stream of the same name in another scope, nor the public stream of that name, nor another scope's log ends a wait.
+pub async fn a_wait_is_for_the_stream_and_the_log_of_its_scope_only(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    bridge.produce("placed", &["a", "a", "a"]).await;
+    bridge.has_received(3).await;
+    bridge.it.commit("placed", &["b", "b", "b"]).await;
+    let default = bridge.it.store.streams(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
+    let scoped = bridge.it.store.streams(DEFAULT_TENANT, SCOPE).expect("declared");
+    let append = async |streams: &Arc<dyn Streams>, stream: &str, n: u64| {
+        let verdicts = Verdicts::new(stream.to_owned(), n..n + 1).include(Included::new(n));
+        streams.append(verdicts).await.expect("appended");
+    };
+    let wait_past = |streams: &Arc<dyn Streams>, head: u64| {
+        let streams = Arc::clone(streams);
+        tokio::spawn(async move { streams.wait_past("stream-1", head).await })
+    };
+    let of_default = wait_past(&default, 0);
+    for n in 0..2 {
+        append(&scoped, "stream-1", n).await;
+        append(&default, "public-stream-1", n).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(!of_default.is_finished(), "its own stream is empty");
+    append(&default, "stream-1", 0).await;
+    assert_eq!(of_default.await.expect("the task ends well"), Ok(1));
+    let of_scope = wait_past(&scoped, 2);
+    for n in 1..3 {
+        append(&default, "stream-1", n).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(!of_scope.is_finished(), "its own stream has no third entry");
+    append(&scoped, "stream-1", 2).await;
+    assert_eq!(of_scope.await.expect("the task ends well"), Ok(3));
+
+    let log = Arc::clone(&bridge.it.log);
+    let of_log = tokio::spawn(async move { log.wait_past(3).await });
+    bridge.produce("placed", &["a"]).await;
+    bridge.has_received(4).await;
+    assert!(!of_log.is_finished(), "what a scope receives is not in the default scope's log");
+    bridge.it.commit("placed", &["b"]).await;
+    assert_eq!(of_log.await.expect("the task ends well"), Ok(4));
 }
 
 /// Commits never reach such a handler.

@@ -168,6 +168,38 @@ fn the_worker_chooses_the_delay_or_says_never() {
 }
 
 #[test]
+fn the_earliest_of_several_retries_decides_how_long_to_wait() {
+    let mut machine = machine(true, &["a", "b"]);
+    let taken = take(&mut machine, 0);
+    assert_eq!(machine.next_retry(at(0)), None, "nothing has failed");
+    for (taken, millis) in taken.iter().zip([700, 300]) {
+        let later = Outcome::RetryAfter { reason: "busy".into(), millis };
+        machine.settle(taken.token, later, at(0), 0).expect("in flight");
+    }
+    assert_eq!(machine.next_retry(at(0)), Some(at(300)));
+    assert_eq!(machine.next_retry(at(300)), Some(at(700)), "the earlier one is due");
+    assert_eq!(machine.next_retry(at(700)), None, "both are due");
+}
+
+#[test]
+fn a_retry_that_is_due_goes_before_a_new_event() {
+    let mut machine = machine(true, &["a", "b", "c"]);
+    machine.set(Settings { concurrency: 1, ..settings(true) });
+    let first = take(&mut machine, 0);
+    assert_eq!(positions(&first), [0]);
+    fail(&mut machine, first[0].token, 0);
+    machine.fetched("a", Some(event(0, "a")), 3);
+    let new = take(&mut machine, 9);
+    assert_eq!(positions(&new), [1], "the retry is not due");
+    done(&mut machine, new[0].token, 10);
+    let retried = take(&mut machine, 10);
+    assert_eq!((positions(&retried), retried[0].attempt), (vec![0], 2), "the event of c waits");
+    done(&mut machine, retried[0].token, 11);
+    machine.fetched("a", None, 3);
+    assert_eq!(positions(&take(&mut machine, 11)), [2]);
+}
+
+#[test]
 fn a_lease_that_ends_is_a_failure_and_its_token_is_lost() {
     let mut machine = machine(true, &["a"]);
     let taken = take(&mut machine, 0);
