@@ -1,6 +1,7 @@
 //! The client of a server keeps the contract of the log: it passes the suite that every store passes, over real connections.
 
 mod filters;
+mod key_fetcher;
 mod keys_until;
 mod moving;
 mod moving_keys;

@@ -91,7 +91,8 @@ async fn between_bytes() {
     annals::SystemClock.sleep(Duration::from_millis(20)).await;
 }
 
-async fn read_request(stream: &mut TcpStream) -> Option<String> {
+/// A whole request; none when the connection ends before.
+pub async fn read_request(stream: &mut TcpStream) -> Option<String> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {

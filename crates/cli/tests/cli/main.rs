@@ -47,6 +47,7 @@ mod with_kafka_serve;
 mod with_mongodb_adopt;
 mod with_mongodb_handlers;
 mod with_mongodb_import;
+mod with_mongodb_security;
 mod with_mongodb_serve;
 mod with_python;
 #[cfg(feature = "redis")]

@@ -16,7 +16,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// Runs the binary with a key in its environment.
-fn run_as(folder: &Path, key: &str, arguments: &[&str]) -> Ran {
+pub fn run_as(folder: &Path, key: &str, arguments: &[&str]) -> Ran {
     let mut command = annals(folder);
     let output = command.args(arguments).env("ANNALS_CREDENTIAL", key).output().expect("it runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
@@ -64,7 +64,8 @@ impl Drop for Logged {
     }
 }
 
-fn key_of(ran: Ran) -> (String, String) {
+/// The id and the key of a credential that was created.
+pub fn key_of(ran: Ran) -> (String, String) {
     let created = ran.ok().json().remove(0);
     let text = |name: &str| created[name].as_str().expect(name).to_owned();
     (text("id"), text("key"))

@@ -10,6 +10,7 @@ use annals::handlers::{Delivery, HandlerDefinition, HandlerStatus, Handlers, Pul
 use annals::processing::{PartitionBy, ProcessingRetry};
 use annals::projections::{ProjectionDefinition, Projections};
 use annals::{Client, Data, EventLog, NewCommit, NewEvent, Reached, StreamQuery, Streams};
+use mongodb::bson::{Document, doc};
 
 use crate::process::{Server, signal};
 use crate::run::folder;
@@ -230,5 +231,38 @@ fn a_server_that_was_paused_past_its_lease_writes_nothing_when_it_wakes_up() {
         assert_eq!((status.failing, status.parked, status.last_reason), (0, 0, None));
         check_derived(&of_one, 18).await;
         check_derived(&of_two, 18).await;
+    });
+}
+
+/// When the lease of the handler ends, in milliseconds since 1970; 0 once its holder has given it back.
+async fn lease_until(database: &Database) -> i64 {
+    let url = format!("mongodb://{}/?directConnection=true", server());
+    let client = mongodb::Client::with_uri_str(url).await.expect("a client");
+    let leases = client.database(&database.0).collection::<Document>("annals-leases");
+    let lease = leases.find_one(doc! { "_id": "handler/h" }).await.expect("read").expect("a lease");
+    lease.get_datetime("until").expect("a time").timestamp_millis()
+}
+
+/// No worker waits at the other server, so nothing but the end of the first one can change the lease.
+#[test]
+fn a_server_that_is_told_to_stop_gives_its_handler_back_before_it_ends() {
+    // Dropped after the runtime, because dropping it needs one of its own.
+    let (folder, database) = (folder(), Database::new());
+    run(async {
+        let (one, two) = two_servers(folder.path(), &database).await;
+        commit(&client(&one), 0..6).await;
+        let mut known = Known::default();
+        let mut in_flight = Vec::new();
+        while in_flight.is_empty() {
+            in_flight = pull(&*handlers(&client(&one)), 4).await;
+        }
+        in_flight.iter().for_each(|delivery| known.deliver(delivery));
+        assert!(lease_until(&database).await > 0, "it owns the handler");
+        let code = tokio::task::spawn_blocking(|| one.terminate()).await.expect("it ended");
+        assert_eq!(code, Some(0));
+        assert_eq!(lease_until(&database).await, 0, "another server need not wait until the lease ends");
+        // What was in flight comes again.
+        known.handle(&*handlers(&client(&two)), 6).await;
+        check_derived(&client(&two), 6).await;
     });
 }

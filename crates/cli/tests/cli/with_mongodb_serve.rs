@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use mongodb::bson::{Document, doc};
 use serde_json::Value;
 
 use crate::process::{Server, annals};
@@ -347,4 +348,58 @@ fn held_commits_are_asked_for_on_the_command_line() {
     run(folder.path(), &["held", "list"]).refused("not_supported_by_store", 2);
     let quiet = annals(folder.path()).args(["sequencer", "--store", &url]).stdout(Stdio::null()).status();
     assert!(quiet.expect("it runs").success());
+}
+
+/// What a finding about held commits of the default tenant is about.
+const HELD: &str = "log default/default";
+
+/// Stores a document that is no commit where commits are.
+fn insert_malformed(database: &Database) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let url = format!("mongodb://{}/?directConnection=true", server());
+        let client = mongodb::Client::with_uri_str(url).await.expect("a client");
+        let commits = client.database(&database.0).collection::<Document>("order_event_stream");
+        commits.insert_one(doc! { "_id": "broken", "aggregateId": "o-9" }).await.expect("inserted");
+    });
+}
+
+#[test]
+fn the_doctor_finds_a_mongod_that_is_gone_and_held_commits_and_names_what_it_examined() {
+    let (folder, proxy, database) = (folder(), Proxy::closed(server()), Database::new());
+    let url = proxy.url(&database.0);
+    let doctor = |arguments: &[&str]| {
+        let ran = run(folder.path(), &[&["doctor"][..], arguments].concat());
+        (ran.code, ran.json().pop().unwrap_or_default())
+    };
+    let (code, gone) = doctor(&["--store", &url]);
+    let found = &gone["findings"][0];
+    assert_eq!((code, found["severity"].as_str()), (6, Some("critical")), "{gone}");
+    assert!(found["what"].as_str().is_some_and(|what| what.contains(&proxy.port.to_string())), "{found}");
+
+    proxy.open();
+    let server = serve(folder.path(), &url);
+    until("a ready server", || is_ready(&server));
+    commit(folder.path(), &server, "o-1").ok();
+    let of_server = || doctor(&["--server", &server.url]);
+    until("one event is examined", || of_server().1["examined"].to_string().contains("1 log with 1 event"));
+    for (code, found) in [doctor(&["--store", &url]), of_server()] {
+        let findings = found["findings"].as_array().expect("a list");
+        let is_well = findings.iter().all(|finding| finding["severity"] != "critical" && finding["about"] != HELD);
+        assert!(code == 0 && is_well, "{found}");
+        let examined = found["examined"].to_string();
+        assert!(examined.contains("MongoDB ") && examined.contains("replica set"), "{examined}");
+    }
+
+    insert_malformed(&database);
+    let held = || {
+        let (_, found) = of_server();
+        found["findings"].as_array().into_iter().flatten().find(|finding| finding["about"] == HELD).cloned()
+    };
+    until("the held commit is found", || held().is_some());
+    let held = held().expect("a finding");
+    assert_eq!(held["severity"], "warning");
+    assert!(held["what"].as_str().is_some_and(|what| what.starts_with("1 commit cannot get")), "{held}");
+    let advice = held["advice"].as_str().expect("advice");
+    assert!(advice.contains("annals held list --tenant default"), "{advice}");
 }

@@ -4,6 +4,7 @@
 mod acts;
 mod archive;
 mod browser;
+mod content;
 mod driving;
 mod pages;
 mod running;

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use annals_conformance::ManualClock;
 use annals_core::credentials::{ApiKey, EVERY, Grant, NewCredential, Role};
-use annals_core::{Code, Data, IncomingEvent, ReceivedBatch, Subscription, Timestamp};
+use annals_core::{Clock, Code, Data, IncomingEvent, ReceivedBatch, Subscription, Timestamp};
 use annals_embedded::disk::MemoryDisk;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -197,6 +199,46 @@ async fn an_expired_key_is_refused() {
     assert_eq!(created["state"], "expired");
     let refused = secured.get(created["key"].as_str().expect("a key"), "/v1/log").await;
     assert!(refused.problem(Code::Unauthenticated)["detail"].as_str().is_some_and(|it| it.contains("expired")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_expires_ends_the_streams_of_its_holder() {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_700_000_000_000)));
+    let mut options = options();
+    options.tasks.clock = clock.clone();
+    let secured = Secured::over(store(&["default"]), options).await;
+    let mut new = NewCredential::new("short", Grant::new(Role::Reader, ["default"]));
+    new.expires_at = Some(clock.now().plus(Duration::from_secs(10)));
+    let body = serde_json::to_string(&new).expect("JSON");
+    let created =
+        secured.send(secured.request(&secured.admin, Method::POST, "/v1/credentials").body(body)).await.json();
+    let key = created["key"].as_str().expect("a key");
+    let mut events = Events::of(secured.request(key, Method::GET, "/v1/log/follow")).await;
+    assert_eq!(events.block().await.and_then(|block| block.comment), Some("from 0, head 0".to_owned()));
+    clock.advance_millis(9_999);
+    assert_eq!(secured.get(key, "/v1/log").await.status, 200, "it has a millisecond left");
+    // The stream is open as well: it carries what is committed now.
+    let commit = secured.request(&secured.admin, Method::POST, "/v1/commits").body(opened().to_string());
+    assert_eq!(secured.send(commit).await.status, 201);
+    assert_eq!(soon("an event", events.next()).await.id.as_deref(), Some("0"));
+    clock.advance_millis(1);
+    let last = soon("the last event", events.next()).await;
+    assert_eq!(last.event.as_deref(), Some("problem"), "{last:?}");
+    assert!(soon("the end of the stream", events.block()).await.is_none());
+    let refused = secured.get(key, "/v1/log").await.problem(Code::Unauthenticated);
+    assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains("expired")), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_with_two_authorization_headers_is_refused() {
+    let secured = Secured::start(&["default"]).await;
+    for second in [format!("Bearer {}", secured.admin), "Bearer ann_00".to_owned(), "Basic YTpi".to_owned()] {
+        let request = secured.request(&secured.admin, Method::GET, "/v1/log").header("authorization", &second);
+        let refused = secured.send(request).await.problem(Code::Unauthenticated);
+        let says = refused["detail"].as_str().is_some_and(|detail| detail.contains("two Authorization headers"));
+        assert!(says, "{second}: {refused}");
+    }
+    assert_eq!(secured.get(&secured.admin, "/v1/log").await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,10 @@ use std::sync::Arc;
 
 use annals_core::credentials::{Grant, Role};
 use annals_server::{ClientCertificates, Options, Security, Tls};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -75,6 +79,24 @@ async fn a_server_with_a_certificate_speaks_both_versions_of_http_by_alpn() {
     let mut plain = Raw::open(&server).await;
     plain.write("GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("written");
     plain.closed().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_answered_over_http2_and_tls() {
+    let server = Running::over(store(&["default"]), with_tls(Options::default(), None)).await;
+    let stream = connect(&server, &client(None, &["h2"])).await.expect("a connection");
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("a connection of HTTP/2");
+    tokio::spawn(connection);
+    // The second takes the same connection.
+    for _ in 0..2 {
+        let request = hyper::Request::get("https://localhost/health/live").body(Empty::<Bytes>::new());
+        let answer = soon("an answer", sender.send_request(request.expect("a request"))).await.expect("an answer");
+        assert_eq!((answer.status(), answer.version()), (hyper::StatusCode::OK, hyper::Version::HTTP_2));
+        let body = soon("a body", answer.into_body().collect()).await.expect("a body").to_bytes();
+        let body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
+        assert_eq!(body, serde_json::json!({"status": "live"}));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,206 @@
+//! What the pages show of what is stored, cell by cell.
+
+use std::collections::BTreeMap;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::running::{HOSTILE, Running, encoded, until};
+
+/// Text without its tags.
+fn plain(html: &str) -> String {
+    html.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect()
+}
+
+/// The rows of a table of a page; none where the table has no rows.
+fn rows(page: &str, table: &str) -> Vec<Vec<String>> {
+    let mark = format!("<table id=\"{table}\">");
+    let Some((_, rest)) = page.split_once(&mark) else { return Vec::new() };
+    let (_, body) = rest.split_once("<tbody>").expect("a body");
+    let (body, _) = body.split_once("</tbody>").expect("its end");
+    let cell = |cell: &str| plain(&format!("<td{cell}")).trim().to_owned();
+    body.split("<tr>").skip(1).map(|row| row.split("<td").skip(1).map(cell).collect()).collect()
+}
+
+/// The cells of the first row of a table that begins with this text.
+#[track_caller]
+fn row(page: &str, table: &str, first: &str) -> Vec<String> {
+    let found = rows(page, table).into_iter().find(|row| row[0] == first);
+    found.unwrap_or_else(|| panic!("no row {first:?} in the table {table}: {page}"))
+}
+
+/// The names and values of a page.
+fn facts(page: &str) -> BTreeMap<String, String> {
+    let facts = page.split("<dt>").skip(1);
+    facts.filter_map(|fact| fact.split_once("</dt>")).map(|(name, rest)| (plain(name), value(rest))).collect()
+}
+
+fn value(rest: &str) -> String {
+    let (value, _) = rest.split_once("</dd>").expect("a value");
+    plain(value).trim().to_owned()
+}
+
+async fn filled() -> Running {
+    let server = Running::dev().await;
+    server.fill("default").await;
+    server
+}
+
+async fn page(server: &Running, path: &str) -> String {
+    let (status, text) = server.page("", path).await;
+    assert_eq!(status, 200, "{path}: {text}");
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_caused_one_another_are_shown_as_a_tree_each_below_its_cause() {
+    let server = Running::dev().await;
+    let commit = async |id: &str, kind: &str, more: Value| {
+        let mut body = json!({"aggregate": {"name": "order", "id": id}, "events": [{"type": kind, "data": {}}]});
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        server.put("default", Method::POST, "/v1/commits", body).await
+    };
+    let placed = commit("o-1", "placed", json!({"correlation_id": "c-1"})).await;
+    let cause = &placed["events"][0]["id"];
+    let paid = commit("o-2", "paid", json!({"correlation_id": "c-1", "causation_id": cause})).await;
+    // One that nothing known caused, and one of another correlation.
+    commit("o-3", "noted", json!({"correlation_id": "c-1", "causation_id": "elsewhere"})).await;
+    commit("o-4", "unrelated", json!({"correlation_id": "c-2", "causation_id": cause})).await;
+    // A commit is a cause as well.
+    commit("o-5", "shipped", json!({"correlation_id": "c-1", "causation_id": paid["commit_id"]})).await;
+    for this in [0, 1, 4] {
+        let text = page(&server, &format!("/console/event?number={this}")).await;
+        let (_, tree) = text.split_once("<ul class=\"tree\">").unwrap_or_else(|| panic!("no tree: {text}"));
+        let (tree, _) = tree.split_once("</ul>").expect("its end");
+        let branches: Vec<&str> = tree.split("<li>").skip(1).collect();
+        let expected = [
+            (0, "", "placed order/o-1"),
+            (1, "\u{2003}└ ", "paid order/o-2"),
+            (4, "\u{2003}\u{2003}└ ", "shipped order/o-5"),
+            (2, "", "noted order/o-3"),
+        ];
+        let expected = expected.map(|(number, indent, text)| {
+            let mark = if number == this { " class=\"this\" aria-current=\"true\"" } else { "" };
+            format!("{indent}<a href=\"/console/event?number={number}\"{mark}>{number} {text}</a></li>")
+        });
+        assert_eq!(branches, expected, "of event {this}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_are_listed_and_shown_with_their_entries() {
+    let server = filled().await;
+    let list = page(&server, "/console/streams").await;
+    assert_eq!(row(&list, "streams", "orders"), ["orders", "3", "3", "filter"]);
+    let one = page(&server, "/console/streams?name=orders").await;
+    let entries = rows(&one, "entries");
+    assert_eq!(entries.len(), 3, "{one}");
+    for (place, entry) in entries.iter().enumerate() {
+        let (position, number) = (&entry[0], &entry[2]);
+        assert_eq!((position, number, &*entry[4]), (&place.to_string(), &place.to_string(), "order_placed"));
+        assert!(entry[8].contains(&format!("&#34;total&#34;:{place}")), "{entry:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshots_are_found_by_aggregate_and_shown_with_their_state() {
+    let server = filled().await;
+    let names = page(&server, "/console/snapshots").await;
+    assert_eq!(rows(&names, "names"), [["order"]]);
+    let of_name = page(&server, "/console/snapshots?name=order").await;
+    let listed = rows(&of_name, "snapshots");
+    assert!(listed.len() == 1 && listed[0][1] == "2" && listed[0][3].contains("text"), "{of_name}");
+    let id = encoded(&format!("o-{HOSTILE}"));
+    let one = page(&server, &format!("/console/snapshots?name=order&id={id}")).await;
+    assert_eq!(facts(&one)["version"], "2");
+    let (_, state) = one.split_once("<details id=\"json-state\"").expect("a state");
+    assert!(state.contains("&#34;text&#34;: "), "{one}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_listed_with_their_state() {
+    let server = filled().await;
+    let keys = page(&server, "/console/keys?name=user").await;
+    let eva = row(&keys, "keys", "eva");
+    assert!(eva[1].contains("script") && eva[3] == "held", "{eva:?}");
+    let none = page(&server, "/console/keys?name=other").await;
+    assert!(none.contains("No key of this name is held."), "{none}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_are_listed_and_the_events_of_one_counted() {
+    let server = filled().await;
+    let tenants = page(&server, "/console/tenants").await;
+    assert_eq!(row(&tenants, "tenants", "default")[..3], ["default", "default", "3"]);
+    let facts = facts(&tenants);
+    assert_eq!((&*facts["events"], &*facts["commits"], &*facts["aggregates"]), ("3", "3", "1"));
+    assert_eq!(row(&tenants, "by-type", "order_placed"), ["order_placed", "3"]);
+    assert_eq!(row(&tenants, "by-name", "order"), ["order", "1"], "one aggregate");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn event_types_are_listed_and_shown_with_their_generations() {
+    let server = filled().await;
+    let types = page(&server, "/console/types").await;
+    let listed = row(&types, "types", "order_placed");
+    assert_eq!((&*listed[1], &*listed[4]), ("1", "events"));
+    assert!(types.contains("href=\"/console/log?types=order_placed\""), "{types}");
+    let one = page(&server, "/console/types?name=order_placed").await;
+    assert_eq!(facts(&one)["generation"], "1");
+    let generations = rows(&one, "generations");
+    assert!(generations.len() == 1 && generations[0][0] == "1" && generations[0][2].contains("description"), "{one}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_are_listed_and_shown_with_their_topics() {
+    let server = filled().await;
+    let groups = page(&server, "/console/groups").await;
+    assert_eq!(row(&groups, "groups", "mailers")[5..7], ["0", "0"], "nothing fails, and nothing is parked");
+    let one = page(&server, "/console/groups?name=mailers").await;
+    assert!(one.contains("Group mailers"), "{one}");
+    assert_eq!(row(&one, "topics", "order_placed").len(), 2);
+    assert!(one.contains("href=\"/console/groups/act/pause?name=mailers\""), "{one}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filters_are_listed_with_how_far_they_are() {
+    let server = filled().await;
+    until("the filter has evaluated everything", || async {
+        let filters = page(&server, "/console/filters").await;
+        row(&filters, "filters", "orders") == ["orders", "default", "running", "3", "0", "3", ""]
+    })
+    .await;
+    let one = page(&server, "/console/filters?name=orders").await;
+    let facts = facts(&one);
+    assert_eq!((&*facts["state"], &*facts["position"], &*facts["entries"]), ("running", "3", "3"));
+    assert!(one.contains("href=\"/console/streams?name=orders\""), "{one}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consents_are_listed_and_a_tenant_without_subscriptions_says_so() {
+    let server = filled().await;
+    let horizon = page(&server, "/console/horizon").await;
+    let consent = row(&horizon, "consents", "c-1");
+    assert_eq!((&*consent[3], &*consent[5]), ("public-orders", "Revoke consent"));
+    assert!(horizon.contains("This tenant subscribes to nothing."), "{horizon}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overview_shows_the_head_every_processor_and_first_what_fails() {
+    let server = filled().await;
+    let overview = page(&server, "/").await;
+    assert!(overview.contains("<b id=\"head\">3</b>") && !overview.contains("handler billing:"), "{overview}");
+    let processors = rows(&overview, "processors");
+    for (kind, name) in [("handler", "billing"), ("group", "mailers"), ("projection", "totals"), ("filter", "orders")] {
+        assert!(processors.iter().any(|row| row[0] == kind && row[1] == name), "no {kind} {name}: {overview}");
+    }
+    let billing = processors.iter().find(|row| row[1] == "billing").expect("a row");
+    assert_eq!((&*billing[3], &*billing[4], &*billing[7]), ("0", "3", "0"), "position, head and failing");
+    server.fail("default").await;
+    until("the failure is shown first", || async {
+        let overview = page(&server, "/").await;
+        let first = rows(&overview, "processors").swap_remove(0);
+        overview.contains("<strong>handler billing: ") && first[1] == "billing" && first[7] == "1"
+    })
+    .await;
+}
