@@ -22,6 +22,7 @@ macro_rules! browse {
                 a_total_is_counted_as_far_as_it_is_asked_for
                 a_cursor_is_stable_while_events_come
                 events_of_one_time_stand_in_the_order_of_the_log
+                times_with_microseconds_keep_their_milliseconds_and_their_order
                 a_filter_means_what_its_query_of_mongodb_means
                 every_filter_uses_an_index
                 an_execution_is_found_by_its_id_and_by_its_aggregate
@@ -29,6 +30,7 @@ macro_rules! browse {
                 bounds_of_pages_are_checked
                 statistics_count_types_users_hours_and_failures
                 an_event_is_shown_with_others_of_its_aggregate
+                an_event_without_an_aggregate_has_no_related_ones
             }
         }
     };

@@ -52,3 +52,15 @@ macro_rules! dead_letters {
         })+
     };
 }
+
+/// The cases of several processes on one store. Used as [`dead_letters!`] is, for stores that processes share.
+#[macro_export]
+macro_rules! dead_letters_of_processes {
+    ($subject:expr) => {
+        $crate::dead_letters! { @cases $subject;
+            processes {
+                two_processes_hand_out_each_due_letter_once
+            }
+        }
+    };
+}

@@ -14,6 +14,7 @@ macro_rules! replays {
                 a_filter_that_selects_nothing_in_particular_is_refused
                 a_handler_gets_events_again_with_the_id_of_the_replay
                 events_are_sent_in_the_order_of_time_or_of_the_log
+                a_replay_to_a_file_writes_one_line_for_each_event
                 groups_get_the_events_of_their_topics_again
                 a_consumer_in_rust_processes_an_event_by_the_topic_that_a_replay_sends_it_to
                 a_consumer_in_rust_that_skips_replays_gets_each_event_once
@@ -37,8 +38,10 @@ macro_rules! replays {
                 a_replay_that_stops_on_errors_fails_after_the_first
                 a_failed_event_is_sent_again_as_often_as_asked
                 a_delivery_whose_lease_ended_is_not_settled
+                a_webhook_is_called_for_each_event_and_what_it_refuses_is_counted
                 a_webhook_that_is_down_for_an_hour_gets_every_event_once_and_in_order
                 an_unknown_handler_is_refused
+                a_replay_that_cannot_continue_has_an_error_with_its_type
                 a_damaged_document_is_counted_as_failed_and_the_others_are_sent
                 a_replay_is_resumed_after_a_document_whose_time_is_a_number
                 the_stored_session_is_what_is_shown

@@ -2,6 +2,7 @@
 
 pub mod acting;
 pub mod ending;
+pub mod processes;
 pub mod receiving;
 
 use std::sync::Arc;

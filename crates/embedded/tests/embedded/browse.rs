@@ -1,4 +1,4 @@
-//! The suites of the browse view, its archive and replays, on a disk in memory and on a real one; files; and every place at which a process
+//! The suites of the browse view, its archive and replays, on a disk in memory and on a real one; and every place at which a process
 //! can die.
 
 use std::path::Path;
@@ -126,22 +126,5 @@ fn every_event_is_shown_and_replayed_into_a_file_once_wherever_the_process_dies(
             life.host.drain().await;
         }
         assert!(died > 15, "the process died {died} times");
-    });
-}
-
-/// With the replay's id beside each event; a name that is taken is refused.
-#[test]
-fn a_replay_to_a_file_writes_one_line_for_each_event() {
-    block_on(async {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let life = Life::begin(FaultyDisk::new(1), 1, folder.path());
-        life.go_on().await.expect("no disk failed");
-        let lines = lines(folder.path());
-        let replay = life.replays().list(None, None, 1).await.expect("listed").items.remove(0);
-        assert_eq!(lines.len() as u64, EVENTS);
-        assert!(lines.iter().all(|line| line["replay"]["id"] == *replay.replay_id));
-        assert_eq!(lines[3]["event_type"], "counted");
-        assert!(life.replays().create(to_file()).await.is_err());
-        life.host.drain().await;
     });
 }

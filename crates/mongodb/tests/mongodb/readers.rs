@@ -44,7 +44,7 @@ async fn found(database: &Database, collection: &str, filter: Document, sort: Do
 }
 
 /// The names of the indexes of the plan for this query.
-async fn indexes(database: &Database, collection: &str, filter: &Document, sort: &Document) -> Vec<String> {
+pub async fn indexes(database: &Database, collection: &str, filter: &Document, sort: &Document) -> Vec<String> {
     let find = doc! { "find": collection, "filter": filter.clone(), "sort": sort.clone() };
     let plan = database.run_command(doc! { "explain": find, "verbosity": "queryPlanner" }).await.expect("explained");
     let plan = plan.get_document("queryPlanner").and_then(|it| it.get_document("winningPlan")).expect("a plan");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use annals_example_execution::{COMPLETED, FAILED, RESULT_STORED, Role, STARTED, Users};
+use annals_example_execution::{COMPLETED, FAILED, RESULT_STORED, Role, STARTED, TIMEOUT, Users};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -172,6 +172,32 @@ async fn statements_98_and_99_what_is_over_is_a_status_and_an_end_also_after_a_c
         assert_eq!((names(&events), &events[0].data["status"]), (vec!["status"], &json!(state)), "{events:?}");
         let again = Client::connect(&service, "demo", &stream(id), Some(1_000_000)).await.rest().await;
         assert_eq!(names(&again), ["status"], "a client that has everything learns that nothing follows");
+    }
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_98_a_failure_and_a_timeout_end_the_stream_of_a_client_that_is_connected() {
+    let store = memory().await;
+    let service = Service::start(&store).await;
+    let gate = marker();
+    let script = format!("until [ -e /tmp/{gate} ]; do sleep 0.01; done; rm /tmp/{gate}; exit 3");
+    let failing = json!({ "language": "sh", "script": script, "timeout_seconds": 60 });
+    let failing = service.submit_with(failing).await;
+    // Long enough to connect before it ends.
+    let endless = json!({ "language": "sh", "script": "while :; do sleep 1; done", "timeout_seconds": 5 });
+    let endless = service.submit_with(endless).await;
+    let mut failure = Client::connect(&service, "demo", &stream(&failing), None).await;
+    let mut timeout = Client::connect(&service, "demo", &stream(&endless), None).await;
+    for client in [&mut failure, &mut timeout] {
+        let status = client.next().await.expect("a status");
+        assert!(["queued", "scheduled", "running"].iter().any(|it| status.data["status"] == *it), "{status:?}");
+    }
+    open(&gate);
+    for (client, last) in [(failure, FAILED), (timeout, TIMEOUT)] {
+        let events = client.rest().await;
+        assert_eq!(names(&events).last(), Some(&last), "{events:?}");
+        assert!(!names(&events).contains(&COMPLETED), "{events:?}");
     }
     service.stop().await;
 }

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
-use annals::{AggregateFilter, EventLog, Filter, LogQuery, limits};
-use annals_example_execution::{COMPLETED, FAILED, Role, STARTED, TIMEOUT};
+use annals::queue::{ItemState, QueueDefinition};
+use annals::{
+    AggregateFilter, DEFAULT_TENANT, EventLog, Filter, LogQuery, ReadMessages, Store, TopicPartition, TopicSettings,
+    limits,
+};
+use annals_example_execution::{COMPLETED, CREATE_POD, FAILED, QUEUE, Role, STARTED, TIMEOUT};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -28,8 +32,7 @@ impl Process {
         command.arg(folder.path()).args(["127.0.0.1:0", role.name()]).kill_on_drop(true);
         command.env("STORE", store).env("NO_SAMPLES", "1").env("LEASE_SECONDS", "4");
         // Topics and groups of this store, not those of another run on the same Kafka.
-        let database = store.rsplit('/').next().and_then(|name| name.split('?').next()).unwrap_or_default();
-        command.env("PREFIX", format!("{database}."));
+        command.env("PREFIX", prefix_of(store));
         for (name, service, scheme) in [("QUEUE", "ANNALS_TEST_REDIS", ""), ("BROKER", "ANNALS_TEST_KAFKA", "kafka://")]
         {
             if let Ok(at) = std::env::var(service) {
@@ -67,6 +70,48 @@ impl Process {
         });
         answer.await["execution_id"].as_str().expect("an id").to_owned()
     }
+}
+
+/// What begins the names of the topics of a store.
+fn prefix_of(store: &str) -> String {
+    let database = store.rsplit('/').next().and_then(|name| name.split('?').next()).unwrap_or_default();
+    format!("{database}.")
+}
+
+/// Waits until Kafka, if there is one, has a message of an execution on the topic of each of these types.
+async fn published(store: &str, id: &str, types: &[&str]) {
+    let Ok(address) = std::env::var("ANNALS_TEST_KAFKA") else { return };
+    let settings = TopicSettings { prefix: prefix_of(store), ..TopicSettings::default() };
+    let opened = annals::open_broker(&format!("kafka://{address}"), settings.clone()).expect("a URL of a Kafka");
+    let broker = opened.expect("Kafka is no embedded broker");
+    let mut again = tokio::time::interval(std::time::Duration::from_millis(20));
+    for event_type in types {
+        let topic = settings.topic_of(event_type);
+        within(&format!("a message of {id} on {topic}"), async {
+            loop {
+                again.tick().await;
+                let states = broker.topics(Some(std::slice::from_ref(&topic))).await.expect("Kafka answers");
+                for partition in 0..states.first().map_or(0, |state| state.partitions()) {
+                    let at = TopicPartition { topic: topic.clone(), partition };
+                    let page = broker.read(ReadMessages { at, from: 0, limit: 1_000 }).await.expect("a page");
+                    if page.messages.iter().any(|message| message.key.as_deref() == Some(id.as_bytes())) {
+                        return;
+                    }
+                }
+            }
+        })
+        .await;
+    }
+}
+
+/// Checks that Redis, if there is one, holds the slot of a running execution.
+async fn holds_its_slot(store: &Arc<dyn Store>, id: &str) {
+    let Ok(url) = std::env::var("ANNALS_TEST_REDIS") else { return };
+    let redis = annals::open_queue(&url).expect("a URL of a Redis").expect("Redis is no embedded queue");
+    let store_id = store.identity(DEFAULT_TENANT).expect("always there").store_id;
+    let queue = redis.of(store_id, DEFAULT_TENANT);
+    let item = queue.item(&QueueDefinition::new(QUEUE), id).await.expect("Redis holds the item");
+    assert_eq!(item.state, ItemState::Active, "{item:?}");
 }
 
 fn programs() -> [(Value, &'static str); 3] {
@@ -113,11 +158,13 @@ async fn on_mongodb_kafka_and_redis_six_processes_give_the_histories_of_the_embe
         until(&log, &id, &["result_stored"]).await;
         assert_eq!(ended(&log, &id).await.event_type, event_type);
         assert_eq!(history(&log, &id).await, expected);
+        published(&url, &id, &[CREATE_POD, STARTED, event_type]).await;
     }
     // The worker is killed while a program runs: another one ends it, and continues.
     let endless = json!({ "language": "sh", "script": "while :; do :; done", "timeout_seconds": 60 });
     let running = api.submit(&endless).await;
     until(&log, &running, &[STARTED]).await;
+    holds_its_slot(&store, &running).await;
     worker.child.kill().await.expect("can be killed");
     let other = Process::start(Role::Worker, &url).await;
     assert_eq!(ended(&log, &running).await.text("reason"), "interrupted");

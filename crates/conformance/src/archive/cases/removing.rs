@@ -1,24 +1,26 @@
 //! Deleting and restoring single events.
 
-use annals_core::archive::ArchiveError;
+use annals_core::archive::{ArchiveError, ArchiveTarget};
 use annals_core::browse::{BrowseQuery, EVENTS};
 use annals_core::handlers::Reason;
 use annals_core::replays::{ReplayAct, ReplayBody, ReplayState, ReplayTarget};
 use annals_core::{Code, Uuid};
 
 use crate::Subject;
-use crate::archive::opened::{Archived, date, is_there};
+use crate::archive::opened::{Archived, date, days_of, is_there};
 use crate::browse::opened::{Sample, of_type, sample};
 
 fn reason() -> Reason {
     Reason { reason: "a mistake".to_owned(), by: Some("eva".to_owned()) }
 }
 
-/// With when, by whom and why.
+/// Also with the date at which it would have expired; and with when, by whom and why.
 pub async fn a_deleted_event_is_in_the_archive_with_every_field(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
+    it.rule("placed", 30, ArchiveTarget::None).await;
     let id = it.commit("placed").await;
     let before = it.in_view(&id).await.expect("in the view");
+    assert_eq!(days_of(&before), Some(30));
     let deleted = it.archive.delete(&id, reason()).await.expect("deleted");
     assert!(deleted.deleted && deleted.event_id == id);
     assert_eq!(it.look().await, 0);
@@ -28,6 +30,7 @@ pub async fn a_deleted_event_is_in_the_archive_with_every_field(subject: &dyn Su
     {
         assert_eq!(copy.get(name), Some(value), "{name}");
     }
+    assert_eq!(days_of(copy), Some(30));
     assert_eq!(copy.get_str("deletion_reason").ok(), Some("a mistake"));
     assert_eq!(copy.get_str("deleted_by").ok(), Some("eva"));
     assert_eq!(date(copy, "deleted_at"), Some(deleted.deleted_at.as_millis()));

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use annals_core::browse::{BrowseError, BrowseQuery, BrowseSort, EVENTS, ReplayFilter, StatisticsQuery};
-use annals_core::{Code, Condition, RecordQuery, Timestamp};
+use annals_core::bson::{Bson, DateTime, RawDocumentBuf, doc, oid::ObjectId};
+use annals_core::{Code, Condition, LogQuery, RecordQuery, Timestamp};
 use serde_json::json;
 
 use crate::Subject;
@@ -71,6 +72,28 @@ pub async fn events_of_one_time_stand_in_the_order_of_the_log(subject: &dyn Subj
     assert_eq!(it.numbers(down).await, [7, 6, 5, 4, 3, 2, 1, 0]);
     let up = BrowseQuery { sort: BrowseSort::parse("timestamp").expect("known"), ..BrowseQuery::default() };
     assert_eq!(it.numbers(up).await, [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+/// What is below a millisecond is cut off, in filters too. Within one, the order is that of the log.
+pub async fn times_with_microseconds_keep_their_milliseconds_and_their_order(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    let text = |second: &str| format!("2026-03-01T12:00:{second}Z");
+    for (n, second) in ["00.123999", "00.123001", "00.124000", "00.122999"].into_iter().enumerate() {
+        let time = Timestamp::parse(&text(second)).expect("a time").as_millis();
+        it.commit(Sample { data: json!({ "n": n }), time, ..sample() }).await;
+    }
+    let sort = BrowseSort::parse("timestamp").expect("known");
+    let page = it.browse.page(BrowseQuery { sort, ..BrowseQuery::default() }).await.expect("a page");
+    let found: Vec<_> = page.items.iter().map(|item| (item["n"].as_i64(), item["timestamp"].as_str())).collect();
+    let due = ["00.122", "00.123", "00.123", "00.124"].map(text);
+    let due: Vec<_> = [3, 0, 1, 2].into_iter().zip(&due).map(|(n, time)| (Some(n), Some(time.as_str()))).collect();
+    assert_eq!(found, due);
+    let log = it.it.log.read(LogQuery::default()).await.expect("read").events;
+    let times: Vec<_> = log.iter().map(|event| event.time.to_string()).collect();
+    assert_eq!(times, ["00.123", "00.123", "00.124", "00.122"].map(text));
+    let within = json!({ "start_time": text("00.123456"), "end_time": text("00.123456") });
+    let filter: ReplayFilter = serde_json::from_value(within).expect("a filter");
+    assert_eq!(it.numbers(BrowseQuery { filter, ..BrowseQuery::default() }).await, [1, 0]);
 }
 
 async fn mixed(it: &Browsed) {
@@ -248,4 +271,25 @@ pub async fn an_event_is_shown_with_others_of_its_aggregate(subject: &dyn Subjec
     assert_eq!(found.timeline, found.related[..5]);
     let unknown = it.browse.event("nothing").await;
     assert_eq!(unknown, Err(BrowseError::UnknownEvent("nothing".to_owned())));
+}
+
+/// Neither others without one nor those of the same type. Other software writes such documents, with or without a null.
+pub async fn an_event_without_an_aggregate_has_no_related_ones(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 3).await;
+    it.browse.page(BrowseQuery::default()).await.expect("built");
+    for n in 0..4_u8 {
+        let time = DateTime::from_millis(n.into());
+        let id = ObjectId::from_bytes([9 + n; 12]);
+        let mut alone =
+            doc! { "_id": id, "event_id": format!("x-{n}"), "event_type": "placed", "timestamp": time, "metadata": {} };
+        if n % 2 == 0 {
+            alone.insert("aggregate_id", Bson::Null);
+        }
+        it.records.insert(EVENTS, RawDocumentBuf::try_from(&alone).expect("BSON")).await.expect("inserted");
+    }
+    for id in ["x-1", "x-2"] {
+        let found = it.browse.event(id).await.expect("found");
+        assert!(found.related.is_empty() && found.timeline.is_empty(), "{found:?}");
+    }
 }

@@ -4,13 +4,13 @@ use annals_core::bson::DateTime;
 use annals_core::dead_letters::{
     BulkAct, BulkBody, BulkRecord, DeadLetterError, LetterOrder, LetterPolicy, LetterStatus, Level,
 };
-use annals_core::{Clock, Code, Condition, DEFAULT_TENANT, RecordType, TypedRecords};
+use annals_core::{Clock, Code, Condition, DEFAULT_TENANT, Filter, LogQuery, RecordType, RecordedEvent, TypedRecords};
 
 use super::{Lettered, because, states, ten_seconds};
 use crate::Subject;
 
 /// Lets so many keys fail, each with one message.
-async fn fail_keys(it: &Lettered, group: &str, keys: usize) {
+pub(super) async fn fail_keys(it: &Lettered, group: &str, keys: usize) {
     let keys: Vec<String> = (0..keys).map(|n| format!("k-{n:03}")).collect();
     it.it.commit("placed", &keys.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let mut failed = 0;
@@ -185,6 +185,37 @@ pub async fn a_crossed_threshold_is_announced_and_unhealthy_until_it_is_crossed_
     assert_eq!(crossed(&it.announced(104).await), 2, "with the one that was discarded");
     let health = it.it.host.health().await.expect("readable");
     assert!(health.iter().all(|it| it.kind != "dead_letters"), "{health:?}");
+}
+
+/// Down to a warning again once one fewer is open. It takes many commits, so that it is not among the cases of every store.
+pub async fn more_than_a_thousand_open_letters_are_critical(subject: &dyn Subject) {
+    let it = Lettered::of(subject).await;
+    it.define("g", LetterOrder::Wait).await;
+    fail_keys(&it, "g", 1_001).await;
+    let counted = it.letters.statistics().await.expect("counted");
+    assert_eq!((counted.open, counted.level, counted.critical_above), (1_001, Level::Critical, 1_000));
+    let complaint = async || {
+        let health = it.it.host.health().await.expect("readable");
+        let complaint = health.iter().find(|it| it.kind == "dead_letters").and_then(|it| it.degraded.clone());
+        complaint.expect("a threshold is crossed")
+    };
+    let critical = complaint().await;
+    assert!(critical.starts_with("critical: 1001 dead letters"), "{critical}");
+    // The open ones are counted every few seconds.
+    it.it.advance(5_000);
+    let filter = Filter { types: vec!["dlq_threshold_crossed".into()], ..Filter::default() };
+    let is_critical = |event: &RecordedEvent| event.data.as_raw().get_str("level").is_ok_and(|it| it == "critical");
+    loop {
+        let query = LogQuery { filter: filter.clone(), ..LogQuery::default() };
+        if it.it.log.read(query).await.expect("read").events.iter().any(is_critical) {
+            break;
+        }
+        crate::between_looks().await;
+    }
+    let letters = it.all().await;
+    it.letters.discard(&letters[0].id, because("useless")).await.expect("discarded");
+    let warning = complaint().await;
+    assert!(warning.starts_with("warning: 1000 dead letters"), "{warning}");
 }
 
 /// With the reason of the deletion.

@@ -41,6 +41,7 @@ pub async fn a_failed_event_is_counted_and_listed(subject: &dyn Subject) {
     let over = it.over(&id).await;
     assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 4, 1));
     assert_eq!((over.errors.len(), &over.errors[0].event_id, &*over.errors[0].error), (1, &failed, "down"));
+    assert_eq!(over.errors[0].error_type, None, "it is a failure of an event, not of the session");
     assert!((over.progress - 100.0).abs() < 0.001);
 }
 
@@ -90,6 +91,53 @@ pub async fn a_delivery_whose_lease_ended_is_not_settled(subject: &dyn Subject) 
     assert_eq!(it.over(&id).await.replayed, 1);
 }
 
+/// A view of five events of the type `placed`, and a replay of them to a webhook whose requests `receiver` gets.
+async fn with_webhook(subject: &dyn Subject, receiver: Arc<dyn Sending>) -> (Browsed, ReplayBody) {
+    let partners = PartnerOptions { sending: receiver, keys: None };
+    let options = HostOptions { partners, ..HostOptions::default() };
+    let it = Browsed::with(subject.open().await, subject.clock(), options);
+    it.switch(Some(ViewSwitch::Auto)).await;
+    it.commit_many("placed", 5).await;
+    let target = ReplayTarget::Webhook { url: "https://receiver.example/".to_owned() };
+    (it, ReplayBody::new(of_type("placed"), target))
+}
+
+/// A receiver that refuses the event whose field `n` is 1, and notes every request.
+#[derive(Default)]
+struct Refusing(Mutex<Vec<Outgoing>>);
+
+#[async_trait]
+impl Sending for Refusing {
+    async fn send(&self, request: Outgoing) -> Result<Answered, String> {
+        let body: serde_json::Value = serde_json::from_slice(&request.body).expect("JSON");
+        let status = if body["n"] == 1 { 400 } else { 200 };
+        self.0.lock().expect("no panic").push(request);
+        Ok(Answered { status, retry_after: None, said: String::new() })
+    }
+
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// With the id of the replay in each request; the others are sent.
+pub async fn a_webhook_is_called_for_each_event_and_what_it_refuses_is_counted(subject: &dyn Subject) {
+    let receiver = Arc::new(Refusing::default());
+    let (it, body) = with_webhook(subject, receiver.clone()).await;
+    let id = it.begin(body).await;
+    let over = it.over(&id).await;
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 4, 1));
+    assert!(over.errors.len() == 1 && over.errors[0].error.contains("answered 400"), "{:?}", over.errors);
+    let requests = receiver.0.lock().expect("no panic");
+    let bodies: Vec<serde_json::Value> =
+        requests.iter().map(|request| serde_json::from_slice(&request.body).expect("JSON")).collect();
+    assert_eq!(bodies.iter().map(|body| body["n"].clone()).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert!(bodies.iter().all(|body| body["replay"]["id"] == *over.replay_id));
+    assert_eq!(over.errors[0].event_id.as_deref(), bodies[1]["event_id"].as_str());
+    let marked = |request: &Outgoing| request.headers.contains(&("annals-replay", over.replay_id.clone()));
+    assert!(requests.iter().all(marked));
+}
+
 /// A receiver that takes two events, is down until a time, and takes everything from then on.
 struct Interrupted {
     clock: Arc<ManualClock>,
@@ -123,14 +171,9 @@ impl Sending for Interrupted {
 pub async fn a_webhook_that_is_down_for_an_hour_gets_every_event_once_and_in_order(subject: &dyn Subject) {
     let clock = subject.clock();
     let until = clock.now().plus(Duration::from_secs(60 * 60));
-    let receiver = Arc::new(Interrupted { clock: Arc::clone(&clock), until, taken: Mutex::default() });
-    let sending: Arc<dyn Sending> = receiver.clone();
-    let options = HostOptions { partners: PartnerOptions { sending, keys: None }, ..HostOptions::default() };
-    let it = Browsed::with(subject.open().await, clock, options);
-    it.switch(Some(ViewSwitch::Auto)).await;
-    it.commit_many("placed", 5).await;
-    let target = ReplayTarget::Webhook { url: "https://receiver.example/".to_owned() };
-    let id = it.begin(ReplayBody::new(of_type("placed"), target)).await;
+    let receiver = Arc::new(Interrupted { clock, until, taken: Mutex::default() });
+    let (it, body) = with_webhook(subject, receiver.clone()).await;
+    let id = it.begin(body).await;
     let waiting = it.until_replay(&id, |status| status.error.is_some()).await;
     assert_eq!((waiting.status, waiting.replayed, waiting.failed), (ReplayState::Running, 2, 0));
     assert_eq!(waiting.error.as_deref(), Some("waits for its target: connection refused"));
@@ -157,6 +200,31 @@ pub async fn an_unknown_handler_is_refused(subject: &dyn Subject) {
     assert_eq!(refused, Err(ReplayError::Handler(HandlerError::Unknown("nobody".into()))));
     let to_file = ReplayBody::new(of_type("placed"), ReplayTarget::File { name: "events.jsonl".to_owned() });
     assert!(matches!(it.replays.create(to_file).await, Err(ReplayError::Invalid(_))), "there is no folder");
+}
+
+/// A failure of the session itself, of no event.
+pub async fn a_replay_that_cannot_continue_has_an_error_with_its_type(subject: &dyn Subject) {
+    let it = with_events(subject, 3).await;
+    let paused = async |body: ReplayBody| {
+        let id = it.begin(ReplayBody { rate: Some(1.0), ..body }).await;
+        it.until_replay(&id, |status| status.replayed == 1).await;
+        it.act(&id, ReplayAct::Pause).await;
+        id
+    };
+    let (to_deleted, of_view) = (paused(to_handler()).await, paused(to_nowhere()).await);
+    it.it.handlers.delete("again", "a test".into()).await.expect("deleted");
+    it.act(&to_deleted, ReplayAct::Resume).await;
+    it.over(&to_deleted).await;
+    it.switch(Some(ViewSwitch::Off)).await;
+    it.act(&of_view, ReplayAct::Resume).await;
+    it.over(&of_view).await;
+    for (id, error_type) in [(to_deleted, "target_unavailable"), (of_view, "browse_view_unavailable")] {
+        let over = it.replays.get(&id).await.expect("known");
+        assert_eq!(over.status, ReplayState::Failed, "{over:?}");
+        let error = over.errors.iter().find(|it| it.error_type.is_some()).expect("an error of the session");
+        assert_eq!((error.error_type.as_deref(), error.event_id.as_deref()), (Some(error_type), None), "{over:?}");
+        assert_eq!(over.error.as_ref(), Some(&error.error), "why it failed");
+    }
 }
 
 /// A document that other software wrote at the place of an event is not taken for that event, which the filter might not select.

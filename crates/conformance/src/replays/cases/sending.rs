@@ -3,14 +3,14 @@
 use std::future::{Ready, ready};
 use std::sync::{Arc, Mutex};
 
-use annals_core::browse::ReplayFilter;
+use annals_core::browse::{ReplayFilter, ViewSwitch};
 use annals_core::dead_letters::{LetterQuery, LetterStatus};
 use annals_core::groups::GroupDefinition;
 use annals_core::handlers::{HandlerDefinition, PullBody, SettleBody, Settlement};
 use annals_core::processing::{PartitionBy, ProcessingRetry, Then};
 use annals_core::replays::{PreviewBody, ReplayBody, ReplayError, ReplayOrder, ReplayState, ReplayTarget};
 use annals_core::{Code, DEFAULT_TENANT, RecordedEvent};
-use annals_runtime::{Effects, HandleFailure, Handler, consumer};
+use annals_runtime::{Effects, HandleFailure, Handler, HostOptions, consumer};
 use async_trait::async_trait;
 use serde_json::json;
 
@@ -111,6 +111,28 @@ pub async fn events_are_sent_in_the_order_of_time_or_of_the_log(subject: &dyn Su
     assert_eq!(numbers(&it.handled(10).await), [8, 9, 6, 7, 4, 5, 2, 3, 0, 1]);
     it.begin(ReplayBody { batch_size: 3, order: ReplayOrder::SequenceNumber, ..to_handler() }).await;
     assert_eq!(numbers(&it.handled(10).await), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+/// With the replay's id beside each event; a name that is taken is refused.
+pub async fn a_replay_to_a_file_writes_one_line_for_each_event(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = HostOptions { exports: Some(folder.path().to_owned()), ..HostOptions::default() };
+    let it = Browsed::with(subject.open().await, subject.clock(), options);
+    it.switch(Some(ViewSwitch::Auto)).await;
+    it.commit_many("placed", 5).await;
+    it.commit_many("paid", 2).await;
+    let to_file = || ReplayBody::new(of_type("placed"), ReplayTarget::File { name: "events.jsonl".to_owned() });
+    let id = it.begin(ReplayBody { batch_size: 2, ..to_file() }).await;
+    let over = it.over(&id).await;
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 5, 0));
+    let text = std::fs::read_to_string(folder.path().join("events.jsonl")).expect("a file");
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let numbers: Vec<_> = lines.iter().map(|line| line["n"].as_i64().expect("a number")).collect();
+    assert_eq!(numbers, [0, 1, 2, 3, 4]);
+    assert!(lines.iter().all(|line| line["event_type"] == "placed" && line["replay"]["id"] == *over.replay_id));
+    let taken = it.replays.create(to_file()).await.expect_err("the file is there");
+    assert!(matches!(&taken, ReplayError::Invalid(invalid) if invalid.path == "target.name"), "{taken}");
 }
 
 /// Those of another topic as well, if the replay says so; other groups get none, and events that nobody takes are skipped.

@@ -62,6 +62,41 @@ fn policy() -> LetterPolicy {
     LetterPolicy { jitter: 0.0, ..LetterPolicy::of_category("execution") }
 }
 
+#[test]
+fn the_indexes_have_the_names_and_fields_of_integr8scode_and_those_of_consumers() {
+    let shown = |index: &Index| {
+        let field = |(path, direction): &(&str, Direction)| match direction {
+            Direction::Ascending => (*path).to_owned(),
+            Direction::Descending => format!("-{path}"),
+        };
+        let fields: Vec<String> = index.fields().iter().map(field).collect();
+        let unique = if index.is_unique() { ", unique" } else { "" };
+        let partial = if index.partial().is_some() { ", partial" } else { "" };
+        format!("{}: {}{unique}{partial}", index.name(), fields.join(" "))
+    };
+    let indexes = DeadLetter::indexes();
+    assert_eq!(
+        indexes.iter().map(shown).collect::<Vec<_>>(),
+        [
+            "idx_dlq_event_id: event.event_id processor position, unique",
+            "idx_dlq_event_type: event.event_type",
+            "idx_dlq_status: status",
+            "idx_dlq_failed_desc: -failed_at",
+            "idx_dlq_created_ttl: created_at",
+            "original_topic_1: original_topic",
+            "retry_count_1: retry_count",
+            "next_retry_at_1: next_retry_at",
+            "failed_at_1: failed_at",
+            "idx_dlq_open_of_key: processor key position, partial",
+            "idx_dlq_due: processor status next_retry_at",
+            "idx_dlq_announcing: announcing, partial",
+        ]
+    );
+    // A letter that is over moves to the archive; none is deleted by its age.
+    assert!(indexes.iter().all(|index| index.expires_after_seconds().is_none() && !index.is_sparse()));
+    assert_eq!(DeadLetter::collection().validate(), Ok(()));
+}
+
 fn announced(letter: &DeadLetter) -> Vec<&str> {
     letter.announcements.iter().map(|it| &*it.event_type).collect()
 }
