@@ -6,6 +6,7 @@ pub mod choosing;
 pub mod defining;
 pub mod delivering;
 pub mod failing;
+pub mod idling;
 pub mod in_process;
 pub mod operating;
 pub mod processes;
