@@ -53,8 +53,8 @@ impl Due {
         if let Some(known) = tenants.get(tenant) {
             return Arc::clone(known);
         }
-        let none = BTreeSet::new;
-        let due = Arc::new(Self { letters: watch::Sender::new(none()), inbox: watch::Sender::new(none()) });
+        let (letters, inbox) = (watch::Sender::new(BTreeSet::new()), watch::Sender::new(BTreeSet::new()));
+        let due = Arc::new(Self { letters, inbox });
         tenants.insert(tenant.to_owned(), Arc::clone(&due));
         let replayed = shared.replayed(tenant).subscribe();
         let watch = Watch { shared: Arc::clone(shared), records: Arc::clone(records), due: Arc::clone(&due), replayed };
