@@ -1,6 +1,7 @@
 //! The suite of handlers: what the task host makes of a store's log and records.
 
 pub mod cases;
+mod counted;
 pub(crate) mod opened;
 
 /// Makes one test of every case of handlers, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
@@ -130,6 +131,13 @@ macro_rules! handlers_of_processes {
                 a_commit_waits_for_the_handler_of_another_process
                 a_definition_that_another_process_changes_is_followed
                 commits_of_several_processes_are_handled_without_a_gap
+            }
+            idling {
+                idle_handlers_cost_one_write_a_second_together
+                a_deposed_process_gives_up_all_tasks
+                all_tasks_of_a_process_that_dies_are_taken_over
+                a_lease_of_an_earlier_build_is_taken_over_once_it_has_ended
+                a_letter_that_another_process_makes_due_is_delivered
             }
         }
     };

@@ -3,13 +3,34 @@
 //! A lease gives liveness: a task of a process that died is run by another one a few seconds later. Safety comes from its epoch, which
 //! the task writes with everything it stores: a process that lost its lease without noticing expects an epoch that is not there any
 //! more, and stores nothing.
-
-use std::time::Duration;
+//!
+//! Where processes share a store, a process does not renew each lease. It renews one record per tenant, its *heartbeat*
+//! ([`ProcessRecord`]), which has the number of the process's *life*. A lease names its holder and the life on which it rests.
+//!
+//! 1. INVARIANT: a lease that rests on a life is in force only while the heartbeat of its holder has that life and has not expired.
+//! 2. INVARIANT: a life that is over never comes back. It is over once its heartbeat is deleted or has another life. A process renews its
+//!    heartbeat only if it still has the life that the process began; otherwise the process was *deposed*: all its leases are lost, and the
+//!    next ones rest on a new life, whose number is greater.
+//! 3. INVARIANT: a lease is taken from another process only if its life is over, or in the batch that deletes the expired heartbeat as it
+//!    was read. So a holder that renewed its heartbeat in time keeps all its leases, and one that did not loses all of them.
+//! 4. INVARIANT: each ownership of a task has a greater epoch than those before it, and no write of a task depends on a lease or on a
+//!    clock, only on the epoch. Clocks that disagree, jump, or stop with their process can move tasks too early; they cannot make two owners
+//!    store something.
+//!
+//! A heartbeat that is missing, for example because the collection was dropped, is that of a life that is over. Its process notices with its
+//! next heartbeat, and begins another life. The name of a process is never that of another one: it is drawn at random.
+//!
+//! A lease without a life ends by itself, at `until`. Such are leases of builds that had no heartbeats, and leases that are given to another
+//! process, which has that long to take them.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
 
-use crate::{RecordType, Timestamp};
+use crate::spread::ProcessRecord;
+use crate::{Condition, Expected, RecordChange, RecordType, Timestamp};
+
+/// The `until` of a lease that rests on a life: the end of the year 9999. A build without heartbeats does not take it over.
+const NOT_BY_ITSELF: DateTime = DateTime::from_millis(253_402_300_799_000);
 
 /// A lease as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,8 +42,11 @@ pub struct Lease {
     pub holder: String,
     /// Counts the ownerships of the task; each has a greater one than those before it.
     pub epoch: i64,
-    /// When another process may take over.
+    /// When another process may take over. Far in the future while the lease rests on a life.
     pub until: DateTime,
+    /// The life of its holder on which it rests; none for a lease that ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub life: Option<i64>,
 }
 
 impl RecordType for Lease {
@@ -30,38 +54,47 @@ impl RecordType for Lease {
 }
 
 impl Lease {
-    /// What `holder` writes to take over a task whose lease is `found`, at this time for this long. None while another process holds it,
-    /// which can only be where processes share the store: elsewhere the holder that is named is gone.
-    pub fn takeover(
-        found: Option<&Self>,
-        task: &str,
-        holder: &str,
-        now: Timestamp,
-        time: Duration,
-        shared: bool,
-    ) -> Option<Self> {
-        let epoch = match found {
-            Some(other) if shared && other.holder != holder && other.until() > now => return None,
-            Some(other) => other.epoch + 1,
-            None => 1,
-        };
-        Some(Self { task: task.to_owned(), holder: holder.to_owned(), epoch, until: date(now.plus(time)) })
+    /// Returns the lease with which a process takes over a task whose lease is `found`. It rests on a life of the process.
+    pub fn resting_on(life: i64, task: &str, holder: &str, found: Option<&Self>) -> Self {
+        Self { until: NOT_BY_ITSELF, life: Some(life), ..Self::ending(Timestamp::from_millis(0), task, holder, found) }
     }
 
-    /// The same lease for another while.
-    pub fn renewed(&self, now: Timestamp, time: Duration) -> Self {
-        Self { until: date(now.plus(time)), ..self.clone() }
+    /// Returns the lease with which a process takes over a task whose lease is `found`. It ends by itself at this time.
+    pub fn ending(until: Timestamp, task: &str, holder: &str, found: Option<&Self>) -> Self {
+        let epoch = found.map_or(1, |found| found.epoch + 1);
+        Self { task: task.to_owned(), holder: holder.to_owned(), epoch, until: date(until), life: None }
+    }
+
+    /// Whether it is in force at this time, where processes share the store. `heartbeat` is that of its holder, if there is one.
+    pub fn is_in_force(&self, heartbeat: Option<&ProcessRecord>, now: Timestamp) -> bool {
+        match self.life {
+            _ if self.is_released() => false,
+            None => self.until() > now,
+            Some(life) => heartbeat.is_some_and(|it| it.life == life && it.until() > now),
+        }
+    }
+
+    /// Returns the change without which this lease, which is not in force, must not be taken from its holder: it ends the life on which the
+    /// lease rests, unless the heartbeat was renewed since it was read. None where that life is over already.
+    pub fn deposing(&self, heartbeat: Option<&ProcessRecord>) -> Option<RecordChange> {
+        if self.is_released() {
+            return None;
+        }
+        let found = heartbeat.filter(|it| self.life == Some(it.life))?;
+        let as_read = Condition::and([Condition::eq("life", found.life), Condition::eq("until", found.until)]);
+        let process = found.process.as_str();
+        Some(RecordChange::delete_if(ProcessRecord::COLLECTION, process, Expected::Matching(as_read)))
     }
 
     /// The same lease, ended: any process may take over.
     pub fn released(&self) -> Self {
-        Self { until: DateTime::from_millis(0), ..self.clone() }
+        Self { until: DateTime::from_millis(0), life: None, ..self.clone() }
     }
 
-    /// The same lease in the hands of another process, which has this long to take it over.
+    /// The same lease in the hands of another process, which has until this time to take it over.
     #[must_use]
-    pub fn given(&self, to: &str, now: Timestamp, time: Duration) -> Self {
-        Self { holder: to.to_owned(), until: date(now.plus(time)), ..self.clone() }
+    pub fn given(&self, to: &str, until: Timestamp) -> Self {
+        Self { holder: to.to_owned(), until: date(until), life: None, ..self.clone() }
     }
 
     /// Whether its holder gave it back.
@@ -69,7 +102,7 @@ impl Lease {
         self.until == DateTime::from_millis(0)
     }
 
-    /// When another process may take over.
+    /// When another process may take over, unless the lease rests on a life.
     pub fn until(&self) -> Timestamp {
         Timestamp::from_millis(self.until.timestamp_millis())
     }
@@ -83,29 +116,68 @@ fn date(time: Timestamp) -> DateTime {
 mod tests {
     use super::*;
 
-    const TIME: Duration = Duration::from_secs(4);
-
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millis(millis)
     }
 
+    fn heartbeat(process: &str, life: i64, until: i64) -> ProcessRecord {
+        ProcessRecord::new(process, at(until), life, Vec::new())
+    }
+
     #[test]
-    fn a_lease_is_taken_over_once_it_has_ended_and_every_ownership_has_a_greater_epoch() {
-        let take = |found: Option<&Lease>, holder: &str, now: i64, shared: bool| {
-            Lease::takeover(found, "handler/a", holder, at(now), TIME, shared)
+    fn every_ownership_has_a_greater_epoch() {
+        let first = Lease::resting_on(1, "handler/a", "one", None);
+        assert_eq!((first.epoch, first.life), (1, Some(1)));
+        let second = Lease::resting_on(4, "handler/a", "two", Some(&first));
+        assert_eq!((second.epoch, second.life, &*second.holder), (2, Some(4), "two"));
+        let third = Lease::ending(at(4_000), "handler/a", "two", Some(&second.released()));
+        assert_eq!((third.epoch, third.life, third.until()), (3, None, at(4_000)));
+    }
+
+    #[test]
+    fn a_lease_is_in_force_while_the_heartbeat_of_its_life_has_not_expired() {
+        let lease = Lease::resting_on(2, "handler/a", "one", None);
+        assert!(lease.is_in_force(Some(&heartbeat("one", 2, 4_000)), at(3_999)));
+        assert!(!lease.is_in_force(Some(&heartbeat("one", 2, 4_000)), at(4_000)), "it has expired");
+        assert!(!lease.is_in_force(Some(&heartbeat("one", 3, 4_000)), at(0)), "another life has begun");
+        assert!(!lease.is_in_force(None, at(0)), "it was deposed");
+        assert!(!lease.released().is_in_force(Some(&heartbeat("one", 2, 4_000)), at(1)), "it was given back");
+        // A build without heartbeats must not take it meanwhile.
+        assert!(lease.until() > at(4_102_444_800_000));
+    }
+
+    #[test]
+    fn a_lease_without_a_life_is_in_force_until_it_ends() {
+        let earlier = Lease::ending(at(4_000), "handler/a", "one", None);
+        assert!(earlier.is_in_force(None, at(3_999)));
+        assert!(!earlier.is_in_force(None, at(4_000)));
+        let given = Lease::resting_on(1, "handler/a", "one", None).given("two", at(5_000));
+        assert_eq!((&*given.holder, given.epoch), ("two", 1));
+        assert!(given.is_in_force(None, at(4_999)), "it is kept for the other one");
+        assert!(!given.is_in_force(None, at(5_000)), "which did not take it");
+        assert_eq!(given.deposing(Some(&heartbeat("two", 0, 0))), None, "nothing rests on a life");
+    }
+
+    #[test]
+    fn only_a_life_that_is_not_over_is_ended() {
+        let lease = Lease::resting_on(2, "handler/a", "one", None);
+        let Some(RecordChange::Delete { collection, id, expected }) = lease.deposing(Some(&heartbeat("one", 2, 4_000)))
+        else {
+            panic!("the heartbeat is deleted");
         };
-        let first = take(None, "one", 0, true).expect("free");
-        assert_eq!((first.epoch, first.until()), (1, at(4_000)));
-        assert_eq!(take(Some(&first), "two", 3_999, true), None);
-        assert_eq!(take(Some(&first), "two", 4_000, true).map(|lease| lease.epoch), Some(2));
-        assert_eq!(take(Some(&first), "one", 1, true).map(|lease| lease.epoch), Some(2), "its own, after a restart");
-        assert_eq!(take(Some(&first), "two", 1, false).map(|lease| lease.epoch), Some(2), "nobody else can be there");
-        let renewed = first.renewed(at(3_000), TIME);
-        assert_eq!((renewed.epoch, renewed.until()), (1, at(7_000)));
-        assert_eq!(take(Some(&renewed.released()), "two", 3_001, true).map(|lease| lease.epoch), Some(2));
-        let given = renewed.given("two", at(3_001), TIME);
-        assert_eq!(take(Some(&given), "three", 3_002, true), None, "it was given to another one");
-        assert_eq!(take(Some(&given), "two", 3_002, true).map(|lease| lease.epoch), Some(2));
-        assert_eq!(take(Some(&given), "three", 7_001, true).map(|lease| lease.epoch), Some(2), "which did not take it");
+        assert_eq!((&*collection, id), (ProcessRecord::COLLECTION, "one".into()));
+        let as_read = [Condition::eq("life", 2_i64), Condition::eq("until", DateTime::from_millis(4_000))];
+        assert_eq!(expected, Expected::Matching(Condition::and(as_read)));
+        assert_eq!(lease.deposing(Some(&heartbeat("one", 3, 4_000))), None);
+        assert_eq!(lease.deposing(None), None);
+        assert_eq!(lease.released().deposing(Some(&heartbeat("one", 2, 4_000))), None);
+    }
+
+    #[test]
+    fn a_lease_of_a_build_without_heartbeats_can_be_read() {
+        let stored =
+            bson::doc! { "_id": "handler/a", "holder": "one", "epoch": 7_i64, "until": DateTime::from_millis(9) };
+        let read: Lease = bson::deserialize_from_document(stored).expect("a lease");
+        assert_eq!((read.epoch, read.life, read.until()), (7, None, at(9)));
     }
 }

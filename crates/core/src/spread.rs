@@ -15,7 +15,7 @@ use crate::{RecordType, Timestamp};
 /// The smallest difference of two loads at which a task moves.
 const DIFFERENCE: usize = 2;
 
-/// A process that shares the store.
+/// The heartbeat of a process that shares the store. Its leases rest on it, see [`Lease`](crate::Lease).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessRecord {
     /// Its name.
@@ -25,6 +25,9 @@ pub struct ProcessRecord {
     pub until: DateTime,
     /// The tasks that it stands by for and wants from the processes that run them.
     pub wants: Vec<String>,
+    /// The number of its life, from 1; 0 where no lease rests on it.
+    #[serde(default)]
+    pub life: i64,
 }
 
 impl RecordType for ProcessRecord {
@@ -33,8 +36,8 @@ impl RecordType for ProcessRecord {
 
 impl ProcessRecord {
     /// The record of a process that is there until this time.
-    pub fn new(process: &str, until: Timestamp, wants: Vec<String>) -> Self {
-        Self { process: process.to_owned(), until: DateTime::from_millis(until.as_millis()), wants }
+    pub fn new(process: &str, until: Timestamp, life: i64, wants: Vec<String>) -> Self {
+        Self { process: process.to_owned(), until: DateTime::from_millis(until.as_millis()), wants, life }
     }
 
     /// When it counts as gone.

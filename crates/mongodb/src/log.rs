@@ -66,7 +66,7 @@ use numbers::{Expected, Numbers, Place};
 use tail::Tail;
 use turns::Turns;
 
-/// How often who waits looks for itself, should no announcement come.
+/// How often one of those who wait looks by itself, should no announcement come.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a reader waits for the number of a stored commit: less than for an answer of MongoDB. The sequencer is taken over within five
 /// seconds.
@@ -103,6 +103,8 @@ pub(crate) struct Log {
     pub(crate) means: Means,
     heads: Arc<Heads>,
     turns: Turns,
+    /// Held by the one that looks for all who wait for commits.
+    looking: tokio::sync::Mutex<()>,
     places: Semaphore,
     places_max: usize,
     pub(crate) context: String,
@@ -175,6 +177,7 @@ impl Log {
             numbered: Count::default(),
             heads,
             turns: Turns::default(),
+            looking: tokio::sync::Mutex::default(),
             places: Semaphore::new(options.waiting_max),
             places_max: options.waiting_max,
             context,
@@ -530,7 +533,13 @@ impl EventLog for Log {
             if known > head {
                 return Ok(known);
             }
-            let _ = tokio::time::timeout(LOOK_EVERY, announced.changed()).await;
+            // One looks for all who wait, however many they are: the head that it reads is announced to the others.
+            tokio::select! {
+                _ = announced.changed() => {}
+                _looking = self.looking.lock() => {
+                    let _ = tokio::time::timeout(LOOK_EVERY, announced.changed()).await;
+                }
+            }
         }
     }
 }

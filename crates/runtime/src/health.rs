@@ -11,6 +11,7 @@ use annals_core::handlers::{DefinitionRecord, ProcessorRecord};
 use annals_core::processing::Vitals;
 use annals_core::projections::{BuildRecord, ProjectionRecord};
 use annals_core::sagas::SagaDefinitionRecord;
+use annals_core::spread::ProcessRecord;
 use annals_core::{
     Condition, Lease, ReadError, RecordError, RecordQuery, RecordType, Records, StoreError, Timestamp, TypedRecords,
     limits,
@@ -201,7 +202,11 @@ impl Stored {
     async fn read(shared: &Shared, records: &Arc<dyn Records>) -> Result<Self, ReadError> {
         let now = shared.options.clock.now();
         let leases: Vec<Lease> = all(records).await?;
-        let in_force = leases.into_iter().filter(|lease| shared.holds(lease, now));
+        let heartbeats: HashMap<String, ProcessRecord> = match shared.store.is_shared() {
+            true => all(records).await?.into_iter().map(|it: ProcessRecord| (it.process.clone(), it)).collect(),
+            false => HashMap::new(),
+        };
+        let in_force = leases.into_iter().filter(|lease| shared.is_in_force(lease, heartbeats.get(&lease.holder), now));
         Ok(Self {
             handlers: all(records).await?,
             groups: all_in(records, GROUPS).await?,

@@ -12,6 +12,7 @@
 //! ```
 
 mod beside;
+mod heartbeat;
 mod lease;
 mod spread;
 mod stages;
@@ -25,8 +26,11 @@ use std::time::Duration;
 use annals_core::handlers::Handlers;
 use annals_core::horizon::{NoProducers, Producers};
 use annals_core::queue::QueueBackend;
+use annals_core::spread::ProcessRecord;
 use annals_core::trace::Spans;
-use annals_core::{Broker, Clock, Lease, Randomness, Store, Timestamp, TopicSettings, UnknownLog, new_uuid};
+use annals_core::{
+    Broker, Clock, Lease, Randomness, RecordError, Records, Store, Timestamp, TopicSettings, UnknownLog, new_uuid,
+};
 use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{Notify, watch};
@@ -34,6 +38,7 @@ use tokio::sync::{Notify, watch};
 use crate::archive::TenantArchive;
 use crate::credentials::LiveCredentials;
 use crate::dead_letters::TenantDeadLetters;
+use crate::due::Due;
 use crate::filters::TenantFilters;
 use crate::groups::{ConsumerStatus, Duplicates};
 use crate::handlers::{Kind, LetteredHandlers, TenantHandlers};
@@ -164,6 +169,8 @@ pub(crate) struct Shared {
     letters: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// By tenant, what wakes the task that archives events.
     archived: Mutex<BTreeMap<String, Arc<Notify>>>,
+    /// By tenant, what is due.
+    pub due: Mutex<BTreeMap<String, Arc<Due>>>,
     /// What the guards of groups passed.
     pub duplicates: Duplicates,
     /// Set once when the host is drained.
@@ -181,10 +188,22 @@ impl Host {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
-        let (replayed, letters, archived) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (replayed, letters, archived, due) =
+            (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
         let duplicates = Duplicates::default();
-        let shared =
-            Arc::new(Shared { store, options, process, tasks, spreads, replayed, letters, archived, duplicates, stop });
+        let shared = Arc::new(Shared {
+            store,
+            options,
+            process,
+            tasks,
+            spreads,
+            replayed,
+            letters,
+            archived,
+            due,
+            duplicates,
+            stop,
+        });
         Self(Arc::new(Inner {
             shared,
             tenants: Mutex::default(),
@@ -326,10 +345,20 @@ impl Shared {
         Arc::clone(locked(&self.archived).entry(tenant.to_owned()).or_default())
     }
 
-    /// Whether this lease is in force: its holder renews it, or is another host of this process on a store that is not shared.
-    pub fn holds(&self, lease: &Lease, now: Timestamp) -> bool {
+    /// Whether this lease is in force: the heartbeat of its holder has not expired, or it is of another host of this process on a store that
+    /// is not shared.
+    pub async fn holds(&self, records: &Arc<dyn Records>, lease: &Lease) -> Result<bool, RecordError> {
+        let heartbeat = match lease.life {
+            Some(_) if self.store.is_shared() => heartbeat::heartbeat_of(records, &lease.holder).await?,
+            _ => None,
+        };
+        Ok(self.is_in_force(lease, heartbeat.as_ref(), self.options.clock.now()))
+    }
+
+    /// Whether a lease is in force at this time, whose holder has this heartbeat.
+    pub fn is_in_force(&self, lease: &Lease, heartbeat: Option<&ProcessRecord>, now: Timestamp) -> bool {
         match self.store.is_shared() {
-            true => lease.until() > now,
+            true => lease.is_in_force(heartbeat, now),
             false => !lease.is_released() && beside::is_running(&lease.holder),
         }
     }

@@ -15,6 +15,7 @@ mod credentials;
 mod dead_letters;
 mod definitions;
 mod doctor;
+mod due;
 mod engine;
 mod filters;
 mod groups;

@@ -7,6 +7,7 @@ pub mod defining;
 pub mod delivering;
 pub mod failing;
 pub mod health;
+pub mod idling;
 pub mod in_process;
 pub mod operating;
 pub mod processes;

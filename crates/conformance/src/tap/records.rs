@@ -17,6 +17,22 @@ pub trait TapRecords: Send + Sync + 'static {
     /// # Errors
     /// Those of the records, or of the tap.
     async fn write(&self, records: &dyn Records, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError>;
+
+    /// Forwards a query.
+    ///
+    /// # Errors
+    /// Those of the records, or of the tap.
+    async fn find(&self, records: &dyn Records, query: RecordQuery) -> Result<RecordPage, RecordError> {
+        records.find(query).await
+    }
+
+    /// Forwards a query of groups.
+    ///
+    /// # Errors
+    /// Those of the records, or of the tap.
+    async fn group(&self, records: &dyn Records, query: GroupQuery) -> Result<GroupPage, RecordError> {
+        records.group(query).await
+    }
 }
 
 /// Records behind a tap. What the tap does not see is forwarded.
@@ -51,7 +67,7 @@ impl<T: TapRecords> Records for TappedRecords<T> {
     }
 
     async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError> {
-        self.inner.find(query).await
+        self.tap.find(&*self.inner, query).await
     }
 
     async fn explain(&self, query: RecordQuery) -> Result<Explained, RecordError> {
@@ -67,7 +83,7 @@ impl<T: TapRecords> Records for TappedRecords<T> {
     }
 
     async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {
-        self.inner.group(query).await
+        self.tap.group(&*self.inner, query).await
     }
 
     async fn changes(

@@ -207,6 +207,11 @@ impl DeadLetter {
         Condition::and([Self::scheduled(processor), Condition::lte("next_retry_at", date(now))])
     }
 
+    /// The letters of all consumers that are due.
+    pub fn due_by(now: Timestamp) -> Condition {
+        Condition::and([Condition::eq("status", "scheduled"), Condition::lte("next_retry_at", date(now))])
+    }
+
     /// The letters of a consumer that are retried at some time.
     pub fn scheduled(processor: &str) -> Condition {
         Condition::and([Condition::eq("processor", processor), Condition::eq("status", "scheduled")])

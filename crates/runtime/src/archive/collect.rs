@@ -46,7 +46,7 @@ impl TenantArchive {
     /// Archives some of what is due, and returns how many; none where nothing is due.
     pub(super) async fn collect(
         &self,
-        guard: &mut Guard<'_>,
+        guard: &Guard<'_>,
         loaded: &Loaded,
         live: &str,
         group: &DueGroup,
@@ -81,13 +81,7 @@ impl TenantArchive {
     }
 
     /// Archives documents in one batch. Returns 0 where one of them is not as it was read.
-    async fn collect_all(
-        &self,
-        guard: &mut Guard<'_>,
-        loaded: &Loaded,
-        live: &str,
-        due: &[Due],
-    ) -> Result<usize, Stop> {
+    async fn collect_all(&self, guard: &Guard<'_>, loaded: &Loaded, live: &str, due: &[Due]) -> Result<usize, Stop> {
         let known = self.archived_ids(due.iter().map(Due::id)).await?;
         let why = ArchiveReason {
             at: self.now(),
@@ -127,7 +121,7 @@ impl TenantArchive {
     /// Takes note that the archive refused a document, because another one has its event id or because it is too large.
     pub(super) async fn refuse(
         &self,
-        guard: &mut Guard<'_>,
+        guard: &Guard<'_>,
         loaded: &Loaded,
         live: &str,
         due: &Due,

@@ -48,7 +48,7 @@ impl TenantArchive {
     }
 
     /// Places files whose batch was written, and deletes those whose batch was not. Returns why that cannot be done.
-    pub(super) async fn recover_files(&self, guard: &mut Guard<'_>) -> Result<Option<String>, Stop> {
+    pub(super) async fn recover_files(&self, guard: &Guard<'_>) -> Result<Option<String>, Stop> {
         let (root, folder) = match self.folders() {
             Ok(folders) => folders,
             Err(Stop::Unwritable(why)) => return Ok(Some(why)),
@@ -60,7 +60,7 @@ impl TenantArchive {
             Ok(left) => left.filter_map(Result::ok).map(|entry| entry.path()).collect::<Vec<_>>(),
         };
         for path in left {
-            guard.renew().await?;
+            guard.keep_lease().await?;
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let done = match self.file_named(&name).await? {
                 Some(record) => durable::placed(&root, &path, &folder.join(record.path)),
@@ -88,7 +88,7 @@ impl TenantArchive {
     /// Archives some of what is due, and returns how many; none where nothing is due.
     pub(super) async fn write_files(
         &self,
-        guard: &mut Guard<'_>,
+        guard: &Guard<'_>,
         loaded: &Loaded,
         live: &str,
         group: &DueGroup,
@@ -109,7 +109,7 @@ impl TenantArchive {
                 moved += self.marked_again(guard, loaded, live, some).await?;
             }
             for some in new.chunks(ROWS_MAX) {
-                guard.renew().await?;
+                guard.keep_lease().await?;
                 moved += self.written_file(guard, loaded, live, some).await?;
             }
         }
@@ -161,13 +161,7 @@ impl TenantArchive {
     }
 
     /// Writes a file and lets its documents expire. Returns 0 where one of them is not as it was read.
-    async fn written_file(
-        &self,
-        guard: &mut Guard<'_>,
-        loaded: &Loaded,
-        live: &str,
-        due: &[Due],
-    ) -> Result<usize, Stop> {
+    async fn written_file(&self, guard: &Guard<'_>, loaded: &Loaded, live: &str, due: &[Due]) -> Result<usize, Stop> {
         let (root, folder) = self.folders()?;
         let (now, random) = (self.now(), &*self.shared.options.random);
         let name = format!("{}.parquet", new_uuid(now, random));

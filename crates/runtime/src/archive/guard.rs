@@ -13,7 +13,7 @@ pub(super) const TASK: &str = "archive";
 pub(super) struct Guard<'a> {
     pub archive: &'a TenantArchive,
     pub leases: &'a Leases,
-    pub held: &'a mut Held,
+    pub held: &'a Held,
 }
 
 /// Why the task stops what it is doing.
@@ -39,16 +39,12 @@ impl Guard<'_> {
         [RecordChange::check(Lease::COLLECTION, TASK, epoch), loaded.check()]
     }
 
-    /// Renews the lease when it is time, and ends the work when the host is drained.
-    pub async fn renew(&mut self) -> Result<(), Stop> {
+    /// Checks that no other process may archive by now, and ends the work when the host is drained.
+    pub async fn keep_lease(&self) -> Result<(), Stop> {
         if *self.archive.shared.stop.borrow() {
             return Err(Stop::Done);
         }
-        let is_due = self.leases.renew_at(self.held).is_some_and(|at| at <= self.archive.now());
-        if is_due && !self.leases.renew(self.held).await? {
-            return Err(Stop::Lost);
-        }
-        Ok(())
+        if self.leases.keeps(self.held).await? { Ok(()) } else { Err(Stop::Lost) }
     }
 
     /// What follows from a batch that was not written; nothing where a document is not as it was read.

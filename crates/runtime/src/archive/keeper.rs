@@ -43,12 +43,12 @@ impl TenantArchive {
         if let Err(stop) = self.until_needed().await {
             return stop;
         }
-        let leases = Leases::new(&self.shared, Arc::clone(&self.records), TASK.to_owned());
-        let mut held = match self.until_taken(&leases).await {
+        let leases = Leases::new(&self.shared, &self.tenant, Arc::clone(&self.records), TASK.to_owned());
+        let held = match self.until_taken(&leases).await {
             Ok(held) => held,
             Err(stop) => return stop,
         };
-        let stop = self.hold_lease(&leases, &mut held).await;
+        let stop = self.hold_lease(&leases, &held).await;
         if !matches!(stop, Stop::Lost) {
             leases.release(&held).await;
         }
@@ -93,9 +93,9 @@ impl TenantArchive {
         }
     }
 
-    async fn hold_lease(&self, leases: &Leases, held: &mut Held) -> Stop {
+    async fn hold_lease(&self, leases: &Leases, held: &Held) -> Stop {
         let (changed, mut stop) = (self.shared.archive_of(&self.tenant), self.shared.stop.subscribe());
-        let mut guard = Guard { archive: self, leases, held };
+        let guard = Guard { archive: self, leases, held };
         let mut look = self.now();
         let mut looked = look;
         loop {
@@ -103,7 +103,7 @@ impl TenantArchive {
             // A clock that was set back is not waited for.
             if began >= look || began < looked {
                 looked = began;
-                let has_moved = match self.round(&mut guard).await {
+                let has_moved = match self.round(&guard).await {
                     Ok(has_moved) => has_moved,
                     Err(Stop::Again) => continue,
                     Err(stop) => return stop,
@@ -112,22 +112,22 @@ impl TenantArchive {
                 // Counted from the beginning: a clock that was set forward meanwhile is noticed at once.
                 look = began.plus(if has_moved { EVERY } else { rest });
             }
-            let wake = leases.renew_at(guard.held).map_or(look, |at| at.min(look));
             tokio::select! {
                 biased;
                 () = is_set(&mut stop) => return Stop::Done,
+                () = leases.until_called_off(held) => return Stop::Lost,
                 () = changed.notified() => look = self.now(),
-                () = self.clock().sleep_until(wake) => {}
+                () = self.clock().sleep_until(look) => {}
             }
-            if let Err(stop) = guard.renew().await {
+            if let Err(stop) = guard.keep_lease().await {
                 return stop;
             }
         }
     }
 
     /// Does everything that is to be done now. Returns whether something was archived.
-    async fn round(&self, guard: &mut Guard<'_>) -> Result<bool, Stop> {
-        guard.renew().await?;
+    async fn round(&self, guard: &Guard<'_>) -> Result<bool, Stop> {
+        guard.keep_lease().await?;
         let loaded = self.with_categories(self.load().await?).await?;
         let builds = self.builds().await?;
         let before = self.state().await?;
@@ -168,7 +168,7 @@ impl TenantArchive {
     /// Archives what is due. Returns why the archive cannot be written, if it cannot.
     async fn archive_due(
         &self,
-        guard: &mut Guard<'_>,
+        guard: &Guard<'_>,
         loaded: &Loaded,
         live: &str,
         state: &mut ArchiveStateRecord,
@@ -199,14 +199,14 @@ impl TenantArchive {
 
     async fn archive_group(
         &self,
-        guard: &mut Guard<'_>,
+        guard: &Guard<'_>,
         loaded: &Loaded,
         live: &str,
         group: &DueGroup,
         state: &mut ArchiveStateRecord,
     ) -> Result<(), Stop> {
         loop {
-            guard.renew().await?;
+            guard.keep_lease().await?;
             let moved = match group.retention.archive {
                 ArchiveTarget::Collection => self.collect(guard, loaded, live, group).await?,
                 ArchiveTarget::Files => self.write_files(guard, loaded, live, group).await?,

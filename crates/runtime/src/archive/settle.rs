@@ -35,11 +35,11 @@ pub(super) fn change_of(plan: &RetentionPlan, collection: &str, record: &Record)
 
 impl TenantArchive {
     /// Looks at every document of a build.
-    pub(super) async fn settle(&self, guard: &mut Guard<'_>, loaded: &Loaded, collection: &str) -> Result<(), Stop> {
+    pub(super) async fn settle(&self, guard: &Guard<'_>, loaded: &Loaded, collection: &str) -> Result<(), Stop> {
         let mut query = RecordQuery::new(collection).limit(PAGE);
         let mut conflicts = 0;
         loop {
-            guard.renew().await?;
+            guard.keep_lease().await?;
             let page = self.records.find(query.clone()).await?;
             let changes: Vec<_> =
                 page.records.iter().filter_map(|it| change_of(&loaded.plan, collection, it)).collect();

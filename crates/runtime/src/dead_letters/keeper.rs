@@ -55,11 +55,11 @@ impl TenantDeadLetters {
         if !self.until_needed().await? {
             return Ok(());
         }
-        let leases = Leases::new(&self.shared, Arc::clone(&self.records), "dead-letters".to_owned());
+        let leases = Leases::new(&self.shared, &self.tenant, Arc::clone(&self.records), "dead-letters".to_owned());
         self.records.declare(<Lease as RecordType>::collection()).await?;
         loop {
-            let Some(mut held) = self.until_taken(&leases).await? else { return Ok(()) };
-            let kept = self.hold(&leases, &mut held).await;
+            let Some(held) = self.until_taken(&leases).await? else { return Ok(()) };
+            let kept = self.hold(&leases, &held).await;
             if !matches!(kept, Ok(Kept::Lost)) {
                 leases.release(&held).await;
             }
@@ -106,7 +106,7 @@ impl TenantDeadLetters {
         }
     }
 
-    async fn hold(&self, leases: &Leases, held: &mut Held) -> Result<Kept, DeadLetterError> {
+    async fn hold(&self, leases: &Leases, held: &Held) -> Result<Kept, DeadLetterError> {
         self.finish_others().await?;
         self.give_up_orphans().await?;
         let (changed, mut stop) = (self.shared.letters_of(&self.tenant), self.shared.stop.subscribe());
@@ -120,15 +120,15 @@ impl TenantDeadLetters {
                 self.archive(now).await?;
                 count_at = now.plus(Duration::from_secs(1));
             }
-            if leases.renew_at(held).is_some_and(|at| at <= now) && !leases.renew(held).await? {
+            if !leases.keeps(held).await? {
                 return Ok(Kept::Lost);
             }
-            let wake = leases.renew_at(held).map_or(now.plus(EVERY), |at| at.min(now.plus(EVERY)));
             tokio::select! {
                 biased;
                 () = is_set(&mut stop) => return Ok(Kept::Done),
+                () = leases.until_called_off(held) => return Ok(Kept::Lost),
                 () = changed.notified() => {}
-                () = self.clock().sleep_until(wake) => {}
+                () = self.clock().sleep_until(now.plus(EVERY)) => {}
             }
         }
     }

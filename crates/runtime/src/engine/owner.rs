@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use super::journal::{Journal, NotWritten};
 use super::reader::{Page, Reader};
 use super::source::Source;
+use crate::due::{Awaiting, Due};
 use crate::host::{Ended, Held, Leases, Shared, Supervised, is_set};
 pub(crate) use command::{Awaited, Command, Settling, Snapshot};
 
@@ -84,6 +85,8 @@ struct Work<'o> {
     giving_since: Option<Timestamp>,
     /// When dead letters that are due are looked for next.
     letters_at: Timestamp,
+    /// Tells of letters that another process made due.
+    due: Awaiting,
     /// Whether the collection of dead letters is declared.
     has_letters: bool,
     /// The spans of what is in flight.
@@ -122,10 +125,10 @@ impl Supervised for Owner {
 impl Owner {
     /// Takes the lease, works, and gives the lease back.
     async fn own(&mut self) -> Stop {
-        let mut leases = Leases::new(&self.shared, Arc::clone(&self.records), self.task.clone());
+        let mut leases = Leases::new(&self.shared, &self.tenant, Arc::clone(&self.records), self.task.clone());
         // A handler of remote workers is where they are; one of this program can be wherever the program runs.
         if self.local.load(Ordering::Relaxed) {
-            leases = leases.spread(&self.tenant);
+            leases = leases.spread();
         }
         let held = match stand_by::until_taken(self, &leases).await {
             Ok(held) => held,
@@ -172,6 +175,7 @@ impl<'o> Work<'o> {
         let reader = Reader::start(owner.source.clone(), machine.read_to(), starts_at, Arc::clone(&clock));
         let (now, last_reason) = (clock.now(), journal.record().last_reason.clone());
         let spans = owner.shared.options.spans.clone();
+        let due = Due::of(&owner.shared, &owner.tenant, &owner.records).letters(&owner.task);
         let traces = trace::Traces::new(spans, &owner.tenant, owner.definition.name.clone());
         Ok(Self {
             owner,
@@ -194,6 +198,7 @@ impl<'o> Work<'o> {
             catching_up: false,
             giving_since: None,
             letters_at: Timestamp::from_millis(0),
+            due,
             has_letters: false,
             traces,
             guarded: guard::Guarded::default(),
@@ -257,7 +262,11 @@ impl<'o> Work<'o> {
                 Some(command) => self.commands(command).await,
                 None => Err(Stop::Done),
             },
-            () = self.leases.until_given(), if self.giving_since.is_none() => Ok(()),
+            () = self.leases.until_called_off(&self.held), if self.giving_since.is_none() => Ok(()),
+            () = self.due.due() => {
+                self.letters_at = Timestamp::from_millis(0);
+                Ok(())
+            }
             page = self.reader.next(), if reads => self.read(page),
             () = clock.sleep_until(next_look) => Ok(()),
         }
@@ -327,8 +336,7 @@ impl<'o> Work<'o> {
     }
 
     async fn keep_lease(&mut self, now: Timestamp) -> Result<(), Stop> {
-        let due = self.leases.renew_at(&self.held).is_some_and(|at| at <= now);
-        if due && !self.leases.renew(&mut self.held).await.map_err(NotWritten::from)? {
+        if !self.leases.keeps(&self.held).await.map_err(NotWritten::from)? {
             return Err(Stop::Lost);
         }
         self.give(now)?;
@@ -350,7 +358,8 @@ impl<'o> Work<'o> {
     /// When to look again if nothing happens before: what became due since `now`, when this turn began, has not been seen yet.
     fn next_look(&self, now: Timestamp) -> Timestamp {
         let stores = self.is_unstored().then(|| self.last_stored.plus(STORE_EVERY));
-        let idles = self.owner.shared.may_share().then(|| self.last_pull.max(now).plus(IDLE_MAX));
+        let follows_workers = self.owner.shared.may_share() && !self.owner.local.load(Ordering::Relaxed);
+        let idles = follows_workers.then(|| self.last_pull.max(now).plus(IDLE_MAX));
         let pulls = self.pulls.iter().map(|pull| pull.ends).min();
         if self.catching_up && !self.pulls.is_empty() {
             return now;
@@ -359,7 +368,7 @@ impl<'o> Work<'o> {
         let (retry, lease) = (self.machine.next_retry(now), self.machine.next_lease_end());
         let gives = self.giving_since.map(|since| since.plus(GIVING_MAX));
         let letters = (!self.pulls.is_empty()).then_some(self.letters_at);
-        let looks = [stores, idles, pulls, retry, lease, gives, letters, self.leases.renew_at(&self.held)];
+        let looks = [stores, idles, pulls, retry, lease, gives, letters];
         let first = looks.into_iter().flatten().filter(|at| *at > now).min();
         first.unwrap_or(now.plus(Duration::from_secs(3600)))
     }

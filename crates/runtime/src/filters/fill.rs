@@ -30,7 +30,7 @@ pub(super) async fn run(work: &mut Work<'_>) -> Stop {
 async fn turn(work: &mut Work<'_>, evaluated: &mut SequenceNumber) -> Result<(), Stop> {
     let clock = Arc::clone(&work.clock);
     let now = clock.now();
-    work.keep_lease(now).await?;
+    work.keep_lease().await?;
     if now >= work.store_at() {
         store(work, *evaluated).await?;
     }
@@ -42,7 +42,7 @@ async fn turn(work: &mut Work<'_>, evaluated: &mut SequenceNumber) -> Result<(),
         biased;
         () = is_set(&mut stop) => return Err(Stop::Done),
         () = superseded(&mut changed, work.change()) => return Err(Stop::Again),
-        () = work.until_given() => return Ok(()),
+        () = work.until_called_off() => return Ok(()),
         found = work.source.step(*evaluated, &*clock), if reads => found,
         () = clock.sleep_until(next_look) => return Ok(()),
     };
@@ -86,7 +86,7 @@ async fn evaluate(work: &mut Work<'_>, evaluated: &mut SequenceNumber, run: Run)
 fn next_look(work: &Work<'_>, evaluated: SequenceNumber, now: Timestamp) -> Timestamp {
     let stores = (evaluated > work.progress).then(|| work.store_at());
     let retry = work.failure.as_ref().and_then(annals_core::filters::FilterFailureRecord::retry_at);
-    let looks = [stores, retry, work.renew_at()];
+    let looks = [stores, retry];
     let first = looks.into_iter().flatten().filter(|at| *at > now).min();
     first.unwrap_or(now.plus(Duration::from_secs(3600)))
 }

@@ -52,8 +52,8 @@ pub(super) struct Work<'o> {
     /// The change of the definition that this is by.
     change: u64,
     ports: Ports,
-    leases: Leases,
-    held: Held,
+    pub leases: Leases,
+    pub held: Held,
     last_stored: Option<Timestamp>,
     /// When its progress was noted last.
     noted: Option<Timestamp>,
@@ -183,10 +183,10 @@ impl<'o> Work<'o> {
         let filters = Arc::clone(&owner.filters);
         filters.declare().await?;
         let first = owner.defined().await?.value.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
-        let mut leases = Leases::new(&filters.shared, Arc::clone(&filters.records), owner.task());
+        let mut leases = Leases::new(&filters.shared, &filters.tenant, Arc::clone(&filters.records), owner.task());
         // A remote filter is where its clients are.
         if first.kind != FilterKind::Remote {
-            leases = leases.spread(&filters.tenant);
+            leases = leases.spread();
         }
         let held = owner.until_taken(&leases, first.kind).await?;
         // The change is read first: one that is made after it is noticed before anything is appended.
@@ -310,23 +310,17 @@ impl<'o> Work<'o> {
         self.change
     }
 
-    /// Renews the lease when that is due.
-    pub async fn keep_lease(&mut self, now: Timestamp) -> Result<(), Stop> {
-        let due = self.leases.renew_at(&self.held).is_some_and(|at| at <= now);
-        if due && !self.leases.renew(&mut self.held).await? {
+    /// Checks that the filter is not to be given up.
+    pub async fn keep_lease(&self) -> Result<(), Stop> {
+        if !self.leases.keeps(&self.held).await? {
             return Err(Stop::Lost);
         }
         self.leases.given_to().map_or(Ok(()), |to| Err(Stop::Given(to)))
     }
 
-    /// Waits until another process is to get the filter.
-    pub async fn until_given(&self) {
-        self.leases.until_given().await;
-    }
-
-    /// When the lease is renewed next.
-    pub fn renew_at(&self) -> Option<Timestamp> {
-        self.leases.renew_at(&self.held)
+    /// Waits until the filter is to be given up.
+    pub async fn until_called_off(&self) {
+        self.leases.until_called_off(&self.held).await;
     }
 
     /// The number of ownerships before and with this one.

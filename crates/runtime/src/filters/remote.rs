@@ -120,7 +120,7 @@ impl Remote<'_, '_> {
     async fn turn(&mut self) -> Result<(), Stop> {
         let clock = Arc::clone(&self.work.clock);
         let now = clock.now();
-        self.work.keep_lease(now).await?;
+        self.work.keep_lease().await?;
         self.expire(now).await?;
         if now >= self.work.store_at() {
             self.store_progress().await?;
@@ -151,6 +151,7 @@ impl Remote<'_, '_> {
                 Some(command) => self.command(command).await,
                 None => Err(Stop::Done),
             },
+            () = work.leases.until_called_off(&work.held) => Ok(()),
             found = work.source.step(self.read_to, &*clock), if reads => self.read(found),
             () = clock.sleep_until(next_look) => Ok(()),
         }
@@ -362,7 +363,7 @@ impl Remote<'_, '_> {
         let lease = self.batch.as_ref().map(|batch| batch.until);
         let retry = self.work.failure.as_ref().and_then(FilterFailureRecord::retry_at);
         let idles = shared.then(|| self.last_pull.max(now).plus(IDLE_MAX));
-        let looks = [stores, pulls, lease, retry, idles, self.work.renew_at()];
+        let looks = [stores, pulls, lease, retry, idles];
         let first = looks.into_iter().flatten().filter(|at| *at > now).min();
         first.unwrap_or(now.plus(Duration::from_secs(3600)))
     }

@@ -100,12 +100,12 @@ impl TenantFilters {
     async fn owner_of(&self, key: &str) -> Result<Option<String>, FilterError> {
         let leases = TypedRecords::<Lease>::declared(Arc::clone(&self.records));
         let lease = absent(leases.get(format!("filter/{key}")).await)?.map(|lease| lease.value);
-        let (here, now) = (&self.shared.process, self.clock().now());
-        let holds = |lease: &Lease| match lease.holder == *here {
+        let Some(lease) = lease else { return Ok(None) };
+        let holds = match lease.holder == self.shared.process {
             true => self.running(key).is_some(),
-            false => self.shared.holds(lease, now),
+            false => self.shared.holds(&self.records, &lease).await?,
         };
-        Ok(lease.filter(holds).map(|lease| lease.holder))
+        Ok(holds.then_some(lease.holder))
     }
 
     /// The clients that pulled lately from this process.

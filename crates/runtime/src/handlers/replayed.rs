@@ -17,11 +17,9 @@ use annals_core::{
 
 use super::{Kind, TenantHandlers};
 use crate::dead_letters::{Edits, Policies};
+use crate::due::Due;
 use crate::engine::owner::Settling;
 use crate::replays::clear_inbox;
-
-/// How often it is looked whether another process has replayed something.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Deliveries of replays, and when to look for more.
 struct Taken {
@@ -42,6 +40,7 @@ impl TenantHandlers {
     pub async fn take(&self, name: &str, body: PullBody) -> Result<Vec<Delivery>, HandlerError> {
         let ends = self.clock().now().plus(Duration::from_millis(body.wait_ms));
         let mut replayed = self.shared.replayed(&self.tenant).subscribe();
+        let mut due = Due::of(&self.shared, &self.tenant, &self.records).inbox(&self.kind.processor_of(name));
         loop {
             let mut look_at = None;
             if *replayed.borrow_and_update() > 0 {
@@ -49,8 +48,7 @@ impl TenantHandlers {
                 if !taken.deliveries.is_empty() {
                     return Ok(taken.deliveries);
                 }
-                let now = self.clock().now();
-                look_at = taken.look_at.into_iter().chain(self.shared.may_share().then(|| now.plus(LOOK_EVERY))).min();
+                look_at = taken.look_at;
             }
             let left = u64::try_from(ends.since(self.clock().now()).as_millis()).unwrap_or(0);
             let own = self.take_own(name, PullBody { wait_ms: left, ..body.clone() });
@@ -58,6 +56,7 @@ impl TenantHandlers {
                 biased;
                 own = own => return own,
                 _ = replayed.changed() => {}
+                () = due.due() => {}
                 () = self.clock().sleep_until(look_at.unwrap_or(ends)), if look_at.is_some() => {}
             }
         }

@@ -84,11 +84,10 @@ impl TenantHandlers {
     /// The other process that owns it now.
     async fn owner_elsewhere(&self, processor: &str) -> Result<Option<String>, HandlerError> {
         let leases = TypedRecords::<Lease>::declared(Arc::clone(&self.records));
-        let lease = absent(leases.get(processor).await)?;
-        let now = self.clock().now();
+        let lease = absent(leases.get(processor).await)?.map(|lease| lease.value);
         // This process would have answered itself.
-        let elsewhere = |lease: &Lease| lease.holder != self.shared.process && self.shared.holds(lease, now);
-        Ok(lease.map(|lease| lease.value).filter(elsewhere).map(|lease| lease.holder))
+        let Some(lease) = lease.filter(|lease| lease.holder != self.shared.process) else { return Ok(None) };
+        Ok(self.shared.holds(&self.records, &lease).await?.then_some(lease.holder))
     }
 
     pub(super) async fn stored(&self, processor: &str) -> Result<Option<ProcessorRecord>, HandlerError> {

@@ -114,7 +114,7 @@ impl Owner {
         let mut changed = self.slot.changed.subscribe();
         horizon.definition(&self.name).await?;
         let task = format!("subscription/{}", self.name);
-        let leases = Leases::new(&horizon.shared, Arc::clone(&horizon.records), task).spread(&horizon.tenant);
+        let leases = Leases::new(&horizon.shared, &horizon.tenant, Arc::clone(&horizon.records), task).spread();
         let held = self.until_taken(&leases, &mut changed).await?;
         let (definition, _) = horizon.definition(&self.name).await?;
         let receiving = horizon.store().receiving(&horizon.tenant, &definition.scope);
@@ -184,14 +184,13 @@ impl Work<'_> {
         *locked(&self.owner.slot.known) = Some(self.intake.progress().clone());
     }
 
-    /// Waits for something, and meanwhile renews the lease and notes what is known.
+    /// Waits for something, and meanwhile watches the lease and notes what is known.
     async fn beside<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
         let mut work = pin!(work);
         let mut stop = self.owner.horizon.shared.stop.subscribe();
         loop {
             let now = self.clock.now();
-            let due = self.leases.renew_at(&self.held).is_some_and(|at| at <= now);
-            if due && !self.leases.renew(&mut self.held).await? {
+            if !self.leases.keeps(&self.held).await? {
                 return Err(Stop::Lost);
             }
             if let Some(to) = self.leases.given_to() {
@@ -200,14 +199,14 @@ impl Work<'_> {
             if self.is_worth_noting(now) {
                 self.note().await?;
             }
-            let looks = [self.leases.renew_at(&self.held), self.is_changed().then(|| self.noted_at.plus(NOTE_EVERY))];
-            let look = looks.into_iter().flatten().min().unwrap_or(now.plus(Duration::from_secs(3600)));
+            let notes = self.is_changed().then(|| self.noted_at.plus(NOTE_EVERY));
+            let look = notes.unwrap_or(now.plus(Duration::from_secs(3600)));
             tokio::select! {
                 biased;
                 () = is_set(&mut stop) => return Err(Stop::Done),
                 _ = self.changed.changed() => return Err(Stop::Again),
                 done = &mut work => return Ok(done),
-                () = self.leases.until_given() => {}
+                () = self.leases.until_called_off(&self.held) => {}
                 () = self.clock.sleep_until(look) => {}
             }
         }

@@ -41,12 +41,12 @@ impl TenantHorizon {
     async fn owner_of(&self, name: &str) -> Result<Option<String>, HorizonError> {
         let leases = TypedRecords::<Lease>::declared(Arc::clone(&self.records));
         let lease = absent(leases.get(format!("subscription/{name}")).await)?.map(|lease| lease.value);
-        let (here, now) = (&self.shared.process, self.clock().now());
-        let holds = |lease: &Lease| match lease.holder == *here {
+        let Some(lease) = lease else { return Ok(None) };
+        let holds = match lease.holder == self.shared.process {
             true => *locked(&self.slot(name).runs),
-            false => self.shared.holds(lease, now),
+            false => self.shared.holds(&self.records, &lease).await?,
         };
-        Ok(lease.filter(holds).map(|lease| lease.holder))
+        Ok(holds.then_some(lease.holder))
     }
 
     /// The health of every subscription.

@@ -1,10 +1,11 @@
-//! Taking, renewing and releasing leases. The rules are those of [`Lease`].
+//! Taking, giving and releasing leases. The rules are those of [`Lease`].
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use annals_core::{Condition, Expected, Lease, RecordError, Records, Timestamp, TypedRecords};
+use annals_core::spread::ProcessRecord;
+use annals_core::{Condition, Expected, Lease, RecordChange, RecordError, Records, Timestamp, TypedRecords};
 
+use super::heartbeat::{Heartbeat, heartbeat_of};
 use super::spread::Spread;
 use super::{Shared, beside};
 
@@ -16,14 +17,15 @@ pub(crate) struct Leases {
     records: Arc<dyn Records>,
     shared: Arc<Shared>,
     task: String,
-    /// The tasks among which it is spread over processes; none for a task that follows its workers.
-    spread: Option<Arc<Spread>>,
+    /// The tasks of this process in the tenant, and the heartbeat that their leases rest on.
+    tasks: Arc<Spread>,
+    /// Whether the task is spread over processes; not where it follows its workers.
+    is_spread: bool,
 }
 
 /// A lease that this process holds.
 pub(crate) struct Held {
     lease: Lease,
-    renewed: Timestamp,
 }
 
 /// What became of asking for a lease.
@@ -43,20 +45,27 @@ impl Held {
 }
 
 impl Leases {
-    /// The lease of a task that only some processes can run: those whose workers it follows.
-    pub fn new(shared: &Arc<Shared>, records: Arc<dyn Records>, task: String) -> Self {
-        Self { records, shared: Arc::clone(shared), task, spread: None }
+    /// The lease of a task of a tenant that only some processes can run: those whose workers it follows.
+    pub fn new(shared: &Arc<Shared>, tenant: &str, records: Arc<dyn Records>, task: String) -> Self {
+        let tasks = Spread::of(shared, tenant, &records);
+        tasks.heartbeat().enter();
+        Self { records, shared: Arc::clone(shared), task, tasks, is_spread: false }
     }
 
     /// Spreads the task evenly over all processes that stand by for it.
     #[must_use]
-    pub fn spread(mut self, tenant: &str) -> Self {
-        self.spread = Some(Spread::of(&self.shared, tenant, &self.records));
+    pub fn spread(mut self) -> Self {
+        self.is_spread = true;
         self
     }
 
-    fn time(&self) -> Duration {
-        self.shared.options.lease
+    fn heartbeat(&self) -> &Heartbeat {
+        self.tasks.heartbeat()
+    }
+
+    /// When a lease ends that begins now and ends by itself.
+    fn until(&self) -> Timestamp {
+        self.now().plus(self.shared.options.lease)
     }
 
     fn now(&self) -> Timestamp {
@@ -66,10 +75,10 @@ impl Leases {
     /// Takes the lease of a task, unless another process holds it.
     pub async fn ask(&self) -> Result<Asked, RecordError> {
         let asked = self.ask_until_known().await?;
-        if let Some(spread) = &self.spread {
+        if self.is_spread {
             match &asked {
-                Asked::Taken(_) => spread.holds(&self.task),
-                Asked::Elsewhere { owner } => spread.stands_by(&self.task, owner),
+                Asked::Taken(_) => self.tasks.holds(&self.task),
+                Asked::Elsewhere { owner } => self.tasks.stands_by(&self.task, owner),
             }
         }
         Ok(asked)
@@ -77,9 +86,10 @@ impl Leases {
 
     async fn ask_until_known(&self) -> Result<Asked, RecordError> {
         for _ in 0..TRIES {
-            // If it was renewed, released or taken since it was read, the next look tells.
-            if let Some(asked) = self.try_ask(&self.task).await? {
-                return Ok(asked);
+            // If something was written since it was read, the next look tells.
+            match self.try_ask().await {
+                Err(RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. }) => {}
+                asked => return asked,
             }
         }
         Ok(Asked::Elsewhere { owner: "another process".to_owned() })
@@ -87,72 +97,46 @@ impl Leases {
 
     /// The less busy process that the task is to be given to.
     pub fn given_to(&self) -> Option<String> {
-        self.spread.as_ref()?.given_to(&self.task)
+        if self.is_spread { self.tasks.given_to(&self.task) } else { None }
     }
 
-    /// Waits until the task is to be given to another process.
-    pub async fn until_given(&self) {
-        match &self.spread {
-            Some(spread) => spread.until_given(&self.task).await,
-            None => std::future::pending().await,
+    /// Whether this process still has the lease. It has lost all leases once it was deposed.
+    pub async fn keeps(&self, held: &Held) -> Result<bool, RecordError> {
+        let Some(life) = held.lease.life else { return Ok(true) };
+        if self.heartbeat().has_lost(&held.lease, life) {
+            return Ok(false);
+        }
+        self.heartbeat().beat_again().await?;
+        Ok(!self.heartbeat().has_lost(&held.lease, life))
+    }
+
+    /// Waits until the task is to be given to another process, or this one was deposed.
+    pub async fn until_called_off(&self, held: &Held) {
+        let given = async {
+            match self.is_spread {
+                true => self.tasks.until_given(&self.task).await,
+                false => std::future::pending().await,
+            }
+        };
+        let over = async {
+            match held.lease.life {
+                Some(life) => self.heartbeat().until_over(life).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = given => {}
+            () = over => {}
         }
     }
 
     /// Gives the lease to another process, which stands by for it.
     pub async fn give(&self, held: &Held, to: &str) {
-        let now = self.now();
-        match self.write_if(&held.lease.given(to, now, self.time()), &held.lease).await {
-            Ok(_) => tracing::info!(task = held.lease.task, to, "the task moves to a less busy process"),
-            Err(error) => tracing::debug!(task = held.lease.task, %error, "a lease was not given and ends by itself"),
+        match self.write(&held.lease.given(to, self.until()), &held.lease).await {
+            Ok(()) => tracing::info!(task = held.lease.task, to, "the task moves to a less busy process"),
+            Err(RecordError::NotAsExpected { .. }) => {}
+            Err(error) => tracing::debug!(task = held.lease.task, %error, "a lease was not given to another process"),
         }
-    }
-
-    /// None when the lease changed between the look and the write.
-    async fn try_ask(&self, task: &str) -> Result<Option<Asked>, RecordError> {
-        let leases = TypedRecords::<Lease>::declared(Arc::clone(&self.records));
-        let found = leases.get(task).await?;
-        let (now, shared) = (self.now(), self.shared.store.is_shared());
-        let lease = found.as_ref().map(|found| &found.value);
-        // Where no other process can be, a lease is not renewed: it lasts as long as the host that holds it.
-        if let Some(lease) = lease
-            && !shared
-            && lease.holder != self.shared.process
-            && !lease.is_released()
-            && beside::is_running(&lease.holder)
-        {
-            return Ok(Some(Asked::Elsewhere { owner: lease.holder.clone() }));
-        }
-        let Some(lease) = Lease::takeover(lease, task, &self.shared.process, now, self.time(), shared) else {
-            let owner = lease.map(|lease| lease.holder.clone()).unwrap_or_default();
-            return Ok(Some(Asked::Elsewhere { owner }));
-        };
-        let written = match found {
-            None => leases.insert(&lease).await,
-            Some(found) => {
-                // Not if it was renewed since it was read.
-                let same = [Condition::eq("epoch", found.value.epoch), Condition::eq("until", found.value.until)];
-                leases.replace_if(&lease, Expected::Matching(Condition::and(same))).await
-            }
-        };
-        match written {
-            Ok(_) => Ok(Some(Asked::Taken(Held { lease, renewed: now }))),
-            Err(RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// When the lease is to be renewed; none where no other process can want it.
-    pub fn renew_at(&self, held: &Held) -> Option<Timestamp> {
-        self.shared.store.is_shared().then(|| held.renewed.plus(self.time() / 4))
-    }
-
-    /// Renews the lease; false when another process has it.
-    pub async fn renew(&self, held: &mut Held) -> Result<bool, RecordError> {
-        let now = self.now();
-        let lease = held.lease.renewed(now, self.time());
-        let kept = self.write(&lease).await?;
-        *held = Held { lease, renewed: now };
-        Ok(kept)
     }
 
     /// Gives the lease back, so that another process need not wait until it ends.
@@ -160,34 +144,101 @@ impl Leases {
         if !self.shared.may_share() {
             return;
         }
-        if let Err(error) = self.write(&held.lease.released()).await {
-            tracing::debug!(task = held.lease.task, %error, "a lease was not released and ends by itself");
+        match self.write(&held.lease.released(), &held.lease).await {
+            Ok(()) | Err(RecordError::NotAsExpected { .. }) => {}
+            Err(error) => tracing::debug!(task = held.lease.task, %error, "a lease was not released"),
         }
     }
 
-    async fn write(&self, lease: &Lease) -> Result<bool, RecordError> {
-        self.write_if(lease, lease).await
+    /// Writes a lease, unless another one has it than the holder of `known`.
+    async fn write(&self, lease: &Lease, known: &Lease) -> Result<(), RecordError> {
+        let same = [Condition::eq("epoch", known.epoch), Condition::eq("holder", known.holder.as_str())];
+        let change = TypedRecords::replacement(lease, Expected::Matching(Condition::and(same)))?;
+        self.records.write(vec![change]).await.map(drop)
     }
 
-    /// Writes a lease; false when another process than the holder of `known` has it.
-    async fn write_if(&self, lease: &Lease, known: &Lease) -> Result<bool, RecordError> {
-        let expected = Expected::Matching(Condition::and([
-            Condition::eq("epoch", known.epoch),
-            Condition::eq("holder", known.holder.as_str()),
-        ]));
-        let change = TypedRecords::replacement(lease, expected)?;
-        match self.records.write(vec![change]).await {
-            Ok(_) => Ok(true),
-            Err(RecordError::NotAsExpected { .. }) => Ok(false),
-            Err(error) => Err(error),
+    /// Looks at the lease once, and takes it unless another process holds it.
+    async fn try_ask(&self) -> Result<Asked, RecordError> {
+        match self.shared.store.is_shared() {
+            true => self.ask_shared().await,
+            false => self.ask_alone().await,
         }
     }
+
+    /// Asks where other processes may have the store open.
+    async fn ask_shared(&self) -> Result<Asked, RecordError> {
+        let life = self.heartbeat().alive().await?;
+        let found = self.found().await?;
+        let mut deposing = None;
+        if let Some(other) = found.as_ref().filter(|lease| lease.holder != self.shared.process) {
+            match self.is_free(other).await? {
+                Some(heartbeat) => deposing = other.deposing(heartbeat.as_ref()),
+                None => return Ok(Asked::Elsewhere { owner: other.holder.clone() }),
+            }
+        }
+        let lease = Lease::resting_on(life, &self.task, &self.shared.process, found.as_ref());
+        let mut changes = Vec::from_iter(deposing);
+        changes.push(taking(&lease, found.as_ref())?);
+        let deposes = changes.len() > 1;
+        self.records.write(changes).await?;
+        if deposes {
+            let from = found.map(|found| found.holder);
+            tracing::info!(task = self.task, from, "took over from a process whose heartbeat has expired");
+        }
+        self.heartbeat().took(&lease);
+        Ok(Asked::Taken(Held { lease }))
+    }
+
+    /// Whether a lease of another process can be taken: then the heartbeat of that process, if there is one.
+    async fn is_free(&self, other: &Lease) -> Result<Option<Option<ProcessRecord>>, RecordError> {
+        // What was read lately suffices while it has not expired.
+        if other.is_in_force(self.heartbeat().remembered(&other.holder).as_ref(), self.now()) {
+            return Ok(None);
+        }
+        let heartbeat = match other.life {
+            Some(_) => heartbeat_of(&self.records, &other.holder).await?,
+            None => None,
+        };
+        Ok(if other.is_in_force(heartbeat.as_ref(), self.now()) { None } else { Some(heartbeat) })
+    }
+
+    /// Asks where no other process can be. A lease is not renewed there: it lasts as long as the host that holds it.
+    async fn ask_alone(&self) -> Result<Asked, RecordError> {
+        let found = self.found().await?;
+        let is_elsewhere = |lease: &&Lease| {
+            lease.holder != self.shared.process && !lease.is_released() && beside::is_running(&lease.holder)
+        };
+        if let Some(other) = found.as_ref().filter(is_elsewhere) {
+            return Ok(Asked::Elsewhere { owner: other.holder.clone() });
+        }
+        let lease = Lease::ending(self.until(), &self.task, &self.shared.process, found.as_ref());
+        self.records.write(vec![taking(&lease, found.as_ref())?]).await?;
+        Ok(Asked::Taken(Held { lease }))
+    }
+
+    async fn found(&self) -> Result<Option<Lease>, RecordError> {
+        let found = TypedRecords::<Lease>::declared(Arc::clone(&self.records)).get(self.task.as_str()).await?;
+        Ok(found.map(|found| found.value))
+    }
+}
+
+/// Puts a lease in the place of the one that was found, unless that was released, given or taken since it was read.
+fn taking(lease: &Lease, found: Option<&Lease>) -> Result<RecordChange, RecordError> {
+    let expected = found.map_or(Expected::Absent, |found| {
+        Expected::Matching(Condition::and([
+            Condition::eq("epoch", found.epoch),
+            Condition::eq("holder", found.holder.as_str()),
+            Condition::eq("until", found.until),
+        ]))
+    });
+    TypedRecords::replacement(lease, expected)
 }
 
 impl Drop for Leases {
     fn drop(&mut self) {
-        if let Some(spread) = &self.spread {
-            spread.forget(&self.task);
+        if self.is_spread {
+            self.tasks.forget(&self.task);
         }
+        self.heartbeat().leave();
     }
 }

@@ -1,5 +1,5 @@
-//! Spreading tasks over the processes that share a store: what this process runs and could run, and the task that compares it with the
-//! others once a second. The decisions are those of [`annals_core::spread`].
+//! Spreading tasks over the processes that share a store: what this process runs and could run, and the task that renews its heartbeat and
+//! compares it with the others once a second. The decisions are those of [`annals_core::spread`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -9,6 +9,7 @@ use annals_core::spread::{self, ProcessRecord};
 use annals_core::{Condition, Expected, RecordError, RecordQuery, RecordType, Records, TypedRecords, limits};
 use tokio::sync::watch;
 
+use super::heartbeat::Heartbeat;
 use super::{Ended, Shared, Supervised, beside, is_set, locked, supervise};
 
 /// Records of processes that have been gone for so long are deleted.
@@ -19,6 +20,8 @@ pub(crate) struct Spread {
     tasks: Mutex<Tasks>,
     /// Counts decisions to give tasks up.
     decided: watch::Sender<u64>,
+    /// What the leases of these tasks, and of those that are not spread, rest on.
+    heartbeat: Heartbeat,
 }
 
 #[derive(Default)]
@@ -31,18 +34,25 @@ struct Tasks {
 }
 
 impl Spread {
-    /// Returns the tasks of a tenant, and begins to compare them with those of other processes, unless that has begun.
+    /// Returns the tasks of a tenant, and begins to renew the heartbeat and to compare them with those of other processes, unless that has
+    /// begun.
     pub fn of(shared: &Arc<Shared>, tenant: &str, records: &Arc<dyn Records>) -> Arc<Self> {
         let mut spreads = locked(&shared.spreads);
         if let Some(known) = spreads.get(tenant) {
             return Arc::clone(known);
         }
-        let spread = Arc::new(Self { tasks: Mutex::default(), decided: watch::Sender::new(0) });
+        let options = &shared.options;
+        let heartbeat = Heartbeat::new(&shared.process, Arc::clone(records), Arc::clone(&options.clock), options.lease);
+        let spread = Arc::new(Self { tasks: Mutex::default(), decided: watch::Sender::new(0), heartbeat });
         spreads.insert(tenant.to_owned(), Arc::clone(&spread));
         let comparing =
             Comparing { shared: Arc::clone(shared), records: Arc::clone(records), spread: Arc::clone(&spread) };
         supervise(shared, format!("spread/{tenant}"), comparing);
         spread
+    }
+
+    pub(super) fn heartbeat(&self) -> &Heartbeat {
+        &self.heartbeat
     }
 
     /// This process runs the task.
@@ -81,7 +91,7 @@ impl Spread {
     }
 }
 
-/// Compares what this process runs with what others run.
+/// Renews the heartbeat, and compares what this process runs with what others run.
 struct Comparing {
     shared: Arc<Shared>,
     records: Arc<dyn Records>,
@@ -90,44 +100,80 @@ struct Comparing {
 
 impl Supervised for Comparing {
     async fn run(&mut self) -> Ended {
-        let mut changed = beside::changes();
-        loop {
-            let shared = &self.shared;
-            let mut stop = shared.stop.subscribe();
+        let (shared, heartbeat) = (&*self.shared, self.spread.heartbeat());
+        let (mut changed, mut stop) = (beside::changes(), shared.stop.subscribe());
+        while !*stop.borrow() {
             if !shared.may_share() {
                 // Another host of this process may open the store as well.
                 tokio::select! {
-                    () = is_set(&mut stop) => return Ended::Done,
-                    _ = changed.changed() => continue,
+                    () = is_set(&mut stop) => {}
+                    _ = changed.changed() => {}
                 }
+                continue;
+            }
+            if !heartbeat.is_used() {
+                heartbeat.end_unused().await;
+                tokio::select! {
+                    () = is_set(&mut stop) => {}
+                    () = heartbeat.until_used() => {}
+                }
+                continue;
             }
             if let Err(error) = self.compare(shared).await {
-                tracing::debug!(%error, "the tasks of other processes cannot be read");
+                tracing::debug!(%error, "a heartbeat was not renewed, or those of other processes cannot be read");
             }
             tokio::select! {
-                () = is_set(&mut stop) => {
-                    // A drained process wants nothing and gets nothing.
-                    let gone = self.records.delete_if(ProcessRecord::COLLECTION, shared.process.as_str().into(), whatever());
-                    let _ = gone.await;
-                    return Ended::Done;
-                }
+                () = is_set(&mut stop) => {}
                 () = shared.options.clock.sleep(shared.options.lease / 4) => {}
             }
         }
+        self.leave(shared).await;
+        Ended::Done
     }
 }
 
 impl Comparing {
+    /// Keeps the leases of tasks that are still ending, then takes the record away. A drained process wants nothing and gets nothing.
+    async fn leave(&self, shared: &Shared) {
+        let heartbeat = self.spread.heartbeat();
+        if !shared.may_share() {
+            return;
+        }
+        if !shared.store.is_shared() {
+            let _ = self.records.delete_if(ProcessRecord::COLLECTION, shared.process.as_str().into(), whatever()).await;
+            return;
+        }
+        while heartbeat.is_used() {
+            if let Err(error) = heartbeat.beat(Vec::new()).await {
+                tracing::debug!(%error, "a heartbeat was not renewed");
+            }
+            tokio::select! {
+                () = heartbeat.until_unused() => {}
+                () = shared.options.clock.sleep(shared.options.lease / 4) => {}
+            }
+        }
+        heartbeat.end_unused().await;
+    }
+
     async fn compare(&self, shared: &Shared) -> Result<(), RecordError> {
-        let now = shared.options.clock.now();
-        let wants = {
+        let (wants, is_spread) = {
             let tasks = locked(&self.spread.tasks);
-            spread::wanted(tasks.held.len(), &tasks.elsewhere)
+            let is_spread = !tasks.held.is_empty() || !tasks.elsewhere.is_empty();
+            (spread::wanted(tasks.held.len(), &tasks.elsewhere), is_spread)
         };
-        let processes = TypedRecords::<ProcessRecord>::declare(Arc::clone(&self.records)).await?;
-        let me = ProcessRecord::new(&shared.process, now.plus(shared.options.lease), wants);
-        processes.replace_if(&me, whatever()).await?;
-        let others = self.others(shared, &processes).await?;
+        match shared.store.is_shared() {
+            true => self.spread.heartbeat().beat(wants).await?,
+            false if is_spread => {
+                let processes = TypedRecords::<ProcessRecord>::declare(Arc::clone(&self.records)).await?;
+                let until = shared.options.clock.now().plus(shared.options.lease);
+                processes.replace_if(&ProcessRecord::new(&shared.process, until, 0, wants), whatever()).await?;
+            }
+            false => {}
+        }
+        if !is_spread {
+            return Ok(());
+        }
+        let others = self.others(shared).await?;
         let mut tasks = locked(&self.spread.tasks);
         tasks.given = spread::given(&tasks.held, &tasks.elsewhere, &others);
         let gives = !tasks.given.is_empty();
@@ -139,29 +185,33 @@ impl Comparing {
     }
 
     /// The other processes that are there, with what each wants.
-    async fn others(
-        &self,
-        shared: &Shared,
-        processes: &TypedRecords<ProcessRecord>,
-    ) -> Result<BTreeMap<String, BTreeSet<String>>, RecordError> {
+    async fn others(&self, shared: &Shared) -> Result<BTreeMap<String, BTreeSet<String>>, RecordError> {
         let now = shared.options.clock.now();
-        let page = processes.find(RecordQuery::new(processes.name()).limit(limits::PAGE_MAX)).await?.0;
-        let mut others = BTreeMap::new();
-        for ProcessRecord { process, wants, until } in page.into_iter().map(|found| found.value) {
-            let until = annals_core::Timestamp::from_millis(until.timestamp_millis());
+        let processes = TypedRecords::<ProcessRecord>::declared(Arc::clone(&self.records));
+        let page = match processes.find(RecordQuery::new(processes.name()).limit(limits::PAGE_MAX)).await {
+            // No task was asked for yet.
+            Err(RecordError::UnknownCollection(_)) => Vec::new(),
+            page => page?.0,
+        };
+        let (mut others, mut heartbeats) = (BTreeMap::new(), BTreeMap::new());
+        for found in page.into_iter().map(|found| found.value).filter(|found| found.process != shared.process) {
             let is_there = match shared.store.is_shared() {
-                true => until > now,
-                false => beside::is_running(&process),
+                true => found.until() > now,
+                false => beside::is_running(&found.process),
             };
-            if process == shared.process {
-                continue;
-            }
             if is_there {
-                others.insert(process, wants.into_iter().collect());
-            } else if now.since(until) > FORGOTTEN_AFTER {
-                processes.delete_if(process.as_str(), whatever()).await?;
+                others.insert(found.process.clone(), found.wants.iter().cloned().collect());
+                heartbeats.insert(found.process.clone(), found);
+            } else if now.since(found.until()) > FORGOTTEN_AFTER {
+                // Not if it was renewed since it was read.
+                let same = Expected::AbsentOr(Condition::eq("until", found.until));
+                match processes.delete_if(found.process.as_str(), same).await {
+                    Ok(_) | Err(RecordError::NotAsExpected { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
+        self.spread.heartbeat().remember(heartbeats);
         Ok(others)
     }
 }

@@ -71,14 +71,14 @@ impl Owner {
         if let Err(error) = partners.declare().await {
             return error.into();
         }
-        let leases = Leases::new(&partners.shared, Arc::clone(&partners.records), TASK.to_owned());
-        let leases = leases.spread(&partners.tenant);
-        let mut held = match self.until_taken(&leases).await {
+        let leases = Leases::new(&partners.shared, &partners.tenant, Arc::clone(&partners.records), TASK.to_owned());
+        let leases = leases.spread();
+        let held = match self.until_taken(&leases).await {
             Ok(held) => held,
             Err(stop) => return stop,
         };
         let stop = match self.begin(&held).await {
-            Ok((work, tasks)) => self.work(&leases, &mut held, work, tasks).await,
+            Ok((work, tasks)) => self.work(&leases, &held, work, tasks).await,
             Err(error) => error.into(),
         };
         match &stop {
@@ -131,26 +131,22 @@ impl Owner {
     async fn work(
         &self,
         leases: &Leases,
-        held: &mut Held,
+        held: &Held,
         work: Arc<Work>,
         mut tasks: JoinSet<Result<(), String>>,
     ) -> Stop {
-        let (clock, mut stop) = (self.partners.clock(), self.partners.shared.stop.subscribe());
+        let mut stop = self.partners.shared.stop.subscribe();
         loop {
-            let now = clock.now();
-            if leases.renew_at(held).is_some_and(|at| at <= now) {
-                match leases.renew(held).await {
-                    Ok(true) => {}
-                    Ok(false) => return Stop::Lost,
-                    Err(error) => return error.into(),
-                }
+            match leases.keeps(held).await {
+                Ok(true) => {}
+                Ok(false) => return Stop::Lost,
+                Err(error) => return error.into(),
             }
             let given = leases.given_to();
             if let Some(to) = given {
                 work.end(&mut tasks).await;
                 return Stop::Given(to);
             }
-            let look = leases.renew_at(held).unwrap_or(now.plus(Duration::from_secs(3_600)));
             tokio::select! {
                 biased;
                 () = is_set(&mut stop) => {
@@ -162,8 +158,7 @@ impl Owner {
                     Ok(Err(error)) => return Stop::Failed(error),
                     Err(error) => return Stop::Failed(error.to_string()),
                 },
-                () = leases.until_given() => {}
-                () = clock.sleep_until(look) => {}
+                () = leases.until_called_off(held) => {}
             }
         }
     }

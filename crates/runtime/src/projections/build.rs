@@ -96,13 +96,13 @@ impl Build {
     /// Takes the lease, works, and gives the lease back.
     async fn own(&mut self) -> Stop {
         let records = Arc::clone(&self.projections.records);
-        let leases = Leases::new(&self.projections.shared, records, self.task()).spread(&self.projections.tenant);
-        let mut held = match self.until_taken(&leases).await {
+        let leases = Leases::new(&self.projections.shared, &self.projections.tenant, records, self.task()).spread();
+        let held = match self.until_taken(&leases).await {
             Ok(held) => held,
             Err(stop) => return stop,
         };
         let stop = match Work::begin(self, held.epoch()).await {
-            Ok(mut work) => work.run(&leases, &mut held).await,
+            Ok(mut work) => work.run(&leases, &held).await,
             Err(stop) => stop,
         };
         match &stop {
@@ -178,7 +178,7 @@ impl<'b> Work<'b> {
         Ok(work)
     }
 
-    async fn run(&mut self, leases: &Leases, held: &mut Held) -> Stop {
+    async fn run(&mut self, leases: &Leases, held: &Held) -> Stop {
         loop {
             if let Err(stop) = self.turn(leases, held).await {
                 // What was read and is not stored is read again after a restart.
@@ -191,10 +191,9 @@ impl<'b> Work<'b> {
         }
     }
 
-    async fn turn(&mut self, leases: &Leases, held: &mut Held) -> Result<(), Stop> {
+    async fn turn(&mut self, leases: &Leases, held: &Held) -> Result<(), Stop> {
         let now = self.clock.now();
-        let renew_at = leases.renew_at(held);
-        if renew_at.is_some_and(|at| at <= now) && !leases.renew(held).await.map_err(NotWritten::from)? {
+        if !leases.keeps(held).await.map_err(NotWritten::from)? {
             return Err(Stop::Lost);
         }
         if let Some(to) = leases.given_to() {
@@ -213,11 +212,15 @@ impl<'b> Work<'b> {
             return Ok(());
         }
         let stores = self.is_unstored().then(|| self.last_stored.plus(STORE_EVERY));
-        let look_at = stores.into_iter().chain(leases.renew_at(held)).min();
-        self.wait(folds, look_at, leases).await
+        self.wait(folds, stores, (leases, held)).await
     }
 
-    async fn wait(&mut self, folds: bool, look_at: Option<Timestamp>, leases: &Leases) -> Result<(), Stop> {
+    async fn wait(
+        &mut self,
+        folds: bool,
+        look_at: Option<Timestamp>,
+        (leases, held): (&Leases, &Held),
+    ) -> Result<(), Stop> {
         let clock = Arc::clone(&self.clock);
         let mut stop = self.build.projections.shared.stop.subscribe();
         let until = look_at.unwrap_or_else(|| clock.now().plus(Duration::from_secs(3600)));
@@ -225,7 +228,7 @@ impl<'b> Work<'b> {
             biased;
             () = is_set(&mut stop) => Err(Stop::Done),
             changed = self.build.seen.changed() => changed.map_err(|_| Stop::Done),
-            () = leases.until_given() => Ok(()),
+            () = leases.until_called_off(held) => Ok(()),
             page = self.reader.next(), if folds => self.read(page).await,
             () = clock.sleep_until(until) => Ok(()),
         }

@@ -124,9 +124,8 @@ impl TenantProjections {
             Err(RecordError::UnknownCollection(_)) => None,
             found => found?,
         };
-        let now = self.clock().now();
-        let holder = found.map(|found| found.value).filter(|lease| self.shared.holds(lease, now));
-        Ok(holder.map(|lease| lease.holder))
+        let Some(lease) = found.map(|found| found.value) else { return Ok(None) };
+        Ok(self.shared.holds(&self.records, &lease).await?.then_some(lease.holder))
     }
 
     pub(super) async fn list_page(&self, after: Option<&str>, limit: usize) -> Result<ProjectionPage, ProjectionError> {

@@ -83,8 +83,8 @@ impl Task {
         if let Err(error) = relay.declare().await {
             return error.into();
         }
-        let leases = Leases::new(&relay.shared, Arc::clone(&relay.records), "relay".to_owned());
-        let mut held = match self.until_taken(&leases).await {
+        let leases = Leases::new(&relay.shared, &relay.tenant, Arc::clone(&relay.records), "relay".to_owned());
+        let held = match self.until_taken(&leases).await {
             Ok(held) => held,
             Err(stop) => return stop,
         };
@@ -95,7 +95,7 @@ impl Task {
         };
         let stop = tokio::select! {
             stop = self.publish() => stop,
-            stop = renew(relay, &leases, &mut held) => stop,
+            () = leases.until_called_off(&held) => Stop::Lost,
             () = ends => Stop::Done,
         };
         if !matches!(stop, Stop::Lost) {
@@ -156,19 +156,6 @@ impl Task {
                 () = relay.shared.options.clock.sleep(pause) => {}
             }
             pause = (pause * 2).min(PAUSES.1);
-        }
-    }
-}
-
-/// Renews the lease until another process has it.
-async fn renew(relay: &TenantRelay, leases: &Leases, held: &mut Held) -> Stop {
-    loop {
-        let Some(at) = leases.renew_at(held) else { return std::future::pending().await };
-        relay.shared.options.clock.sleep_until(at).await;
-        match leases.renew(held).await {
-            Ok(true) => {}
-            Ok(false) => return Stop::Lost,
-            Err(error) => return error.into(),
         }
     }
 }

@@ -123,7 +123,8 @@ impl Runner {
     async fn own(&self) -> Result<(), Stop> {
         let replays = &self.replays;
         replays.records.declare(<annals_core::Lease as annals_core::RecordType>::collection()).await?;
-        let leases = Leases::new(&replays.shared, Arc::clone(&replays.records), format!("replay/{}", self.id));
+        let leases =
+            Leases::new(&replays.shared, &replays.tenant, Arc::clone(&replays.records), format!("replay/{}", self.id));
         let mut stop = replays.shared.stop.subscribe();
         let held = loop {
             if self.load().await?.is_none() {
@@ -243,7 +244,7 @@ impl Work<'_> {
         let mut changes = self.replays().changes.subscribe();
         loop {
             changes.mark_unchanged();
-            self.renew().await?;
+            self.keep_lease().await?;
             self.unchanged().await?;
             let now = self.now();
             if now >= time {
@@ -267,12 +268,9 @@ impl Work<'_> {
         }
     }
 
-    async fn renew(&mut self) -> Result<(), Stop> {
-        let now = self.now();
-        if self.leases.renew_at(&self.held).is_some_and(|at| at <= now) && !self.leases.renew(&mut self.held).await? {
-            return Err(Stop::Again);
-        }
-        Ok(())
+    /// Checks that no other process may send the replay by now.
+    async fn keep_lease(&self) -> Result<(), Stop> {
+        if self.leases.keeps(&self.held).await? { Ok(()) } else { Err(Stop::Again) }
     }
 
     /// Sends events and stores what became of them.
@@ -280,7 +278,7 @@ impl Work<'_> {
         if group.is_empty() {
             return Ok(());
         }
-        self.renew().await?;
+        self.keep_lease().await?;
         if self.target.is_inbox() {
             self.wait_for_room(UNSETTLED_MAX).await?;
         }
@@ -334,7 +332,7 @@ impl Work<'_> {
                 return Ok(());
             }
             self.unchanged().await?;
-            self.renew().await?;
+            self.keep_lease().await?;
             let (stores, clock) = (self.replays().shared.may_share(), self.replays().clock());
             tokio::select! {
                 biased;

@@ -116,13 +116,13 @@ impl Owner {
     /// Takes the lease, works, and gives the lease back.
     async fn own(&mut self) -> Stop {
         let records = Arc::clone(&self.sagas.records);
-        let leases = Leases::new(&self.sagas.shared, records, self.task()).spread(&self.sagas.tenant);
-        let mut held = match self.until_taken(&leases).await {
+        let leases = Leases::new(&self.sagas.shared, &self.sagas.tenant, records, self.task()).spread();
+        let held = match self.until_taken(&leases).await {
             Ok(held) => held,
             Err(stop) => return stop,
         };
         let stop = match Work::begin(self, held.epoch()).await {
-            Ok(mut work) => work.run(&leases, &mut held).await,
+            Ok(mut work) => work.run(&leases, &held).await,
             Err(stop) => stop,
         };
         match &stop {
@@ -213,7 +213,7 @@ impl<'o> Work<'o> {
         Ok(self.store(&[], |record| (record.store, record.incarnation) = (store, incarnation)).await?)
     }
 
-    async fn run(&mut self, leases: &Leases, held: &mut Held) -> Stop {
+    async fn run(&mut self, leases: &Leases, held: &Held) -> Stop {
         loop {
             if let Err(stop) = self.turn(leases, held).await {
                 // What was read and is not stored is read again after a restart.
@@ -226,10 +226,9 @@ impl<'o> Work<'o> {
         }
     }
 
-    async fn turn(&mut self, leases: &Leases, held: &mut Held) -> Result<(), Stop> {
+    async fn turn(&mut self, leases: &Leases, held: &Held) -> Result<(), Stop> {
         let now = self.clock.now();
-        let renew_at = leases.renew_at(held);
-        if renew_at.is_some_and(|at| at <= now) && !leases.renew(held).await.map_err(NotWritten::from)? {
+        if !leases.keeps(held).await.map_err(NotWritten::from)? {
             return Err(Stop::Lost);
         }
         if let Some(to) = leases.given_to() {
@@ -246,11 +245,11 @@ impl<'o> Work<'o> {
             return self.fire().await;
         }
         let stores = self.is_unstored().then(|| self.last_stored.plus(STORE_EVERY));
-        let look_at = stores.into_iter().chain(leases.renew_at(held)).chain(self.next_due).min();
-        self.wait(look_at, leases).await
+        let look_at = stores.into_iter().chain(self.next_due).min();
+        self.wait(look_at, leases, held).await
     }
 
-    async fn wait(&mut self, look_at: Option<Timestamp>, leases: &Leases) -> Result<(), Stop> {
+    async fn wait(&mut self, look_at: Option<Timestamp>, leases: &Leases, held: &Held) -> Result<(), Stop> {
         let clock = Arc::clone(&self.clock);
         let wake = Arc::clone(&self.owner.wake);
         let mut stop = self.owner.sagas.shared.stop.subscribe();
@@ -260,7 +259,7 @@ impl<'o> Work<'o> {
             biased;
             () = is_set(&mut stop) => Err(Stop::Done),
             changed = self.owner.seen.changed() => changed.map_err(|_| Stop::Done),
-            () = leases.until_given() => Ok(()),
+            () = leases.until_called_off(held) => Ok(()),
             () = wake.notified() => self.fire().await,
             Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.done(done.ok()).await,
             page = self.reader.next(), if reads => self.read(page).await,

@@ -129,9 +129,8 @@ impl HostSagas {
             Err(RecordError::UnknownCollection(_)) => None,
             found => found?,
         };
-        let now = self.clock().now();
-        let holder = found.map(|found| found.value).filter(|lease| self.shared.holds(lease, now));
-        Ok(holder.map(|lease| lease.holder))
+        let Some(lease) = found.map(|found| found.value) else { return Ok(None) };
+        Ok(self.shared.holds(&self.records, &lease).await?.then_some(lease.holder))
     }
 
     pub(super) async fn definitions_page(

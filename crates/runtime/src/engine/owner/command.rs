@@ -7,6 +7,7 @@ use annals_core::processing::{Machine, Taken};
 use annals_core::{ByteString, RecordChange, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
+use super::hand_out::waits;
 use super::{Stop, Work};
 
 pub(super) type Answer<T> = oneshot::Sender<Result<T, HandlerError>>;
@@ -166,7 +167,8 @@ impl Work<'_> {
     fn look(&self) -> Snapshot {
         let in_flight = self.machine.workers();
         let now = self.clock.now();
-        let seen = self.workers.iter().filter(|(_, at)| now.since(**at) < super::WORKER_SEEN);
+        let is_seen = |worker: &str, at: Timestamp| now.since(at) < super::WORKER_SEEN || waits(&self.pulls, worker);
+        let seen = self.workers.iter().filter(|(worker, at)| is_seen(worker, **at));
         let workers = seen.map(|(worker, at)| WorkerStatus {
             worker: worker.clone(),
             last_pull: *at,

@@ -1,5 +1,6 @@
 //! Handing events out to those who pull.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use annals_core::handlers::{Delivery, PullBody};
@@ -10,12 +11,18 @@ use super::command::{Answer, Handed, Pull};
 use super::consumed::Consumed;
 use super::{Stop, WORKER_SEEN, Work};
 
+/// Whether a pull of a worker waits.
+pub(super) fn waits(pulls: &VecDeque<Pull>, worker: &str) -> bool {
+    pulls.iter().any(|pull| pull.body.worker == worker && !pull.answer.is_closed())
+}
+
 impl Work<'_> {
     pub(super) fn pull(&mut self, body: PullBody, answer: Answer<Handed>) {
         let now = self.clock.now();
         self.last_pull = now;
         self.workers.insert(body.worker.clone(), now);
-        self.workers.retain(|_, at| now.since(*at) < WORKER_SEEN);
+        let pulls = &self.pulls;
+        self.workers.retain(|worker, at| now.since(*at) < WORKER_SEEN || waits(pulls, worker));
         let ends = now.plus(Duration::from_millis(body.wait_ms));
         self.pulls.push_back(Pull { body, ends, answer });
     }

@@ -22,9 +22,7 @@ const OFFERED_MAX: usize = 100;
 const PAGE: usize = 400;
 /// How many events of held keys become letters in one batch.
 const FOLLOW: usize = 100;
-/// How often letters are looked for that another process made due.
-const SHARED_EVERY: Duration = Duration::from_secs(2);
-/// When they are looked for next if none is scheduled.
+/// When they are looked for next if none is scheduled, and none is found to be due meanwhile.
 const RARELY: Duration = Duration::from_secs(3600);
 
 impl Work<'_> {
@@ -169,9 +167,8 @@ impl Work<'_> {
             Err(RecordError::UnknownCollection(_)) => Vec::new(),
             page => page?.0,
         };
-        let latest = if self.owner.shared.may_share() { SHARED_EVERY } else { RARELY };
         let next = page.first().and_then(|stored| stored.value.next_retry());
-        Ok(next.map_or(now.plus(latest), |at| at.min(now.plus(latest))))
+        Ok(next.map_or(now.plus(RARELY), |at| at.min(now.plus(RARELY))))
     }
 
     /// A person changed letters: those that were read before may be over.

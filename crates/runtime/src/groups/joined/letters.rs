@@ -45,7 +45,7 @@ pub(super) struct Due {
 impl<'w> Letters<'w> {
     pub fn new(work: &'w Work) -> Self {
         let task = format!("letters/{}", work.processor);
-        let leases = Leases::new(&work.shared, Arc::clone(&work.records), task);
+        let leases = Leases::new(&work.shared, &work.tenant, Arc::clone(&work.records), task);
         Self { work, leases, held: None, look_at: work.shared.options.clock.now(), busy: HashSet::new() }
     }
 
@@ -134,7 +134,7 @@ impl<'w> Letters<'w> {
             Err(RecordError::UnknownCollection(_)) => return Ok(Vec::new()),
             found => found?.0,
         };
-        if found.is_empty() && self.held.is_none() || !self.leads(now).await? {
+        if found.is_empty() && self.held.is_none() || !self.leads().await? {
             return Ok(Vec::new());
         }
         let mut due = Vec::new();
@@ -165,13 +165,13 @@ impl<'w> Letters<'w> {
     }
 
     /// Whether this member looks after the letters: it takes the lease if it is free.
-    async fn leads(&mut self, now: Timestamp) -> Result<bool, RecordError> {
-        if let Some(held) = &mut self.held {
-            if self.leases.renew_at(held).is_none_or(|at| now < at) || self.leases.renew(held).await? {
-                return Ok(true);
-            }
-            self.held = None;
+    async fn leads(&mut self) -> Result<bool, RecordError> {
+        if let Some(held) = &self.held
+            && self.leases.keeps(held).await?
+        {
+            return Ok(true);
         }
+        self.held = None;
         self.work.records.declare(<Lease as RecordType>::collection()).await?;
         if let Asked::Taken(held) = self.leases.ask().await? {
             self.held = Some(held);

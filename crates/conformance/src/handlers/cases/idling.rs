@@ -1,0 +1,180 @@
+//! Several processes on one store: what their leases rest on, and what handlers cost that have nothing to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::dead_letters::{DEAD_LETTERS, LetterOrder, LetterPolicy, LetterStatus};
+use annals_core::handlers::{HandlerDefinition, PullBody};
+use annals_core::spread::ProcessRecord;
+use annals_core::{Clock, DEFAULT_TENANT, Lease, RecordType, RecordedEvent, Store, TypedRecords};
+use annals_runtime::{Effects, HandleFailure, Handler};
+use async_trait::async_trait;
+
+use crate::dead_letters::cases::{Lettered, because};
+use crate::handlers::counted::{Calls, Counted};
+use crate::handlers::opened::{Opened, positions};
+use crate::{ManualClock, Subject};
+
+/// A handler that gets nothing in these cases.
+struct Idle;
+
+#[async_trait]
+impl Handler for Idle {
+    async fn handle(&self, _: &[RecordedEvent], _: &mut Effects) -> Result<(), HandleFailure> {
+        Ok(())
+    }
+}
+
+/// The lease of a handler, once it has one.
+async fn lease(it: &Opened, name: &str) -> Option<Lease> {
+    let records = it.store.records(DEFAULT_TENANT).expect("declared");
+    let found = TypedRecords::<Lease>::declared(records).get(format!("handler/{name}")).await;
+    // Before the first one there is no collection.
+    found.ok().flatten().map(|found| found.value)
+}
+
+/// Lets time pass until each of these handlers has a lease of an epoch that is greater than this one.
+async fn until_taken(it: &Opened, names: &[&str], epoch: i64) -> Vec<Lease> {
+    let mut leases = Vec::new();
+    for name in names {
+        let taken = loop {
+            match lease(it, name).await {
+                Some(found) if found.epoch > epoch => break found,
+                _ => it.advance(10),
+            }
+            crate::between_looks().await;
+        };
+        leases.push(taken);
+    }
+    leases
+}
+
+/// Lets so many seconds pass, slowly.
+async fn pass(it: &Opened, seconds: u64) {
+    let until = it.now_plus(seconds * 1_000);
+    tokio::select! {
+        () = it.clock.sleep_until(until) => {}
+        never = it.let_time_pass_by_writes() => match never {},
+    }
+}
+
+/// Not one of each handler: neither for its lease nor for dead letters.
+pub async fn idle_handlers_cost_one_write_a_second_together(subject: &dyn Subject) {
+    const HANDLERS: usize = 20;
+    const SECONDS: u64 = 10;
+    let calls = Arc::new(Calls::default());
+    let store: Arc<dyn Store> = Arc::new(Counted { inner: subject.open().await, calls: Arc::clone(&calls) });
+    let it = Opened::on(store, subject.clock());
+    let names: Vec<String> = (0..HANDLERS).map(|n| format!("h-{n}")).collect();
+    for name in &names {
+        it.host.handle(DEFAULT_TENANT, HandlerDefinition::new(name.clone()), Idle).await.expect("defined");
+    }
+    until_taken(&it, &names.iter().map(String::as_str).collect::<Vec<_>>(), 0).await;
+    // Each looks once for letters when it begins.
+    pass(&it, 3).await;
+    let counts = || {
+        let writes = [Lease::COLLECTION, ProcessRecord::COLLECTION].map(|collection| calls.writes(collection));
+        (writes, calls.queries(DEAD_LETTERS))
+    };
+    let ([leases, heartbeats], looks) = counts();
+    pass(&it, SECONDS).await;
+    let ([leases_after, heartbeats_after], looks_after) = counts();
+    assert_eq!(leases_after, leases, "no lease is renewed");
+    let (beats, looks) = (heartbeats_after - heartbeats, looks_after - looks);
+    assert!((1..=SECONDS as usize + 1).contains(&beats), "{beats} heartbeats in {SECONDS} s");
+    assert!(looks <= SECONDS as usize, "{looks} queries for letters in {SECONDS} s");
+}
+
+/// It takes them again, and its leases then rest on another life.
+pub async fn a_deposed_process_gives_up_all_tasks(subject: &dyn Subject) {
+    let one = Opened::of(subject).await;
+    for name in ["a", "b"] {
+        one.host.handle(DEFAULT_TENANT, HandlerDefinition::new(name), Idle).await.expect("defined");
+    }
+    one.by_aggregate("h").await;
+    assert!(one.pull_now("h").await.is_empty());
+    let before = until_taken(&one, &["a", "b", "h"], 0).await;
+    assert!(before.iter().all(|lease| lease.holder == before[0].holder && lease.life == before[0].life));
+    one.commit("placed", &["x"]).await;
+    // The other process has a clock that is ahead, so the heartbeat has expired there and not here.
+    let ahead = Arc::new(ManualClock::at(one.now_plus(60_000)));
+    let other = Opened::on(subject.open().await, ahead);
+    assert_eq!(positions(&other.pull("h").await), [0]);
+    let taken = lease(&one, "h").await.expect("there");
+    assert!(taken.holder != before[2].holder && taken.epoch > before[2].epoch, "{taken:?}");
+    // Nobody else has taken these.
+    let again = until_taken(&one, &["a", "b"], before[0].epoch.max(before[1].epoch)).await;
+    for taken in again {
+        assert_eq!(taken.holder, before[0].holder);
+        assert!(taken.life > before[0].life, "{taken:?}");
+    }
+}
+
+/// Within 5 s and the time that the store takes.
+pub async fn all_tasks_of_a_process_that_dies_are_taken_over(subject: &dyn Subject) {
+    const NAMES: [&str; 3] = ["a", "b", "c"];
+    let one = Opened::of(subject).await;
+    let other = Opened::on(subject.open().await, one.clock.clone());
+    for name in NAMES {
+        one.by_aggregate(name).await;
+    }
+    one.commit("placed", &["x"]).await;
+    for name in NAMES {
+        assert_eq!(positions(&one.pull(name).await), [0]);
+    }
+    // It dies: nothing is renewed and nothing is given back.
+    let Opened { host, store, .. } = one;
+    std::mem::forget(host);
+    store.close().await;
+    let died = other.clock.now();
+    let taken = async {
+        for name in NAMES {
+            let pull = PullBody { max: 1, wait_ms: 50_000, ..PullBody::default() };
+            let pulled = other.handlers.pull(name, pull).await.expect("pulled");
+            assert_eq!(positions(&pulled), [0], "{name}");
+        }
+    };
+    tokio::select! {
+        () = taken => {}
+        never = other.let_time_pass_by_writes() => match never {},
+    }
+    let passed = other.clock.now().since(died);
+    assert!(passed < Duration::from_secs(6), "it took {passed:?}");
+}
+
+/// A build without heartbeats renews its lease, or dies.
+pub async fn a_lease_of_an_earlier_build_is_taken_over_once_it_has_ended(subject: &dyn Subject) {
+    let it = Opened::of(subject).await;
+    it.by_aggregate("h").await;
+    it.commit("placed", &["x"]).await;
+    let records = it.store.records(DEFAULT_TENANT).expect("declared");
+    let leases = TypedRecords::<Lease>::declare(records).await.expect("declared");
+    let earlier = Lease::ending(it.now_plus(4_000), "handler/h", "an earlier build", None);
+    leases.insert(&earlier).await.expect("stored");
+    assert!(it.pull_now("h").await.is_empty(), "it is the other one's");
+    it.advance(4_000);
+    assert_eq!(positions(&it.pull("h").await), [0]);
+    let taken = lease(&it, "h").await.expect("there");
+    assert_eq!(taken.epoch, 2);
+    assert!(taken.life.is_some());
+}
+
+/// Though its owner is in this process, which nobody tells.
+pub async fn a_letter_that_another_process_makes_due_is_delivered(subject: &dyn Subject) {
+    let one = Lettered::of(subject).await;
+    one.letters.put_policy("placed".into(), LetterPolicy::manual(), because("a test")).await.expect("stored");
+    one.define("g", LetterOrder::Wait).await;
+    one.it.commit("placed", &["x"]).await;
+    let failing = one.pull_count("g", 1).await;
+    one.fail("g", &failing[0]).await;
+    let letters = one.until_count(LetterStatus::Pending, 1).await;
+    let other = Opened::on(subject.open().await, one.it.clock.clone());
+    let others = other.host.dead_letters(DEFAULT_TENANT).expect("declared");
+    others.retry(&letters[0].id, because("mended")).await.expect("retried");
+    let pull = PullBody { max: 1, wait_ms: 50_000, worker: "w".to_owned(), ..PullBody::default() };
+    let pulled = tokio::select! {
+        pulled = one.groups.pull("g", pull) => pulled.expect("pulled"),
+        never = one.it.let_time_pass_by_writes() => match never {},
+    };
+    assert_eq!(positions(&pulled), [0]);
+}
