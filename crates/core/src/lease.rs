@@ -14,14 +14,14 @@
 //! 3. INVARIANT: a lease is taken from another process only if its life is over, or in the batch that deletes the expired heartbeat as it
 //!    was read. So a holder that renewed its heartbeat in time keeps all its leases, and one that did not loses all of them.
 //! 4. INVARIANT: each ownership of a task has a greater epoch than those before it, and no write of a task depends on a lease or on a
-//!    clock, only on the epoch. Clocks that disagree, jump, or stop with their process can move tasks too early; they cannot make two owners
-//!    store something.
+//!    clock, only on the epoch. Clocks that disagree, jump, or stop with their process can move tasks too early; they cannot make two
+//!    owners store something.
 //!
-//! A heartbeat that is missing, for example because the collection was dropped, is that of a life that is over. Its process notices with its
-//! next heartbeat, and begins another life. The name of a process is never that of another one: it is drawn at random.
+//! A heartbeat that is missing, for example because the collection was dropped, is that of a life that is over. Its process notices with
+//! its next heartbeat, and begins another life. The name of a process is never that of another one: it is drawn at random.
 //!
-//! A lease without a life ends by itself, at `until`. Such are leases of builds that had no heartbeats, and leases that are given to another
-//! process, which has that long to take them.
+//! A lease without a life ends by itself, at `until`. Such are leases of builds that had no heartbeats, and leases that are given to
+//! another process, which has that long to take them.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};

@@ -345,8 +345,8 @@ impl Shared {
         Arc::clone(locked(&self.archived).entry(tenant.to_owned()).or_default())
     }
 
-    /// Whether this lease is in force: the heartbeat of its holder has not expired, or it is of another host of this process on a store that
-    /// is not shared.
+    /// Whether this lease is in force: the heartbeat of its holder has not expired, or it is of another host of this process on a store
+    /// that is not shared.
     pub async fn holds(&self, records: &Arc<dyn Records>, lease: &Lease) -> Result<bool, RecordError> {
         let heartbeat = match lease.life {
             Some(_) if self.store.is_shared() => heartbeat::heartbeat_of(records, &lease.holder).await?,

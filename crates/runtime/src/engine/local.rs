@@ -16,7 +16,7 @@ use crate::host::{Ended, Supervised, message_of};
 
 /// How long one attempt may take at least and at most, in milliseconds, as a lease may.
 const LEASE_MS: (u64, u64) = (100, 12 * 60 * 60 * 1_000);
-/// How long one pull waits, in milliseconds: a day. It is answered once there is something to do, and ends with its owner, so that nothing is
+/// How long one pull waits, in milliseconds: a day. It is answered once there is something to do, and ends with its owner, so nothing is
 /// gained by making it again.
 const WAIT_MS: u64 = 24 * 60 * 60 * 1_000;
 
