@@ -62,7 +62,7 @@ fn a_server_refuses_the_same_lines_with_the_same_words() {
     let server = Server::start(folder.path());
     let other = crate::run::folder();
     // The first command on a folder says that it created a store.
-    run_with(other.path(), &["commit"], &lines([body("o-1", json!({}))])).ok();
+    run_with(other.path(), &["commit"], &lines([body("another", json!({}))])).ok();
     for (line, code, exit, _) in bad_lines() {
         let there = run_with(folder.path(), &["commit", "--server", &server.url], &line).refused(code, exit);
         let here = run_with(other.path(), &["commit"], &line).refused(code, exit);
