@@ -1,16 +1,12 @@
-//! A store whose records another writer changes at a moment that a case chooses: between a read and the write that follows it.
+//! Another writer, which changes records at a moment that a case chooses: between a read and the write that follows it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use annals_core::types::EventTypes;
-use annals_core::{
-    EventLog, Identity, LogStatus, PrepareKeys, Queries, RecordChange, RecordError, Records, Revision, Snapshots,
-    Store, StreamDefinitions, Streams, UnknownLog,
-};
+use annals_core::{RecordChange, RecordError, Records, Revision};
 use async_trait::async_trait;
 
-use crate::tap::{TapRecords, TappedRecords};
+use crate::tap::TapRecords;
 
 /// Another writer of a collection, which is faster than the next batches that change it.
 pub(crate) struct Rival {
@@ -49,66 +45,5 @@ impl TapRecords for Rival {
             records.write(vec![change]).await?;
         }
         records.write(changes).await
-    }
-}
-
-/// A store with a rival.
-pub(crate) struct Contested {
-    pub inner: Arc<dyn Store>,
-    pub rival: Arc<Rival>,
-}
-
-#[async_trait]
-impl Store for Contested {
-    fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
-        self.inner.log(tenant, scope)
-    }
-
-    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
-        Ok(TappedRecords::new(self.inner.records(tenant)?, Arc::clone(&self.rival)))
-    }
-
-    fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
-        self.inner.snapshots(tenant)
-    }
-
-    fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {
-        self.inner.queries(tenant)
-    }
-
-    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
-        self.inner.prepare_keys(tenant)
-    }
-
-    fn event_types(&self, tenant: &str) -> Result<Arc<dyn EventTypes>, UnknownLog> {
-        self.inner.event_types(tenant)
-    }
-
-    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
-        self.inner.streams(tenant, scope)
-    }
-
-    fn stream_definitions(&self, tenant: &str, scope: &str) -> Result<Arc<dyn StreamDefinitions>, UnknownLog> {
-        self.inner.stream_definitions(tenant, scope)
-    }
-
-    fn is_shared(&self) -> bool {
-        self.inner.is_shared()
-    }
-
-    fn tenants(&self) -> Vec<String> {
-        self.inner.tenants()
-    }
-
-    fn identity(&self, tenant: &str) -> Option<Identity> {
-        self.inner.identity(tenant)
-    }
-
-    fn status(&self) -> Vec<LogStatus> {
-        self.inner.status()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }

@@ -1,6 +1,7 @@
-//! A log in front of another, for tests that stand between a caller and a store.
+//! A log, records or a store in front of another, for tests that stand between a caller and a store.
 
 mod records;
+mod store;
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use annals_core::{
 };
 use async_trait::async_trait;
 pub use records::{TapRecords, TappedRecords};
+pub use store::TappedStore;
 
 /// What happens between a caller and a log. Each method forwards to the log by default.
 #[async_trait]

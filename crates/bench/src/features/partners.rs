@@ -247,7 +247,7 @@ async fn tail(places: &Places<'_>, name: &str, many: u64, dead: u64, silent: &st
         let select = Condition::eq("data.partner", i64::try_from(n).map_err(text)?);
         partners.put(partner(&format!("p-{n}"), &url, select)).await.map_err(text)?;
     }
-    // A tenth of what one core can deliver: the tail shows who waits for whom, not a full queue.
+    // One core delivers ten times as much, so the tail shows which deliveries wait for others and not how long a full queue is.
     let mut pace = tokio::time::interval(Duration::from_millis(20));
     let events = 2 * many;
     for n in 0..events {

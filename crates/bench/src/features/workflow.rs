@@ -41,8 +41,8 @@ fn definition(name: &str, json: &serde_json::Value) -> Result<SagaDefinition, St
     SagaDefinition::read(name, json.to_string().as_bytes()).map_err(text)
 }
 
-/// Steps per second of sagas that publish a command in each, beside commits per second. As many sagas are under way as the product takes,
-/// and the commits of their first and last event are not counted.
+/// Measures steps per second of sagas, each of which publishes a command, and commits per second. The product runs as many of these sagas
+/// at the same time as it takes. The commits of their first and last events are not counted.
 async fn steps(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
     let sagas_meant = arguments.events / 10 / STEPS;
     let (mut stepped, mut committed) = (Vec::new(), Vec::new());

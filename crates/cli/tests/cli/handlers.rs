@@ -48,7 +48,7 @@ fn a_failing_handler_is_listed_shown_and_explained() {
     assert!(at(&["handler", "acts", "billing"]).ok().out.contains("sent by hand"));
 }
 
-/// Pulls one event of the handler as a worker does, and settles it. None where there is none after this time.
+/// Pulls one event of the handler as a worker does, and settles it. Returns `None` if no event arrives in time.
 fn handle_within(server: &Server, wait_ms: u64) -> Option<Delivery> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {

@@ -10,7 +10,8 @@ use annals_core::{Condition, DEFAULT_TENANT, RecordError, RecordQuery, Store};
 use annals_runtime::HostOptions;
 
 use crate::browse::opened::{Browsed, Sample, sample};
-use crate::rival::{Contested, Rival};
+use crate::rival::Rival;
+use crate::tap::TappedStore;
 use crate::{ManualClock, Subject};
 
 /// The milliseconds of a day.
@@ -36,7 +37,7 @@ impl Archived {
     /// Whose documents in the view a rival changes.
     pub async fn contested(subject: &dyn Subject) -> (Self, Arc<Rival>) {
         let rival = Rival::of(EVENTS);
-        let store = Arc::new(Contested { inner: subject.open().await, rival: Arc::clone(&rival) });
+        let store = Arc::new(TappedStore::new(subject.open().await).with_records(&rival));
         (Self::on(store, subject.clock(), HostOptions::default()).await, rival)
     }
 

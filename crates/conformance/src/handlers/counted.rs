@@ -1,15 +1,12 @@
-//! A store that counts what is asked of its records.
+//! A count of what is asked of records.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use annals_core::{
-    EventLog, GroupPage, GroupQuery, Identity, LogStatus, PrepareKeys, Queries, RecordChange, RecordError, RecordPage,
-    RecordQuery, Records, Revision, Snapshots, Store, StreamDefinitions, Streams, UnknownLog,
-};
+use annals_core::{GroupPage, GroupQuery, RecordChange, RecordError, RecordPage, RecordQuery, Records, Revision};
 use async_trait::async_trait;
 
-use crate::tap::{TapRecords, TappedRecords};
+use crate::tap::TapRecords;
 
 /// Counts, by collection: writes, and queries of several records.
 #[derive(Default)]
@@ -51,62 +48,5 @@ impl TapRecords for Calls {
     async fn group(&self, records: &dyn Records, query: GroupQuery) -> Result<GroupPage, RecordError> {
         self.note_query(&query.collection);
         records.group(query).await
-    }
-}
-
-/// A store whose records are asked through a count.
-pub(super) struct Counted {
-    pub inner: Arc<dyn Store>,
-    pub calls: Arc<Calls>,
-}
-
-#[async_trait]
-impl Store for Counted {
-    fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
-        self.inner.log(tenant, scope)
-    }
-
-    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
-        Ok(TappedRecords::new(self.inner.records(tenant)?, Arc::clone(&self.calls)))
-    }
-
-    fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
-        self.inner.snapshots(tenant)
-    }
-
-    fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {
-        self.inner.queries(tenant)
-    }
-
-    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
-        self.inner.prepare_keys(tenant)
-    }
-
-    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
-        self.inner.streams(tenant, scope)
-    }
-
-    fn stream_definitions(&self, tenant: &str, scope: &str) -> Result<Arc<dyn StreamDefinitions>, UnknownLog> {
-        self.inner.stream_definitions(tenant, scope)
-    }
-
-    fn is_shared(&self) -> bool {
-        self.inner.is_shared()
-    }
-
-    fn tenants(&self) -> Vec<String> {
-        self.inner.tenants()
-    }
-
-    fn identity(&self, tenant: &str) -> Option<Identity> {
-        self.inner.identity(tenant)
-    }
-
-    fn status(&self) -> Vec<LogStatus> {
-        self.inner.status()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }

@@ -1,15 +1,14 @@
-//! A store as a process sees it that is killed at one of its writes.
+//! The life of a process that is killed at one of its writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use annals_core::{
-    CommitError, CommitOutcome, EventLog, Identity, LogStatus, NewCommit, PrepareKeys, Queries, RecordChange,
-    RecordError, Records, Revision, Snapshots, Store, StoreError, StreamDefinitions, Streams, UnknownLog,
+    CommitError, CommitOutcome, EventLog, NewCommit, RecordChange, RecordError, Records, Revision, StoreError,
 };
 use async_trait::async_trait;
 
-use crate::tap::{Tap, TapRecords, Tapped, TappedRecords};
+use crate::tap::{Tap, TapRecords};
 
 /// How long a process lives: for so many writes of partners and of the log.
 pub(super) struct Life {
@@ -79,62 +78,5 @@ impl TapRecords for Life {
         }
         // Leases and what other features keep go on while the process lives, and are no steps.
         if self.is_over() { closed() } else { records.write(changes).await }
-    }
-}
-
-/// A store whose writes end with a life.
-pub(super) struct Mortal {
-    pub inner: Arc<dyn Store>,
-    pub life: Arc<Life>,
-}
-
-#[async_trait]
-impl Store for Mortal {
-    fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
-        Ok(Tapped::new(self.inner.log(tenant, scope)?, Arc::clone(&self.life)))
-    }
-
-    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
-        Ok(TappedRecords::new(self.inner.records(tenant)?, Arc::clone(&self.life)))
-    }
-
-    fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
-        self.inner.snapshots(tenant)
-    }
-
-    fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {
-        self.inner.queries(tenant)
-    }
-
-    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
-        self.inner.prepare_keys(tenant)
-    }
-
-    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
-        self.inner.streams(tenant, scope)
-    }
-
-    fn stream_definitions(&self, tenant: &str, scope: &str) -> Result<Arc<dyn StreamDefinitions>, UnknownLog> {
-        self.inner.stream_definitions(tenant, scope)
-    }
-
-    fn is_shared(&self) -> bool {
-        self.inner.is_shared()
-    }
-
-    fn tenants(&self) -> Vec<String> {
-        self.inner.tenants()
-    }
-
-    fn identity(&self, tenant: &str) -> Option<Identity> {
-        self.inner.identity(tenant)
-    }
-
-    fn status(&self) -> Vec<LogStatus> {
-        self.inner.status()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }

@@ -8,7 +8,8 @@ use annals_runtime::HostSagas;
 use serde_json::{Value, json};
 
 use crate::handlers::opened::Opened;
-use crate::rival::{Contested, Rival};
+use crate::rival::Rival;
+use crate::tap::TappedStore;
 use crate::{ManualClock, Subject};
 
 /// The name of the definition that most cases use.
@@ -60,7 +61,7 @@ impl Running {
     /// The same on a store whose sagas a rival changes.
     pub async fn contested(subject: &dyn Subject) -> (Self, Arc<Rival>) {
         let rival = Rival::of(SAGAS);
-        let store = Arc::new(Contested { inner: subject.open().await, rival: Arc::clone(&rival) });
+        let store = Arc::new(TappedStore::new(subject.open().await).with_records(&rival));
         let it = Self::on(store, subject.clock());
         it.define(EXECUTION, DEFINITION).await;
         (it, rival)

@@ -10,7 +10,7 @@ use annals_server::Options;
 use serde_json::{Value, json};
 
 use crate::running::{Running, opened, store_on};
-use crate::tapped::{Reads, Tapped};
+use crate::tapped::{Reads, Tap};
 
 /// A memory disk whose syncs fail, or that has no room for another file, when told to.
 #[derive(Default)]
@@ -135,7 +135,7 @@ async fn on_a_full_disk_commits_are_refused_whole_until_there_is_room_and_reads_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_read_is_a_problem_of_its_own() {
-    let (store, tap) = Tapped::store();
+    let (store, tap) = Tap::store();
     let server = Running::over(store, Options::default()).await;
     server.commit(&opened()).await;
     tap.reading.send_replace(Reads::Fail);
@@ -147,7 +147,7 @@ async fn a_failed_read_is_a_problem_of_its_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_panics_still_answers() {
-    let (store, tap) = Tapped::store();
+    let (store, tap) = Tap::store();
     let server = Running::over(store, Options::default()).await;
     tap.reading.send_replace(Reads::Panic);
     server.get("/v1/log").await.problem(Code::Internal);

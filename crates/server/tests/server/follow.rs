@@ -8,7 +8,7 @@ use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
 use crate::running::{Running, soon};
-use crate::tapped::{Reads, Tapped};
+use crate::tapped::{Reads, Tap};
 
 /// A stream of server-sent events, read as the standard says.
 pub struct Events {
@@ -219,7 +219,7 @@ async fn followers_are_counted_while_they_follow() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_cannot_go_on_says_why_and_ends() {
-    let (store, tap) = Tapped::store();
+    let (store, tap) = Tap::store();
     let server = Running::over(store, Options::default()).await;
     let mut events = Events::open(&server, "/v1/log/follow", None).await;
     server.commit_orders("o-1", 1).await;

@@ -10,7 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::running::{Running, opened, soon};
-use crate::tapped::Tapped;
+use crate::tapped::Tap;
 
 /// A server with records whose texts take long to search.
 async fn with_records(options: Options) -> Running {
@@ -54,7 +54,7 @@ async fn a_query_that_takes_too_long_ends() {
 async fn statistics_that_take_too_long_end() {
     let mut options = open();
     options.query_time_max = Duration::from_millis(100);
-    let (store, tap) = Tapped::store();
+    let (store, tap) = Tap::store();
     let server = Running::over(store, options).await;
     tap.stats_held.send_replace(true);
     server.get("/v1/stats").await.problem(Code::QueryTookTooLong);

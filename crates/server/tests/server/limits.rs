@@ -9,7 +9,7 @@ use reqwest::{Body, Method};
 
 use crate::raw::{Raw, commit_request};
 use crate::running::{Running, opened, soon};
-use crate::tapped::Tapped;
+use crate::tapped::Tap;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_over_its_limit_is_answered_413_and_the_connection_closes() {
@@ -144,7 +144,7 @@ async fn a_long_request_target_counts_with_the_headers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_beyond_those_that_may_be_under_way_are_answered_429() {
-    let (store, tap) = Tapped::store();
+    let (store, tap) = Tap::store();
     let mut options = Options::default();
     options.commits_in_flight_max = 2;
     let server = Running::over(store, options).await;
@@ -172,7 +172,7 @@ async fn commits_beyond_those_that_may_be_under_way_are_answered_429() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_beyond_those_that_may_be_held_are_answered_429() {
-    let (store, tap) = Tapped::store();
+    let (store, tap) = Tap::store();
     let mut options = Options::default();
     let body = opened().to_string();
     options.body_bytes_in_flight_max = body.len() + body.len() / 2;

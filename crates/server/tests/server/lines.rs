@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::raw::Raw;
 use crate::running::{Answer, Running, soon};
-use crate::tapped::{Reads, Tapped};
+use crate::tapped::{Reads, Tap};
 
 async fn lines(server: &Running, path: &str) -> Vec<Value> {
     let answer = server.send(server.request(Method::GET, path).header("accept", "application/x-ndjson")).await;
@@ -85,7 +85,7 @@ async fn lines_are_answered_to_whoever_accepts_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stream_ends_where_the_head_was_when_it_began() {
-    let (store, _) = Tapped::store();
+    let (store, _) = Tap::store();
     let server = Running::over(store, Options::default()).await;
     // Large enough that the connection's buffers cannot hold it, so that commits come while it is being read.
     let text = "x".repeat(100_000);
@@ -100,7 +100,7 @@ async fn the_stream_ends_where_the_head_was_when_it_began() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_is_read_no_faster_than_the_reader_takes_it() {
-    let (store, tap) = Tapped::store();
+    let (store, tap) = Tap::store();
     let server = Running::over(store, Options::default()).await;
     server.commit_batches(6).await;
     // 30 MB in pages of 5 MB. The server's side of the connection holds up to 4 MB, the reader's next to nothing.
@@ -117,7 +117,7 @@ async fn the_log_is_read_no_faster_than_the_reader_takes_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_cannot_be_finished_is_broken_off_and_not_ended() {
-    let (store, tap) = Tapped::store();
+    let (store, tap) = Tap::store();
     let server = Running::over(store, Options::default()).await;
     server.commit_batches(3).await;
     let mut reader = Raw::slow_reader(&server, "/v1/log", "application/x-ndjson").await;

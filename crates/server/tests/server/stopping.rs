@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::follow::Events;
 use crate::raw::{Raw, commit_request};
 use crate::running::{DEADLINE, Running, opened, soon};
-use crate::tapped::Tapped;
+use crate::tapped::Tap;
 
 /// A server that would rather wait for ever than cut a connection: what ends in time has ended by itself.
 async fn patient() -> Running {
@@ -57,7 +57,7 @@ async fn a_reader_that_does_not_read_does_not_hold_up_the_stop() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_under_way_is_answered_and_idle_connections_are_closed() {
-    let (store, tap) = Tapped::store();
+    let (store, tap) = Tap::store();
     let mut server = Running::over(store, Options::default()).await;
     let (mut idle, mut busy) = (Raw::open(&server).await, Raw::open(&server).await);
     idle.write("GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
@@ -78,7 +78,7 @@ async fn a_commit_under_way_is_answered_and_idle_connections_are_closed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_never_ends_is_cut() {
-    let (store, tap) = Tapped::store();
+    let (store, tap) = Tap::store();
     let mut options = Options::default();
     options.stop_wait_max = Duration::from_millis(200);
     let mut server = Running::over(store, options).await;
@@ -97,7 +97,7 @@ async fn a_request_that_never_ends_is_cut() {
 async fn a_server_that_is_going_to_stop_is_not_ready() {
     let options = Options::default();
     let stop: Stop = options.stop.clone();
-    let (store, _) = Tapped::store();
+    let (store, _) = Tap::store();
     let server = Running::over(store.clone(), Options::default()).await;
     assert_eq!(server.get("/health/ready").await.status, 200);
     // The router alone, as a program with a server of its own mounts it.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+use annals_conformance::tap::TappedStore;
 use annals_core::*;
 use annals_embedded::disk::MemoryDisk;
 use async_trait::async_trait;
@@ -18,12 +19,6 @@ pub enum Reads {
     Panic,
 }
 
-/// The store.
-pub struct Tapped {
-    inner: Arc<dyn Store>,
-    pub tap: Arc<Tap>,
-}
-
 /// The tap.
 pub struct Tap {
     pub reads: AtomicU64,
@@ -31,63 +26,6 @@ pub struct Tap {
     pub reading: watch::Sender<Reads>,
     pub commits_held: watch::Sender<bool>,
     pub stats_held: watch::Sender<bool>,
-}
-
-impl Tapped {
-    pub fn store() -> (Arc<dyn Store>, Arc<Tap>) {
-        let tap = Arc::new(Tap {
-            reads: AtomicU64::new(0),
-            commits_begun: watch::Sender::new(0),
-            reading: watch::Sender::new(Reads::Pass),
-            commits_held: watch::Sender::new(false),
-            stats_held: watch::Sender::new(false),
-        });
-        let inner = store_on(Arc::new(MemoryDisk::default()), annals_embedded::Options::default());
-        (Arc::new(Self { inner, tap: Arc::clone(&tap) }), tap)
-    }
-}
-
-#[async_trait]
-impl Store for Tapped {
-    fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
-        Ok(annals_conformance::tap::Tapped::new(self.inner.log(tenant, scope)?, Arc::clone(&self.tap)))
-    }
-
-    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
-        self.inner.streams(tenant, scope)
-    }
-
-    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
-        self.inner.records(tenant)
-    }
-
-    fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
-        self.inner.snapshots(tenant)
-    }
-
-    fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {
-        self.inner.queries(tenant)
-    }
-
-    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
-        self.inner.prepare_keys(tenant)
-    }
-
-    fn tenants(&self) -> Vec<String> {
-        self.inner.tenants()
-    }
-
-    fn identity(&self, tenant: &str) -> Option<Identity> {
-        self.inner.identity(tenant)
-    }
-
-    fn status(&self) -> Vec<LogStatus> {
-        self.inner.status()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
-    }
 }
 
 #[async_trait]
@@ -127,6 +65,19 @@ impl annals_conformance::tap::Tap for Tap {
 }
 
 impl Tap {
+    /// A store with a tap on its log.
+    pub fn store() -> (Arc<dyn Store>, Arc<Self>) {
+        let tap = Arc::new(Self {
+            reads: AtomicU64::new(0),
+            commits_begun: watch::Sender::new(0),
+            reading: watch::Sender::new(Reads::Pass),
+            commits_held: watch::Sender::new(false),
+            stats_held: watch::Sender::new(false),
+        });
+        let inner = store_on(Arc::new(MemoryDisk::default()), annals_embedded::Options::default());
+        (Arc::new(TappedStore::new(inner).with_log(&tap)), tap)
+    }
+
     /// Counts a commit and waits while commits are held back.
     async fn hold(&self) {
         self.commits_begun.send_modify(|begun| *begun += 1);

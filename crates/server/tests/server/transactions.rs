@@ -5,7 +5,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::running::{Answer, Running};
-use crate::tapped::Tapped;
+use crate::tapped::Tap;
 
 /// A commit of one event to an account.
 fn moved(id: &str, amount: i64) -> Value {
@@ -279,7 +279,7 @@ async fn the_address_keeps_the_rules_of_all_addresses() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_than_may_be_under_way_are_told_to_come_back() {
-    let (store, tap) = Tapped::store();
+    let (store, tap) = Tap::store();
     let mut options = annals_server::Options::default();
     options.commits_in_flight_max = 1;
     let server = std::sync::Arc::new(Running::over(store, options).await);

@@ -10,9 +10,10 @@ use annals_core::{Condition, DEFAULT_TENANT, Data, NewCommit, NewEvent, Reached,
 use serde_json::json;
 
 use crate::Subject;
-use crate::filters::counting::{Count, Counting};
+use crate::filters::counting::Count;
 use crate::filters::words::Filtered;
 use crate::handlers::opened::Opened;
+use crate::tap::TappedStore;
 
 fn data(value: &serde_json::Value) -> Data {
     Data::from_value(value).expect("a document")
@@ -139,7 +140,7 @@ pub async fn a_position_moves_over_events_that_are_not_included(subject: &dyn Su
 pub async fn a_sparse_filter_reads_only_what_the_index_leads_to(subject: &dyn Subject) {
     let inner = subject.open().await;
     let count = Arc::new(Count::default());
-    let store = Arc::new(Counting { inner, count: Arc::clone(&count) });
+    let store = Arc::new(TappedStore::new(inner).with_log(&count));
     let all = Filtered::on(Opened::on(store, subject.clock()));
     for n in 0..20_u64 {
         let many =

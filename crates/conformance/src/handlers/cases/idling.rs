@@ -11,8 +11,9 @@ use annals_runtime::{Effects, HandleFailure, Handler};
 use async_trait::async_trait;
 
 use crate::dead_letters::cases::{Lettered, because};
-use crate::handlers::counted::{Calls, Counted};
+use crate::handlers::counted::Calls;
 use crate::handlers::opened::{Opened, positions};
+use crate::tap::TappedStore;
 use crate::{ManualClock, Subject};
 
 /// A handler that gets nothing in these cases.
@@ -63,7 +64,7 @@ pub async fn idle_handlers_cost_one_write_a_second_together(subject: &dyn Subjec
     const HANDLERS: usize = 20;
     const SECONDS: u64 = 10;
     let calls = Arc::new(Calls::default());
-    let store: Arc<dyn Store> = Arc::new(Counted { inner: subject.open().await, calls: Arc::clone(&calls) });
+    let store: Arc<dyn Store> = Arc::new(TappedStore::new(subject.open().await).with_records(&calls));
     let it = Opened::on(store, subject.clock());
     let names: Vec<String> = (0..HANDLERS).map(|n| format!("h-{n}")).collect();
     for name in &names {

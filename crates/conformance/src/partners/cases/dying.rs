@@ -6,8 +6,9 @@ use annals_core::partners::{EventStatus, EventsQuery, PartnerEventView};
 use annals_core::{Aggregate, DEFAULT_SCOPE, DEFAULT_TENANT, Store};
 
 use crate::Subject;
-use crate::partners::mortal::{Life, Mortal};
+use crate::partners::mortal::Life;
 use crate::partners::words::{Exchange, P, Reply, are, header, reason};
+use crate::tap::TappedStore;
 
 /// The case runs once for each write of a process that sends two events of an entity and receives one: the process is killed before the
 /// write is applied, and in another run after. Whatever it leaves, the next one finishes: every event arrives, in order and with an attempt
@@ -31,7 +32,7 @@ pub async fn a_process_that_is_killed_between_any_two_steps_loses_nothing(subjec
 /// Runs a process for this life, and the next one to the end. Returns whether the first one was killed before it was done.
 async fn killed_at(first: &Exchange, entity: &str, life: &Arc<Life>) -> bool {
     let (store, clock) = (first.it.store.clone(), first.it.clock.clone());
-    let mortal: Arc<dyn Store> = Arc::new(Mortal { inner: store.clone(), life: Arc::clone(life) });
+    let mortal: Arc<dyn Store> = Arc::new(TappedStore::new(store.clone()).with_log(life).with_records(life));
     let dying = Exchange::on(mortal, clock.clone(), first.scripted.clone());
     dying.it.host.start_defined();
     for _ in 0..2 {

@@ -11,7 +11,8 @@ use annals_core::{Code, Condition, Expected, Record, RecordChange, RecordQuery, 
 
 use crate::Subject;
 use crate::partners::words::{Exchange, P, Reply, Scripted, are, placed_to, reason, secret};
-use crate::rival::{Contested, Rival};
+use crate::rival::Rival;
+use crate::tap::TappedStore;
 
 /// Behaviour statement 107: the date has the type that stores expire. Records with such dates are removed: see the suite of records.
 pub async fn statement_107_an_event_that_succeeded_gets_a_date_to_expire_and_one_that_failed_stays(
@@ -203,7 +204,7 @@ pub async fn partners_are_defined_changed_listed_and_deleted(subject: &dyn Subje
 /// Between the reading of the definition and the write.
 pub async fn a_partner_that_is_paused_keeps_what_others_change_meanwhile(subject: &dyn Subject) {
     let rival = Rival::of(PARTNERS);
-    let store = Arc::new(Contested { inner: subject.open().await, rival: Arc::clone(&rival) });
+    let store = Arc::new(TappedStore::new(subject.open().await).with_records(&rival));
     let exchange = Exchange::on(store, subject.clock(), Scripted::new());
     exchange.define(placed_to(P)).await;
     let renamed = PartnerDefinition { name: "Other".into(), ..placed_to(P) };

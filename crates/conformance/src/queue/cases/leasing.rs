@@ -91,7 +91,7 @@ pub async fn a_released_item_comes_back_with_its_age(subject: &dyn Subject, hold
     assert_eq!(again[0].enqueued_at, mine.enqueued_at);
 }
 
-/// Back and forth: an item is another worker's once its lease has ended, of which the first one is told, and not before.
+/// The clock is set back and forward. An item goes to another worker only after its lease has ended, and the first worker is told.
 pub async fn a_clock_that_jumps_gives_no_item_to_two_workers_and_loses_none(
     subject: &dyn Subject,
     holding: &dyn Holding,

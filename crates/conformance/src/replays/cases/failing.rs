@@ -233,7 +233,7 @@ pub async fn a_damaged_document_is_counted_as_failed_and_the_others_are_sent(sub
     it.browse.page(BrowseQuery::default()).await.expect("a page");
     let damaged = doc! {"_id": browse_id(1), "event_id": "x-1", "event_type": "placed", "timestamp": 7};
     let damaged = RecordChange::put(EVENTS, RawDocumentBuf::try_from(&damaged).expect("BSON"));
-    // What is not below the head of the log in the order of `_id` is none of the session's.
+    // A replay sends only documents whose `_id` is below that of the head of the log.
     let foreign = doc! {"_id": "0", "event_id": "x-2", "event_type": "placed"};
     let foreign = RecordChange::put(EVENTS, RawDocumentBuf::try_from(&foreign).expect("BSON"));
     it.records.write(vec![damaged, foreign]).await.expect("written");

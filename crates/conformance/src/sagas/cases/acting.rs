@@ -85,7 +85,7 @@ pub async fn statement_89_a_cancel_sees_what_another_process_wrote_meanwhile(sub
     assert!(rival.is_done());
     assert!(matches!(&refused, Err(SagaError::NotAllowed { state, .. }) if state.contains("completed")), "{refused:?}");
     assert_eq!(it.published("x-2").await, BEGUN);
-    // And this one goes on.
+    // This saga is still running: the cancel is decided again from what the other process wrote.
     let id = saga_id(EXECUTION, "x-1");
     rival.will(changing(&id, 1, "context_data.noted", 7_i64));
     it.sagas.cancel(&id, why()).await.expect("cancelled");
