@@ -80,6 +80,7 @@ macro_rules! handlers {
                 without_partitions_a_failed_event_waits_for_its_time_over_a_restart
                 a_replay_delivers_parked_events_again
                 states_are_shown_in_the_layout_of_the_dolittle_runtime
+                a_state_in_the_layout_has_the_time_of_the_last_success
             }
             health {
                 the_lag_and_the_time_since_progress_are_those_of_the_store

@@ -137,7 +137,8 @@ fn of_relay(relay: &RelayStatus) -> Vec<Finding> {
     }
     if relay.held > 0 {
         let what = counted(relay.held, "event", " are refused by the broker and held.");
-        let advice = "The topic annals-relay-held lists them; raise the topic's limit of message size, or leave them.";
+        let advice =
+            "The collection annals-relay-held lists them; raise the topic's limit of message size, or leave them.";
         findings.push(Finding::new(Severity::Warning, &*about, what, advice));
     }
     if let Some(fork) = &relay.fork {

@@ -24,8 +24,9 @@ pub struct StateDocument<'a> {
     pub is_partitioned: bool,
     /// Its position in its source, and the sequence number of the event there or of the next one.
     pub place: (u64, SequenceNumber),
-    /// When it progressed last.
-    pub last_progress: Option<Timestamp>,
+    /// When it processed an event with success last. A failure does not change it, although the position of a processor with partitions
+    /// moves past the failed event; nor does an operator who skips one. A success of a failing partition does, although the position stays.
+    pub last_success: Option<Timestamp>,
     /// Its failing partitions, each with the sequence number of its next event.
     pub failing: Vec<(Failing, SequenceNumber)>,
 }
@@ -54,7 +55,7 @@ impl StateDocument<'_> {
             "SourceStream": source,
             "Position": decimal(self.place.0),
             "EventLogPosition": decimal(self.place.1),
-            "LastSuccessfullyProcessed": self.last_progress.map_or(NOT_YET, date),
+            "LastSuccessfullyProcessed": self.last_success.map_or(NOT_YET, date),
         };
         if self.is_partitioned {
             let entry = |(failing, number): &(Failing, SequenceNumber)| {
@@ -65,7 +66,7 @@ impl StateDocument<'_> {
         }
         let failing = self.failing.iter().map(|(failing, _)| failing).find(|failing| failing.attempts > 0);
         document.extend(doc! {
-            "RetryTime": failing.map_or_else(|| self.last_progress.map_or(NOT_YET, date), retry),
+            "RetryTime": failing.map_or_else(|| self.last_success.map_or(NOT_YET, date), retry),
             "FailureReason": failing.map_or("", |failing| &failing.reason),
             "ProcessingAttempts": failing.map_or(0, attempts),
             "IsFailing": failing.is_some(),
@@ -143,7 +144,7 @@ mod tests {
             of: StateOf::Handler("2b4a0c1e-0000-4000-8000-000000000001", None),
             is_partitioned: true,
             place: (12, 12),
-            last_progress: Some(Timestamp::from_millis(1_000)),
+            last_success: Some(Timestamp::from_millis(1_000)),
             failing: names.iter().map(|name| failing(name, 2, Some(9_000))).collect(),
         };
         let document = state.to_document();
@@ -174,7 +175,7 @@ mod tests {
             of: StateOf::Filter("orders"),
             is_partitioned: false,
             place: (3, 3),
-            last_progress: None,
+            last_success: None,
             failing: Vec::new(),
         };
         let document = sound.to_document();

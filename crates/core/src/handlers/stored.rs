@@ -82,6 +82,9 @@ pub struct ProcessorRecord {
     /// When the position moved last.
     #[serde(rename = "lastProgress")]
     pub last_progress: Option<DateTime>,
+    /// When an event was processed with success last. The position also moves past events that fail.
+    #[serde(rename = "lastSuccess", default, skip_serializing_if = "Option::is_none")]
+    pub last_success: Option<DateTime>,
     /// What the last failure said.
     #[serde(rename = "lastReason")]
     pub last_reason: Option<String>,
@@ -263,6 +266,7 @@ impl ProcessorRecord {
             replay: None,
             forgets: None,
             last_progress: None,
+            last_success: None,
             last_reason: None,
             // So that a start of before a restore is taken back like a position of before it.
             store: defined.store.clone(),
@@ -288,6 +292,7 @@ impl ProcessorRecord {
             replay: None,
             forgets: None,
             last_progress: None,
+            last_success: None,
             last_reason: None,
             store: identity.store_id.to_string(),
             incarnation: identity.incarnation.into(),
@@ -316,6 +321,16 @@ impl ProcessorRecord {
     /// When the position moved last.
     pub fn last_progress(&self) -> Option<Timestamp> {
         self.last_progress.map(time)
+    }
+
+    /// When an event was processed with success last.
+    pub fn last_success(&self) -> Option<Timestamp> {
+        self.last_success.map(time)
+    }
+
+    /// Notes when an event was processed with success last.
+    pub fn succeeded(&mut self, at: Option<Timestamp>) {
+        self.last_success = at.map(date);
     }
 
     /// Notes that the position moved.

@@ -75,6 +75,8 @@ struct Work<'o> {
     last_pull: Timestamp,
     last_stored: Timestamp,
     last_reason: Option<String>,
+    /// When a delivery was settled as done last.
+    last_success: Option<Timestamp>,
     /// Events are passed over until one is of this time or later.
     starts_at: Option<Timestamp>,
     /// Whether everything up to the source's `stop_at` was read.
@@ -174,6 +176,7 @@ impl<'o> Work<'o> {
         let starts_at = journal.record().starts_at();
         let reader = Reader::start(owner.source.clone(), machine.read_to(), starts_at, Arc::clone(&clock));
         let (now, last_reason) = (clock.now(), journal.record().last_reason.clone());
+        let last_success = journal.record().last_success();
         let spans = owner.shared.options.spans.clone();
         let due = Due::of(&owner.shared, &owner.tenant, &owner.records).letters(&owner.task);
         let traces = trace::Traces::new(spans, &owner.tenant, owner.definition.name.clone());
@@ -193,6 +196,7 @@ impl<'o> Work<'o> {
             last_pull: now,
             last_stored: now,
             last_reason,
+            last_success,
             starts_at,
             ended: false,
             catching_up: false,

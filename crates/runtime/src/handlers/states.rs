@@ -56,7 +56,7 @@ impl TenantHandlers {
             of: StateOf::Handler(&definition.name, stream),
             is_partitioned: definition.partition_by.is_partitioned(),
             place: (position, self.number_at(stream, position).await?),
-            last_progress: stored.and_then(ProcessorRecord::last_progress),
+            last_success: stored.and_then(ProcessorRecord::last_success),
             failing: of_partitions,
         };
         Ok(state.to_document())
@@ -100,7 +100,7 @@ impl TenantHandlers {
                 of: StateOf::Filter(stream),
                 is_partitioned: false,
                 place: (progress, progress),
-                last_progress: at.map(Timestamp::from_millis),
+                last_success: at.map(Timestamp::from_millis),
                 failing: failure.into_iter().collect(),
             };
             documents.push(state.to_document());

@@ -284,3 +284,43 @@ pub async fn states_are_shown_in_the_layout_of_the_dolittle_runtime(subject: &dy
     assert_eq!((plain.get_bool("IsFailing").ok(), plain.get_str("FailureReason").ok()), (Some(true), Some("down")));
     assert_eq!(plain.get("Position").map(ToString::to_string).as_deref(), Some("0"));
 }
+
+/// `LastSuccessfullyProcessed` of the only handler, in milliseconds.
+async fn last_success(it: &Opened) -> i64 {
+    let states = it.handlers.states().await.expect("reads");
+    let at = states[0].get_datetime("LastSuccessfullyProcessed").expect("a date");
+    at.timestamp_millis()
+}
+
+/// As the Runtime has it: a failure and a skip leave the time, although the position moves; a success of a failing partition is one,
+/// although the position stays; and a restart and a replay keep it.
+pub async fn a_state_in_the_layout_has_the_time_of_the_last_success(subject: &dyn Subject) {
+    const NEVER: i64 = -62_135_596_800_000;
+    let it = Opened::of(subject).await;
+    it.by_aggregate("h").await;
+    it.commit("placed", &["a"]).await;
+    assert_eq!(last_success(&it).await, NEVER, "0001-01-01 in a layout that has no null");
+    it.fail("h", &it.pull("h").await[0]).await;
+    let status = it.handlers.get("h").await.expect("defined");
+    assert_eq!((status.position, status.last_progress), (1, Some(it.now_plus(0))), "the position moved past it");
+    assert_eq!(last_success(&it).await, NEVER);
+    it.advance(1_000);
+    it.done("h", &it.pull("h").await[0]).await;
+    let caught_up = it.now_plus(0).as_millis();
+    assert_eq!(last_success(&it).await, caught_up);
+    it.advance(1_000);
+    it.commit("placed", &["b"]).await;
+    it.fail("h", &it.pull("h").await[0]).await;
+    let skip = Act::Skip { partition: "order/b".into(), position: Some(1) };
+    it.handlers.act("h", skip, "a test".into()).await.expect("allowed");
+    assert_eq!(last_success(&it).await, caught_up);
+    it.commit("placed", &["c"]).await;
+    it.done("h", &it.pull("h").await[0]).await;
+    let new = it.now_plus(0).as_millis();
+    assert_eq!(last_success(&it).await, new);
+    let it = it.restarted().await;
+    it.advance(1_000);
+    let from = Place::End(End::Beginning);
+    it.handlers.act("h", Act::Replay { from }, "a test".into()).await.expect("allowed");
+    assert_eq!((it.handlers.get("h").await.expect("defined").position, last_success(&it).await), (0, new));
+}

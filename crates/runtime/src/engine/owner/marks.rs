@@ -13,6 +13,7 @@ const TRIES: usize = 100;
 #[derive(Debug, Clone, PartialEq)]
 struct Marks {
     last_reason: Option<String>,
+    last_success: Option<Timestamp>,
     failing: i64,
     blocked: i64,
     is_blocked: bool,
@@ -25,6 +26,7 @@ impl Marks {
     fn of(record: &ProcessorRecord) -> Self {
         Self {
             last_reason: record.last_reason.clone(),
+            last_success: record.last_success(),
             failing: record.failing,
             blocked: record.blocked,
             is_blocked: record.is_blocked,
@@ -36,6 +38,7 @@ impl Marks {
 
     fn put(self, record: &mut ProcessorRecord) {
         record.last_reason = self.last_reason;
+        record.succeeded(self.last_success);
         (record.failing, record.blocked, record.is_blocked) = (self.failing, self.blocked, self.is_blocked);
         record.ended = self.ended;
         if self.starts_at.is_none() {
@@ -53,6 +56,7 @@ impl Work<'_> {
         let has_ended = self.ended && failing == 0 && self.progress().position >= self.machine.read_to();
         Marks {
             last_reason: self.last_reason.clone(),
+            last_success: self.last_success,
             failing: i64::try_from(failing).unwrap_or(i64::MAX),
             blocked: i64::try_from(blocked).unwrap_or(i64::MAX),
             is_blocked: self.machine.is_blocked(),

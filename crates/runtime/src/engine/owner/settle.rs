@@ -51,6 +51,7 @@ impl Work<'_> {
         if let Ok(token) = settled {
             self.traces.end(token, settlement.failure.as_ref().map(|failure| &*failure.reason));
             if succeeds {
+                self.last_success = Some(now);
                 drop(self.guard_done([token], now));
             }
         }
@@ -81,6 +82,7 @@ impl Work<'_> {
         }
         let tokens: Vec<u64> = settlements.iter().filter_map(|it| self.token(&it.token).ok()).collect();
         let finished = self.guard_done(tokens, now);
+        let last_success = self.last_success.replace(now);
         match self.store(&effects).await {
             Ok(()) => {
                 let tokens: Vec<_> = settlements.iter().filter_map(|it| self.token(&it.token).ok()).collect();
@@ -90,6 +92,7 @@ impl Work<'_> {
             Err(NotWritten::Refused(error)) => {
                 settled.into_iter().rev().for_each(|one| self.machine.undo(one));
                 self.guarded.restore(finished);
+                self.last_success = last_success;
                 let reason = format!("its effects were refused: {error}");
                 let mut results: Vec<_> =
                     settlements.iter().map(|it| result(it.token.clone(), Err(SettleError::LeaseLost))).collect();
