@@ -51,6 +51,9 @@ macro_rules! filters {
                 a_partition_that_the_definition_determines_is_not_named
                 a_filter_that_is_not_remote_hands_nothing_out
             }
+            dying {
+                a_filter_skips_and_repeats_no_event_whichever_write_its_process_dies_at
+            }
             restarting {
                 a_filter_continues_where_it_was
                 verdicts_that_were_answered_are_not_asked_for_again
@@ -80,6 +83,7 @@ macro_rules! filters_of_processes {
         $crate::filters! { @cases $subject;
             processes {
                 one_process_at_a_time_evaluates_and_another_takes_over_when_it_dies
+                a_filter_of_a_process_that_dies_is_taken_over_in_five_seconds
                 a_filter_that_another_process_defines_is_run
             }
         }

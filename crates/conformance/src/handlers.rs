@@ -19,6 +19,10 @@ macro_rules! handlers {
                 a_stream_is_handled_in_its_positions
                 events_are_delivered_whole_with_all_their_types
             }
+            dying {
+                effects_of_a_handler_happen_once_whichever_write_its_process_dies_at
+                a_worker_gets_every_unsettled_event_again_whichever_write_its_server_dies_at
+            }
             choosing {
                 a_condition_over_data_and_metadata_decides_what_is_handled
                 a_failing_partition_catches_up_on_what_the_condition_admits

@@ -11,7 +11,7 @@
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
 //! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
 //!   [`EventLog`](annals_core::EventLog).
-//! - [`tap`] stands between a caller and a log, for tests that count, delay or race.
+//! - [`tap`] stands between a caller and the ports of a store, for tests that count, delay, race or kill.
 //! - [`ManualClock`] and [`SeededRandomness`] make a store repeatable.
 //!
 //! Cases come from the promises themselves and from the behaviour statements of the systems whose users come to Annals: Wow's event
@@ -31,6 +31,7 @@ pub mod history;
 pub mod horizon;
 mod logged;
 pub mod model;
+mod mortal;
 pub mod partners;
 mod ports;
 pub mod prepare;

@@ -1,7 +1,6 @@
 //! The suite of partner events: what the task host makes of a store's log and records, with a partner whose answers the cases decide.
 
 pub mod cases;
-mod mortal;
 mod words;
 
 /// Makes one test of every case of partner events, for the subject that the expression creates, as [`event_log!`](crate::event_log)

@@ -64,6 +64,7 @@ macro_rules! projections_of_processes {
         $crate::projections! { @cases $subject;
             processes {
                 one_process_at_a_time_folds_and_another_takes_over_when_it_dies
+                a_projection_of_a_process_that_dies_is_taken_over_in_five_seconds
                 a_process_that_lost_its_lease_writes_no_records
                 a_definition_that_another_process_changes_is_followed
                 a_commit_waits_for_the_projection_of_another_process

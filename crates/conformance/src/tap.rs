@@ -1,7 +1,10 @@
-//! A log, records or a store in front of another, for tests that stand between a caller and a store.
+//! A port or a store in front of another, for tests that stand between a caller and a store.
 
+mod definitions;
+mod receiving;
 mod records;
 mod store;
+mod streams;
 
 use std::sync::Arc;
 
@@ -11,8 +14,11 @@ use annals_core::{
     ReadError, ScanQuery, SequenceNumber, TransactionError, Version, Visit,
 };
 use async_trait::async_trait;
+pub use definitions::{TapDefinitions, TappedDefinitions};
+pub use receiving::{TapReceiving, TappedReceiving};
 pub use records::{TapRecords, TappedRecords};
 pub use store::TappedStore;
+pub use streams::{TapStreams, TappedStreams};
 
 /// What happens between a caller and a log. Each method forwards to the log by default.
 #[async_trait]

@@ -1,6 +1,7 @@
 //! The cases.
 
 pub mod changing;
+pub mod dying;
 pub mod filling;
 pub mod processes;
 pub mod remote;

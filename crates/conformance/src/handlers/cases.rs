@@ -5,6 +5,7 @@ pub mod attempts;
 pub mod choosing;
 pub mod defining;
 pub mod delivering;
+pub mod dying;
 pub mod failing;
 pub mod health;
 pub mod idling;

@@ -168,11 +168,16 @@ impl Opened {
     /// Lets time pass for as long as it is polled, at the pace of the store: 10 ms a durable write. A deadline on this clock therefore
     /// leaves the other processes on the store time for thousands of writes, however busy the machine is.
     pub async fn let_time_pass_by_writes(&self) -> Infallible {
+        self.let_time_pass_by_writes_of(10).await
+    }
+
+    /// The same with another time for each durable write.
+    pub async fn let_time_pass_by_writes_of(&self, millis: i64) -> Infallible {
         const COLLECTION: &str = "passing-time";
         let records = self.store.records(DEFAULT_TENANT).expect("always there");
         records.declare(Collection::new(COLLECTION)).await.expect("declared");
         loop {
-            self.advance(10);
+            self.advance(millis);
             let change = RecordChange::put(COLLECTION, rawdoc! { "_id": "a" });
             records.write(vec![change]).await.expect("written");
         }

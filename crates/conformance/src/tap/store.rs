@@ -1,4 +1,4 @@
-//! A store whose logs, records or registries of types are behind a tap.
+//! A store whose ports are behind taps.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,7 +11,10 @@ use annals_core::{
 };
 use async_trait::async_trait;
 
-use super::{Tap, TapRecords, Tapped, TappedRecords};
+use super::{
+    Tap, TapDefinitions, TapReceiving, TapRecords, TapStreams, Tapped, TappedDefinitions, TappedReceiving,
+    TappedRecords, TappedStreams,
+};
 
 type Before<Port> = Box<dyn Fn(Arc<Port>) -> Arc<Port> + Send + Sync>;
 
@@ -21,12 +24,23 @@ pub struct TappedStore {
     log: Before<dyn EventLog>,
     records: Before<dyn Records>,
     types: Before<dyn EventTypes>,
+    streams: Before<dyn Streams>,
+    definitions: Before<dyn StreamDefinitions>,
+    receiving: Before<dyn Receiving>,
 }
 
 impl TappedStore {
     /// Forwards everything.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, log: Box::new(|log| log), records: Box::new(|records| records), types: Box::new(|types| types) }
+        Self {
+            inner,
+            log: Box::new(|log| log),
+            records: Box::new(|records| records),
+            types: Box::new(|types| types),
+            streams: Box::new(|streams| streams),
+            definitions: Box::new(|definitions| definitions),
+            receiving: Box::new(|receiving| receiving),
+        }
     }
 
     /// Puts `tap` in front of every log.
@@ -43,6 +57,33 @@ impl TappedStore {
         let tap = Arc::clone(tap);
         let records = move |it: Arc<dyn Records>| -> Arc<dyn Records> { TappedRecords::new(it, Arc::clone(&tap)) };
         Self { records: Box::new(records), ..self }
+    }
+
+    /// Puts `tap` in front of the streams of every scope.
+    #[must_use]
+    pub fn with_streams<T: TapStreams>(self, tap: &Arc<T>) -> Self {
+        let tap = Arc::clone(tap);
+        let streams = move |it: Arc<dyn Streams>| -> Arc<dyn Streams> { TappedStreams::new(it, Arc::clone(&tap)) };
+        Self { streams: Box::new(streams), ..self }
+    }
+
+    /// Puts `tap` in front of the definitions of the streams of every scope.
+    #[must_use]
+    pub fn with_definitions<T: TapDefinitions>(self, tap: &Arc<T>) -> Self {
+        let tap = Arc::clone(tap);
+        let definitions = move |it: Arc<dyn StreamDefinitions>| -> Arc<dyn StreamDefinitions> {
+            TappedDefinitions::new(it, Arc::clone(&tap))
+        };
+        Self { definitions: Box::new(definitions), ..self }
+    }
+
+    /// Puts `tap` in front of what receives the events of every scope.
+    #[must_use]
+    pub fn with_receiving<T: TapReceiving>(self, tap: &Arc<T>) -> Self {
+        let tap = Arc::clone(tap);
+        let receiving =
+            move |it: Arc<dyn Receiving>| -> Arc<dyn Receiving> { TappedReceiving::new(it, Arc::clone(&tap)) };
+        Self { receiving: Box::new(receiving), ..self }
     }
 
     /// Puts what `types` makes of it in front of the registry of every tenant.
@@ -78,15 +119,15 @@ impl Store for TappedStore {
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
-        self.inner.streams(tenant, scope)
+        Ok((self.streams)(self.inner.streams(tenant, scope)?))
     }
 
     fn stream_definitions(&self, tenant: &str, scope: &str) -> Result<Arc<dyn StreamDefinitions>, UnknownLog> {
-        self.inner.stream_definitions(tenant, scope)
+        Ok((self.definitions)(self.inner.stream_definitions(tenant, scope)?))
     }
 
     fn receiving(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Receiving>, UnknownLog> {
-        self.inner.receiving(tenant, scope)
+        Ok((self.receiving)(self.inner.receiving(tenant, scope)?))
     }
 
     fn event_types(&self, tenant: &str) -> Result<Arc<dyn EventTypes>, UnknownLog> {

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use annals_core::partners::{EventStatus, EventsQuery, PartnerEventView};
-use annals_core::{Aggregate, DEFAULT_SCOPE, DEFAULT_TENANT, Store};
+use annals_core::{Aggregate, DEFAULT_SCOPE, DEFAULT_TENANT};
 
 use crate::Subject;
-use crate::partners::mortal::Life;
+use crate::mortal::{Life, at_each_write};
 use crate::partners::words::{Exchange, P, Reply, are, header, reason};
-use crate::tap::TappedStore;
+
+/// What a process writes for partners besides commits.
+const STEPS: &[&str] = &["partner_events", "annals-partner"];
 
 /// The case runs once for each write of a process that sends two events of an entity and receives one: the process is killed before the
 /// write is applied, and in another run after. Whatever it leaves, the next one finishes: every event arrives, in order and with an attempt
@@ -16,24 +18,14 @@ use crate::tap::TappedStore;
 pub async fn a_process_that_is_killed_between_any_two_steps_loses_nothing(subject: &dyn Subject) {
     let first = Exchange::with_partner(subject).await;
     first.it.host.drain().await;
-    let mut kills = 0;
-    for applied in [false, true] {
-        for writes in 0.. {
-            let entity = format!("e-{writes}-{applied}");
-            if !killed_at(&first, &entity, &Life::of(writes, applied)).await {
-                break;
-            }
-            kills += 1;
-        }
-    }
+    let kills = at_each_write(STEPS, async |life, run| killed_at(&first, &format!("e-{run}"), &life).await).await;
     assert!(kills >= 12, "a process makes more writes than {kills}");
 }
 
 /// Runs a process for this life, and the next one to the end. Returns whether the first one was killed before it was done.
 async fn killed_at(first: &Exchange, entity: &str, life: &Arc<Life>) -> bool {
     let (store, clock) = (first.it.store.clone(), first.it.clock.clone());
-    let mortal: Arc<dyn Store> = Arc::new(TappedStore::new(store.clone()).with_log(life).with_records(life));
-    let dying = Exchange::on(mortal, clock.clone(), first.scripted.clone());
+    let dying = Exchange::on(life.store(&store), clock.clone(), first.scripted.clone());
     dying.it.host.start_defined();
     for _ in 0..2 {
         first.commit(entity).await;

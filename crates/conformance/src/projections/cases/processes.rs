@@ -1,5 +1,8 @@
 //! Several processes on one store.
 
+use std::time::Duration;
+
+use annals_core::Clock;
 use annals_core::bson::doc;
 use serde_json::json;
 
@@ -32,6 +35,27 @@ pub async fn one_process_at_a_time_folds_and_another_takes_over_when_it_dies(sub
     as_time_passes(&other, other.settled("counts")).await;
     assert_eq!(other.record("counts", "a").await, Some(doc! { "n": 2_i64, "_id": "a" }));
     assert_ne!(other.status("counts").await.owner, Some(owner));
+}
+
+/// And the time that the store takes.
+pub async fn a_projection_of_a_process_that_dies_is_taken_over_in_five_seconds(subject: &dyn Subject) {
+    let one = Projected::of(subject).await;
+    one.put("counts", COUNTS).await;
+    one.commit("a", "placed", json!({})).await;
+    let owner = one.settled("counts").await.owner.expect("owned");
+    let other = Projected::on(subject.open().await, one.it.clock.clone());
+    other.until("counts", |status| status.owner.as_ref() == Some(&owner)).await;
+    // It dies: nothing is renewed and nothing is given back.
+    let crate::handlers::opened::Opened { host, store, .. } = one.it;
+    std::mem::forget(host);
+    store.close().await;
+    other.commit("a", "placed", json!({})).await;
+    let died = other.it.clock.now();
+    let folded = other.until("counts", |status| status.position == 2);
+    as_time_passes(&other, folded).await;
+    let passed = other.it.clock.now().since(died);
+    assert!(passed < Duration::from_secs(6), "it took {passed:?}");
+    assert_eq!(other.record("counts", "a").await, Some(doc! { "n": 2_i64, "_id": "a" }));
 }
 
 /// Although it folds what it reads.

@@ -1,0 +1,101 @@
+//! Processes that are killed at each of their writes: what they wrote before is there, and another process continues.
+
+use std::sync::Arc;
+
+use annals_core::filters::FilterDefinition;
+use annals_core::processing::PartitionBy;
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, NewCommit, Reached, StreamEntry, StreamQuery, limits};
+
+use crate::Subject;
+use crate::filters::words::Filtered;
+use crate::handlers::opened::Opened;
+use crate::mortal::{Life, at_each_write};
+use crate::sample::event;
+
+/// What a process writes for a filter besides verdicts and the definition in the layout: its own definition, failures and progress.
+const STEPS: &[&str] = &["annals-filter"];
+/// How much time passes with each durable write: a lease lasts for several.
+const PASSING_MS: i64 = 250;
+
+/// A filter of its own type of events, so that it meets no other one on the same store.
+struct Run<'a> {
+    /// The store. No host runs there.
+    all: &'a Filtered,
+    name: String,
+    /// The events that are due in its stream.
+    included: Vec<u64>,
+    /// One past the last event.
+    end: u64,
+}
+
+impl Run<'_> {
+    fn definition(&self) -> FilterDefinition {
+        FilterDefinition::new(self.name.clone()).types([self.name.clone()]).partitioned(PartitionBy::Aggregate)
+    }
+
+    /// Commits an event that is included, one that is not, and another one that is.
+    async fn commit(&mut self) {
+        let types = [self.name.as_str(), "other", self.name.as_str()];
+        let commit = types.iter().fold(NewCommit::new("order", "a"), |commit, it| commit.event(event(it, 0)));
+        self.all.it.log.commit(commit.wait_until(Reached::Logged)).await.expect("committed");
+        self.end = self.all.it.log.head().await.expect("reads");
+        self.included.extend([self.end - 3, self.end - 1]);
+    }
+
+    /// Waits until every event is evaluated, or the process dies.
+    async fn until_filled(&self, is_dead: impl Fn() -> bool) {
+        let progress = async || self.all.streams.stream(&self.name).await.expect("reads").progress;
+        let filled = async {
+            while !is_dead() && progress().await < self.end {
+                crate::between_looks().await;
+            }
+        };
+        tokio::select! {
+            () = filled => {}
+            never = self.all.it.let_time_pass_by_writes_of(PASSING_MS) => match never {},
+        }
+    }
+
+    async fn has_each_event_once(&self) {
+        let query = StreamQuery { limit: limits::PAGE_MAX, ..StreamQuery::new(self.name.clone()) };
+        let entries = self.all.streams.read(query).await.expect("reads").entries;
+        let due = self.included.iter().zip(0..).map(|(sequence_number, position)| StreamEntry {
+            position,
+            sequence_number: *sequence_number,
+            partition: Some("order/a".into()),
+        });
+        assert_eq!(entries, due.collect::<Vec<_>>(), "{}", self.name);
+        let definitions = self.all.it.store.stream_definitions(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
+        let defined = definitions.get(&self.name).await.expect("reads");
+        assert!(defined.is_some_and(|it| it.partitioned && !it.public), "{} is in the layout", self.name);
+    }
+}
+
+/// The process is killed before the write is applied, and in another run after. Whatever it leaves, the next one completes: no event is
+/// skipped, and none is included twice.
+pub async fn a_filter_skips_and_repeats_no_event_whichever_write_its_process_dies_at(subject: &dyn Subject) {
+    let all = Filtered::of(subject).await;
+    all.it.host.drain().await;
+    let kills = at_each_write(STEPS, async |life, n| is_killed(&all, &life, n).await).await;
+    assert!(kills >= 6, "a process makes more writes than {kills}");
+}
+
+/// Returns whether the first process was killed before the stream was filled.
+async fn is_killed(all: &Filtered, life: &Arc<Life>, n: usize) -> bool {
+    let mut run = Run { all, name: format!("run-{n}"), included: Vec::new(), end: 0 };
+    run.commit().await;
+    let dying = Filtered::on(Opened::on(life.store(&all.it.store), all.it.clock.clone()));
+    let defined = dying.filters.put(run.definition()).await;
+    assert!(defined.is_ok() || life.is_over(), "{defined:?}");
+    run.commit().await;
+    run.until_filled(|| life.is_over()).await;
+    let killed = life.is_over();
+    dying.it.host.drain().await;
+    let next = Filtered::on(Opened::on(all.it.store.clone(), all.it.clock.clone()));
+    next.filters.put(run.definition()).await.expect("defined");
+    run.commit().await;
+    run.until_filled(|| false).await;
+    next.it.host.drain().await;
+    run.has_each_event_once().await;
+    killed
+}

@@ -1,0 +1,139 @@
+//! The life of a process that is killed at one of its writes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use annals_core::{
+    Appended, CommitError, CommitOutcome, EventLog, NewCommit, ReceiveError, Received, ReceivedBatch, Receiving,
+    RecordChange, RecordError, Records, Revision, Store, StoreError, StreamDefinition, StreamDefinitions, StreamError,
+    Streams, Verdicts,
+};
+use async_trait::async_trait;
+
+use crate::tap::{Tap, TapDefinitions, TapReceiving, TapRecords, TapStreams, TappedStore};
+
+/// How long a process lives: for so many of its writes.
+pub(crate) struct Life {
+    /// The beginnings of the names of the collections whose batches are steps.
+    steps: &'static [&'static str],
+    left: AtomicI64,
+    /// Whether its last write reaches the store, whose answer it never sees.
+    applied: bool,
+    over: AtomicBool,
+}
+
+enum Write {
+    Goes,
+    Last,
+    Never,
+}
+
+impl Life {
+    /// Ends at the write after this many. That write is applied without an answer, or not at all. Steps are what it commits, appends to
+    /// streams, defines and receives, and its batches of records of `steps`.
+    pub fn of(steps: &'static [&'static str], writes: i64, applied: bool) -> Arc<Self> {
+        Arc::new(Self { steps, left: AtomicI64::new(writes), applied, over: AtomicBool::default() })
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// A store as this process has it open.
+    pub fn store(self: &Arc<Self>, store: &Arc<dyn Store>) -> Arc<dyn Store> {
+        let store = TappedStore::new(Arc::clone(store)).with_log(self).with_records(self);
+        Arc::new(store.with_streams(self).with_definitions(self).with_receiving(self))
+    }
+
+    fn next(&self) -> Write {
+        match self.left.fetch_sub(1, Ordering::SeqCst) {
+            1.. => Write::Goes,
+            0 => Write::Last,
+            _ => Write::Never,
+        }
+    }
+
+    /// Makes a write, if the process lives. None once it does not.
+    async fn step<T>(&self, write: impl Future<Output = T>) -> Option<T> {
+        match self.next() {
+            Write::Goes => Some(write.await),
+            Write::Never => None,
+            Write::Last => {
+                if self.applied {
+                    write.await;
+                }
+                self.over.store(true, Ordering::SeqCst);
+                None
+            }
+        }
+    }
+
+    fn is_step(&self, change: &RecordChange) -> bool {
+        self.steps.iter().any(|beginning| change.collection().starts_with(beginning))
+    }
+}
+
+/// Lets `run` run a process for every life that there is: one that ends at the first write, at the second, and so on, until the process
+/// lives to its end; with the last write lost, and then with it applied. `run` gets a number of its own each time, and returns whether the
+/// process was killed. Returns how often it was.
+pub(crate) async fn at_each_write(
+    steps: &'static [&'static str],
+    run: impl AsyncFn(Arc<Life>, usize) -> bool,
+) -> usize {
+    let (mut runs, mut kills) = (0, 0);
+    for applied in [false, true] {
+        for writes in 0.. {
+            runs += 1;
+            if !run(Life::of(steps, writes, applied), runs).await {
+                break;
+            }
+            kills += 1;
+        }
+    }
+    kills
+}
+
+#[async_trait]
+impl Tap for Life {
+    async fn commit(&self, log: &dyn EventLog, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
+        self.step(log.commit(commit)).await.unwrap_or(Err(CommitError::Store(StoreError::Closed)))
+    }
+}
+
+#[async_trait]
+impl TapRecords for Life {
+    async fn write(&self, records: &dyn Records, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
+        let closed = || Err(StoreError::Closed.into());
+        if changes.iter().any(|change| self.is_step(change)) {
+            return self.step(records.write(changes)).await.unwrap_or_else(closed);
+        }
+        // Leases and what other features keep go on while the process lives, and are no steps.
+        if self.is_over() { closed() } else { records.write(changes).await }
+    }
+}
+
+#[async_trait]
+impl TapStreams for Life {
+    async fn append(&self, streams: &dyn Streams, verdicts: Verdicts) -> Result<Appended, StreamError> {
+        self.step(streams.append(verdicts)).await.unwrap_or(Err(StreamError::Store(StoreError::Closed)))
+    }
+}
+
+#[async_trait]
+impl TapDefinitions for Life {
+    async fn put(
+        &self,
+        definitions: &dyn StreamDefinitions,
+        stream: &str,
+        definition: StreamDefinition,
+    ) -> Result<(), StoreError> {
+        self.step(definitions.put(stream, definition)).await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+#[async_trait]
+impl TapReceiving for Life {
+    async fn receive(&self, receiving: &dyn Receiving, batch: ReceivedBatch) -> Result<Received, ReceiveError> {
+        self.step(receiving.receive(batch)).await.unwrap_or(Err(ReceiveError::Store(StoreError::Closed)))
+    }
+}
