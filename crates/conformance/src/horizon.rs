@@ -2,6 +2,7 @@
 //! [`OTHER_TENANT`](crate::OTHER_TENANT) is the producer, the default tenant the consumer.
 
 pub mod cases;
+mod wire;
 mod words;
 
 /// Makes one test of every case of the event horizon, for the subject that the expression creates, as [`event_log!`](crate::event_log)
@@ -20,6 +21,13 @@ macro_rules! horizon {
                 a_stream_that_is_not_public_is_refused
                 consents_are_given_changed_listed_and_revoked
                 a_consent_that_cannot_work_is_refused
+            }
+            dying {
+                each_event_is_received_once_whichever_write_the_consumer_dies_at
+                each_event_is_received_once_whichever_write_the_producer_dies_at
+            }
+            network {
+                each_event_is_received_once_whatever_the_network_does
             }
             offering {
                 a_page_has_at_most_as_many_events_as_the_consumer_has_credits

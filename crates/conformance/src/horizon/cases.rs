@@ -1,6 +1,8 @@
 //! The cases, by what they are about.
 
 pub mod consents;
+pub mod dying;
+pub mod network;
 pub mod offering;
 pub mod processes;
 pub mod receiving;

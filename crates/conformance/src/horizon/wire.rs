@@ -1,0 +1,103 @@
+//! The network between a consumer and its producer, as a case decides.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use annals_core::horizon::{HorizonError, OfferRequest, Offered, Offering, Producers};
+use annals_core::{Clock, StoreError};
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::ManualClock;
+
+/// The address of every producer at the other end of a wire.
+pub(super) const URL: &str = "http://producer.example";
+/// How long a request takes on a slow network.
+const SLOW: Duration = Duration::from_secs(2);
+
+/// What becomes of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Network {
+    /// They are answered.
+    Whole,
+    /// They do not reach the producer.
+    Cut,
+    /// They reach the producer, whose answers are lost.
+    Deaf,
+    /// They reach the producer late.
+    Slow,
+}
+
+/// Leads from a consumer to one producer, which can change.
+#[derive(Clone)]
+pub(super) struct Wire(Arc<State>);
+
+struct State {
+    network: watch::Sender<Network>,
+    producer: Mutex<Option<Arc<dyn Offering>>>,
+    clock: Arc<ManualClock>,
+}
+
+impl Wire {
+    /// A whole network at whose other end nobody is.
+    pub fn new(clock: Arc<ManualClock>) -> Self {
+        let network = watch::Sender::new(Network::Whole);
+        Self(Arc::new(State { network, producer: Mutex::default(), clock }))
+    }
+
+    /// Puts a producer at the other end; none is one that died.
+    pub fn lead_to(&self, producer: Option<Arc<dyn Offering>>) {
+        *self.0.producer.lock().expect("sound") = producer;
+    }
+
+    /// Changes the network. Requests that are being answered break off.
+    pub fn set(&self, network: Network) {
+        self.0.network.send_replace(network);
+    }
+
+    async fn carry(&self, request: OfferRequest) -> Result<Offered, HorizonError> {
+        let producer = self.0.producer.lock().expect("sound").clone();
+        match producer {
+            Some(producer) => producer.offer(request).await,
+            None => Err(unreachable("nobody listens")),
+        }
+    }
+
+    async fn transmit(&self, network: Network, request: OfferRequest) -> Result<Offered, HorizonError> {
+        match network {
+            Network::Whole => self.carry(request).await,
+            Network::Cut => Err(unreachable("the network is cut")),
+            Network::Deaf => {
+                let _lost = self.carry(request).await;
+                Err(unreachable("the answer is lost"))
+            }
+            Network::Slow => {
+                self.0.clock.sleep(SLOW).await;
+                self.carry(request).await
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Offering for Wire {
+    async fn offer(&self, request: OfferRequest) -> Result<Offered, HorizonError> {
+        let mut changes = self.0.network.subscribe();
+        let network = *changes.borrow_and_update();
+        tokio::select! {
+            biased;
+            _ = changes.changed() => Err(unreachable("the connection is broken")),
+            answered = self.transmit(network, request) => answered,
+        }
+    }
+}
+
+impl Producers for Wire {
+    fn producer(&self, _: &str, _: &str, _: Option<&str>) -> Result<Arc<dyn Offering>, String> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+fn unreachable(why: &str) -> HorizonError {
+    HorizonError::Store(StoreError::Unreachable(why.to_owned()))
+}
