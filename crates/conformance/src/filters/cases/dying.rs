@@ -15,7 +15,7 @@ use crate::sample::event;
 /// What a process writes for a filter besides verdicts and the definition in the layout: its own definition, failures and progress.
 const STEPS: &[&str] = &["annals-filter"];
 /// How much time passes with each durable write: a lease lasts for several.
-const PASSING_MS: i64 = 250;
+const PASSING_MS: i64 = 500;
 
 /// A filter of its own type of events, so that it meets no other one on the same store.
 struct Run<'a> {

@@ -27,7 +27,7 @@ const SUMS: &str = "sums";
 /// The number of the event that fails once, and takes its partition out of the common order.
 const FAILS_ONCE: u64 = 2;
 /// How much time passes with each durable write: a lease lasts for several.
-const PASSING_MS: i64 = 250;
+const PASSING_MS: i64 = 500;
 /// No delivery counts as failed because time passes fast.
 const LEASE_MS: u64 = 12 * 60 * 60 * 1_000;
 
@@ -44,11 +44,12 @@ impl<'a> Run<'a> {
     /// Commits what is to be handled: the events 0 and 1 of aggregate `a`, 2 and 3 of aggregate `b`.
     async fn begin(it: &'a Opened, n: usize) -> Self {
         let name = format!("run-{n}");
-        for (aggregate, first) in [("a", 0), ("b", 2)] {
+        let commit = async |aggregate: &str, first: u64| {
             let commit = NewCommit::new("order", format!("{name}-{aggregate}"));
             let commit = commit.event(event(&name, first)).event(event(&name, first + 1));
             it.log.commit(commit.wait_until(Reached::Logged)).await.expect("committed");
-        }
+        };
+        tokio::join!(commit("a", 0), commit("b", 2));
         let end = it.log.head().await.expect("reads");
         Self { it, name, end }
     }
@@ -244,6 +245,6 @@ async fn server_is_killed(it: &Opened, life: &Arc<Life>, n: usize) -> bool {
     run.as_time_passes(known.until_settled(&run, &next, || false)).await;
     next.host.drain().await;
     let delivered: BTreeSet<u64> = known.delivered.into_values().flatten().collect();
-    assert_eq!(delivered, (0..4).collect());
+    assert_eq!(delivered, (0..4_u64).collect());
     killed
 }

@@ -19,7 +19,7 @@ const STEPS_OF_A_CONSUMER: &[&str] = &["annals-subscription"];
 /// What a producer writes besides the entries of its public stream: the filter and the consent.
 const STEPS_OF_A_PRODUCER: &[&str] = &["annals-filter", "annals-consents"];
 /// How much time passes with each durable write: a lease lasts for several.
-const PASSING_MS: i64 = 250;
+const PASSING_MS: i64 = 500;
 
 /// The numbers in the producer's log of what a subscription received.
 async fn numbers(bridge: &Bridge, of: &impl Fn(&Subscription) -> bool) -> Vec<u64> {
