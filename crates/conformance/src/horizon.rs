@@ -44,6 +44,7 @@ macro_rules! horizon {
                 two_hosts_receive_each_event_once
                 a_deleted_subscription_receives_nothing_and_continues_when_it_is_defined_again
                 a_scope_receives_from_several_producers
+                a_clock_that_jumps_loses_and_repeats_no_event
                 handlers_process_the_log_of_the_scope
                 a_handler_gets_a_received_event_as_the_log_of_its_scope_shows_it
                 the_lag_of_a_handler_is_measured_against_the_log_of_its_scope

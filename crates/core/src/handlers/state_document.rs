@@ -154,6 +154,8 @@ mod tests {
             (Some(&id.into()), Some(&id.into()))
         );
         assert_eq!(document.get_bool("Partitioned").ok(), Some(true));
+        let last_success = document.get_datetime("LastSuccessfullyProcessed").ok();
+        assert_eq!(last_success, Some(&DateTime::from_millis(1_000)));
         assert_eq!(document.get("Position").map(Bson::to_string).as_deref(), Some("12"));
         // It is what a reader of the stored bytes sees.
         let bytes = bson::serialize_to_vec(&document).expect("bytes");

@@ -250,3 +250,15 @@ pub async fn a_wait_for_a_handler_of_another_scope_is_refused(subject: &dyn Subj
     let Reason { reason, .. } = reason();
     assert!(!reason.is_empty() && bridge.status().await.state != IntakeState::Blocked);
 }
+
+/// Back by an hour, and then far ahead.
+pub async fn a_clock_that_jumps_loses_and_repeats_no_event(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    bridge.produce("placed", &["a"]).await;
+    bridge.until(|status| status.state == IntakeState::Running && status.lag == 0 && status.position == 1).await;
+    for (millis, due) in [(-3_600_000, vec![0, 1]), (48 * 3_600_000, vec![0, 1, 2])] {
+        bridge.it.advance(millis);
+        bridge.produce("placed", &["a"]).await;
+        assert_eq!(bridge.numbers(due.len()).await, due, "the clock jumped by {millis} ms");
+    }
+}
