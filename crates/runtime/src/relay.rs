@@ -3,11 +3,12 @@
 //!
 //! ```text
 //!  Host::relay ─▶ relay/task.rs: lease, back-off ─▶ relay/session.rs: publisher opened, earlier ones fenced, position read
-//!                                                        │   ┌─ next page read and encoded ─┐
+//!                                                        │   ┌─ next page read and encoded ─┐  relay/pages.rs
 //!                                                        └──▶│  batch published             │──▶ status, `published` waits end
 //!                                                            └──────────────────────────────┘
 //! ```
 
+mod pages;
 mod session;
 mod task;
 mod waiting;

@@ -1,4 +1,4 @@
-//! A store whose logs or records are behind a tap.
+//! A store whose logs, records or registries of types are behind a tap.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,12 +20,13 @@ pub struct TappedStore {
     inner: Arc<dyn Store>,
     log: Before<dyn EventLog>,
     records: Before<dyn Records>,
+    types: Before<dyn EventTypes>,
 }
 
 impl TappedStore {
     /// Forwards everything.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, log: Box::new(|log| log), records: Box::new(|records| records) }
+        Self { inner, log: Box::new(|log| log), records: Box::new(|records| records), types: Box::new(|types| types) }
     }
 
     /// Puts `tap` in front of every log.
@@ -42,6 +43,15 @@ impl TappedStore {
         let tap = Arc::clone(tap);
         let records = move |it: Arc<dyn Records>| -> Arc<dyn Records> { TappedRecords::new(it, Arc::clone(&tap)) };
         Self { records: Box::new(records), ..self }
+    }
+
+    /// Puts what `types` makes of it in front of the registry of every tenant.
+    #[must_use]
+    pub fn with_types(
+        self,
+        types: impl Fn(Arc<dyn EventTypes>) -> Arc<dyn EventTypes> + Send + Sync + 'static,
+    ) -> Self {
+        Self { types: Box::new(types), ..self }
     }
 }
 
@@ -80,7 +90,7 @@ impl Store for TappedStore {
     }
 
     fn event_types(&self, tenant: &str) -> Result<Arc<dyn EventTypes>, UnknownLog> {
-        self.inner.event_types(tenant)
+        Ok((self.types)(self.inner.event_types(tenant)?))
     }
 
     fn sequencing(&self, tenant: &str) -> Result<Arc<dyn Sequencing>, UnknownLog> {

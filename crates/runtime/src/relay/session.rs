@@ -1,20 +1,18 @@
 //! One opened publisher: batches are published one after the other, and the next one is read and encoded meanwhile.
 
-use std::collections::{HashMap, HashSet};
 use std::pin::pin;
-use std::sync::Arc;
 
 use annals_core::relay::{
-    HeldRecord, MessageFormat, Relay, RelayBatch, RelayRecord, RelayRefusal, RelayState, RelayTopics, STORE_EVERY,
+    HeldRecord, MessageFormat, Relay, RelayBatch, RelayRecord, RelayRefusal, RelayState, STORE_EVERY,
 };
-use annals_core::types::EventTypes;
 use annals_core::{
-    BrokerError, ByteString, DEFAULT_SCOPE, Expected, Filter, Follower, Publisher, PublisherIdentity, ReadError,
-    RecordedEvent, SequenceNumber, Timestamp, TopicDefinition, TypedRecords,
+    BrokerError, ByteString, DEFAULT_SCOPE, Expected, Publisher, PublisherIdentity, SequenceNumber, Timestamp,
+    TopicDefinition, TypedRecords,
 };
 use futures_util::future::{Either, select};
 
 use super::TenantRelay;
+use super::pages::{Pages, Prepared, Routes};
 use super::task::Stop;
 use crate::host::is_set;
 
@@ -29,68 +27,6 @@ pub(super) struct Session<'r> {
     routes: Routes,
     last_stored: Timestamp,
     last_told: Option<Timestamp>,
-}
-
-/// A page of the log as it is published.
-struct Prepared {
-    batch: RelayBatch,
-    /// The sequence numbers of its messages.
-    numbers: Vec<SequenceNumber>,
-    /// Topics of its messages that were not looked at yet.
-    topics: Vec<TopicDefinition>,
-}
-
-/// The topics of event types, as the session has looked them up.
-struct Routes {
-    topics: Arc<RelayTopics>,
-    /// Whether messages name the schemas of their events.
-    names_schemas: bool,
-    known: HashMap<ByteString, Option<ByteString>>,
-    /// The registered generations of types.
-    registered: HashMap<ByteString, HashSet<u32>>,
-    new: Vec<TopicDefinition>,
-    created: HashSet<ByteString>,
-}
-
-impl Routes {
-    fn new(topics: Arc<RelayTopics>, names_schemas: bool) -> Self {
-        let (known, registered) = (HashMap::new(), HashMap::new());
-        Self { topics, names_schemas, known, registered, new: Vec::new(), created: HashSet::new() }
-    }
-
-    /// Looks up the types of these events. A type that has no topic is looked up again for each page, because it may get one at any time.
-    /// So is a generation without a schema, where messages name schemas.
-    async fn learn(&mut self, types: &dyn EventTypes, events: &[RecordedEvent]) {
-        let is_unknown = |event: &&RecordedEvent| {
-            self.topic_of(&event.event_type).is_none() || self.names_schemas && !self.is_registered(event)
-        };
-        let unknown: HashSet<&ByteString> = events.iter().filter(is_unknown).map(|event| &event.event_type).collect();
-        for event_type in unknown {
-            let found = types.get(event_type).await;
-            if let Ok(registered) = &found {
-                let generations = registered.generations.iter().map(|it| it.generation).collect();
-                self.registered.insert(event_type.clone(), generations);
-            }
-            if self.topic_of(event_type).is_some() {
-                continue;
-            }
-            let definition = match found {
-                Ok(registered) => self.topics.settings.definition(event_type, &registered.category).ok(),
-                Err(_) => self.topics.topic_of(event_type),
-            };
-            let name = definition.as_ref().map(|topic| topic.name.clone());
-            self.known.insert(event_type.clone(), name);
-            self.new.extend(definition.filter(|topic| !self.created.contains(&topic.name)));
-        }
-    }
-
-    fn topic_of(&self, event_type: &ByteString) -> Option<&ByteString> {
-        self.known.get(event_type)?.as_ref()
-    }
-
-    fn is_registered(&self, event: &RecordedEvent) -> bool {
-        self.registered.get(&event.event_type).is_some_and(|generations| generations.contains(&event.generation))
-    }
 }
 
 impl<'r> Session<'r> {
@@ -160,7 +96,7 @@ impl<'r> Session<'r> {
     }
 
     async fn publish_all(&mut self) -> Result<std::convert::Infallible, Stop> {
-        let mut following = self.follower();
+        let mut following = self.pages();
         let mut topics = self.tenant.topics.subscribe();
         let mut prepared = None;
         loop {
@@ -172,13 +108,12 @@ impl<'r> Session<'r> {
                 self.routes.new =
                     self.routes.topics.named().filter(|it| !self.routes.created.contains(&it.name)).collect();
                 self.create_topics().await?;
-                (prepared, following) = (None, self.follower());
+                (prepared, following) = (None, self.pages());
             }
             let next = match prepared.take() {
                 Some(next) => next,
                 None => self.until_prepared(&mut following).await?,
             };
-            self.routes.new.extend(next.topics.iter().cloned());
             self.create_topics().await?;
             let since_stored = self.now().since(self.last_stored);
             if !self.relay.is_due(&next.batch, since_stored) {
@@ -188,7 +123,7 @@ impl<'r> Session<'r> {
             }
             match self.publish(next, &mut following).await? {
                 Outcome::Published(following_batch) => prepared = following_batch,
-                Outcome::Held => following = self.follower(),
+                Outcome::Held => following = self.pages(),
             }
         }
     }
@@ -197,12 +132,12 @@ impl<'r> Session<'r> {
         self.tenant.shared.options.clock.now()
     }
 
-    fn follower(&self) -> Follower {
-        Follower::new(Arc::clone(&self.tenant.log), self.relay.position().next, Filter::default())
+    fn pages(&self) -> Pages {
+        Pages::from(&self.tenant.log, self.relay.position().next)
     }
 
     /// Waits for events, and stores the position once a second while it moves without any.
-    async fn until_prepared(&mut self, following: &mut Follower) -> Result<Prepared, Stop> {
+    async fn until_prepared(&mut self, following: &mut Pages) -> Result<Prepared, Stop> {
         let (clock, mut draining) = (&self.tenant.shared.options.clock, self.tenant.shared.stop.subscribe());
         let mut topics = self.tenant.topics.subscribe();
         let position = self.relay.position();
@@ -210,14 +145,14 @@ impl<'r> Session<'r> {
         tokio::select! {
             biased;
             () = is_set(&mut draining) => Err(Stop::Done),
-            prepared = prepare(self.tenant, &self.relay, &mut self.routes, following) => Ok(prepared?),
+            prepared = following.prepare(self.tenant, &self.relay, &mut self.routes) => Ok(prepared?),
             _ = topics.changed() => Ok(Prepared::nothing(position)),
             () = clock.sleep_until(self.last_stored.plus(STORE_EVERY)), if behind => Ok(Prepared::nothing(position)),
         }
     }
 
     /// Publishes a batch, and prepares the next one meanwhile.
-    async fn publish(&mut self, next: Prepared, following: &mut Follower) -> Result<Outcome, Stop> {
+    async fn publish(&mut self, next: Prepared, following: &mut Pages) -> Result<Outcome, Stop> {
         let Prepared { batch: RelayBatch { messages, position }, numbers, .. } = next;
         let count = messages.len() as u64;
         let mut ahead = self.relay.clone();
@@ -225,9 +160,9 @@ impl<'r> Session<'r> {
         self.relay.attempts(position);
         let outcome = {
             let publishing = pin!(self.publisher.publish(messages, position));
-            let preparing = pin!(prepare(self.tenant, &ahead, &mut self.routes, following));
+            let preparing = pin!(following.prepare(self.tenant, &ahead, &mut self.routes));
             match select(publishing, preparing).await {
-                // A step that is dropped loses nothing.
+                // What was read of the next page is kept.
                 Either::Left((published, _)) => published.map(|()| None),
                 Either::Right((prepared, publishing)) => match publishing.await {
                     Ok(()) => Ok(Some(prepared?)),
@@ -325,32 +260,6 @@ enum Outcome {
     Published(Option<Prepared>),
     /// One of its events is held; the rest is read again.
     Held,
-}
-
-impl Prepared {
-    fn nothing(position: annals_core::RelayPosition) -> Self {
-        Self { batch: RelayBatch { messages: Vec::new(), position }, numbers: Vec::new(), topics: Vec::new() }
-    }
-}
-
-/// Waits for the next page of the log and encodes what it publishes.
-async fn prepare(
-    tenant: &TenantRelay,
-    relay: &Relay,
-    routes: &mut Routes,
-    following: &mut Follower,
-) -> Result<Prepared, ReadError> {
-    let events = following.step().await?;
-    routes.learn(&*tenant.types, &events).await;
-    let incarnation = relay.position().incarnation;
-    let message = |event: &RecordedEvent| {
-        let topic = routes.topic_of(&event.event_type)?.clone();
-        let is_registered = routes.is_registered(event);
-        Some(tenant.messages.message(event, &tenant.tenant, incarnation, topic, is_registered))
-    };
-    let batch = relay.batch(&events, following.position(), message);
-    let numbers = batch.messages.iter().map(|message| message.sequence_number).collect();
-    Ok(Prepared { batch, numbers, topics: std::mem::take(&mut routes.new) })
 }
 
 /// Says where topics differ from their definitions. Nothing is altered.

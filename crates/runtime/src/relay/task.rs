@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::relay::{Relay, RelayRefusal, RelayState};
+use annals_core::types::TypeError;
 use annals_core::{BrokerError, ReadError, RecordError};
 
 use super::TenantRelay;
@@ -47,6 +48,12 @@ impl From<ReadError> for Stop {
 
 impl From<RecordError> for Stop {
     fn from(error: RecordError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<TypeError> for Stop {
+    fn from(error: TypeError) -> Self {
         Self::Failed(error.to_string())
     }
 }

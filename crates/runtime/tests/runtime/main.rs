@@ -2,3 +2,4 @@
 
 mod aggregates;
 mod consumers;
+mod relay;
