@@ -205,6 +205,21 @@ impl Exchange {
         }
     }
 
+    /// The same, while time passes between attempts only: an attempt that takes longer than its lease is made again.
+    pub async fn between_attempts(&self, is: impl Fn(&[PartnerEventView]) -> bool) -> Vec<PartnerEventView> {
+        loop {
+            let events = self.all().await;
+            if is(&events) {
+                return events;
+            }
+            match events.iter().any(|event| event.event_status == EventStatus::Processing) {
+                true => crate::between_looks().await,
+                false => self.it.advance(100),
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     pub fn advance_seconds(&self, seconds: i64) {
         self.it.advance(seconds * 1_000);
     }
