@@ -193,20 +193,8 @@ impl Exchange {
         }
     }
 
-    /// The same, while time passes.
+    /// The same, while time passes between attempts: one that takes longer than its lease would be made again.
     pub async fn in_time(&self, is: impl Fn(&[PartnerEventView]) -> bool) -> Vec<PartnerEventView> {
-        loop {
-            let events = self.all().await;
-            if is(&events) {
-                return events;
-            }
-            self.it.advance(100);
-            tokio::task::yield_now().await;
-        }
-    }
-
-    /// The same, while time passes between attempts only: an attempt that takes longer than its lease is made again.
-    pub async fn between_attempts(&self, is: impl Fn(&[PartnerEventView]) -> bool) -> Vec<PartnerEventView> {
         loop {
             let events = self.all().await;
             if is(&events) {

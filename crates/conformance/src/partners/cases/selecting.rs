@@ -40,7 +40,7 @@ pub async fn two_hosts_send_each_event_once(subject: &dyn Subject) {
     for id in ["a", "b", "c", "d"] {
         one.commit(id).await;
     }
-    one.between_attempts(|events| events.len() == 4 && are(events, EventStatus::Success)).await;
+    one.in_time(|events| events.len() == 4 && are(events, EventStatus::Success)).await;
     assert_eq!(one.scripted.requests().len(), 4);
 }
 
