@@ -5,6 +5,7 @@ mod consuming;
 mod consuming_faults;
 mod dying;
 mod groups;
+mod guards;
 mod publishing;
 mod relaying;
 mod relaying_faults;
