@@ -6,6 +6,7 @@ mod consuming_faults;
 mod dying;
 mod groups;
 mod guards;
+mod letters;
 mod publishing;
 mod relaying;
 mod relaying_faults;
