@@ -1,4 +1,4 @@
-//! kill -9 under very many dead letters: the act that retries them takes no memory for each, none is lost, and those of a key come in order.
+//! kill -9 under very many dead letters: the act that retries them takes no memory for each, none is lost, and a key keeps its order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
