@@ -1,8 +1,7 @@
 //! The tests with random operations, faults and kills, for longer than a run of CI can.
 
 use crate::command::{cargo, number, only, run as run_command};
-
-const TLS: &str = "annals-kafka/tls";
+use crate::test::TLS;
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &[], &["--seconds"])?;
