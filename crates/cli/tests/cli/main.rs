@@ -41,6 +41,7 @@ mod streams;
 mod traces;
 mod transactions;
 mod waiting;
+mod with_chromium_demo;
 mod with_chromium_newcomer;
 #[cfg(feature = "kafka")]
 mod with_kafka_serve;
