@@ -24,7 +24,7 @@ impl Demo {
     }
 
     /// Reads up to the line that holds this.
-    fn wait_for(&mut self, part: &str) -> String {
+    pub fn wait_for(&mut self, part: &str) -> String {
         for line in &mut self.lines {
             let line = line.expect("text");
             if line.contains(part) {

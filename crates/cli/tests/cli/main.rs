@@ -46,6 +46,7 @@ mod with_chromium_newcomer;
 #[cfg(feature = "kafka")]
 mod with_kafka_serve;
 mod with_mongodb_adopt;
+mod with_mongodb_demo;
 mod with_mongodb_handlers;
 mod with_mongodb_import;
 mod with_mongodb_security;
