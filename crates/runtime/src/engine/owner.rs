@@ -139,6 +139,7 @@ impl Owner {
             Err(stop) => return stop,
         };
         work.count_duplicates(0);
+        work.count_retries(&[]);
         let stop = match work.know_letters().await {
             Ok(()) => work.run().await,
             Err(stop) => stop,
