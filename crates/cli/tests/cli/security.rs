@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::process::{annals, signal};
+use crate::process::{annals, kept_log, signal};
 use crate::run::{Ran, folder, run};
 
 /// The certificates of the server's own tests.
@@ -27,6 +27,7 @@ pub fn run_as(folder: &Path, key: &str, arguments: &[&str]) -> Ran {
 pub struct Logged {
     process: Child,
     pub url: String,
+    log: PathBuf,
     _out: BufReader<std::process::ChildStdout>,
 }
 
@@ -46,7 +47,7 @@ impl Logged {
         out.read_line(&mut line).expect("a line");
         let log = || fs::read_to_string(folder.join("server.log")).expect("a log");
         let url = line.split_whitespace().find(|word| word.starts_with("http")).unwrap_or_else(|| panic!("{}", log()));
-        Self { url: url.replace("127.0.0.1", "localhost"), process, _out: out }
+        Self { url: url.replace("127.0.0.1", "localhost"), process, log: folder.join("server.log"), _out: out }
     }
 
     /// Stops it and returns its log.
@@ -61,6 +62,9 @@ impl Drop for Logged {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+        if let Ok(mut log) = File::open(&self.log) {
+            let _ = std::io::copy(&mut log, &mut kept_log(self.process.id()));
+        }
     }
 }
 
