@@ -111,7 +111,8 @@ impl SecuritySection {
             security.issuers.push(issuer);
         }
         for (subject, GrantSection { roles, tenants, scopes }) in &self.certificates {
-            let grant = Grant { roles: roles.clone(), tenants: tenants.clone(), scopes: scopes.clone() };
+            let (roles, tenants, scopes) = (roles.clone(), tenants.clone(), scopes.clone());
+            let grant = Grant { roles, tenants, scopes, event_types: every() };
             grant.validate().map_err(|why| Failure::config(format!("security.certificates.{subject:?}: {why}")))?;
             security.certificates.insert(subject.clone(), grant);
         }

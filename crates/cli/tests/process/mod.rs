@@ -22,8 +22,8 @@ pub fn annals_at(program: &Path, folder: &Path) -> Command {
     command
 }
 
-/// Where the log of a server goes: to a file in the folder `ANNALS_TEST_LOGS`, in which a run of all tests looks for secrets, and nowhere if
-/// there is no such variable.
+/// Where the log of a server goes: to a file in the folder `ANNALS_TEST_LOGS`, in which a run of all tests looks for secrets. Without the
+/// variable it goes nowhere.
 pub fn kept_log(process: u32) -> Box<dyn Write + Send> {
     let Some(folder) = std::env::var_os("ANNALS_TEST_LOGS") else { return Box::new(std::io::sink()) };
     let place = Path::new(&folder).join(format!("server-{process}.log"));
