@@ -160,6 +160,18 @@ fn without_a_key_or_without_tls_a_server_refuses_to_start_and_says_what_to_do() 
 }
 
 #[test]
+fn a_key_of_event_types_is_for_those_who_read_and_write() {
+    let folder = folder();
+    let folder = folder.path();
+    let writer = ["--name", "shop", "--role", "writer", "--event-types", "paid,shipped"];
+    let created = run(folder, &[&CREATE[..], &writer].concat()).ok().json().remove(0);
+    assert_eq!(created["event_types"], serde_json::json!(["paid", "shipped"]));
+    let operator = ["--name", "ops", "--role", "operator", "--event-types", "paid"];
+    let said = run(folder, &[&CREATE[..], &operator].concat()).refused("invalid_credential", 2);
+    assert!(said.contains("event_types"), "{said}");
+}
+
+#[test]
 fn a_server_is_called_by_the_names_of_its_configuration_and_by_no_other() {
     let folder = folder();
     let folder = folder.path();
