@@ -66,10 +66,8 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
         let environment = services.environment().chain([(secrets::LOGS, &*logs)]);
         executables::run(&selected, &arguments, environment)
     });
-    let searched = tested.and_then(|()| {
-        let places: Vec<_> = services.logs().chain([outputs]).collect();
-        steps.run("no secrets in outputs and logs", || secrets::search(places))
-    });
+    let searched = tested
+        .and_then(|()| steps.run("no secrets in outputs and logs", || secrets::search(&outputs, services.logs())));
     services.stop();
     searched?;
     steps.run("seeded bugs are caught", || {

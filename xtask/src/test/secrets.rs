@@ -32,19 +32,24 @@ pub fn begin(outputs: &Path) -> Result<PathBuf, String> {
     Ok(logs)
 }
 
-/// Reads these files, and all that are in these folders.
+/// Finds out whether a line holds a secret, and which kind.
+type Recognises = fn(&str) -> Option<&'static str>;
+
+/// Reads all files of the folder `outputs`, and these logs of services.
 ///
 /// # Errors
 /// The lines that hold a secret, by their numbers: the secret is not shown once more.
-pub fn search(places: impl IntoIterator<Item = PathBuf>) -> Result<(), String> {
-    let mut left: Vec<PathBuf> = places.into_iter().collect();
+pub fn search(outputs: &Path, logs: impl IntoIterator<Item = PathBuf>) -> Result<(), String> {
+    let mut left: Vec<(PathBuf, Recognises)> = vec![(outputs.to_path_buf(), secret as Recognises)];
+    // A database logs slow writes as they are, and is given the credentials of subscriptions as they are.
+    left.extend(logs.into_iter().map(|log| (log, formed as Recognises)));
     let mut found = Vec::new();
     let mut files = 0;
-    while let Some(place) = left.pop() {
+    while let Some((place, recognises)) = left.pop() {
         let refused = |error: Error| format!("{}: {error}", place.display());
         if place.is_dir() {
             for entry in fs::read_dir(&place).map_err(refused)? {
-                left.push(entry.map_err(refused)?.path());
+                left.push((entry.map_err(refused)?.path(), recognises));
             }
             continue;
         }
@@ -56,7 +61,7 @@ pub fn search(places: impl IntoIterator<Item = PathBuf>) -> Result<(), String> {
         let (mut line, mut number) = (Vec::new(), 0);
         while text.read_until(b'\n', &mut line).map_err(refused)? > 0 {
             number += 1;
-            if let Some(what) = secret(&String::from_utf8_lossy(&line)) {
+            if let Some(what) = recognises(&String::from_utf8_lossy(&line)) {
                 found.push(format!("{}:{number} holds {what}", place.display()));
             }
             line.clear();
@@ -67,14 +72,18 @@ pub fn search(places: impl IntoIterator<Item = PathBuf>) -> Result<(), String> {
     if found.is_empty() { Ok(()) } else { Err(found.join("\n")) }
 }
 
-/// The kind of the secret in a line, if there is one.
+/// A secret of any kind.
 fn secret(line: &str) -> Option<&'static str> {
+    let has_password = PASSWORDS.iter().any(|password| line.contains(password));
+    if has_password { Some("a password of a test") } else { formed(line) }
+}
+
+/// A secret that is recognised by its form.
+fn formed(line: &str) -> Option<&'static str> {
     let follows = |prefix: &str, is_secret: fn(&str) -> bool| {
         line.match_indices(prefix).any(|(at, _)| is_secret(&line[at + prefix.len()..]))
     };
-    if PASSWORDS.iter().any(|password| line.contains(password)) {
-        Some("a password of a test")
-    } else if follows("ann_", is_key) {
+    if follows("ann_", is_key) {
         Some("an API key")
     } else if follows("whsec_", |rest| length(rest, "+/=") >= SIGNING_MIN) {
         Some("the signing secret of a partner")
@@ -136,13 +145,18 @@ mod tests {
         let logs = begin(&outputs).expect("made");
         fs::write(outputs.join("a.txt"), "test b ... ok\n").expect("written");
         fs::write(outputs.join(format!("b{BESIDE_OTHERS}")), key()).expect("written");
-        let whole = search([outputs.clone()]);
+        let log = outputs.join("mongod.log");
+        fs::write(&log, "Slow query: s3cret\n").expect("written");
+        let of_service = (search(&logs, [log.clone()]), search(&log, []));
+        fs::remove_file(&log).expect("removed");
+        let whole = search(&outputs, []);
         fs::write(logs.join("server-1.log"), format!("started\nthe key is {}\n", key())).expect("written");
-        let found = search([outputs.clone()]);
+        let found = search(&outputs, []);
         begin(&outputs).expect("emptied");
-        let emptied = search([outputs.clone()]);
+        let emptied = search(&outputs, []);
         fs::remove_dir_all(&outputs).expect("removed");
-        assert_eq!((whole, emptied), (Ok(()), Ok(())));
+        assert_eq!((whole, emptied, of_service.0), (Ok(()), Ok(()), Ok(())));
+        assert!(of_service.1.is_err_and(|found| found.ends_with("mongod.log:1 holds a password of a test")));
         let found = found.expect_err("there is a key");
         assert!(found.ends_with("server-1.log:2 holds an API key") && !found.contains(&key()), "{found}");
     }
