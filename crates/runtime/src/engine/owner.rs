@@ -199,6 +199,7 @@ impl<'o> Work<'o> {
 
     async fn until_stopped(mut self) -> Stop {
         self.count_duplicates(0);
+        self.count_retries(&[]);
         let stop = match self.know_letters().await {
             Ok(()) => self.run().await,
             Err(stop) => stop,

@@ -60,6 +60,7 @@ impl Work {
                 return Done { key, outcome: None, look: false, later: Some(later) };
             }
         };
+        self.partners.metrics.begun(&partner.definition.id, direction, attempt);
         let delivery = DeliveryRecord { attempt, ..delivery };
         let outcome = match direction {
             EventDirection::Out => self.send(&partner, &event, &delivery).await,
