@@ -45,8 +45,8 @@ pub fn clippy(steps: &mut Steps) -> Result<(), String> {
     })
 }
 
-/// Builds OpenSSL, and librdkafka with it, and checks the Kafka adapter and its tests, because the container image has TLS and nothing else
-/// of CI compiles it. `cargo xtask soak` runs those tests.
+/// Builds OpenSSL and librdkafka with it, and checks the Kafka adapter and its tests: nothing else of CI compiles them, and the container image
+/// is made of them. `cargo xtask soak` runs those tests.
 pub fn tls(steps: &mut Steps) -> Result<(), String> {
     steps.run_if_possible("clippy of Kafka with TLS", || {
         if output(Command::new("perl").arg("-v")).is_err() {
