@@ -1,10 +1,8 @@
 //! Formatting, clippy and the documentation's links; warnings are errors.
 
-use std::process::Command;
-
-use crate::command::{cargo, only, output, root, run as run_command};
-use crate::steps::{Step, Steps};
-use crate::test::{FEATURES, TLS};
+use crate::command::{cargo, only, root, run as run_command};
+use crate::steps::Steps;
+use crate::test::FEATURES;
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &[], &[])?;
@@ -42,32 +40,6 @@ pub fn clippy(steps: &mut Steps) -> Result<(), String> {
         let mut bench = cargo();
         bench.args(["clippy", "--locked", "--manifest-path", OTHER_WORKSPACES[0], "--all-targets", "--target-dir"]);
         run_command(bench.arg(root().join("target")).args(["--", "-D", "warnings"]))
-    })
-}
-
-/// Builds OpenSSL and librdkafka with it, and checks the Kafka adapter and its tests: nothing else of CI compiles them, and the container image
-/// is made of them. `cargo xtask soak` runs those tests.
-pub fn tls(steps: &mut Steps) -> Result<(), String> {
-    steps.run_if_possible("clippy of Kafka with TLS", || {
-        if output(Command::new("perl").arg("-v")).is_err() {
-            let why = "there is no perl, with which OpenSSL configures its build; install it (apt-get install perl)";
-            return Ok(Step::NotRun(why.to_owned()));
-        }
-        // The whole workspace is selected, although one test target is meant: so its dependencies keep their features and are not built
-        // again.
-        let mut clippy = cargo();
-        clippy.args([
-            "clippy",
-            "--locked",
-            "--workspace",
-            "--features",
-            FEATURES,
-            "--features",
-            TLS,
-            "--test",
-            "kafka",
-        ]);
-        run_command(clippy.args(["--", "-D", "warnings"])).map(|()| Step::Passed)
     })
 }
 

@@ -1,7 +1,8 @@
 //! The tests with random operations, faults and kills, for longer than a run of CI can.
 
 use crate::command::{cargo, number, only, run as run_command};
-use crate::test::TLS;
+
+const TLS: &str = "annals-kafka/tls";
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &[], &["--seconds"])?;

@@ -13,8 +13,6 @@ const FUZZ_INPUTS: u64 = 200_000;
 
 /// What the command line has beside its defaults: a first build need not have it, and what CI tests has.
 pub const FEATURES: &str = "annals-cli/kafka,annals-cli/redis";
-/// What is compiled beside that: OpenSSL takes minutes, so no program of the tests has it.
-pub const TLS: &str = "annals-kafka/tls";
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &["--without-fuzz", "--without-services"], &[])?;
@@ -35,7 +33,6 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     lint::clippy(&mut steps)?;
     tests(&mut steps, without_services)?;
     lint::documentation(&mut steps)?;
-    lint::tls(&mut steps)?;
     steps.run_if_possible("fuzz", || match without_fuzz {
         true => Ok(Step::NotRun("--without-fuzz was given".to_owned())),
         false => fuzz::all_targets(&fuzz::Extent::repeatable(FUZZ_INPUTS)).map(|()| Step::Passed),
