@@ -122,9 +122,10 @@ impl Owner {
             Err(stop) => stop,
         };
         match &stop {
-            Stop::Done | Stop::Failed(_) => leases.release(&held).await,
+            // What begins again may find that this process cannot run the filter any more.
+            Stop::Done | Stop::Failed(_) | Stop::Again => leases.release(&held).await,
             Stop::Given(to) => leases.give(&held, to).await,
-            Stop::Lost | Stop::Again => {}
+            Stop::Lost => {}
         }
         stop
     }
