@@ -47,7 +47,7 @@ impl RetryCounts {
         let counts = locked(&self.0);
         let metrics = counts.iter().map(|((tenant, kind, processor), (events, letters))| RetryMetrics {
             tenant: tenant.clone(),
-            kind: *kind,
+            kind,
             processor: processor.clone(),
             events: *events,
             letters: *letters,
