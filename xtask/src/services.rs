@@ -56,6 +56,11 @@ trait Running {
 
     /// Fails when it has ended.
     fn check(&mut self) -> Result<(), String>;
+
+    /// Where its log is; none of a service that writes none.
+    fn log(&self) -> Option<PathBuf> {
+        None
+    }
 }
 
 /// The packages whose tests need a service.
@@ -171,6 +176,11 @@ impl Services {
     /// Fails when one of them has ended.
     fn check(&mut self) -> Result<(), String> {
         self.running.iter_mut().try_for_each(|running| running.check())
+    }
+
+    /// The logs of those that were started. They are removed when those stop.
+    pub fn logs(&self) -> impl Iterator<Item = PathBuf> {
+        self.running.iter().filter_map(|running| running.log())
     }
 
     /// Stops what was started, and waits until it has ended.

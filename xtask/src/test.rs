@@ -1,6 +1,7 @@
 //! Everything CI runs, cheapest first, ordered so that each build uses what the one before left.
 
 mod executables;
+mod secrets;
 
 use crate::command::{cargo, in_ci, only, run as run_command};
 use crate::services::{self, Services};
@@ -52,7 +53,9 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
             Step::Passed
         }),
     })?;
+    let outputs = executables::outputs();
     let tested = steps.run("tests", || {
+        let logs = secrets::begin(&outputs)?.display().to_string();
         let mut selected = vec!["--locked", "--workspace", "--features", FEATURES];
         selected.extend(["--lib", "--bins", "--tests", "--examples"]);
         let mut arguments = Vec::new();
@@ -60,10 +63,13 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
             selected.extend(services::packages().flat_map(|package| ["--exclude", package]));
             arguments.extend(services::modules().flat_map(|module| ["--skip", module]));
         }
-        executables::run(&selected, &arguments, services.environment())
+        let environment = services.environment().chain([(secrets::LOGS, &*logs)]);
+        executables::run(&selected, &arguments, environment)
     });
+    let searched = tested
+        .and_then(|()| steps.run("no secrets in outputs and logs", || secrets::search(&outputs, services.logs())));
     services.stop();
-    tested?;
+    searched?;
     steps.run("seeded bugs are caught", || {
         // The whole workspace is selected, although one test target is meant: so its dependencies keep their features and are
         // not built again.

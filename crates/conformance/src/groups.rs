@@ -4,10 +4,31 @@ pub mod cases;
 
 /// Makes one test of every case of groups, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for the
 /// log: `annals_conformance::groups!(MyStore::new());`
+///
+/// `annals_conformance::groups!(copies: MyBroker::new());` is what holds as well where the host publishes to a broker that holds copies,
+/// which the subject names by [`Subject::broker`](crate::Subject::broker): groups follow the log there too. The other cases have consumers
+/// in Rust, which join their groups on such a broker, and topics without a prefix.
 #[macro_export]
 macro_rules! groups {
-    ($subject:expr) => {
+    (copies: $subject:expr) => {
+        $crate::groups! { @anywhere $subject; }
+    };
+    (@anywhere $subject:expr; $($more:tt)*) => {
         $crate::groups! { @cases $subject;
+            guarding {
+                of_fifty_racing_callers_one_gets_the_message
+                what_was_processed_is_a_duplicate_until_the_time_is_over
+                two_commits_of_one_event_id_are_one_message
+                an_event_that_failed_runs_again
+                a_dead_letter_of_a_guarded_group_runs_again
+                when_a_lease_ends_exactly_one_other_gets_the_message
+                a_deleted_group_remembers_nothing
+            }
+            $($more)*
+        }
+    };
+    ($subject:expr) => {
+        $crate::groups! { @anywhere $subject;
             consuming {
                 every_group_gets_each_message_of_its_topics_once
                 a_group_that_is_down_lags_in_its_own_topics_and_others_advance
@@ -17,15 +38,6 @@ macro_rules! groups {
                 a_failing_key_is_retried_and_holds_up_no_other
                 a_consumer_in_rust_gets_typed_events
                 data_that_is_no_value_of_its_type_waits_for_an_operator_and_the_others_go_on
-            }
-            guarding {
-                of_fifty_racing_callers_one_gets_the_message
-                what_was_processed_is_a_duplicate_until_the_time_is_over
-                two_commits_of_one_event_id_are_one_message
-                an_event_that_failed_runs_again
-                a_dead_letter_of_a_guarded_group_runs_again
-                when_a_lease_ends_exactly_one_other_gets_the_message
-                a_deleted_group_remembers_nothing
             }
             publishing {
                 an_event_that_is_published_twice_is_on_its_topic_once

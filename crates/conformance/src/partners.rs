@@ -1,6 +1,7 @@
 //! The suite of partner events: what the task host makes of a store's log and records, with a partner whose answers the cases decide.
 
 pub mod cases;
+mod gate;
 mod words;
 
 /// Makes one test of every case of partner events, for the subject that the expression creates, as [`event_log!`](crate::event_log)
@@ -30,6 +31,10 @@ macro_rules! partners {
             dying {
                 a_process_that_is_killed_between_any_two_steps_loses_nothing
                 a_clock_that_jumps_loses_nothing_and_sends_nothing_twice
+            }
+            gathering {
+                deliveries_that_are_due_together_share_their_batches
+                a_claim_that_another_process_won_stops_no_other_of_its_batch
             }
             listing {
                 statement_105_the_history_of_a_partner_has_its_newest_100_events

@@ -8,7 +8,7 @@ use annals_core::{
     CommitError, CommitOutcome, DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, FoundKey, Identity,
     KeyChange, KeyError, KeyPage, KeysQuery, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction,
     PrepareKeys, Queries, Randomness, ReadError, RecordSnapshots, Records, SequenceNumber, Snapshots, Store,
-    StoreDocuments, StoreError, Streams, TransactionError, UnknownLog, Version, new_uuid, valid_key,
+    StoreDocuments, StoreError, Streams, SyncTimes, TransactionError, UnknownLog, Version, new_uuid, valid_key,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -130,6 +130,7 @@ impl Store for ReferenceStore {
                 records_refusing: None,
                 commits: head,
                 syncs: head,
+                sync_times: SyncTimes { count: head, ..SyncTimes::default() },
                 bytes: head,
                 recovery: Vec::new(),
                 sequencer: None,

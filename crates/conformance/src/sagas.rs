@@ -2,6 +2,7 @@
 
 pub mod cases;
 mod opened;
+pub mod order;
 
 /// Makes one test of every case of sagas, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for the
 /// log: `annals_conformance::sagas!(MyStore::new());`
@@ -69,6 +70,10 @@ macro_rules! sagas_of_processes {
             processes {
                 another_process_takes_over_when_one_dies_and_sends_nothing_twice
                 an_act_at_another_process_reaches_the_owner
+            }
+            dying {
+                wherever_a_process_dies_another_one_completes_the_saga_with_the_same_commands
+                wherever_a_process_dies_another_one_compensates_the_saga_with_the_same_commands
             }
         }
     };

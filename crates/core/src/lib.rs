@@ -55,6 +55,7 @@ mod stats;
 mod store;
 mod stream_definitions;
 mod streams;
+mod syncs;
 pub mod testing;
 mod text;
 mod time;
@@ -124,6 +125,7 @@ pub use streams::{
     Appended, Included, Partitions, StreamEntry, StreamError, StreamEvent, StreamEvents, StreamFollower, StreamInfo,
     StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,
 };
+pub use syncs::{SYNC_BUCKETS, SyncCounter, SyncTimes};
 pub use text::{TextSearch, no_text_index, text_entries, text_entry};
 pub use time::{Clock, Randomness, Sleep, Timestamp, event_uuid, new_uuid};
 pub use topics::{

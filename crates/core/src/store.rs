@@ -13,7 +13,7 @@ use crate::stream_definitions::RecordStreamDefinitions;
 use crate::types::{EventTypes, NoTypes};
 use crate::{
     Code, EventLog, PrepareKeys, Queries, Receiving, Records, SequenceNumber, SequencerStatus, Sequencing, Snapshots,
-    StoreError, StreamDefinitions, Streams, Uuid,
+    StoreError, StreamDefinitions, Streams, SyncTimes, Uuid,
 };
 
 /// An open store. Tenants are declared when it is opened; each is a separate store, with one log per scope.
@@ -207,6 +207,8 @@ pub struct LogStatus {
     pub commits: u64,
     /// Batches written and synced since it was opened: commits divided by this is how well commits group.
     pub syncs: u64,
+    /// How long its syncs took. Of those that failed, the time until they failed.
+    pub sync_times: SyncTimes,
     /// Bytes appended since it was opened.
     pub bytes: u64,
     /// What recovery did when it was opened, for people; empty after an ordinary close.

@@ -238,6 +238,7 @@ impl Log {
             records_refusing: None,
             commits: self.bulk.counts.stored.load(Ordering::Relaxed),
             syncs: self.bulk.counts.batches.load(Ordering::Relaxed),
+            sync_times: self.bulk.counts.times.times(),
             bytes: self.bulk.counts.bytes.load(Ordering::Relaxed),
             recovery: Vec::new(),
             sequencer: None,

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Code, CommitError,
     CommitOutcome, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit,
-    NewTransaction, ReadError, RecordedEvent, SequenceNumber, StoreError, TransactionError,
+    NewTransaction, ReadError, RecordedEvent, SequenceNumber, StoreError, SyncTimes, TransactionError,
 };
 use async_trait::async_trait;
 use mongodb::Database;
@@ -106,6 +106,7 @@ impl ScopeLog {
             records_refusing: None,
             commits: 0,
             syncs: 0,
+            sync_times: SyncTimes::default(),
             bytes: 0,
             recovery: Vec::new(),
             sequencer: None,

@@ -161,7 +161,7 @@ fn sentence(reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use annals_core::{SequencerStatus, StoreError};
+    use annals_core::{SequencerStatus, StoreError, SyncTimes};
 
     use super::*;
 
@@ -174,6 +174,7 @@ mod tests {
             records_refusing: None,
             commits: 0,
             syncs: 0,
+            sync_times: SyncTimes::default(),
             bytes: 0,
             recovery: Vec::new(),
             sequencer: None,

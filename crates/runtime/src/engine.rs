@@ -6,6 +6,7 @@
 //!  owner.rs    the task that owns a processor: feeds the state machine of `annals_core::processing`, hands events out
 //!  journal.rs  one batch of records for all that changed: progress, failing partitions, parked events, effects
 //!  local.rs    a handler in Rust as a worker of its own processor
+//!  retries.rs  how often this process attempts events again
 //! ```
 //!
 //! INVARIANTS
@@ -20,4 +21,5 @@ pub(crate) mod journal;
 pub(crate) mod local;
 pub(crate) mod owner;
 pub(crate) mod reader;
+pub(crate) mod retries;
 pub(crate) mod source;

@@ -39,6 +39,7 @@ use crate::archive::TenantArchive;
 use crate::credentials::LiveCredentials;
 use crate::dead_letters::TenantDeadLetters;
 use crate::due::Due;
+use crate::engine::retries::RetryCounts;
 use crate::filters::TenantFilters;
 use crate::groups::{ConsumerStatus, Duplicates};
 use crate::handlers::{Kind, LetteredHandlers, TenantHandlers};
@@ -173,6 +174,8 @@ pub(crate) struct Shared {
     pub due: Mutex<BTreeMap<String, Arc<Due>>>,
     /// What the guards of groups passed.
     pub duplicates: Duplicates,
+    /// The retries of handlers and groups.
+    pub retries: RetryCounts,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
 }
@@ -190,7 +193,7 @@ impl Host {
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
         let (replayed, letters, archived, due) =
             (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        let duplicates = Duplicates::default();
+        let (duplicates, retries) = (Duplicates::default(), RetryCounts::default());
         let shared = Arc::new(Shared {
             store,
             options,
@@ -202,6 +205,7 @@ impl Host {
             archived,
             due,
             duplicates,
+            retries,
             stop,
         });
         Self(Arc::new(Inner {

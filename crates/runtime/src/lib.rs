@@ -42,6 +42,7 @@ pub use aggregates::{
 };
 pub use audit::Audit;
 pub use credentials::{KnownCredential, LiveCredentials, StoredCredentials};
+pub use engine::retries::RetryMetrics;
 pub use filters::EventFilter;
 pub use groups::{Consumer, ConsumerStatus, GroupMetrics, consumer};
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};

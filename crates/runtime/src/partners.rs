@@ -5,6 +5,8 @@
 //!                                                               │ due
 //!  partners/owner.rs: lease ─▶ partners/lane.rs, one for each partner and direction ─▶ attempt.rs: claim ─▶ send or commit ─▶ finish
 //!  partners/receive.rs: signature ─▶ record, delivery ─▶ 202 ─────┘
+//!
+//!  claims and ends of all lanes ─▶ writer.rs ─▶ one batch for what has gathered meanwhile
 //! ```
 //!
 //! INVARIANT: every batch of the owner's tasks expects the epoch of its lease. A process that lost it writes nothing.
@@ -24,6 +26,7 @@ mod replays;
 mod running;
 mod secrets;
 mod select;
+mod writer;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use annals_core::credentials::EVERY;
+use annals_core::credentials::{EVERY, Grant};
 use annals_core::trace::{TRACEPARENT, TraceContext};
 use annals_core::{Code, DEFAULT_TENANT};
 use axum::extract::FromRequestParts;
@@ -55,6 +55,14 @@ impl Principal {
         match self {
             Self::Anonymous => true,
             Self::Known(access) => access.grant.scopes.iter().any(|scope| scope == EVERY),
+        }
+    }
+
+    /// The grant of a caller that is restricted to event types; none of one that may commit and read all of them.
+    pub fn restricted_to_types(&self) -> Option<&Grant> {
+        match self {
+            Self::Known(access) if !access.grant.covers_every_event_type() => Some(&access.grant),
+            _ => None,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::metrics::{Gauge, RouteMetrics};
 use crate::problem::Problem;
 use crate::query::{self, path_is_encoded};
 use crate::route::Permission;
-use crate::security::{Access, governed, unauthenticated};
+use crate::security::{Access, Needs, governed, unauthenticated};
 use crate::state::Server;
 use crate::traced::Traced;
 use crate::unread::ChangedNothing;
@@ -31,9 +31,7 @@ pub(crate) struct Gate {
     in_flight: Gauge,
     header_bytes_max: usize,
     drain: Arc<Drain>,
-    permission: Permission,
-    /// Whether the scope of a request is checked here.
-    checks_scope: bool,
+    needs: Needs,
     /// Whether the handler reads the query; a query string that nobody reads is refused here.
     reads_query: bool,
     /// Where there are credentials, what checks them.
@@ -51,8 +49,7 @@ impl Gate {
             in_flight: server.metrics.in_flight.clone(),
             header_bytes_max: server.options.header_bytes_max,
             drain: Arc::new(Drain::new(&server.options)),
-            permission,
-            checks_scope: true,
+            needs: Needs { permission, checks_scope: true, checks_event_types: false },
             reads_query,
             guarded: server.guard.is_some().then(|| Arc::clone(server)),
             audited: None,
@@ -66,8 +63,15 @@ impl Gate {
     }
 
     /// Leaves the scope to the handler.
-    pub fn without_scope(self) -> Self {
-        Self { checks_scope: false, ..self }
+    pub fn without_scope(mut self) -> Self {
+        self.needs.checks_scope = false;
+        self
+    }
+
+    /// Leaves event types to the handler, and so lets callers in that are restricted to some.
+    pub fn checking_event_types(mut self) -> Self {
+        self.needs.checks_event_types = true;
+        self
     }
 
     /// Lets the body of `request` drain itself.
@@ -97,7 +101,7 @@ impl Gate {
     async fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<Option<Arc<Access>>, Problem> {
         self.check(uri, headers)?;
         let access = match self.guarded.as_ref().and_then(|server| server.guard.as_ref()) {
-            Some(guard) => guard.admit(headers, uri, (self.permission, self.checks_scope)).await?,
+            Some(guard) => guard.admit(headers, uri, self.needs).await?,
             None => None,
         };
         if !self.reads_query {
@@ -109,7 +113,7 @@ impl Gate {
     /// Runs a handler for a known caller. A caller whose credential ends while it waits to read gets nothing any more; a write is answered
     /// with what came of it.
     async fn run(&self, access: &Arc<Access>, handled: impl Future<Output = Response>) -> Response {
-        let waits_to_read = self.permission == Permission::Reader || self.route.path().ends_with("/pull");
+        let waits_to_read = self.needs.permission == Permission::Reader || self.route.path().ends_with("/pull");
         if !waits_to_read {
             return governed(handled.await, access);
         }
@@ -146,7 +150,7 @@ impl Gate {
                 };
                 match handled {
                     Ok(mut response) => {
-                        if matches!(self.permission, Permission::Reader) {
+                        if matches!(self.needs.permission, Permission::Reader) {
                             response.extensions_mut().insert(ChangedNothing);
                         }
                         response

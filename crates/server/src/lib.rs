@@ -17,6 +17,7 @@ mod direct;
 mod documents;
 mod door;
 mod errors;
+mod event_types;
 mod gate;
 mod health;
 mod media;

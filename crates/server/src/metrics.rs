@@ -4,7 +4,9 @@ mod consumers;
 mod groups;
 mod partners;
 mod queues;
+mod retries;
 mod spans;
+mod syncs;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +27,9 @@ use self::consumers::write_consumers;
 use self::groups::write_groups;
 use self::partners::{write_partner_failures, write_partners};
 use self::queues::write_queues;
+use self::retries::write_retries;
 use self::spans::write_spans;
+use self::syncs::write_syncs;
 use crate::health::sees_all;
 use crate::payload::Payload;
 use crate::route::{Feature, Permission, get};
@@ -218,6 +222,7 @@ impl Metrics {
             }
         }
         write_logs(&mut out, logs);
+        write_syncs(&mut out, logs);
         write_sequencers(&mut out, logs);
         write_tasks(&mut out, tasks);
         write_relays(&mut out, relays);
@@ -453,6 +458,7 @@ async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl In
     let health = server.host.health().await;
     write_processors(&mut text, health.as_ref().ok().map(|health| &***health));
     write_queues(&mut text, server.host.queue_status().await.ok().as_deref());
+    write_retries(&mut text, &server.host.retry_metrics());
     write_groups(&mut text, &server.host.group_metrics());
     write_consumers(&mut text, &server.host.consumers());
     write_letters(&mut text, &server.host.dead_letter_counts().await);

@@ -80,6 +80,8 @@ pub(crate) struct Operation {
     pub audited: bool,
     /// Whether the scope is in the definition that it is about, so that its handler checks the scope and the gate does not.
     pub scope_in_definition: bool,
+    /// Whether its handler checks event types, so that it takes callers that are restricted to some.
+    pub checks_event_types: bool,
     pub methods: MethodRouter<Arc<Server>>,
 }
 
@@ -111,6 +113,7 @@ impl Draft {
             answers,
             refusals: &[],
             scope_in_definition: false,
+            checks_event_types: false,
             methods,
         }
     }
@@ -139,6 +142,13 @@ impl Operation {
     #[must_use]
     pub fn with_scope_in_definition(self) -> Self {
         Self { scope_in_definition: true, ..self }
+    }
+
+    /// Takes callers that are restricted to event types: the handler checks what it commits or reads with
+    /// [`event_types`](crate::event_types).
+    #[must_use]
+    pub fn checking_event_types(self) -> Self {
+        Self { checks_event_types: true, ..self }
     }
 
     /// Lets the handler ignore the query, whatever it holds.

@@ -24,6 +24,7 @@ use annals_runtime::{Audit, Host, LiveCredentials};
 use axum::http::{HeaderMap, Uri, header};
 
 use crate::caller::{tenant_header, unknown_tenant};
+use crate::event_types;
 use crate::problem::Problem;
 use crate::query::parameter;
 use crate::reader::READER;
@@ -66,6 +67,16 @@ impl Default for Security {
     }
 }
 
+/// What an operation needs of its callers, and who checks it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needs {
+    pub permission: Permission,
+    /// Whether the scope of a request is checked here, and not by the handler.
+    pub checks_scope: bool,
+    /// Whether the handler checks event types. Where it does not, a caller that is restricted to some is refused.
+    pub checks_event_types: bool,
+}
+
 /// What decides about requests while a server runs.
 pub(crate) struct Guard {
     system_tenant: String,
@@ -100,14 +111,10 @@ impl Guard {
         }
     }
 
-    /// Checks that the caller may do what needs `permission`, in the scope of the request if `checks_scope`, and counts the request against
-    /// its limits. A request that needs none is let in whoever sends it.
-    pub async fn admit(
-        &self,
-        headers: &HeaderMap,
-        uri: &Uri,
-        (permission, checks_scope): (Permission, bool),
-    ) -> Result<Option<Arc<Access>>, Problem> {
+    /// Checks that the caller may do what an operation needs, and counts the request against its limits. A request that needs no permission
+    /// is let in whoever sends it.
+    pub async fn admit(&self, headers: &HeaderMap, uri: &Uri, needs: Needs) -> Result<Option<Arc<Access>>, Problem> {
+        let Needs { permission, checks_scope, checks_event_types } = needs;
         let found = self.authenticate(headers).await;
         if permission == Permission::Open {
             return Ok(found.unwrap_or_default());
@@ -118,6 +125,9 @@ impl Guard {
         self.allow(&access, headers, permission)?;
         if checks_scope && permission != Permission::Admin {
             allow_scope(&access.grant, headers, uri)?;
+        }
+        if !checks_event_types && !access.grant.covers_every_event_type() {
+            return Err(event_types::not_checked(&access.who));
         }
         access.limits.admit(headers)?;
         Ok(Some(access))

@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub enum Role {
     /// Takes, lists, cancels and retries executions, and has the pages.
     Api,
-    /// Carries out the sagas, and hands out slots.
+    /// Carries out the sagas, and hands out slots. It follows the log, and is no consumer group.
     Saga,
     /// Runs programs.
     Worker,
@@ -16,7 +16,7 @@ pub enum Role {
     Results,
     /// Notifies users.
     Notifications,
-    /// Streams events to browsers.
+    /// Streams events to browsers. Each process needs every event, so it follows the log, and is no consumer group.
     Sse,
 }
 

@@ -1,7 +1,7 @@
 //! A mongod as a replica set of one.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::keeper::{Keeper, TRIES, free_port, pause};
@@ -24,6 +24,7 @@ pub const MONGODB: Service = Service {
 struct Mongod {
     keeper: Keeper,
     port: u16,
+    log: PathBuf,
 }
 
 impl Mongod {
@@ -33,9 +34,9 @@ impl Mongod {
         let data = cache.join(format!("run/mongod-{}-{port}", std::process::id()));
         fs::create_dir_all(&data).map_err(|error| format!("{}: {error}", data.display()))?;
         let keeper = Keeper::start(&command(program, port, &data), &data, "TERM")?;
-        let mut mongod = Self { keeper, port };
+        let mut mongod = Self { keeper, port, log: log_in(&data) };
         mongod.become_primary().map_err(|why| {
-            let log = fs::read_to_string(data.join("mongod.log")).unwrap_or_default();
+            let log = fs::read_to_string(log_in(&data)).unwrap_or_default();
             let last: Vec<_> = log.lines().rev().take(3).collect();
             format!("mongod did not start: {why}\n{}", last.join("\n"))
         })?;
@@ -71,11 +72,19 @@ impl Running for Mongod {
     fn check(&mut self) -> Result<(), String> {
         self.keeper.check().map_err(|why| format!("mongod: {why}"))
     }
+
+    fn log(&self) -> Option<PathBuf> {
+        Some(self.log.clone())
+    }
+}
+
+fn log_in(data: &Path) -> PathBuf {
+    data.join("mongod.log")
 }
 
 fn command(program: &Path, port: u16, data: &Path) -> Command {
     let mut command = Command::new(program);
-    command.arg("--dbpath").arg(data).arg("--logpath").arg(data.join("mongod.log"));
+    command.arg("--dbpath").arg(data).arg("--logpath").arg(log_in(data));
     command.args(["--port", &port.to_string(), "--bind_ip", "127.0.0.1", "--replSet", "rs0"]);
     // Test commands let the tests make it fail on purpose.
     command.args(["--wiredTigerCacheSizeGB", "2", "--setParameter", "enableTestCommands=1"]);

@@ -21,6 +21,9 @@ const ALONE_MAX: usize = 5;
 /// Lines of a failed program that are shown.
 const SHOWN: usize = 400;
 
+/// How the name of a file ends that has the output of a program whose failed tests were run again.
+pub const BESIDE_OTHERS: &str = "-beside-others.txt";
+
 /// A program of tests.
 struct Executable {
     /// Package and target, for people.
@@ -28,6 +31,11 @@ struct Executable {
     path: PathBuf,
     /// The folder of its package, where cargo runs it.
     folder: PathBuf,
+}
+
+/// Where the output of the programs is.
+pub fn outputs() -> PathBuf {
+    root().join("target/test-output")
 }
 
 /// Builds the programs that these arguments of `cargo test` select, and runs them with these arguments and this environment.
@@ -40,7 +48,7 @@ pub fn run<'a>(
     environment: impl Iterator<Item = (&'static str, &'a str)>,
 ) -> Result<(), String> {
     let lanes: (Vec<_>, Vec<_>) = build(selected)?.into_iter().partition(|it| it.name.starts_with(LONGEST));
-    let outputs = root().join("target/test-output");
+    let outputs = outputs();
     std::fs::create_dir_all(&outputs).map_err(|error| format!("{}: {error}", outputs.display()))?;
     let (environment, failed) = (environment.collect::<Vec<_>>(), Mutex::new(Vec::new()));
     let run_all = |lane: Vec<Executable>| {
@@ -69,7 +77,7 @@ fn alone(
     environment: &[(&'static str, &str)],
 ) -> Result<(), String> {
     let name = &executable.name;
-    let kept = outputs.join(format!("{}-beside-others.txt", name.replace(' ', "-")));
+    let kept = outputs.join(format!("{}{BESIDE_OTHERS}", name.replace(' ', "-")));
     let failed = || format!("{name} failed, its output is in {}", kept.display());
     std::fs::rename(output_of(executable, outputs), &kept).map_err(|error| format!("{}: {error}", kept.display()))?;
     if tests.is_empty() || tests.len() > ALONE_MAX {

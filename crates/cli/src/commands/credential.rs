@@ -58,6 +58,9 @@ struct Create {
     /// The scopes that may be read, with commas between, or * for every one
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = EVERY)]
     scopes: Vec<String>,
+    /// The types of the events that may be committed and read, with commas between, or * for every one
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = EVERY)]
+    event_types: Vec<String>,
     /// When it expires, RFC 3339; never when absent
     #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
     expires: Option<Timestamp>,
@@ -122,7 +125,8 @@ impl Create {
             ([], false) => vec![tenant.to_owned()],
             (named, _) => named.to_vec(),
         };
-        let grant = Grant { roles: self.roles.clone(), tenants, scopes: self.scopes.clone() };
+        let (scopes, event_types) = (self.scopes.clone(), self.event_types.clone());
+        let grant = Grant { roles: self.roles.clone(), tenants, scopes, event_types };
         NewCredential {
             expires_at: self.expires,
             requests_per_second: self.requests_per_second,

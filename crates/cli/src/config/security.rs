@@ -72,6 +72,8 @@ pub struct GrantSection {
     tenants: Vec<String>,
     #[serde(default = "every")]
     scopes: Vec<String>,
+    #[serde(default = "every")]
+    event_types: Vec<String>,
 }
 
 fn every() -> Vec<String> {
@@ -110,8 +112,9 @@ impl SecuritySection {
             issuer.validate().map_err(|why| Failure::config(format!("security.issuers.{name}: {why}")))?;
             security.issuers.push(issuer);
         }
-        for (subject, GrantSection { roles, tenants, scopes }) in &self.certificates {
-            let grant = Grant { roles: roles.clone(), tenants: tenants.clone(), scopes: scopes.clone() };
+        for (subject, section) in &self.certificates {
+            let GrantSection { roles, tenants, scopes, event_types } = section.clone();
+            let grant = Grant { roles, tenants, scopes, event_types };
             grant.validate().map_err(|why| Failure::config(format!("security.certificates.{subject:?}: {why}")))?;
             security.certificates.insert(subject.clone(), grant);
         }

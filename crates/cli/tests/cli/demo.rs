@@ -8,13 +8,14 @@ use std::process::{Child, ChildStdout, Stdio};
 use crate::process::{annals, signal};
 use crate::run::{folder, run};
 
-struct Demo {
+/// A running demo on a free port. Dropping it kills it.
+pub struct Demo {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Demo {
-    fn start(folder: &Path, arguments: &[&str]) -> Self {
+    pub fn start(folder: &Path, arguments: &[&str]) -> Self {
         let mut command = annals(folder);
         command.args(["demo", "--listen", "127.0.0.1:0"]).args(arguments).stdout(Stdio::piped());
         let mut process = command.spawn().expect("it starts");
@@ -23,7 +24,7 @@ impl Demo {
     }
 
     /// Reads up to the line that holds this.
-    fn wait_for(&mut self, part: &str) -> String {
+    pub fn wait_for(&mut self, part: &str) -> String {
         for line in &mut self.lines {
             let line = line.expect("text");
             if line.contains(part) {
@@ -33,9 +34,24 @@ impl Demo {
         panic!("the demo ended without {part:?}");
     }
 
-    fn stop(mut self, name: &str) {
+    /// Reads up to its address: `http://127.0.0.1:PORT`.
+    pub fn address(&mut self) -> String {
+        let line = self.wait_for("http://127.0.0.1:");
+        let url = line.split_whitespace().find(|word| word.starts_with("http")).expect("an address");
+        url.trim_end_matches('/').to_owned()
+    }
+
+    /// Sends a signal, and waits for its end in order.
+    pub fn stop(mut self, name: &str) {
         signal(name, self.process.id());
         assert_eq!(self.process.wait().expect("it ends").code(), Some(0));
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 

@@ -41,10 +41,12 @@ mod streams;
 mod traces;
 mod transactions;
 mod waiting;
+mod with_chromium_demo;
 mod with_chromium_newcomer;
 #[cfg(feature = "kafka")]
 mod with_kafka_serve;
 mod with_mongodb_adopt;
+mod with_mongodb_demo;
 mod with_mongodb_handlers;
 mod with_mongodb_import;
 mod with_mongodb_security;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::process::{annals, signal};
+use crate::process::{annals, kept_log, signal};
 use crate::run::{Ran, folder, run};
 
 /// The certificates of the server's own tests.
@@ -27,6 +27,7 @@ pub fn run_as(folder: &Path, key: &str, arguments: &[&str]) -> Ran {
 pub struct Logged {
     process: Child,
     pub url: String,
+    log: PathBuf,
     _out: BufReader<std::process::ChildStdout>,
 }
 
@@ -46,7 +47,7 @@ impl Logged {
         out.read_line(&mut line).expect("a line");
         let log = || fs::read_to_string(folder.join("server.log")).expect("a log");
         let url = line.split_whitespace().find(|word| word.starts_with("http")).unwrap_or_else(|| panic!("{}", log()));
-        Self { url: url.replace("127.0.0.1", "localhost"), process, _out: out }
+        Self { url: url.replace("127.0.0.1", "localhost"), process, log: folder.join("server.log"), _out: out }
     }
 
     /// Stops it and returns its log.
@@ -61,6 +62,9 @@ impl Drop for Logged {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+        if let Ok(mut log) = File::open(&self.log) {
+            let _ = std::io::copy(&mut log, &mut kept_log(self.process.id()));
+        }
     }
 }
 
@@ -153,6 +157,18 @@ fn without_a_key_or_without_tls_a_server_refuses_to_start_and_says_what_to_do() 
     let issuer = "[security]\nissuers = { a = { issuer = \"https://id.example\", audience = \"x\", algorithms = [\"HS256\"] } }\n";
     fs::write(folder.join("annals.toml"), issuer).expect("written");
     assert!(run(folder, &serve).refused("invalid_config", 2).contains("HS256"));
+}
+
+#[test]
+fn a_key_of_event_types_is_for_those_who_read_and_write() {
+    let folder = folder();
+    let folder = folder.path();
+    let writer = ["--name", "shop", "--role", "writer", "--event-types", "paid,shipped"];
+    let created = run(folder, &[&CREATE[..], &writer].concat()).ok().json().remove(0);
+    assert_eq!(created["event_types"], serde_json::json!(["paid", "shipped"]));
+    let operator = ["--name", "ops", "--role", "operator", "--event-types", "paid"];
+    let said = run(folder, &[&CREATE[..], &operator].concat()).refused("invalid_credential", 2);
+    assert!(said.contains("event_types"), "{said}");
 }
 
 #[test]

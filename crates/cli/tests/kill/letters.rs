@@ -63,21 +63,21 @@ async fn run(mut rng: Rng) {
     assert_eq!(exit, Some(0));
 }
 
-async fn start(folder: &tempfile::TempDir) -> Server {
+pub async fn start(folder: &tempfile::TempDir) -> Server {
     let folder = folder.path().to_owned();
     tokio::task::spawn_blocking(move || Server::start(&folder)).await.expect("the server starts")
 }
 
-async fn killed(server: Server, folder: &tempfile::TempDir) -> Server {
+pub async fn killed(server: Server, folder: &tempfile::TempDir) -> Server {
     tokio::task::spawn_blocking(|| server.kill()).await.expect("it is killed");
     start(folder).await
 }
 
-fn client(url: &str) -> Client {
+pub fn client(url: &str) -> Client {
     Client::new(url, annals::DEFAULT_TENANT, annals::DEFAULT_SCOPE).expect("an address")
 }
 
-fn because(reason: &str) -> Reason {
+pub fn because(reason: &str) -> Reason {
     Reason { reason: reason.to_owned(), by: None }
 }
 
@@ -115,7 +115,7 @@ async fn fail_all(url: &str) {
     assert_eq!(open(url).await, EVENTS);
 }
 
-async fn open(url: &str) -> u64 {
+pub async fn open(url: &str) -> u64 {
     client(url).dead_letters().statistics().await.expect("counted").open
 }
 

@@ -10,6 +10,8 @@ mod groups;
 mod handlers;
 mod horizon;
 mod letters;
+#[cfg(target_os = "linux")]
+mod many_letters;
 mod meeting;
 #[path = "../process/mod.rs"]
 mod process;

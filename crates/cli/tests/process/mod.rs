@@ -1,5 +1,6 @@
 //! The real binary, run the way a user runs it.
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -19,6 +20,14 @@ pub fn annals_at(program: &Path, folder: &Path) -> Command {
         }
     }
     command
+}
+
+/// Where the log of a server goes: to a file in the folder `ANNALS_TEST_LOGS`, in which a run of all tests looks for secrets. Without the
+/// variable it goes nowhere.
+pub fn kept_log(process: u32) -> Box<dyn Write + Send> {
+    let Some(folder) = std::env::var_os("ANNALS_TEST_LOGS") else { return Box::new(std::io::sink()) };
+    let place = Path::new(&folder).join(format!("server-{process}.log"));
+    Box::new(OpenOptions::new().create(true).append(true).open(place).expect("a file for the log"))
 }
 
 /// A running `annals serve --dev` on a free port. Dropping it kills it.
@@ -53,7 +62,8 @@ impl Server {
         let url = url.to_owned();
         // Whoever reads nothing must not block the server once the pipe is full.
         let mut err = process.stderr.take().expect("its standard error is piped");
-        std::thread::spawn(move || std::io::copy(&mut err, &mut std::io::sink()));
+        let mut kept = kept_log(process.id());
+        std::thread::spawn(move || std::io::copy(&mut err, &mut kept));
         let server = Self { process, url, _out: out };
         server.until_opened();
         server

@@ -45,6 +45,7 @@ pub async fn a_logs_status_says_how_it_is(subject: &dyn Subject) {
     assert_eq!((default.head, default.refusing, default.commits), (5, None, 5));
     assert_eq!(default.recovery, Vec::<String>::new());
     assert!((1..=5).contains(&default.syncs), "commits were made durable");
+    assert!((1..=5).contains(&default.sync_times.count), "the time that each sync took is counted");
     assert!(default.bytes > 0);
     let other = of(OTHER_TENANT);
     assert_eq!((other.head, other.refusing, other.commits), (0, None, 0));

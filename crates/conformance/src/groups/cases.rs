@@ -7,31 +7,42 @@ pub mod publishing;
 
 use std::sync::Arc;
 
-use annals_core::DEFAULT_TENANT;
 use annals_core::groups::{GroupDefinition, GroupStatus, Groups};
 use annals_core::handlers::{Delivery, PullBody, SettleBody, Settlement};
+use annals_core::relay::RelayTopics;
+use annals_core::{Broker, DEFAULT_TENANT, TopicSettings};
+use annals_runtime::RelayOptions;
 
 use crate::Subject;
 use crate::handlers::opened::{Opened, seconds};
 
-/// A store, a host on it, and the groups of the default tenant.
+/// A broker that holds copies, with the names of its topics.
+type Copies = (Arc<dyn Broker>, TopicSettings);
+
+/// A store, a host on it, and the groups of the default tenant. The host publishes to the broker of the subject, if it has one.
 pub(crate) struct Grouped {
     pub it: Opened,
     pub groups: Arc<dyn Groups>,
+    copies: Option<Copies>,
 }
 
 impl Grouped {
     pub async fn of(subject: &dyn Subject) -> Self {
-        Self::on(Opened::of(subject).await)
+        Self::on(Opened::of(subject).await, subject.broker())
     }
 
-    fn on(it: Opened) -> Self {
+    fn on(it: Opened, copies: Option<Copies>) -> Self {
+        if let Some((broker, settings)) = copies.clone() {
+            let options = RelayOptions { topics: RelayTopics::all(settings), ..RelayOptions::default() };
+            it.host.relay(DEFAULT_TENANT, broker, options).expect("declared");
+        }
         let groups = it.host.groups(DEFAULT_TENANT).expect("declared");
-        Self { it, groups }
+        Self { it, groups, copies }
     }
 
     pub async fn restarted(self) -> Self {
-        Self::on(self.it.restarted().await)
+        let Self { it, copies, .. } = self;
+        Self::on(it.restarted().await, copies)
     }
 
     /// Defines a group with delays of 1, 2, 4 … s.

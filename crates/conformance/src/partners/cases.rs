@@ -3,6 +3,7 @@
 pub mod acting;
 pub mod attempts;
 pub mod dying;
+pub mod gathering;
 pub mod listing;
 pub mod managing;
 pub mod ordering;

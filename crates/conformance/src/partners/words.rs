@@ -193,14 +193,17 @@ impl Exchange {
         }
     }
 
-    /// The same, while time passes.
+    /// The same, while time passes between attempts: one that takes longer than its lease would be made again.
     pub async fn in_time(&self, is: impl Fn(&[PartnerEventView]) -> bool) -> Vec<PartnerEventView> {
         loop {
             let events = self.all().await;
             if is(&events) {
                 return events;
             }
-            self.it.advance(100);
+            match events.iter().any(|event| event.event_status == EventStatus::Processing) {
+                true => crate::between_looks().await,
+                false => self.it.advance(100),
+            }
             tokio::task::yield_now().await;
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod acting;
 pub mod defining;
+pub mod dying;
 pub mod processes;
 pub mod programs;
 pub mod running;

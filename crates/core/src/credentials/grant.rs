@@ -5,13 +5,16 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::commit::valid_name;
 use crate::{Code, Invalid};
 
-/// What stands for every tenant or every scope.
+/// What stands for every tenant, every scope or every event type.
 pub const EVERY: &str = "*";
 /// Most tenants, and most scopes, of a grant.
 const NAMES_MAX: usize = 1_000;
 const NAME_BYTES_MAX: usize = 100;
+/// Most event types of a grant: each read of a restricted caller looks for all of them.
+const EVENT_TYPES_MAX: usize = 100;
 
 /// A role. Every role may read; a caller with several roles may do what any of them allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -66,13 +69,21 @@ pub struct Grant {
     pub tenants: Vec<String>,
     /// The scopes that may be read; `*` is every one, and stands alone.
     pub scopes: Vec<String>,
+    /// The types of the events that may be committed and read; `*` is every one, and stands alone.
+    #[serde(default = "every")]
+    pub event_types: Vec<String>,
+}
+
+/// What stands for every tenant, scope or event type, as a list.
+pub(super) fn every() -> Vec<String> {
+    vec![EVERY.to_owned()]
 }
 
 impl Grant {
     /// A grant of one role in every scope of these tenants.
     pub fn new(role: Role, tenants: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let tenants = tenants.into_iter().map(Into::into).collect();
-        Self { roles: vec![role], tenants, scopes: vec![EVERY.to_owned()] }
+        Self { roles: vec![role], tenants, scopes: every(), event_types: every() }
     }
 
     /// Checks that it names at least one role and one tenant, and that each name can be one.
@@ -84,7 +95,29 @@ impl Grant {
             return Err(invalid("roles", "is empty; give reader, writer, operator or admin"));
         }
         names("tenants", &self.tenants)?;
-        names("scopes", &self.scopes)
+        names("scopes", &self.scopes)?;
+        self.validate_event_types()
+    }
+
+    fn validate_event_types(&self) -> Result<(), Invalid> {
+        let count = self.event_types.len();
+        if count > EVENT_TYPES_MAX {
+            return Err(invalid("event_types", &format!("has {count} names; at most {EVENT_TYPES_MAX} are allowed")));
+        }
+        names("event_types", &self.event_types)?;
+        if self.covers_every_event_type() {
+            return Ok(());
+        }
+        for (n, name) in self.event_types.iter().enumerate() {
+            if let Err(fault) = valid_name("event_types", name) {
+                return Err(invalid(&format!("event_types[{n}]"), &fault.message));
+            }
+        }
+        // What operators decide about concerns events of any type.
+        match self.roles.iter().all(|role| matches!(role, Role::Reader | Role::Writer)) {
+            true => Ok(()),
+            false => Err(invalid("event_types", "are for the roles reader and writer; leave them out, or these roles")),
+        }
     }
 
     /// Whether it has a role.
@@ -110,6 +143,16 @@ impl Grant {
     /// Whether it covers a scope.
     pub fn covers_scope(&self, scope: &str) -> bool {
         self.scopes.iter().any(|known| known == EVERY || known == scope)
+    }
+
+    /// Whether it covers events of every type.
+    pub fn covers_every_event_type(&self) -> bool {
+        self.event_types.iter().any(|known| known == EVERY)
+    }
+
+    /// Whether it covers events of a type.
+    pub fn covers_event_type(&self, event_type: &str) -> bool {
+        self.event_types.iter().any(|known| known == EVERY || known == event_type)
     }
 
     /// The tenant of a request that names none: the only one that is granted, if it is one.
@@ -166,6 +209,16 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_of_event_types_covers_these_and_one_that_names_none_covers_all() {
+        let paid = Grant { event_types: vec!["paid".to_owned()], ..Grant::new(Role::Writer, ["acme"]) };
+        assert!(paid.validate().is_ok() && paid.covers_event_type("paid"));
+        assert!(!paid.covers_event_type("shipped") && !paid.covers_every_event_type());
+        let text = r#"{"roles": ["writer"], "tenants": ["acme"], "scopes": ["*"]}"#;
+        let every: Grant = serde_json::from_str(text).expect("JSON");
+        assert!(every.covers_event_type("shipped") && every.covers_every_event_type());
+    }
+
+    #[test]
     fn a_grant_without_roles_or_tenants_is_refused_at_its_field() {
         let valid = Grant::new(Role::Reader, ["acme"]);
         for (grant, path) in [
@@ -173,7 +226,11 @@ mod tests {
             (Grant { tenants: Vec::new(), ..valid.clone() }, "tenants"),
             (Grant { tenants: vec!["a*".to_owned()], ..valid.clone() }, "tenants[0]"),
             (Grant { tenants: vec!["a".to_owned(), EVERY.to_owned()], ..valid.clone() }, "tenants[1]"),
-            (Grant { scopes: vec![String::new()], ..valid }, "scopes[0]"),
+            (Grant { scopes: vec![String::new()], ..valid.clone() }, "scopes[0]"),
+            (Grant { event_types: Vec::new(), ..valid.clone() }, "event_types"),
+            (Grant { event_types: vec!["paid".to_owned(); 101], ..valid.clone() }, "event_types"),
+            (Grant { event_types: vec!["paid".to_owned(), "a b".to_owned()], ..valid.clone() }, "event_types[1]"),
+            (Grant { event_types: vec!["paid".to_owned()], ..Grant::new(Role::Operator, ["acme"]) }, "event_types"),
         ] {
             let refused = grant.validate().expect_err(path);
             assert_eq!((refused.code, &*refused.path), (Code::InvalidCredential, path));

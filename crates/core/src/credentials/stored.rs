@@ -3,6 +3,7 @@
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
 
+use super::grant::every;
 use super::{ApiKey, Credential, CredentialState, Grant, NewCredential, Rate, RevokeBody, Role, same_bytes};
 use crate::{RecordType, Timestamp};
 
@@ -26,6 +27,9 @@ pub struct CredentialRecord {
     pub tenants: Vec<String>,
     /// And these scopes.
     pub scopes: Vec<String>,
+    /// For events of these types. Earlier versions stored none, and their credentials are for every one.
+    #[serde(default = "every")]
+    pub event_types: Vec<String>,
     /// Requests a second; 0 for the server's own limit.
     pub requests_per_second: i64,
     /// Bytes a second; 0 for the server's own limit.
@@ -56,6 +60,7 @@ impl CredentialRecord {
             roles: new.roles,
             tenants: new.tenants,
             scopes: new.scopes,
+            event_types: new.event_types,
             requests_per_second: number(new.requests_per_second),
             bytes_per_second: number(new.bytes_per_second),
             created: date(now),
@@ -80,7 +85,12 @@ impl CredentialRecord {
 
     /// What it allows.
     pub fn grant(&self) -> Grant {
-        Grant { roles: self.roles.clone(), tenants: self.tenants.clone(), scopes: self.scopes.clone() }
+        Grant {
+            roles: self.roles.clone(),
+            tenants: self.tenants.clone(),
+            scopes: self.scopes.clone(),
+            event_types: self.event_types.clone(),
+        }
     }
 
     /// When it expires.
@@ -113,6 +123,7 @@ impl CredentialRecord {
             roles: self.roles.clone(),
             tenants: self.tenants.clone(),
             scopes: self.scopes.clone(),
+            event_types: self.event_types.clone(),
             state: self.state(now),
             created_at: time(self.created),
             expires_at: self.expires_at(),

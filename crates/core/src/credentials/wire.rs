@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::grant::invalid;
-use super::{EVERY, Grant, Role};
+use super::grant::{every, invalid};
+use super::{Grant, Role};
 use crate::{ByteString, Invalid, Timestamp};
 
 const NAME_BYTES_MAX: usize = 100;
@@ -20,8 +20,11 @@ pub struct NewCredential {
     /// In these tenants; `*` alone is every one.
     pub tenants: Vec<String>,
     /// And these scopes; every one when absent.
-    #[serde(default = "every_scope")]
+    #[serde(default = "every")]
     pub scopes: Vec<String>,
+    /// For events of these types; every one when absent.
+    #[serde(default = "every")]
+    pub event_types: Vec<String>,
     /// When it expires; never when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
@@ -39,19 +42,16 @@ pub struct NewCredential {
     pub by: Option<String>,
 }
 
-fn every_scope() -> Vec<String> {
-    vec![EVERY.to_owned()]
-}
-
 impl NewCredential {
     /// A credential with this grant, which does not expire.
     pub fn new(name: impl Into<String>, grant: Grant) -> Self {
-        let Grant { roles, tenants, scopes } = grant;
+        let Grant { roles, tenants, scopes, event_types } = grant;
         Self {
             name: name.into(),
             roles,
             tenants,
             scopes,
+            event_types,
             expires_at: None,
             requests_per_second: None,
             bytes_per_second: None,
@@ -76,7 +76,12 @@ impl NewCredential {
                 return Err(invalid(path, "must be a number from 1; leave it out for the server's own limit"));
             }
         }
-        let grant = Grant { roles: self.roles.clone(), tenants: self.tenants.clone(), scopes: self.scopes.clone() };
+        let grant = Grant {
+            roles: self.roles.clone(),
+            tenants: self.tenants.clone(),
+            scopes: self.scopes.clone(),
+            event_types: self.event_types.clone(),
+        };
         grant.validate()
     }
 }
@@ -144,6 +149,9 @@ pub struct Credential {
     pub tenants: Vec<String>,
     /// And these scopes.
     pub scopes: Vec<String>,
+    /// For events of these types.
+    #[serde(default = "every")]
+    pub event_types: Vec<String>,
     /// Whether it can be used.
     pub state: CredentialState,
     /// When it was created.

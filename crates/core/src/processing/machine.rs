@@ -234,6 +234,12 @@ impl Machine {
         self.tokens.contains_key(&token)
     }
 
+    /// Whether the delivery of this token is in flight and is a dead letter that was offered.
+    pub fn is_letter(&self, token: u64) -> bool {
+        let flight = self.tokens.get(&token).and_then(|partition| self.in_flight.get(partition));
+        flight.is_some_and(|flight| flight.letter.is_some())
+    }
+
     /// Whether nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.in_flight.is_empty()

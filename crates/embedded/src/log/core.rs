@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use annals_core::{LogStatus, SequenceNumber, StoreError, Timestamp};
+use annals_core::{LogStatus, SequenceNumber, StoreError, SyncCounter, Timestamp};
 use tokio::sync::{Semaphore, watch};
 
 use super::Place;
@@ -37,6 +37,7 @@ pub(super) struct Core {
     cut_short: Option<StoreError>,
     commits: AtomicU64,
     syncs: AtomicU64,
+    pub(super) sync_times: SyncCounter,
     bytes: AtomicU64,
     notes: Notes,
 }
@@ -73,6 +74,7 @@ impl Core {
             refusal: refusal.map_or_else(OnceLock::new, OnceLock::from),
             commits: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
+            sync_times: SyncCounter::default(),
             bytes: AtomicU64::new(0),
             notes,
         }
@@ -172,6 +174,7 @@ impl Core {
             records_refusing: None,
             commits: self.commits.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed),
+            sync_times: self.sync_times.times(),
             bytes: self.bytes.load(Ordering::Relaxed),
             recovery: self.notes.all(),
             sequencer: None,

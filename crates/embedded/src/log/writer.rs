@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use annals_core::{Aggregate, SequenceNumber, StoreError};
+use annals_system::Instant;
 
 use super::batch::{Batch, Origin, answer, frames_length};
 use super::conditions::{self, Stop};
@@ -264,9 +265,15 @@ impl Writer {
         let file = &self.active.at.file;
         let written = file.write_at(&batch.bytes, self.end);
         let published_early = written.is_ok() && self.defect_before_sync(batch);
+        let sync = || {
+            let began = Instant::now();
+            let synced = file.sync();
+            self.core.sync_times.synced(began.elapsed());
+            synced
+        };
         // The lock last: a commit that another process could not see is not acknowledged.
         let lock = || self.core.place.disk.check_lock();
-        if let Err(error) = written.and_then(|()| file.sync()).and_then(|()| lock())
+        if let Err(error) = written.and_then(|()| sync()).and_then(|()| lock())
             && !self.core.options.has(SeededBug::GoOnAfterFailedSync)
         {
             let failed = StoreError::Failed(format!("{}: {error}", self.active.at.name));

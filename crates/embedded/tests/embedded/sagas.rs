@@ -1,13 +1,13 @@
 //! The suite of sagas, on a disk in memory and on a real one; and every place at which a process can die.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use annals_core::bson::doc;
-use annals_core::sagas::{SagaActed, SagaCommand, SagaDefinition, SagaError, SagaFailure, SagaStatus, Sagas, saga_id};
+use annals_conformance::sagas::order::{Called, ORDER, program};
+use annals_core::sagas::{SagaError, SagaStatus, Sagas, saga_id};
 use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, LogQuery, NewCommit, NewEvent, Store};
 use annals_embedded::EmbeddedStore;
-use annals_runtime::{Host, HostOptions, HostSagas, SagaCall, SagaProgram};
+use annals_runtime::{Host, HostOptions, HostSagas};
 use serde_json::json;
 
 use crate::conformance::Embedded;
@@ -22,32 +22,6 @@ mod memory {
 mod real_disk {
     use super::*;
     annals_conformance::sagas!(Embedded::in_a_folder(roomy_segments()));
-}
-
-/// Three steps with compensations: one releases what it holds in any case, one is a function of a program, and one awaits an event.
-const DEFINITION: &str = r#"{"start": {"on": ["placed"]}, "steps": [
-    {"name": "reserve", "publish": {"type": "reserve", "data": {"n": "$context.n"}},
-     "compensation": {"name": "release", "always": true, "publish": {"type": "release", "data": {"n": "$context.n"}}}},
-    {"name": "charge", "action": "program", "compensation": {"name": "recover", "action": "program"}},
-    {"name": "pay", "publish": {"type": "pay", "data": {"n": "$context.n"}},
-     "await": {"on": ["paid"], "fail_on": ["declined"]},
-     "compensation": {"name": "refund", "publish": {"type": "refund", "data": {"cause": "$saga.cause"}}}}
-]}"#;
-
-/// The keys with which the functions of a program were called.
-type Called = Arc<Mutex<BTreeSet<String>>>;
-
-/// The program of the step that is a function, and of its compensation. Each publishes one command.
-fn program(definition: SagaDefinition, called: &Called) -> SagaProgram {
-    let publishing = |event_type: &'static str| {
-        let called = Arc::clone(called);
-        move |call: SagaCall| {
-            called.lock().expect("no function panics").insert(call.key.clone());
-            let command = SagaCommand::new(event_type, doc! { "key": call.key });
-            async move { Ok::<_, SagaFailure>(SagaActed::command(command)) }
-        }
-    };
-    SagaProgram::new(definition).function("charge", publishing("charged")).function("recover", publishing("recovered"))
 }
 
 /// A store with a host on it.
@@ -75,8 +49,7 @@ impl Life {
 
     /// Does what is left of the story: of two orders one is paid, and one is declined. Returns none where the disk failed.
     async fn go_on(&self) -> Option<()> {
-        let definition = SagaDefinition::read_any("order", DEFINITION.as_bytes()).expect("a definition");
-        self.sagas.register(program(definition, &self.called)).await.ok()?;
+        self.sagas.register(program(&self.called)).await.ok()?;
         for (order, answer, state) in [("o-1", "paid", "completed"), ("o-2", "declined", "failed")] {
             self.commit(order, "placed").await?;
             self.until(order, |saga| {
@@ -99,7 +72,7 @@ impl Life {
 
     async fn until(&self, order: &str, wanted: impl Fn(&SagaStatus) -> bool) -> Option<SagaStatus> {
         loop {
-            match self.sagas.get(&saga_id("order", order)).await {
+            match self.sagas.get(&saga_id(ORDER, order)).await {
                 Ok(saga) if wanted(&saga) => return Some(saga),
                 Ok(_) | Err(SagaError::Unknown(_)) => {}
                 Err(_) => return None,
@@ -142,7 +115,7 @@ impl Life {
                 let request = event.commit.request_id.as_deref().unwrap_or_default();
                 (event.event_type.to_string(), request.to_owned())
             });
-            let saga = self.sagas.get(&saga_id("order", order)).await.expect("there");
+            let saga = self.sagas.get(&saga_id(ORDER, order)).await.expect("there");
             let steps = saga.steps.iter().map(|step| format!("{} {} {}", step.name, step.state, step.attempt));
             let steps = saga.completed_steps.iter().chain(&saga.compensated_steps).cloned().chain(steps);
             let state = format!("{:?} {:?} {}", saga.state, saga.cause, saga.retry_count);

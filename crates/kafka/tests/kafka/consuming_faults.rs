@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use annals_core::{DEFAULT_TENANT, RecordedEvent, TopicSettings};
-use annals_runtime::consumer;
+use annals_runtime::{Consumer, consumer};
 
 use crate::broker_process::Kafka;
 use crate::support::{
@@ -56,26 +56,30 @@ async fn a_process_that_consumes() {
     let Ok(what) = std::env::var(CHILD) else { return };
     let [prefix, file, dies_after] = what.split('|').collect::<Vec<_>>()[..] else { panic!("{what}") };
     let settings = TopicSettings { prefix: prefix.to_owned(), ..TopicSettings::default() };
-    let (file, dies_after) = (file.to_owned(), dies_after.parse::<usize>().expect("a number"));
-    let effects = Arc::new(std::sync::Mutex::new(0));
-    let of_group =
-        consumer("billing", ["order_placed"]).on("order_placed", move |event: RecordedEvent, _: serde_json::Value| {
-            let mut count = effects.lock().expect("no panic");
-            let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&file).expect("the file opens");
-            writeln!(file, "{} {}", event.commit.aggregate.id, event.sequence_number).expect("written");
-            *count += 1;
-            if *count == dies_after {
-                // The effect is there; nothing of this batch is committed, and nothing says goodbye.
-                let _ = Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
-            }
-            async { Ok(()) }
-        });
+    let of_group = appending(file.to_owned(), dies_after.parse().expect("a number"));
     let host = consuming_host(&memory(), &broker_at(&address(), &settings), &settings);
     of_group.run(&host, DEFAULT_TENANT).await.expect("it runs");
     std::future::pending::<()>().await;
 }
 
-fn effects_in(file: &std::path::Path) -> Vec<(String, u64)> {
+/// A consumer that appends what it processes to a file, and kills its process after so many effects; 0 for never.
+pub fn appending(file: String, dies_after: usize) -> Consumer {
+    let effects = Arc::new(std::sync::Mutex::new(0));
+    consumer("billing", ["order_placed"]).on("order_placed", move |event: RecordedEvent, _: serde_json::Value| {
+        let mut count = effects.lock().expect("no panic");
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&file).expect("the file opens");
+        writeln!(file, "{} {}", event.commit.aggregate.id, event.sequence_number).expect("written");
+        *count += 1;
+        if *count == dies_after {
+            // The effect is there; nothing of this batch is committed, and nothing says goodbye.
+            let _ = Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
+        }
+        async { Ok(()) }
+    })
+}
+
+/// What was appended to such a file: keys and sequence numbers.
+pub fn effects_in(file: &std::path::Path) -> Vec<(String, u64)> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let read = |line: &str| {
         let (key, number) = line.split_once(' ')?;

@@ -5,6 +5,8 @@ mod consuming;
 mod consuming_faults;
 mod dying;
 mod groups;
+mod guards;
+mod letters;
 mod publishing;
 mod relaying;
 mod relaying_faults;

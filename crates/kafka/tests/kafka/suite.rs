@@ -1,4 +1,4 @@
-//! The suite of brokers, with the log in a store in memory and the topics on Kafka.
+//! The suite of brokers, and that of guards, with the log in a store in memory and the topics on Kafka.
 
 use std::sync::Arc;
 
@@ -44,3 +44,4 @@ impl Subject for Published {
 }
 
 annals_conformance::broker!(copies: Published::new());
+annals_conformance::groups!(copies: Published::new());

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use annals_core::SyncCounter;
 use annals_system::Instant;
 use mongodb::Database;
 use tokio::sync::{mpsc, oneshot};
@@ -59,6 +60,8 @@ pub(crate) struct Bulk {
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) batches: AtomicU64,
+    /// How long the acknowledgements took.
+    pub(super) times: SyncCounter,
     pub(super) stored: AtomicU64,
     pub(super) bytes: AtomicU64,
 }
@@ -206,7 +209,9 @@ pub(super) async fn fly(lane: &Lane, inserts: Vec<Insert>) -> Vec<Insert> {
     // What was sent before has only the rest of its time.
     let rest = |insert: &Insert| if insert.sent { insert.sent_by - Instant::now() } else { *outcome_time };
     let time = inserts.iter().map(rest).max().unwrap_or_default();
+    let began = Instant::now();
     let known = batch::send(database, collection, &inserts, time).await;
+    counts.times.synced(began.elapsed());
     counts.batches.fetch_add(1, Ordering::Relaxed);
     let mut left = Vec::new();
     for (mut insert, outcome) in inserts.into_iter().zip(known) {

@@ -176,7 +176,9 @@ async fn attempt(log: &Log, task: Task<'_>, ends: Instant) -> Result<Attempt, Co
     };
     let attempt = match fill(log, task, &mut taken.session).await {
         Ok(Filled::Written) => {
+            let began = Instant::now();
             let attempt = finish(&mut taken.session, ends).await;
+            log.bulk.counts.times.synced(began.elapsed());
             taken.done();
             return Ok(attempt);
         }

@@ -112,6 +112,9 @@ impl TenantDeadLetters {
         let (changed, mut stop) = (self.shared.letters_of(&self.tenant), self.shared.stop.subscribe());
         let mut count_at = self.clock().now();
         loop {
+            if !leases.keeps(held).await? {
+                return Ok(Kept::Lost);
+            }
             self.announce().await?;
             let now = self.clock().now();
             if now >= count_at {
@@ -119,9 +122,6 @@ impl TenantDeadLetters {
                 self.watch_threshold().await?;
                 self.archive(now).await?;
                 count_at = now.plus(Duration::from_secs(1));
-            }
-            if !leases.keeps(held).await? {
-                return Ok(Kept::Lost);
             }
             tokio::select! {
                 biased;

@@ -59,8 +59,8 @@ pub(crate) struct Owner {
 struct Work<'o> {
     owner: &'o mut Owner,
     clock: Arc<dyn Clock>,
-    leases: Leases,
-    held: Held,
+    leases: &'o Leases,
+    held: &'o Held,
     journal: Journal,
     machine: Machine,
     reader: Reader,
@@ -136,32 +136,22 @@ impl Owner {
             Ok(held) => held,
             Err(stop) => return stop,
         };
-        let mut work = match Work::begin(self, leases, held).await {
-            Ok(work) => work,
-            Err(stop) => return stop,
-        };
-        work.count_duplicates(0);
-        let stop = match work.know_letters().await {
-            Ok(()) => work.run().await,
+        // Also when it cannot begin: a lease that a living process keeps keeps every other one away.
+        let stop = match Work::begin(self, &leases, &held).await {
+            Ok(work) => work.until_stopped().await,
             Err(stop) => stop,
         };
         match &stop {
             Stop::Lost | Stop::Again => {}
-            Stop::Given(to) => {
-                let _ = work.store_progress().await;
-                work.leases.give(&work.held, to).await;
-            }
-            Stop::Done | Stop::Failed(_) => {
-                let _ = work.store_progress().await;
-                work.leases.release(&work.held).await;
-            }
+            Stop::Given(to) => leases.give(&held, to).await,
+            Stop::Done | Stop::Failed(_) => leases.release(&held).await,
         }
         stop
     }
 }
 
 impl<'o> Work<'o> {
-    async fn begin(owner: &'o mut Owner, leases: Leases, held: Held) -> Result<Self, Stop> {
+    async fn begin(owner: &'o mut Owner, leases: &'o Leases, held: &'o Held) -> Result<Self, Stop> {
         let clock = Arc::clone(&owner.shared.options.clock);
         let defined = stand_by::defined(owner).await?;
         owner.source = owner.source.redefined(&owner.definition);
@@ -209,6 +199,19 @@ impl<'o> Work<'o> {
             has_guard: false,
             clock,
         })
+    }
+
+    async fn until_stopped(mut self) -> Stop {
+        self.count_duplicates(0);
+        self.count_retries(&[]);
+        let stop = match self.know_letters().await {
+            Ok(()) => self.run().await,
+            Err(stop) => stop,
+        };
+        if matches!(stop, Stop::Given(_) | Stop::Done | Stop::Failed(_)) {
+            let _ = self.store_progress().await;
+        }
+        stop
     }
 
     async fn run(&mut self) -> Stop {
@@ -266,7 +269,7 @@ impl<'o> Work<'o> {
                 Some(command) => self.commands(command).await,
                 None => Err(Stop::Done),
             },
-            () = self.leases.until_called_off(&self.held), if self.giving_since.is_none() => Ok(()),
+            () = self.leases.until_called_off(self.held), if self.giving_since.is_none() => Ok(()),
             () = self.due.due() => {
                 self.letters_at = Timestamp::from_millis(0);
                 Ok(())
@@ -340,7 +343,7 @@ impl<'o> Work<'o> {
     }
 
     async fn keep_lease(&mut self, now: Timestamp) -> Result<(), Stop> {
-        if !self.leases.keeps(&self.held).await.map_err(NotWritten::from)? {
+        if !self.leases.keeps(self.held).await.map_err(NotWritten::from)? {
             return Err(Stop::Lost);
         }
         self.give(now)?;

@@ -52,8 +52,8 @@ pub(super) struct Work<'o> {
     /// The change of the definition that this is by.
     change: u64,
     ports: Ports,
-    pub leases: Leases,
-    pub held: Held,
+    pub leases: &'o Leases,
+    pub held: &'o Held,
     last_stored: Option<Timestamp>,
     /// When its progress was noted last.
     noted: Option<Timestamp>,
@@ -109,18 +109,23 @@ impl Owner {
 
     /// Takes the lease, works, and gives the lease back.
     async fn own(&mut self) -> Stop {
-        let mut work = match Work::begin(self).await {
-            Ok(work) => work,
+        let (leases, held) = match self.take().await {
+            Ok(taken) => taken,
             Err(stop) => return stop,
         };
-        let stop = match work.definition.kind {
-            FilterKind::Remote => remote::run(&mut work).await,
-            FilterKind::Declared | FilterKind::Function => fill::run(&mut work).await,
+        // Also when it cannot begin: a lease that a living process keeps keeps every other one away.
+        let stop = match Work::begin(self, &leases, &held).await {
+            Ok(mut work) => match work.definition.kind {
+                FilterKind::Remote => remote::run(&mut work).await,
+                FilterKind::Declared | FilterKind::Function => fill::run(&mut work).await,
+            },
+            Err(stop) => stop,
         };
         match &stop {
-            Stop::Done | Stop::Failed(_) => work.leases.release(&work.held).await,
-            Stop::Given(to) => work.leases.give(&work.held, to).await,
-            Stop::Lost | Stop::Again => {}
+            // What begins again may find that this process cannot run the filter any more.
+            Stop::Done | Stop::Failed(_) | Stop::Again => leases.release(&held).await,
+            Stop::Given(to) => leases.give(&held, to).await,
+            Stop::Lost => {}
         }
         stop
     }
@@ -131,6 +136,20 @@ impl Owner {
         let definition = found.value.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
         let is_here = definition.kind != FilterKind::Function || locked(&self.slot.function).is_some();
         if is_here { Ok(found) } else { Err(Stop::Done) }
+    }
+
+    /// Waits for the lease, unless this process cannot run the filter.
+    async fn take(&mut self) -> Result<(Leases, Held), Stop> {
+        let filters = Arc::clone(&self.filters);
+        filters.declare().await?;
+        let first = self.defined().await?.value.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
+        let mut leases = Leases::new(&filters.shared, &filters.tenant, Arc::clone(&filters.records), self.task());
+        // A remote filter is where its clients are.
+        if first.kind != FilterKind::Remote {
+            leases = leases.spread();
+        }
+        let held = self.until_taken(&leases, first.kind).await?;
+        Ok((leases, held))
     }
 
     /// Waits for the lease. Pulls wait with it; settlements are refused with the owner's name.
@@ -179,16 +198,8 @@ impl Owner {
 }
 
 impl<'o> Work<'o> {
-    async fn begin(owner: &'o mut Owner) -> Result<Self, Stop> {
+    async fn begin(owner: &'o mut Owner, leases: &'o Leases, held: &'o Held) -> Result<Self, Stop> {
         let filters = Arc::clone(&owner.filters);
-        filters.declare().await?;
-        let first = owner.defined().await?.value.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
-        let mut leases = Leases::new(&filters.shared, &filters.tenant, Arc::clone(&filters.records), owner.task());
-        // A remote filter is where its clients are.
-        if first.kind != FilterKind::Remote {
-            leases = leases.spread();
-        }
-        let held = owner.until_taken(&leases, first.kind).await?;
         // The change is read first: one that is made after it is noticed before anything is appended.
         let change = *owner.slot.changed.borrow();
         let stored = owner.defined().await?;
@@ -312,7 +323,7 @@ impl<'o> Work<'o> {
 
     /// Checks that the filter is not to be given up.
     pub async fn keep_lease(&self) -> Result<(), Stop> {
-        if !self.leases.keeps(&self.held).await? {
+        if !self.leases.keeps(self.held).await? {
             return Err(Stop::Lost);
         }
         self.leases.given_to().map_or(Ok(()), |to| Err(Stop::Given(to)))
@@ -320,7 +331,7 @@ impl<'o> Work<'o> {
 
     /// Waits until the filter is to be given up.
     pub async fn until_called_off(&self) {
-        self.leases.until_called_off(&self.held).await;
+        self.leases.until_called_off(self.held).await;
     }
 
     /// The number of ownerships before and with this one.

@@ -151,7 +151,7 @@ impl Remote<'_, '_> {
                 Some(command) => self.command(command).await,
                 None => Err(Stop::Done),
             },
-            () = work.leases.until_called_off(&work.held) => Ok(()),
+            () = work.leases.until_called_off(work.held) => Ok(()),
             found = work.source.step(self.read_to, &*clock), if reads => self.read(found),
             () = clock.sleep_until(next_look) => Ok(()),
         }

@@ -42,8 +42,8 @@ struct Work<'o> {
     offering: Arc<dyn Offering>,
     receiving: Arc<dyn Receiving>,
     intake: Intake,
-    leases: Leases,
-    held: Held,
+    leases: &'o Leases,
+    held: &'o Held,
     changed: watch::Receiver<u64>,
     noted: ProgressRecord,
     noted_at: Timestamp,
@@ -90,32 +90,49 @@ impl Owner {
 
     /// Takes the lease, works, and gives the lease back.
     async fn own(&self) -> Stop {
-        let mut work = match self.begin().await {
-            Ok(work) => work,
+        // The change is read first: one that is made after it is noticed.
+        let mut changed = self.slot.changed.subscribe();
+        let (leases, held) = match self.take(&mut changed).await {
+            Ok(taken) => taken,
             Err(stop) => return stop,
         };
-        let Err(stop) = work.run().await;
-        if !matches!(stop, Stop::Lost) {
-            let _ = work.note().await;
-        }
+        // Also when it cannot begin: a lease that a living process keeps keeps every other one away.
+        let stop = match self.begin(&leases, &held, changed).await {
+            Ok(mut work) => {
+                let Err(stop) = work.run().await;
+                if !matches!(stop, Stop::Lost) {
+                    let _ = work.note().await;
+                }
+                stop
+            }
+            Err(stop) => stop,
+        };
         *locked(&self.slot.known) = None;
         match &stop {
-            Stop::Done | Stop::Failed(_) => work.leases.release(&work.held).await,
-            Stop::Given(to) => work.leases.give(&work.held, to).await,
+            Stop::Done | Stop::Failed(_) => leases.release(&held).await,
+            Stop::Given(to) => leases.give(&held, to).await,
             Stop::Lost | Stop::Again => {}
         }
         stop
     }
 
-    async fn begin(&self) -> Result<Work<'_>, Stop> {
+    async fn take(&self, changed: &mut watch::Receiver<u64>) -> Result<(Leases, Held), Stop> {
         let horizon = &self.horizon;
         horizon.declare().await?;
-        // The change is read first: one that is made after it is noticed.
-        let mut changed = self.slot.changed.subscribe();
         horizon.definition(&self.name).await?;
         let task = format!("subscription/{}", self.name);
         let leases = Leases::new(&horizon.shared, &horizon.tenant, Arc::clone(&horizon.records), task).spread();
-        let held = self.until_taken(&leases, &mut changed).await?;
+        let held = self.until_taken(&leases, changed).await?;
+        Ok((leases, held))
+    }
+
+    async fn begin<'w>(
+        &'w self,
+        leases: &'w Leases,
+        held: &'w Held,
+        changed: watch::Receiver<u64>,
+    ) -> Result<Work<'w>, Stop> {
+        let horizon = &self.horizon;
         let (definition, _) = horizon.definition(&self.name).await?;
         let receiving = horizon.store().receiving(&horizon.tenant, &definition.scope);
         let receiving = receiving.map_err(|error| Stop::Failed(error.to_string()))?;
@@ -190,7 +207,7 @@ impl Work<'_> {
         let mut stop = self.owner.horizon.shared.stop.subscribe();
         loop {
             let now = self.clock.now();
-            if !self.leases.keeps(&self.held).await? {
+            if !self.leases.keeps(self.held).await? {
                 return Err(Stop::Lost);
             }
             if let Some(to) = self.leases.given_to() {
@@ -206,7 +223,7 @@ impl Work<'_> {
                 () = is_set(&mut stop) => return Err(Stop::Done),
                 _ = self.changed.changed() => return Err(Stop::Again),
                 done = &mut work => return Ok(done),
-                () = self.leases.until_called_off(&self.held) => {}
+                () = self.leases.until_called_off(self.held) => {}
                 () = self.clock.sleep_until(look) => {}
             }
         }

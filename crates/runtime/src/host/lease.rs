@@ -21,6 +21,8 @@ pub(crate) struct Leases {
     tasks: Arc<Spread>,
     /// Whether the task is spread over processes; not where it follows its workers.
     is_spread: bool,
+    /// Whether this part of the process has claimed the task.
+    is_claimed: bool,
 }
 
 /// A lease that this process holds.
@@ -49,7 +51,7 @@ impl Leases {
     pub fn new(shared: &Arc<Shared>, tenant: &str, records: Arc<dyn Records>, task: String) -> Self {
         let tasks = Spread::of(shared, tenant, &records);
         tasks.heartbeat().enter();
-        Self { records, shared: Arc::clone(shared), task, tasks, is_spread: false }
+        Self { records, shared: Arc::clone(shared), task, tasks, is_spread: false, is_claimed: false }
     }
 
     /// Spreads the task evenly over all processes that stand by for it.
@@ -57,6 +59,13 @@ impl Leases {
     pub fn spread(mut self) -> Self {
         self.is_spread = true;
         self
+    }
+
+    /// Claims the task for the part of the process that has this value, where several parts ask for one lease: a lease belongs to the
+    /// process as a whole. False while another part has claimed it. The claim ends with this value.
+    pub fn claim(&mut self) -> bool {
+        self.is_claimed = self.is_claimed || self.tasks.claim(&self.task);
+        self.is_claimed
     }
 
     fn heartbeat(&self) -> &Heartbeat {
@@ -238,6 +247,9 @@ impl Drop for Leases {
     fn drop(&mut self) {
         if self.is_spread {
             self.tasks.forget(&self.task);
+        }
+        if self.is_claimed {
+            self.tasks.unclaim(&self.task);
         }
         self.heartbeat().leave();
     }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use annals_core::spread::{self, ProcessRecord};
-use annals_core::{Condition, Expected, RecordError, RecordQuery, RecordType, Records, TypedRecords, limits};
+use annals_core::{
+    Condition, Expected, RecordError, RecordQuery, RecordType, Records, Timestamp, TypedRecords, limits,
+};
 use tokio::sync::watch;
 
 use super::heartbeat::Heartbeat;
@@ -31,6 +33,8 @@ struct Tasks {
     elsewhere: BTreeMap<String, String>,
     /// Tasks that are to be given up, with the process that gets each.
     given: BTreeMap<String, String>,
+    /// Tasks that one of several parts of this process has claimed.
+    claimed: BTreeSet<String>,
 }
 
 impl Spread {
@@ -45,8 +49,12 @@ impl Spread {
         let heartbeat = Heartbeat::new(&shared.process, Arc::clone(records), Arc::clone(&options.clock), options.lease);
         let spread = Arc::new(Self { tasks: Mutex::default(), decided: watch::Sender::new(0), heartbeat });
         spreads.insert(tenant.to_owned(), Arc::clone(&spread));
-        let comparing =
-            Comparing { shared: Arc::clone(shared), records: Arc::clone(records), spread: Arc::clone(&spread) };
+        let comparing = Comparing {
+            shared: Arc::clone(shared),
+            records: Arc::clone(records),
+            spread: Arc::clone(&spread),
+            expired: BTreeMap::new(),
+        };
         supervise(shared, format!("spread/{tenant}"), comparing);
         spread
     }
@@ -79,6 +87,16 @@ impl Spread {
         tasks.given.remove(task);
     }
 
+    /// Claims a task for one part of this process; false when another part has.
+    pub fn claim(&self, task: &str) -> bool {
+        locked(&self.tasks).claimed.insert(task.to_owned())
+    }
+
+    /// Ends a claim.
+    pub fn unclaim(&self, task: &str) {
+        locked(&self.tasks).claimed.remove(task);
+    }
+
     /// The process that is to get the task.
     pub fn given_to(&self, task: &str) -> Option<String> {
         locked(&self.tasks).given.get(task).cloned()
@@ -96,11 +114,14 @@ struct Comparing {
     shared: Arc<Shared>,
     records: Arc<dyn Records>,
     spread: Arc<Spread>,
+    /// Heartbeats that look expired, and since when each has been the same by the clock of this process.
+    expired: BTreeMap<String, (Timestamp, Timestamp)>,
 }
 
 impl Supervised for Comparing {
     async fn run(&mut self) -> Ended {
-        let (shared, heartbeat) = (&*self.shared, self.spread.heartbeat());
+        let (shared, spread) = (Arc::clone(&self.shared), Arc::clone(&self.spread));
+        let (shared, heartbeat) = (&*shared, spread.heartbeat());
         let (mut changed, mut stop) = (beside::changes(), shared.stop.subscribe());
         while !*stop.borrow() {
             if !shared.may_share() {
@@ -155,7 +176,7 @@ impl Comparing {
         heartbeat.end_unused().await;
     }
 
-    async fn compare(&self, shared: &Shared) -> Result<(), RecordError> {
+    async fn compare(&mut self, shared: &Shared) -> Result<(), RecordError> {
         let (wants, is_spread) = {
             let tasks = locked(&self.spread.tasks);
             let is_spread = !tasks.held.is_empty() || !tasks.elsewhere.is_empty();
@@ -184,8 +205,18 @@ impl Comparing {
         Ok(())
     }
 
+    /// Whether a heartbeat that looks expired has not been renewed for so long that its process is gone. The time in it does not tell: that
+    /// is of another clock, which may be behind.
+    fn is_forgotten(&mut self, found: &ProcessRecord, now: Timestamp) -> bool {
+        let (until, since) = self.expired.entry(found.process.clone()).or_insert((found.until(), now));
+        if *until != found.until() {
+            (*until, *since) = (found.until(), now);
+        }
+        now.since(*since) > FORGOTTEN_AFTER
+    }
+
     /// The other processes that are there, with what each wants.
-    async fn others(&self, shared: &Shared) -> Result<BTreeMap<String, BTreeSet<String>>, RecordError> {
+    async fn others(&mut self, shared: &Shared) -> Result<BTreeMap<String, BTreeSet<String>>, RecordError> {
         let now = shared.options.clock.now();
         let processes = TypedRecords::<ProcessRecord>::declared(Arc::clone(&self.records));
         let page = match processes.find(RecordQuery::new(processes.name()).limit(limits::PAGE_MAX)).await {
@@ -200,15 +231,17 @@ impl Comparing {
                 false => beside::is_running(&found.process),
             };
             if is_there {
+                self.expired.remove(&found.process);
                 others.insert(found.process.clone(), found.wants.iter().cloned().collect());
                 heartbeats.insert(found.process.clone(), found);
-            } else if now.since(found.until()) > FORGOTTEN_AFTER {
+            } else if self.is_forgotten(&found, now) {
                 // Not if it was renewed since it was read.
                 let same = Expected::AbsentOr(Condition::eq("until", found.until));
                 match processes.delete_if(found.process.as_str(), same).await {
                     Ok(_) | Err(RecordError::NotAsExpected { .. }) => {}
                     Err(error) => return Err(error),
                 }
+                self.expired.remove(&found.process);
             }
         }
         self.spread.heartbeat().remember(heartbeats);

@@ -60,6 +60,7 @@ impl Work {
                 return Done { key, outcome: None, look: false, later: Some(later) };
             }
         };
+        self.partners.metrics.begun(&partner.definition.id, direction, attempt);
         let delivery = DeliveryRecord { attempt, ..delivery };
         let outcome = match direction {
             EventDirection::Out => self.send(&partner, &event, &delivery).await,
@@ -113,12 +114,11 @@ impl Work {
         let as_read = Expected::Matching(delivery.unchanged());
         // INVARIANT: the attempt is stored before it is made.
         let changes = vec![
-            self.fence(),
             RecordChange::set_if(DELIVERIES, delivery.key.as_str(), leased, as_read),
             RecordChange::set_if(PARTNER_EVENTS, delivery.event, processing, Expected::Present),
         ];
-        match self.partners.records.write(changes).await {
-            Ok(_) => Ok(Claim::Begun(Box::new(event.value), attempt)),
+        match self.write(changes).await {
+            Ok(()) => Ok(Claim::Begun(Box::new(event.value), attempt)),
             // Another process owns it, or an operator has acted on it.
             Err(RecordError::NotAsExpected { .. }) => Ok(Claim::Nothing { look: false }),
             Err(error) => Err(error),
@@ -136,13 +136,13 @@ impl Work {
         }
         let as_read = Expected::Matching(delivery.unchanged());
         let behind = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), [("waits", true.into())], as_read);
-        let mut changes = vec![self.fence(), behind.unset(["due"])];
+        let mut changes = vec![behind.unset(["due"])];
         let stuck = first.due.is_none();
         if stuck {
             changes.push(self.due_now(&first));
         }
-        match self.partners.records.write(changes).await {
-            Ok(_) => Ok(Some(stuck)),
+        match self.write(changes).await {
+            Ok(()) => Ok(Some(stuck)),
             Err(RecordError::NotAsExpected { .. }) => Ok(Some(true)),
             Err(error) => Err(error),
         }

@@ -78,11 +78,11 @@ impl Work {
                 known.push(("due", date(at).into()));
                 let failed = of_event(delivery, "FAILED", now, None);
                 let set = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), known, expected).unset(unset);
-                (vec![self.fence(), set, failed], false)
+                (vec![set, failed], false)
             }
             Next::End(ending) => self.ending(&partner.definition, delivery, (ending, known, unset), expected).await?,
         };
-        self.partners.records.write(changes).await?;
+        self.write(changes).await?;
         if matches!(next, Next::End(Ending::Exhausted | Ending::Refused)) {
             let (partner, event) = (&delivery.partner, delivery.event.to_hex());
             let reason = reason.map_or("", String::as_str);
@@ -91,7 +91,7 @@ impl Work {
         Ok((next, look))
     }
 
-    /// The batch that ends a delivery, and whether it makes another one due.
+    /// The changes that end a delivery, and whether they make another one due.
     async fn ending(
         &self,
         definition: &PartnerDefinition,
@@ -114,7 +114,6 @@ impl Work {
         unset.push("due");
         let status = if ending == Ending::Success { EventStatus::Success } else { EventStatus::Failed };
         let mut changes = vec![
-            self.fence(),
             RecordChange::set_if(DELIVERIES, delivery.key.as_str(), known, expected).unset(unset),
             of_event(delivery, status.as_str(), now, expires),
         ];
@@ -139,11 +138,11 @@ impl Work {
             self.ending(&partner.definition, delivery, (ending, known, Vec::new()), expected).await?;
         if ending == Ending::Cancelled {
             // There is no record any more.
-            changes.remove(2);
+            changes.remove(1);
         }
-        match self.partners.records.write(changes).await {
+        match self.write(changes).await {
             Err(RecordError::NotAsExpected { .. }) => Ok(true),
-            written => written.map(|_| look),
+            written => written.map(|()| look),
         }
     }
 
@@ -151,12 +150,12 @@ impl Work {
     pub(super) async fn release(&self, delivery: &DeliveryRecord) -> Result<bool, RecordError> {
         let expected = Expected::Matching(delivery.unchanged());
         let released = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), [("waits", false.into())], expected);
-        let mut changes = vec![self.fence(), released.unset(["due"])];
+        let mut changes = vec![released.unset(["due"])];
         let waiting = self.first_open(delivery, true).await?;
         changes.extend(waiting.as_ref().map(|waiting| self.due_now(waiting)));
-        match self.partners.records.write(changes).await {
+        match self.write(changes).await {
             Err(RecordError::NotAsExpected { .. }) => Ok(true),
-            written => written.map(|_| waiting.is_some()),
+            written => written.map(|()| waiting.is_some()),
         }
     }
 }

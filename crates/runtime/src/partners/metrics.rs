@@ -18,6 +18,8 @@ pub struct PartnerMetrics {
     pub partner: String,
     /// Attempts by direction and outcome: `delivered`, `failed` or `refused`.
     pub attempts: Vec<(&'static str, &'static str, u64)>,
+    /// Attempts after the first one of their deliveries, by direction.
+    pub retries: Vec<(&'static str, u64)>,
     /// Requests of the partner by outcome: `accepted`, `repeated` or `refused`.
     pub received: Vec<(&'static str, u64)>,
     /// Whether the breaker lets nothing through.
@@ -61,10 +63,18 @@ pub(super) struct Counters(Mutex<BTreeMap<String, Counted>>);
 #[derive(Default)]
 struct Counted {
     attempts: BTreeMap<(&'static str, &'static str), u64>,
+    retries: BTreeMap<&'static str, u64>,
     received: BTreeMap<&'static str, u64>,
 }
 
 impl Counters {
+    /// Counts an attempt that is about to be made. A partner whose deliveries succeed at once is shown with 0 retries.
+    pub fn begun(&self, partner: &str, direction: EventDirection, attempt: i32) {
+        let mut counters = locked(&self.0);
+        let counted = counters.entry(partner.to_owned()).or_default();
+        *counted.retries.entry(direction.as_str()).or_default() += u64::from(attempt > 1);
+    }
+
     pub fn attempted(&self, partner: &str, direction: EventDirection, outcome: &Outcome) {
         let outcome = match outcome {
             Outcome::Delivered { .. } => "delivered",
@@ -108,6 +118,7 @@ impl TenantPartners {
             tenant: self.tenant.clone(),
             partner: partner.clone(),
             attempts: counted.attempts.iter().map(|((to, outcome), count)| (*to, *outcome, *count)).collect(),
+            retries: counted.retries.iter().map(|(direction, count)| (*direction, *count)).collect(),
             received: counted.received.iter().map(|(outcome, count)| (*outcome, *count)).collect(),
             is_failing: breakers.contains_key(&format!("OUT/{partner}")),
         });

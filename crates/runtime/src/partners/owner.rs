@@ -8,12 +8,13 @@ use annals_core::partners::{DeliveryRecord, EventDirection, PARTNERS};
 use annals_core::{
     ChangeFollower, ChangesError, Condition, Expected, Lease, RecordChange, RecordError, RecordType, StoreError,
 };
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::TenantPartners;
 use super::known::Known;
 use super::lane::Lane;
+use super::writer::Job;
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked};
 
 /// How often the lease is asked for that another process holds.
@@ -36,6 +37,8 @@ pub(super) struct Work {
     pub known: watch::Sender<Arc<Known>>,
     /// Set when nothing new is to be begun.
     pub ending: watch::Sender<bool>,
+    /// What attempts store; see writer.rs.
+    pub jobs: mpsc::UnboundedSender<Job>,
     /// INVARIANT: what decides about an entity's order holds the lock of its stripe.
     stripes: Vec<Mutex<()>>,
 }
@@ -111,11 +114,13 @@ impl Owner {
             Err(error) => return Err(StoreError::Unreachable(error.to_string()).into()),
         };
         let known = partners.load().await?;
+        let (jobs, asked) = mpsc::unbounded_channel();
         let work = Arc::new(Work {
             partners: Arc::clone(partners),
             epoch: held.epoch(),
             known: watch::Sender::new(Arc::new(known)),
             ending: watch::Sender::new(false),
+            jobs,
             stripes: std::iter::repeat_with(Mutex::default).take(STRIPES).collect(),
         });
         partners.set_owner(true);
@@ -124,7 +129,7 @@ impl Owner {
         tasks.spawn(Arc::clone(&work).select());
         tasks.spawn(Arc::clone(&work).run_replays());
         tasks.spawn(Arc::clone(&work).copy_older());
-        tasks.spawn(Arc::clone(&work).run_lanes());
+        tasks.spawn(Arc::clone(&work).run_lanes(asked));
         Ok((work, tasks))
     }
 
@@ -209,9 +214,12 @@ impl Work {
         }
     }
 
-    /// Runs a lane for each partner and direction.
-    async fn run_lanes(self: Arc<Self>) -> Result<(), String> {
+    /// Runs a lane for each partner and direction, and the writer of their attempts.
+    async fn run_lanes(self: Arc<Self>, asked: mpsc::UnboundedReceiver<Job>) -> Result<(), String> {
         let (mut known, mut ending) = (self.known.subscribe(), self.ending.subscribe());
+        // It ends with this task, once the lanes have ended.
+        let mut writer = JoinSet::new();
+        writer.spawn(Arc::clone(&self).write_jobs(asked));
         let mut lanes: JoinSet<String> = JoinSet::new();
         let mut running: BTreeMap<String, AbortHandle> = BTreeMap::new();
         loop {
@@ -236,6 +244,7 @@ impl Work {
                     Ok(lane) => { running.remove(&lane); }
                     Err(error) => return Err(error.to_string()),
                 },
+                Some(Err(error)) = writer.join_next() => return Err(error.to_string()),
             }
         }
     }

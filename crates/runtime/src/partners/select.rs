@@ -146,8 +146,11 @@ impl Work {
     async fn insert(&self, beside: Vec<RecordChange>, mut pairs: Vec<Pair>) -> Result<(), Again> {
         loop {
             let mut changes = beside.clone();
-            for (event, delivery) in &pairs {
+            // Collection by collection: a store may send neighbouring changes of one collection as one command.
+            for (event, _) in &pairs {
                 changes.push(TypedRecords::replacement(event, Expected::Absent)?);
+            }
+            for (_, delivery) in &pairs {
                 changes.push(TypedRecords::replacement(delivery, Expected::Absent)?);
             }
             match self.partners.records.write(changes).await {

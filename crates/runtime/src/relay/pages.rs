@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use annals_core::relay::{MessageFormat, Relay, RelayBatch, RelayTopics};
+use annals_core::relay::{Relay, RelayBatch, RelayTopics};
 use annals_core::types::{EventTypes, TypeError};
 use annals_core::{
     ByteString, EventLog, Filter, Follower, RecordedEvent, RelayPosition, SequenceNumber, StoreError, TopicDefinition,

@@ -53,8 +53,8 @@ impl From<RecordError> for Stop {
 /// A replay at work.
 struct Work<'r> {
     runner: &'r Runner,
-    leases: Leases,
-    held: Held,
+    leases: &'r Leases,
+    held: &'r Held,
     session: ReplaySession,
     revision: u64,
     body: ReplayBody,
@@ -139,22 +139,23 @@ impl Runner {
                 () = replays.clock().sleep(LOOK_EVERY) => {}
             }
         };
-        let Some(found) = self.load().await? else {
-            leases.release(&held).await;
-            return Ok(());
-        };
-        let body = found.value.body().map_err(ReplayError::from)?;
-        let target = replays.target(&found.value, &body).await?;
-        let Stored { value: session, revision } = found;
-        let mut work =
-            Work { runner: self, leases, held, session, revision, body, target, anchor: None, last_due: None };
         let ended = tokio::select! {
             biased;
             () = is_set(&mut stop) => Err(Stop::Done),
-            ended = work.go() => ended,
+            ended = self.run_holding(&leases, &held) => ended,
         };
-        work.leases.release(&work.held).await;
+        leases.release(&held).await;
         ended
+    }
+
+    async fn run_holding(&self, leases: &Leases, held: &Held) -> Result<(), Stop> {
+        let Some(found) = self.load().await? else { return Ok(()) };
+        let body = found.value.body().map_err(ReplayError::from)?;
+        let target = self.replays.target(&found.value, &body).await?;
+        let Stored { value: session, revision } = found;
+        let mut work =
+            Work { runner: self, leases, held, session, revision, body, target, anchor: None, last_due: None };
+        work.go().await
     }
 }
 
@@ -270,7 +271,7 @@ impl Work<'_> {
 
     /// Checks that no other process may send the replay by now.
     async fn keep_lease(&self) -> Result<(), Stop> {
-        if self.leases.keeps(&self.held).await? { Ok(()) } else { Err(Stop::Again) }
+        if self.leases.keeps(self.held).await? { Ok(()) } else { Err(Stop::Again) }
     }
 
     /// Sends events and stores what became of them.

@@ -21,6 +21,13 @@ pub(super) fn write_partners(out: &mut String, partners: &[PartnerMetrics]) {
             line(out, format_args!("{name}{{{labels}}} {count}"));
         }
     }
+    let name = "annals_partner_retries_total";
+    family(out, name, "counter", "Attempts after the first one of their deliveries.");
+    for partner in partners {
+        for (direction, count) in &partner.retries {
+            line(out, format_args!("{name}{{{},direction=\"{direction}\"}} {count}", of(partner)));
+        }
+    }
     let name = "annals_partner_received_total";
     family(out, name, "counter", "Requests of partners, by outcome.");
     for partner in partners {

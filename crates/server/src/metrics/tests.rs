@@ -4,10 +4,14 @@ use std::collections::BTreeSet;
 
 use annals_core::queue::{QueueCounts, QueueDefinition, QueueStatus};
 use annals_core::relay::{RelayState, RelayStatus};
-use annals_core::{Code, LogStatus, SequencerStatus};
-use annals_runtime::{GroupMetrics, PartnerMetrics, ProcessorHealth, TaskState, TaskStatus, TenantQueueStatus};
+use annals_core::{Code, LogStatus, SequencerStatus, SyncCounter, SyncTimes};
+use annals_runtime::{
+    GroupMetrics, PartnerMetrics, ProcessorHealth, RetryMetrics, TaskState, TaskStatus, TenantQueueStatus,
+};
 
-use super::{Metrics, write_groups, write_partner_failures, write_partners, write_processors, write_queues};
+use super::{
+    Metrics, write_groups, write_partner_failures, write_partners, write_processors, write_queues, write_retries,
+};
 
 const DASHBOARD: &str = include_str!("../../../../deploy/grafana-dashboard.json");
 const ALERTS: &str = include_str!("../../../../deploy/alerts.yaml");
@@ -19,20 +23,7 @@ fn exported() -> String {
     let metrics = Metrics::new(["/v1/commits"]);
     metrics.route("/v1/commits").answered(201, std::time::Duration::from_millis(1));
     metrics.refused(Code::VersionConflict);
-    let sequencer = SequencerStatus { leads: true, lag_ms: Some(1), ..SequencerStatus::default() };
-    let log = LogStatus {
-        tenant: "default".to_owned(),
-        scope: "default".to_owned(),
-        head: 1,
-        refusing: None,
-        records_refusing: None,
-        commits: 1,
-        syncs: 1,
-        bytes: 1,
-        recovery: Vec::new(),
-        sequencer: Some(sequencer),
-    };
-    let mut text = metrics.text(&[log], &[task()], &[relay()]);
+    let mut text = metrics.text(&[log()], &[task()], &[relay()]);
     write_processors(&mut text, Some(&[processor()]));
     let queue =
         QueueStatus { definition: QueueDefinition::new("q"), counts: QueueCounts::default(), oldest_seconds: 0 };
@@ -40,13 +31,36 @@ fn exported() -> String {
         tenant: "default".to_owned(),
         partner: "acme".to_owned(),
         attempts: vec![("OUT", "failed", 1)],
+        retries: vec![("OUT", 0)],
         received: vec![("accepted", 1)],
         is_failing: true,
     };
     write_partners(&mut text, std::slice::from_ref(&partner));
     write_partner_failures(&mut text, &[partner], &[]);
     write_queues(&mut text, Some(&[TenantQueueStatus { tenant: "default".into(), queue }]));
+    write_retries(&mut text, &[retries()]);
     text
+}
+
+fn log() -> LogStatus {
+    let sequencer = SequencerStatus { leads: true, lag_ms: Some(1), ..SequencerStatus::default() };
+    LogStatus {
+        tenant: "default".to_owned(),
+        scope: "default".to_owned(),
+        head: 1,
+        refusing: None,
+        records_refusing: None,
+        commits: 1,
+        syncs: 1,
+        sync_times: SyncTimes::default(),
+        bytes: 1,
+        recovery: Vec::new(),
+        sequencer: Some(sequencer),
+    }
+}
+
+fn retries() -> RetryMetrics {
+    RetryMetrics { tenant: "default".to_owned(), kind: "handler", processor: "a".to_owned(), events: 3, letters: 1 }
 }
 
 fn task() -> TaskStatus {
@@ -147,5 +161,33 @@ fn duplicates_of_a_group_are_counted_under_its_name_and_no_group_has_no_family()
     assert!(text.contains("# TYPE annals_group_duplicates_total counter\n"), "{text}");
     for line in ["{tenant=\"default\",group=\"billing\"} 49", "{tenant=\"default\",group=\"shipping\"} 0"] {
         assert!(text.contains(&format!("annals_group_duplicates_total{line}\n")), "{text}");
+    }
+}
+
+#[test]
+fn retries_of_events_and_of_letters_are_counted_apart_under_the_names_of_processors() {
+    let text = exported();
+    let labels = "{tenant=\"default\",kind=\"handler\",processor=\"a\"}";
+    for (name, count) in [("annals_processor_retries_total", 3), ("annals_dead_letter_retries_total", 1)] {
+        assert!(text.contains(&format!("# TYPE {name} counter\n{name}{labels} {count}\n")), "{text}");
+    }
+    assert!(text.contains("annals_partner_retries_total{tenant=\"default\",partner=\"acme\",direction=\"OUT\"} 0\n"));
+}
+
+#[test]
+fn the_time_of_a_sync_is_in_its_bucket_and_in_all_longer_ones() {
+    let counter = SyncCounter::default();
+    for micros in [200, 2_000, 9_000_000] {
+        counter.synced(std::time::Duration::from_micros(micros));
+    }
+    let log = LogStatus { sync_times: counter.times(), ..log() };
+    let text = Metrics::new(["/v1/commits"]).text(&[log], &[], &[]);
+    for (end, count) in [("0.0001", 0), ("0.00025", 1), ("0.001", 1), ("0.0025", 2), ("5", 2), ("+Inf", 3)] {
+        let bucket = format!("_bucket{{tenant=\"default\",scope=\"default\",le=\"{end}\"}} {count}\n");
+        assert!(text.contains(&format!("annals_log_sync_duration_seconds{bucket}")), "{end}: {text}");
+    }
+    for line in ["_sum{tenant=\"default\",scope=\"default\"} 9.0022", "_count{tenant=\"default\",scope=\"default\"} 3"]
+    {
+        assert!(text.contains(&format!("annals_log_sync_duration_seconds{line}\n")), "{text}");
     }
 }

@@ -30,6 +30,9 @@ pub(crate) struct NewCredential {
     /// The scopes that may be read; every one when absent.
     #[schema(nullable = false)]
     scopes: Option<Vec<String>>,
+    /// The types of the events that may be committed and read, for the roles reader and writer; every one when absent.
+    #[schema(nullable = false)]
+    event_types: Option<Vec<String>>,
     /// When it expires; never when absent.
     #[schema(format = DateTime)]
     expires_at: Option<String>,
@@ -49,6 +52,7 @@ pub(crate) struct Credential {
     roles: Vec<Role>,
     tenants: Vec<String>,
     scopes: Vec<String>,
+    event_types: Vec<String>,
     state: CredentialState,
     #[schema(format = DateTime)]
     created_at: String,
@@ -74,6 +78,7 @@ pub(crate) struct CreatedCredential {
     roles: Vec<Role>,
     tenants: Vec<String>,
     scopes: Vec<String>,
+    event_types: Vec<String>,
     state: CredentialState,
     #[schema(format = DateTime)]
     created_at: String,

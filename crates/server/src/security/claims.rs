@@ -44,7 +44,8 @@ pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Option<Gran
         true => texts(claims, &issuer.tenants_claim),
         false => issuer.tenants.clone(),
     };
-    let grant = Grant { roles, tenants, scopes: vec![EVERY.to_owned()] };
+    let every = || vec![EVERY.to_owned()];
+    let grant = Grant { roles, tenants, scopes: every(), event_types: every() };
     grant.validate().is_ok().then_some(grant)
 }
 

@@ -13,6 +13,7 @@ use super::many::{self, Format};
 use crate::answer::written;
 use crate::body::{self, RequestBody, parse};
 use crate::caller::{Caller, Principal};
+use crate::event_types;
 use crate::gate::Gate;
 use crate::media;
 use crate::payload::Payload;
@@ -37,7 +38,8 @@ pub(crate) fn feature() -> Feature {
             Payload::json::<schemas::CommitAnswer>().created().or(media::LINES, LINES).or(media::BSON, DOCUMENTS),
         )
         .takes(Payload::json::<schemas::NewCommit>().or(media::LINES, LINES).or(media::BSON, DOCUMENTS))
-        .refuses(COMMIT_REFUSALS);
+        .refuses(COMMIT_REFUSALS)
+        .checking_event_types();
     Feature::new("Commits", [commit])
 }
 
@@ -60,7 +62,7 @@ pub(super) const REFUSALS: &[Code] = COMMIT_REFUSALS.split_at(2).1;
 
 /// The gate of the operation, for connections that pass it without the router.
 pub(crate) fn gate(server: &Arc<Server>) -> Gate {
-    Gate::new(server, PATH, PERMISSION, false)
+    Gate::new(server, PATH, PERMISSION, false).checking_event_types()
 }
 
 async fn commit(State(server): State<Arc<Server>>, request: axum::extract::Request) -> Response {
@@ -98,8 +100,9 @@ async fn accept<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Re
 /// What the caller of a commit without a place does.
 pub(super) const RETRY: &str = "retry in a moment with the same request id";
 
-/// Makes one commit, if there is a place for it.
+/// Makes one commit, if the caller may commit its events and there is a place for it.
 pub(crate) async fn make(server: &Server, source: &Source, commit: NewCommit) -> Result<CommitOutcome, Problem> {
+    event_types::may_commit(&source.caller.principal, &commit)?;
     if let Some(stage) = commit.wait.until.stage().cloned() {
         // Rare, so the others carry no room for it.
         return Box::pin(make_until_stage(server, source, commit, &stage)).await;

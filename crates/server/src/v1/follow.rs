@@ -18,6 +18,7 @@ use utoipa::IntoParams;
 use super::lines::CHUNK_BYTES;
 use crate::answer::{data_bytes, not_written};
 use crate::caller::Caller;
+use crate::event_types;
 use crate::media;
 use crate::metrics::Counted;
 use crate::options::Stop;
@@ -36,7 +37,7 @@ pub(crate) fn feature() -> Feature {
         "Follows the log as server-sent events: first what is there, then what comes.",
         Payload::raw(media::EVENTS, "One event an event of the log; its id is the sequence number."),
     );
-    Feature::new("Log", [follow])
+    Feature::new("Log", [follow.checking_event_types()])
 }
 
 /// The parameters of a follower.
@@ -69,6 +70,8 @@ async fn follow(
 ) -> Result<Response, Problem> {
     let source = Source::to_read(&server, caller, query.scope)?;
     let identity = source.identity(&server, position.map(|position| position.incarnation))?;
+    let wanted = filter(query.types, query.tags, query.aggregate.as_deref())?;
+    let wanted = event_types::narrow(&source.caller.principal, wanted)?;
     let head = source.log.head().await?;
     let from = match query.from {
         None => 0,
@@ -80,11 +83,7 @@ async fn follow(
         Some(position) => position.resume(&identity, head),
     };
     let feed = Feed {
-        follower: Follower::new(
-            Arc::clone(&source.log),
-            from,
-            filter(query.types, query.tags, query.aggregate.as_deref())?,
-        ),
+        follower: Follower::new(Arc::clone(&source.log), from, wanted),
         page: Vec::new().into_iter(),
         held: None,
         unread: server.options.unread.clone(),

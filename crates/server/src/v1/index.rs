@@ -24,7 +24,8 @@ pub(crate) fn feature() -> Feature {
         "Tells what this service is, and the identity of the tenant's store.",
         Payload::json::<Index>(),
     );
-    Feature::new("Index", [index])
+    // It shows no events.
+    Feature::new("Index", [index.checking_event_types()])
 }
 
 /// What the service is, and the identity of the tenant's store.

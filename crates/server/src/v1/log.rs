@@ -12,6 +12,7 @@ use super::{documents, lines};
 use crate::accept::Accept;
 use crate::answer::{data_bytes, json_of_events};
 use crate::caller::Caller;
+use crate::event_types;
 use crate::media;
 use crate::payload::Payload;
 use crate::problem::Problem;
@@ -26,16 +27,19 @@ pub(crate) fn feature() -> Feature {
     Feature::new(
         "Log",
         [
-            get("/v1/log", Permission::Reader, page).described(
-                "readLog",
-                "Returns one page of the log, or all of it as lines.",
-                Payload::json::<schemas::LogPage>()
-                    .or(media::LINES, "One event a line, as many as the limit says.")
-                    .or(media::BSON, "One document an event, then one with `next` and `head`."),
-            ),
+            get("/v1/log", Permission::Reader, page)
+                .described(
+                    "readLog",
+                    "Returns one page of the log, or all of it as lines.",
+                    Payload::json::<schemas::LogPage>()
+                        .or(media::LINES, "One event a line, as many as the limit says.")
+                        .or(media::BSON, "One document an event, then one with `next` and `head`."),
+                )
+                .checking_event_types(),
             get("/v1/log/{sequence_number}", Permission::Reader, event)
                 .described("readEvent", "Returns one event of the log.", Payload::json::<schemas::Event>())
-                .refuses(&[Code::UnknownEvent]),
+                .refuses(&[Code::UnknownEvent])
+                .checking_event_types(),
         ],
     )
 }
@@ -74,11 +78,13 @@ async fn page(
 ) -> Result<Response, Problem> {
     let source = Source::to_read(&server, caller, query.scope)?;
     let limit = query.limit.map(|limit| limit.0);
+    let wanted = filter(query.types, query.tags, query.aggregate.as_deref())?;
+    let filter = event_types::narrow(&source.caller.principal, wanted)?;
     let wanted = LogQuery {
         from: query.from.map(|from| from.0),
         limit: limits::PAGE_MAX,
         backwards: Switch::is_on(query.backwards),
-        filter: filter(query.types, query.tags, query.aggregate.as_deref())?,
+        filter,
     };
     if accept.lines {
         return lines::answer(&server, source, wanted, limit).await;
@@ -122,6 +128,7 @@ async fn event(
     let found = source.log.read(one).await?;
     match found.events.into_iter().next() {
         Some(event) if event.sequence_number == wanted => {
+            event_types::may_read(&source.caller.principal, &event)?;
             json_of_events(data_bytes([&event]), Event { event, source }).await
         }
         _ => Err(no_event(wanted, found.head)),

@@ -11,6 +11,7 @@ use super::commits;
 use crate::answer::json;
 use crate::body::{self, parse};
 use crate::caller::{Caller, Principal};
+use crate::event_types;
 use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::route::{Feature, Permission, post};
@@ -27,7 +28,8 @@ pub(crate) fn feature() -> Feature {
             Payload::json::<Vec<schemas::CommitAnswer>>().created(),
         )
         .takes(Payload::json::<schemas::NewTransaction>())
-        .refuses(commits::REFUSALS);
+        .refuses(commits::REFUSALS)
+        .checking_event_types();
     Feature::new("Transactions", [transact])
 }
 
@@ -49,6 +51,9 @@ async fn accept(server: &Server, request: Request) -> Result<Response, Problem> 
     let _place = server.place(commits::RETRY)?;
     let bytes = held.bytes.clone();
     let mut transaction = parse(bytes.len(), move || parse_transaction(&bytes)).await??;
+    for commit in &transaction.commits {
+        event_types::may_commit(&source.caller.principal, commit)?;
+    }
     if let Some(trace) = source.caller.trace {
         transaction.commits.iter_mut().for_each(|commit| trace.note(commit));
     }

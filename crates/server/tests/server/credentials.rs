@@ -23,7 +23,7 @@ fn method(name: &str) -> Method {
 }
 
 /// Every operation of the document: method, path with values, and what is said of it.
-async fn operations(server: &Secured) -> Vec<(Method, String, Value)> {
+pub async fn operations(server: &Secured) -> Vec<(Method, String, Value)> {
     let document = server.server.get("/openapi.json").await.json();
     let mut found = Vec::new();
     for (path, item) in document["paths"].as_object().expect("paths") {

@@ -69,7 +69,7 @@ async fn metrics_count_requests_commits_and_logs() {
     ] {
         assert!(metrics.text().lines().any(|shown| shown == line), "{line} is not in\n{}", metrics.text());
     }
-    for name in ["annals_log_syncs_total", "annals_log_bytes_total"] {
+    for name in ["annals_log_syncs_total", "annals_log_sync_duration_seconds_count", "annals_log_bytes_total"] {
         let value =
             metrics.text().lines().find_map(|line| line.strip_prefix(name)?.rsplit(' ').next()?.parse::<u64>().ok());
         assert!(value.is_some_and(|value| value > 0), "{name}");

@@ -15,6 +15,7 @@ mod dead_letters;
 mod docs;
 mod documents;
 mod errors;
+mod event_types;
 mod faults;
 mod filters;
 mod floods;

@@ -1,10 +1,11 @@
 //! Faults beside kill -9, which `killed` tests: races, repetitions, and a lease of the queue that ends while its owner works.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use annals::queue::{ItemRef, ItemsBody};
 use annals::runtime::{Host, HostOptions};
-use annals::{DEFAULT_TENANT, Data, NewCommit, NewEvent};
+use annals::{DEFAULT_TENANT, Data, NewCommit, NewEvent, Store};
 use annals_example_execution::{
     AGGREGATE, CANCELLED, COMPLETED, CREATE_POD, QUEUE, RESULT_STORED, SLOT_GRANTED, TERMINAL,
 };
@@ -16,8 +17,12 @@ use crate::service::{Service, ended, history_of, memory, started, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statement_89_of_a_cancel_and_a_completion_one_is_the_end_of_the_execution() {
-    let store = memory().await;
-    let service = Service::start_with(&store, |settings| settings.at_once = 4).await;
+    cancel_meets_completion(&memory().await).await;
+}
+
+/// Cancels executions while they complete, on a store of any kind.
+pub async fn cancel_meets_completion(store: &Arc<dyn Store>) {
+    let service = Service::start_with(store, |settings| settings.at_once = 4).await;
     let mut ends = Vec::new();
     for n in 0..16 {
         let id = service.submit("sh", "exit 0").await;
@@ -61,10 +66,14 @@ async fn events_that_come_again_or_out_of_order_change_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_is_kept_for_as_long_as_its_program_runs_and_given_back_if_its_lease_was_lost() {
-    let store = memory().await;
-    let service = Service::start_with(&store, |settings| {
+    slot_is_kept(&memory().await, Duration::from_secs(1)).await;
+}
+
+/// Lets a program run for longer than its leases, and then takes its slot away, on a store of any kind.
+pub async fn slot_is_kept(store: &Arc<dyn Store>, lease: Duration) {
+    let service = Service::start_with(store, |settings| {
         settings.at_once = 1;
-        settings.lease = Duration::from_secs(1);
+        settings.lease = lease;
     });
     let service = service.await;
     let gate = marker();
@@ -83,7 +92,7 @@ async fn a_slot_is_kept_for_as_long_as_its_program_runs_and_given_back_if_its_le
     }
     assert!(history_of(&service.log, &second, &[SLOT_GRANTED]).await.is_empty(), "the slot was never free");
     // As if its lease had been lost: the slot is free for a moment, and whoever gets it, each runs once.
-    let host = Host::start(std::sync::Arc::clone(&store), HostOptions::default());
+    let host = Host::start(Arc::clone(store), HostOptions::default());
     let queues = host.queues(DEFAULT_TENANT).expect("declared");
     queues.release(QUEUE, ItemsBody::of([ItemRef::current(first.as_str())])).await.expect("released");
     std::fs::write(format!("/tmp/{gate}"), "").expect("can be written");

@@ -15,6 +15,7 @@ mod service;
 mod several_processes;
 mod streams;
 mod web;
+mod with_mongodb_faults;
 mod with_mongodb_roles;
 mod with_redis_queue;
 mod workflow;

@@ -93,3 +93,17 @@ async fn statement_17_without_a_worker_only_its_two_topics_lag() {
     worker.crash().await;
     rest.crash().await;
 }
+
+/// Why there are no others is in docs/execution.md.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_parts_that_share_work_are_consumer_groups_and_the_sagas_have_a_lag_of_their_own() {
+    let store = shared_memory().await;
+    let service = with(&store, &Role::ALL).await;
+    let listed = service.get("/v1/groups").await;
+    let groups = listed["items"].as_array().expect("items");
+    let names: Vec<_> = groups.iter().map(|group| group["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, [WORKER_GROUP, NOTIFICATIONS_GROUP, RESULTS_GROUP]);
+    let saga = service.get("/v1/saga-definitions/execution_saga").await;
+    assert!(saga["lag"].is_u64(), "{saga}");
+    service.crash().await;
+}

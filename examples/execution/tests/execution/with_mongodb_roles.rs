@@ -72,6 +72,13 @@ impl Process {
     }
 }
 
+/// The URL of a store on MongoDB that this run of the tests has for itself.
+pub fn mongodb(name: &str) -> String {
+    let server = std::env::var("ANNALS_TEST_MONGODB").expect("`cargo xtask services` prints ANNALS_TEST_MONGODB");
+    let (place, options) = server.split_once('?').unwrap_or((&server, ""));
+    format!("{}/annals_test_{name}_{}?{options}", place.trim_end_matches('/'), std::process::id())
+}
+
 /// What begins the names of the topics of a store.
 fn prefix_of(store: &str) -> String {
     let database = store.rsplit('/').next().and_then(|name| name.split('?').next()).unwrap_or_default();
@@ -140,10 +147,7 @@ async fn on_mongodb_kafka_and_redis_six_processes_give_the_histories_of_the_embe
     }
     service.stop().await;
 
-    let server = std::env::var("ANNALS_TEST_MONGODB").expect("`cargo xtask services` prints ANNALS_TEST_MONGODB");
-    let (place, options) = server.split_once('?').unwrap_or((&server, ""));
-    let database = format!("annals_test_roles_{}", std::process::id());
-    let url = format!("{}/{database}?{options}", place.trim_end_matches('/'));
+    let url = mongodb("roles");
     let mut processes = BTreeMap::new();
     for role in Role::ALL {
         processes.insert(role, Process::start(role, &url).await);

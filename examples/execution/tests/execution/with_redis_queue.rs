@@ -2,7 +2,9 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
+use annals::Store;
 use annals_example_execution::{COMPLETED, CREATE_POD, QUEUE};
 use serde_json::json;
 
@@ -50,10 +52,14 @@ impl Drop for Redis {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn executions_survive_a_redis_that_is_killed_and_comes_back_empty() {
+    redis_is_replaced(&memory().await).await;
+}
+
+/// Kills the Redis of a service in the middle of its work, on a store of any kind.
+pub async fn redis_is_replaced(store: &Arc<dyn Store>) {
     let mut redis = Redis::start(None).await;
-    let store = memory().await;
     let url = format!("redis://127.0.0.1:{}", redis.port);
-    let service = Service::start_with(&store, |settings| {
+    let service = Service::start_with(store, |settings| {
         settings.at_once = 1;
         settings.tasks.queues = annals::open_queue(&url).expect("a URL");
     });

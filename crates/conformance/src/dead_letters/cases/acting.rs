@@ -39,6 +39,8 @@ pub async fn a_manual_letter_waits_for_a_person(subject: &dyn Subject) {
     assert_eq!(states(&letters), [(LetterStatus::Pending, 0); 2]);
     it.letters.retry(&letters[0].id, because("mended")).await.expect("retried");
     assert_eq!(it.process("g", 1).await, [0]);
+    let retries: Vec<_> = it.it.host.retry_metrics().into_iter().map(|it| (it.kind, it.events, it.letters)).collect();
+    assert_eq!(retries, [("group", 0, 1)], "the retry of a letter is no retry of its group");
     let discarded = it.letters.discard(&letters[1].id, because("useless")).await.expect("discarded");
     assert_eq!(discarded.discard_reason.as_deref(), Some("manual: useless"));
     assert_eq!(discarded.history.last().and_then(|entry| entry.by.as_deref()), Some("ann"));

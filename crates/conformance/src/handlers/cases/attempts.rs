@@ -46,6 +46,8 @@ pub async fn an_event_is_attempted_with_its_number_and_last_reason_until_it_fail
     never(&it, "h", &last).await;
     it.advance(1_000_000_000);
     assert!(it.pull_now("h").await.is_empty(), "it is not attempted again");
+    let retries: Vec<_> = it.host.retry_metrics().into_iter().map(|it| (it.kind, it.processor, it.events)).collect();
+    assert_eq!(retries, [("handler", "h".to_owned(), 3)]);
     let failing = it.handlers.partitions("h", None, 10).await.expect("reads").items.remove(0);
     assert_eq!((failing.attempts, failing.retry_at, &*failing.reason, failing.position), (4, None, "bad", 0));
 }

@@ -17,6 +17,8 @@ pub async fn statement_102_gaps_are_5_10_20_and_40_s_and_the_fifth_failure_is_th
     }
     let events = exchange.until(|events| are(events, EventStatus::Failed) && events[0].attempts == 5).await;
     assert_eq!((events[0].ended, events[0].due_at, events[0].last_status), (Some(Ending::Exhausted), None, Some(500)));
+    let counted: Vec<_> = exchange.it.host.partner_metrics().into_iter().map(|it| it.retries).collect();
+    assert_eq!(counted, [vec![("OUT", 4)]], "the first attempt is no retry");
     let times = attempts(&exchange.stored().await[0]);
     let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     for (gap, due) in gaps.iter().zip([5_000, 10_000, 20_000, 40_000]) {

@@ -40,7 +40,7 @@ pub async fn a_repeated_request_is_answered_with_the_first_id(subject: &dyn Subj
         tokio::join!(exchange.partners.receive(P, request.clone()), exchange.partners.receive(P, request));
     assert_eq!(one.expect("accepted").id, other.expect("accepted").id, "also at the same time");
     exchange.until(|events| events.len() == 2 && are(events, EventStatus::Success)).await;
-    assert_eq!(exchange.log().await.len(), 2);
+    assert_eq!(exchange.has_logged(2).await.len(), 2);
     let other = exchange.receive("w-1", r#"{"type":"other"}"#).await.expect_err("another body");
     assert_eq!(other, PartnerError::OtherContent("w-1".to_owned()));
 }

@@ -9,7 +9,8 @@ use annals_core::{Timestamp, limits};
 
 use super::command::{Answer, Handed, Pull};
 use super::consumed::Consumed;
-use super::{Stop, WORKER_SEEN, Work};
+use super::{Owner, Stop, WORKER_SEEN, Work};
+use crate::groups::GROUPS;
 
 /// Whether a pull of a worker waits.
 pub(super) fn waits(pulls: &VecDeque<Pull>, worker: &str) -> bool {
@@ -47,6 +48,7 @@ impl Work<'_> {
             let taken = self.bounded(taken, now);
             let deliveries = taken.iter().filter_map(|taken| self.delivery(taken, until, &consumed)).collect();
             self.last_pull = now;
+            self.count_retries(&taken);
             // Who has gone sends them back.
             let _ = pull.answer.send(Ok(Handed::new(deliveries, taken, &self.returned.0)));
         }
@@ -69,6 +71,15 @@ impl Work<'_> {
                 return Ok((taken, consumed));
             }
         }
+    }
+
+    /// Counts the attempts among these that are not the first of their events.
+    pub(super) fn count_retries(&self, taken: &[Taken]) {
+        let again = taken.iter().filter(|taken| taken.attempt > 1);
+        let (letters, events): (Vec<_>, Vec<_>) = again.partition(|taken| self.machine.is_letter(taken.token));
+        let Owner { shared, tenant, definition, definitions, .. } = &*self.owner;
+        let kind = if *definitions == GROUPS { "group" } else { "handler" };
+        shared.retries.handed_out(tenant, kind, &definition.name, (events.len() as u64, letters.len() as u64));
     }
 
     /// As many as fit into an answer, and the whole of the first partition; the others are handed out to whoever pulls next.

@@ -166,6 +166,10 @@ impl<'w> Letters<'w> {
 
     /// Whether this member looks after the letters: it takes the lease if it is free.
     async fn leads(&mut self) -> Result<bool, RecordError> {
+        // Another member of this process.
+        if !self.leases.claim() {
+            return Ok(false);
+        }
         if let Some(held) = &self.held
             && self.leases.keeps(held).await?
         {
@@ -214,6 +218,10 @@ impl<'w> Letters<'w> {
     ) -> Result<Vec<String>, RecordError> {
         // Whatever becomes of the write, the letter is not in process any more.
         self.busy.remove(&due.id);
+        // Those behind them are due now.
+        if self.busy.is_empty() {
+            self.look_at = self.now();
+        }
         let failure = ending.err().map(|HandleFailure { reason, retry }| LetterFailure {
             reason,
             counts,

@@ -1,0 +1,112 @@
+//! A gate before the first batch of claims and the first of ends, which opens once many attempts have come so far. Their writes gather
+//! meanwhile, however fast or slow the machine is.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use annals_core::bson::Bson;
+use annals_core::partners::DELIVERIES;
+use annals_core::{RecordChange, RecordError, RecordPage, RecordQuery, Records, Revision};
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::tap::TapRecords;
+
+/// Batches of one kind.
+struct Batches {
+    /// How many look-ups of an entity's order the first one waits for.
+    after: usize,
+    /// How many deliveries each of them claims or ends.
+    sizes: Mutex<Vec<usize>>,
+}
+
+/// The gate, and what has passed it.
+pub(super) struct Gate {
+    /// Each attempt looks its entity's order up before it claims its delivery, and once more before it ends it.
+    looked_up: watch::Sender<usize>,
+    claims: Batches,
+    ends: Batches,
+    /// Whether another process wins one of the next claims that share a batch.
+    rival: AtomicBool,
+}
+
+impl Gate {
+    /// Opens for claims and for ends after so many look-ups.
+    pub fn opening_after(claims: usize, ends: usize) -> Arc<Self> {
+        Arc::new(Self {
+            looked_up: watch::Sender::new(0),
+            claims: Batches { after: claims, sizes: Mutex::default() },
+            ends: Batches { after: ends, sizes: Mutex::default() },
+            rival: AtomicBool::default(),
+        })
+    }
+
+    /// Lets another process win the last claim of the next batch that claims several deliveries.
+    pub fn expect_rival(&self) {
+        self.rival.store(true, Ordering::SeqCst);
+    }
+
+    /// How many deliveries each batch claimed, in order.
+    pub fn claims(&self) -> Vec<usize> {
+        self.claims.sizes().clone()
+    }
+
+    /// How many deliveries each batch ended, in order.
+    pub fn ends(&self) -> Vec<usize> {
+        self.ends.sizes().clone()
+    }
+
+    async fn pass(&self, batches: &Batches, size: usize) {
+        let is_first = {
+            let mut sizes = batches.sizes();
+            sizes.push(size);
+            sizes.len() == 1
+        };
+        if is_first {
+            let _ = self.looked_up.subscribe().wait_for(|count| *count >= batches.after).await;
+        }
+    }
+}
+
+impl Batches {
+    fn sizes(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a change sets this field of a delivery, to this value if one is given.
+fn sets(change: &RecordChange, field: &str, wanted: Option<&Bson>) -> bool {
+    let RecordChange::Set { collection, fields, .. } = change else { return false };
+    let is_it = |(path, value): &(String, Bson)| path == field && wanted.is_none_or(|wanted| value == wanted);
+    collection == DELIVERIES && fields.iter().any(is_it)
+}
+
+#[async_trait]
+impl TapRecords for Gate {
+    async fn write(&self, records: &dyn Records, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
+        let leased = Bson::Boolean(true);
+        let is_claim = |change: &&RecordChange| sets(change, "leased", Some(&leased));
+        let claims: Vec<RecordChange> = changes.iter().filter(is_claim).cloned().collect();
+        let ends = changes.iter().filter(|change| sets(change, "ended", None)).count();
+        if !claims.is_empty() {
+            self.pass(&self.claims, claims.len()).await;
+        }
+        if ends > 0 {
+            self.pass(&self.ends, ends).await;
+        }
+        if claims.len() > 1 && self.rival.swap(false, Ordering::SeqCst) {
+            records.write(claims.into_iter().rev().take(1).collect()).await?;
+        }
+        records.write(changes).await
+    }
+
+    async fn find(&self, records: &dyn Records, query: RecordQuery) -> Result<RecordPage, RecordError> {
+        let by_order = query.sort.first().is_some_and(|by| by.path == "order");
+        let of_entity = query.collection == DELIVERIES && query.limit == 1 && by_order;
+        let found = records.find(query).await;
+        if of_entity {
+            self.looked_up.send_modify(|count| *count += 1);
+        }
+        found
+    }
+}

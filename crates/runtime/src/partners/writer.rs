@@ -1,0 +1,128 @@
+//! Group commit of what attempts store: what gathers while one batch is being written goes into the next one.
+//!
+//! A job is what one attempt stores at one step, such as its claim or its end: changes that are applied all or none. A batch holds the jobs
+//! of many deliveries, of every partner, and checks the epoch once.
+//!
+//! INVARIANT: two jobs of a batch are never about the same entity, because an attempt holds the lock of its entity's stripe until its job
+//! is answered. So they change different records, and no job depends on the order of a batch.
+//!
+//! A batch that is refused has changed nothing. Each of its jobs is then written alone, so that a record that is not as expected refuses
+//! the job that expected it and no other.
+
+use std::sync::Arc;
+
+use annals_core::{RecordChange, RecordError, StoreError};
+use futures_util::future::join_all;
+use tokio::sync::{mpsc, oneshot};
+
+use super::owner::Work;
+
+/// Most jobs of a batch.
+const JOBS_MAX: usize = 500;
+/// How many bytes are written together; one job may be larger.
+const BATCH_BYTES: usize = 8 * 1024 * 1024;
+
+type Written = Result<(), RecordError>;
+
+/// What one attempt stores at one step.
+pub(super) struct Job {
+    changes: Vec<RecordChange>,
+    answer: oneshot::Sender<Written>,
+}
+
+impl Job {
+    fn bytes(&self) -> usize {
+        self.changes.iter().map(RecordChange::bytes).sum()
+    }
+
+    fn answered(self, written: Written) {
+        // An attempt that was dropped meanwhile has its changes all the same.
+        let _ = self.answer.send(written);
+    }
+}
+
+impl Work {
+    /// Applies the changes of an attempt, all or none, while this process owns the partners. The caller holds the lock of the stripe of the
+    /// entity that they are about.
+    pub(super) async fn write(&self, changes: Vec<RecordChange>) -> Written {
+        let (answer, answered) = oneshot::channel();
+        let closed = || Err(StoreError::Closed.into());
+        if self.jobs.send(Job { changes, answer }).is_err() {
+            return closed();
+        }
+        answered.await.unwrap_or_else(|_| closed())
+    }
+
+    /// Writes jobs for as long as there can be any.
+    pub(super) async fn write_jobs(self: Arc<Self>, mut asked: mpsc::UnboundedReceiver<Job>) {
+        let mut jobs = Vec::new();
+        while asked.recv_many(&mut jobs, JOBS_MAX).await > 0 {
+            while !jobs.is_empty() {
+                let count = fitting(&jobs);
+                let batch: Vec<Job> = jobs.drain(..count).collect();
+                self.write_batch(batch).await;
+            }
+        }
+    }
+
+    async fn write_batch(&self, jobs: Vec<Job>) {
+        if jobs.len() > 1 {
+            let written = self.partners.records.write(self.together(&jobs)).await.map(drop);
+            if written.as_ref().err().is_none_or(is_of_all) {
+                jobs.into_iter().for_each(|job| job.answered(written.clone()));
+                return;
+            }
+        }
+        // At the same time, so that the store makes durable together what it accepts of them.
+        join_all(jobs.into_iter().map(|job| self.write_alone(job))).await;
+    }
+
+    async fn write_alone(&self, job: Job) {
+        let Job { changes, answer } = job;
+        let fenced = [self.fence()].into_iter().chain(changes).collect();
+        let written = self.partners.records.write(fenced).await.map(drop);
+        let _ = answer.send(written);
+    }
+
+    /// The changes of several jobs as one batch: the epoch first, then collection by collection, each in the order of its jobs. A store may
+    /// send neighbouring changes of one collection as one command.
+    fn together(&self, jobs: &[Job]) -> Vec<RecordChange> {
+        let mut changes: Vec<RecordChange> = jobs.iter().flat_map(|job| job.changes.iter().cloned()).collect();
+        changes.sort_by(|one, other| one.collection().cmp(other.collection()));
+        changes.insert(0, self.fence());
+        changes
+    }
+}
+
+/// How many of the first jobs fit into one batch: at least one.
+fn fitting(jobs: &[Job]) -> usize {
+    let mut bytes = 0;
+    let fit = jobs.iter().take_while(|job| {
+        bytes += job.bytes();
+        bytes <= BATCH_BYTES
+    });
+    fit.count().max(1)
+}
+
+/// Whether an error concerns every job of a batch: it is of the store, or of the epoch, which is checked first.
+fn is_of_all(error: &RecordError) -> bool {
+    matches!(error, RecordError::Store(_) | RecordError::NotAsExpected { change: 0, .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use annals_core::bson::rawdoc;
+
+    use super::*;
+
+    fn job(bytes: usize) -> Job {
+        let document = rawdoc! { "_id": 1, "text": "x".repeat(bytes) };
+        Job { changes: vec![RecordChange::insert("c", document)], answer: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn a_batch_has_one_job_at_least_and_no_more_bytes_otherwise() {
+        let jobs = [job(BATCH_BYTES), job(1), job(BATCH_BYTES / 2), job(BATCH_BYTES)];
+        assert_eq!([fitting(&jobs), fitting(&jobs[1..]), fitting(&jobs[3..])], [1, 2, 1]);
+    }
+}

@@ -1,0 +1,80 @@
+//! The event types of a caller: one whose credential is restricted to some commits and reads events of these types and no others.
+//!
+//! ```text
+//!  gate ─▶ does the operation check event types? ─┬─ no ──▶ refused
+//!                                                 └─ yes ─▶ handler ─┬─ commit ─▶ may_commit: its events, its append condition
+//!                                                                    └─ read ───▶ narrow: the filter; may_read: an event
+//! ```
+//!
+//! INVARIANT: an operation takes a restricted caller only if it says so in its feature, so that a new one refuses it.
+
+use annals_core::{Code, Filter, NewCommit, RecordedEvent};
+
+use crate::caller::Principal;
+use crate::problem::Problem;
+
+/// What the caller does about a refusal.
+const ADVICE: &str = "Leave these events out, or use a credential for their types; an administrator creates one with `annals credential \
+                      create --event-types`.";
+
+/// Checks the types of a commit's events, and those that its append condition names: a condition on others would tell whether there are
+/// any.
+pub(crate) fn may_commit(principal: &Principal, commit: &NewCommit) -> Result<(), Problem> {
+    let Some(grant) = principal.restricted_to_types() else { return Ok(()) };
+    if let Some(event) = commit.events.iter().find(|event| !grant.covers_event_type(&event.event_type)) {
+        return Err(not_granted("commit events", &event.event_type));
+    }
+    for pattern in commit.append_condition.iter().flat_map(|condition| &condition.fail_if) {
+        if pattern.types.is_empty() {
+            let message =
+                "the credential is restricted to event types, and the append condition has a pattern without types";
+            return Err(
+                Problem::new(Code::Forbidden, message).advise("Name the types in each pattern of the condition.")
+            );
+        }
+        if let Some(name) = pattern.types.iter().find(|name| !grant.covers_event_type(name)) {
+            return Err(not_granted("look for events", name));
+        }
+    }
+    Ok(())
+}
+
+/// Restricts a filter without types to those that the caller may read, and checks the types of any other.
+pub(crate) fn narrow(principal: &Principal, mut filter: Filter) -> Result<Filter, Problem> {
+    let Some(grant) = principal.restricted_to_types() else { return Ok(filter) };
+    if let Some(name) = filter.types.iter().find(|name| !grant.covers_event_type(name)) {
+        return Err(not_granted("read events", name));
+    }
+    if filter.types.is_empty() {
+        // A filter without types takes all of them.
+        if grant.event_types.is_empty() {
+            return Err(Problem::new(Code::Forbidden, "the credential may read events of no type").advise(ADVICE));
+        }
+        filter.types = grant.event_types.iter().map(|name| name.as_str().into()).collect();
+    }
+    Ok(filter)
+}
+
+/// Checks an event that was read by its number.
+pub(crate) fn may_read(principal: &Principal, event: &RecordedEvent) -> Result<(), Problem> {
+    match principal.restricted_to_types() {
+        Some(grant) if !grant.covers_event_type(&event.event_type) => {
+            let message = format!("the credential may not read event {}, because of its type", event.sequence_number);
+            Err(Problem::new(Code::Forbidden, message).advise(ADVICE))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn not_granted(what: &str, event_type: &str) -> Problem {
+    let message = format!("the credential may not {what} of the type {event_type:?}");
+    Problem::new(Code::Forbidden, message).advise(ADVICE)
+}
+
+/// The refusal of a caller that is restricted to event types by an operation that does not check them.
+pub(crate) fn not_checked(who: &str) -> Problem {
+    let message = format!("the credential {who} is restricted to event types, which this operation does not check");
+    Problem::new(Code::Forbidden, message).advise(
+        "Commit with POST /v1/commits and read with GET /v1/log, or use a credential that is not restricted to event types.",
+    )
+}
