@@ -178,7 +178,7 @@ impl Known {
         let n = number(&delivery.event);
         assert!(!self.settled.contains(&n), "event {n} was settled and comes again");
         let of_one = self.delivered.entry(delivery.partition.as_deref().unwrap_or_default().to_owned()).or_default();
-        assert!(n % 2 == 0 || of_one.contains(&(n - 1)), "the event before {n} was skipped");
+        assert!(n.is_multiple_of(2) || of_one.contains(&(n - 1)), "the event before {n} was skipped");
         of_one.insert(n);
         n
     }
