@@ -96,7 +96,7 @@ pub struct ServerSection {
     pub followers_max: usize,
     /// What this server's microservice calls itself on the event horizon.
     pub microservice: String,
-    /// The folder to which replays may write files; empty for none.
+    /// The folder to which replays may write files, in a folder for each tenant; empty for none.
     pub exports: String,
     /// After how many days replays that are over are removed; 0 keeps them.
     pub replay_retention_days: u32,

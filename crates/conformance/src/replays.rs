@@ -15,6 +15,7 @@ macro_rules! replays {
                 a_handler_gets_events_again_with_the_id_of_the_replay
                 events_are_sent_in_the_order_of_time_or_of_the_log
                 a_replay_to_a_file_writes_one_line_for_each_event
+                a_file_is_written_by_one_replay_at_a_time
                 groups_get_the_events_of_their_topics_again
                 a_consumer_in_rust_processes_an_event_by_the_topic_that_a_replay_sends_it_to
                 a_consumer_in_rust_that_skips_replays_gets_each_event_once
@@ -35,11 +36,16 @@ macro_rules! replays {
             }
             failing {
                 a_failed_event_is_counted_and_listed
+                every_event_is_sent_where_all_fail_in_two_groups
+                a_delivery_is_settled_for_its_own_handler_only
                 a_replay_that_stops_on_errors_fails_after_the_first
                 a_failed_event_is_sent_again_as_often_as_asked
                 a_delivery_whose_lease_ended_is_not_settled
                 a_webhook_is_called_for_each_event_and_what_it_refuses_is_counted
                 a_webhook_that_is_down_for_an_hour_gets_every_event_once_and_in_order
+                an_event_that_is_posted_during_a_pause_is_not_posted_again
+                an_event_that_is_posted_when_a_replay_is_cancelled_is_counted
+                an_event_that_is_posted_when_its_process_ends_is_not_posted_again
                 an_unknown_handler_is_refused
                 a_replay_that_cannot_continue_has_an_error_with_its_type
                 a_damaged_document_is_counted_as_failed_and_the_others_are_sent

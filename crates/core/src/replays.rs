@@ -2,6 +2,7 @@
 
 mod body;
 mod error;
+mod file;
 mod inbox;
 mod session;
 mod status;
@@ -15,6 +16,7 @@ use crate::handlers::Reason;
 
 pub use body::{OnError, OnOutage, ReplayBody, ReplayOrder, ReplayTarget, ReplayType};
 pub use error::ReplayError;
+pub use file::{FileRecord, REPLAY_FILES};
 pub use inbox::{INBOX, InboxRecord, inbox_token, is_inbox_token, of_token};
 pub use session::{After, ReplayState, Sent};
 pub use status::{PreviewBody, ReplayPage, ReplayPreview, ReplayStatus, SessionError};

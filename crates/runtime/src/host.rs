@@ -78,7 +78,7 @@ pub struct HostOptions {
     pub queues: Option<Arc<dyn QueueBackend>>,
     /// How events are exchanged with partners.
     pub partners: PartnerOptions,
-    /// The folder to which replays may write files. They write none unless it is set.
+    /// The folder to which replays may write files, in a folder for each tenant. They write none unless it is set.
     pub exports: Option<PathBuf>,
     /// How long replays that are over stay before they are removed; for ever when absent. 30 days.
     pub replay_retention: Option<Duration>,

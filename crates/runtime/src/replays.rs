@@ -11,6 +11,7 @@
 //! successes.
 
 mod acts;
+mod claims;
 mod follow;
 mod leaving;
 mod next;
@@ -190,7 +191,7 @@ impl TenantReplays {
                     let message = "cannot be a file: the server has no folder for exports";
                     return Err(Invalid::new(Code::InvalidReplay, "target.kind", message).into());
                 };
-                if folder.join(name).exists() {
+                if self.path_in(folder, name).exists() {
                     let message = format!("{name:?} exists already; choose another name, or remove the file");
                     return Err(Invalid::new(Code::InvalidReplay, "target.name", message).into());
                 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use annals::handlers::Reason;
 use annals::replays::{
-    OnError, OnOutage, PreviewBody, ReplayAct, ReplayBody, ReplayOrder, ReplayStatus, ReplayTarget, Replays,
+    OnError, OnOutage, PreviewBody, ReplayAct, ReplayBody, ReplayOrder, ReplayState, ReplayStatus, ReplayTarget,
+    Replays,
 };
-use annals::{ByteString, Clock, SystemClock};
+use annals::{ByteString, Clock, Code, SystemClock};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Run;
@@ -92,7 +93,7 @@ struct Create {
     /// Print what would be sent, and create nothing
     #[arg(long, conflicts_with = "start")]
     dry_run: bool,
-    /// Start it at once, and wait until it is over
+    /// Start it at once, and wait until it is over; exit code 3 if it fails or is cancelled
     #[arg(long)]
     start: bool,
     #[command(flatten)]
@@ -135,7 +136,7 @@ struct Named {
 struct Start {
     /// The replay's id
     id: String,
-    /// Wait until it is over
+    /// Wait until it is over; exit code 3 if it fails or is cancelled
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -270,7 +271,11 @@ async fn create(replays: &dyn Replays, args: &Create, output: &mut Output) -> Re
     print_when(replays, status, args.start, output).await
 }
 
-/// Prints the state of a replay, at once or when it is over.
+/// What to do about a replay that was waited for and has not sent everything.
+const ENDED: &str = "`errors` of its state lists the events that could not be sent; a replay that has ended cannot be resumed, so create \
+                     another one for the rest.";
+
+/// Prints the state of a replay, at once or when it is over. One that was waited for and ended other than completed is a failure.
 async fn print_when(
     replays: &dyn Replays,
     mut status: ReplayStatus,
@@ -283,7 +288,14 @@ async fn print_when(
         bar.reach(status.replayed + status.failed + status.skipped, status.total);
     }
     drop(bar);
-    output.json(&status)
+    output.json(&status)?;
+    if !waits || status.status == ReplayState::Completed {
+        return Ok(());
+    }
+    output.flush()?;
+    let why = status.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+    let message = format!("replay {} has ended as {}{why}", status.session_id, status.status.name());
+    Err(Failure::new(Code::StateConflict, message).advise(ENDED).into())
 }
 
 /// Prints the wanted ones of all replays.

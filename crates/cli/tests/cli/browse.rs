@@ -28,7 +28,7 @@ fn events_are_browsed_exported_and_replayed_in_a_store_and_at_a_server() {
     let ran = command.output().expect("it runs");
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     assert!(String::from_utf8_lossy(&ran.stdout).contains("\"status\":\"completed\""));
-    let lines = std::fs::read_to_string(folder.path().join("out/events.jsonl")).expect("a file");
+    let lines = std::fs::read_to_string(folder.path().join("out/default/events.jsonl")).expect("a file");
     assert_eq!(lines.lines().count(), 3);
     let server = Server::start(folder.path());
     let at_server = |arguments: &[&str]| run(folder.path(), &[arguments, &["--server", &*server.url]].concat());
@@ -59,4 +59,22 @@ fn events_are_browsed_exported_and_replayed_in_a_store_and_at_a_server() {
     }
     assert_eq!(server.terminate(), Some(0));
     assert_eq!(run(folder.path(), &dry[..4]).ok().json(), [json!({"removed": 2})]);
+}
+
+#[test]
+fn a_replay_that_is_waited_for_and_fails_is_a_failure_of_the_command() {
+    let folder = folder();
+    let server = Server::start(folder.path());
+    let at = |arguments: &[&str]| run(folder.path(), &[arguments, &["--server", &*server.url]].concat());
+    at(&["commit", "--aggregate", "order/o-1", "--type", "placed", "--data", "{}", "--wait", "logged"]).ok();
+    at(&["handler", "put", "billing", "--type", "placed"]).ok();
+    let created = at(&["replay", "create", "--type", "placed", "--to", "handler:billing"]).ok().json();
+    let replay = created[0]["session_id"].as_str().expect("an id");
+    at(&["replay", "start", replay]).ok();
+    at(&["replay", "pause", replay, "--reason", "a test"]).ok();
+    at(&["handler", "delete", "billing", "--reason", "a test"]).ok();
+    // There is nobody to send to.
+    let failed = at(&["replay", "resume", replay, "--wait"]);
+    assert_eq!(failed.json()[0]["status"], json!("failed"), "its state is printed all the same");
+    failed.refused("state_conflict", 3);
 }

@@ -56,7 +56,8 @@ async fn run(mut rng: Rng) {
         status = replays.changed(&id, Some(&status)).await.expect("known");
     }
     assert_eq!((status.status, status.replayed, status.failed), (ReplayState::Completed, EVENTS, 0));
-    let text = std::fs::read_to_string(exports(folder.path()).join("events.jsonl")).expect("a file");
+    let file = exports(folder.path()).join(annals::DEFAULT_TENANT).join("events.jsonl");
+    let text = std::fs::read_to_string(file).expect("a file");
     let numbers: Vec<u64> = text
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["n"].as_u64().expect("a number"))

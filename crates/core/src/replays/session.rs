@@ -176,9 +176,18 @@ impl ReplaySession {
     }
 
     /// Takes note that the target took an event first and failed later.
+    ///
+    /// INVARIANT: [`done`](Self::done) stays as it is, because the event was sent before and is not sent again. An event that fails in
+    /// several groups counts once if its first failure is among those that are listed.
     pub fn taken_back(&mut self, event_id: Option<String>, reason: String, on_error: OnError, now: Timestamp) {
-        self.replayed_events = (self.replayed_events - 1).max(0);
+        let is_listed = event_id.is_some() && self.errors.iter().any(|error| error.event_id == event_id);
+        let counts = !is_listed && self.replayed_events > 0;
         self.failed(event_id, reason, on_error, now);
+        if counts {
+            self.replayed_events -= 1;
+        } else {
+            self.failed_events -= 1;
+        }
     }
 
     /// Ends a replay that cannot continue.

@@ -101,6 +101,29 @@ fn a_failure_after_the_end_does_not_change_the_state() {
     assert_eq!((session.status, session.replayed_events, session.failed_events), (ReplayState::Cancelled, 0, 1));
 }
 
+/// How many were sent is what decides which are left, so a group more that fails changes nothing of it.
+#[test]
+fn an_event_that_fails_in_several_groups_is_counted_once() {
+    let mut session = session();
+    session.act(ReplayAct::Start, at(0)).expect("allowed");
+    session.counted(200);
+    for n in 0..2 {
+        session.sent(after(n), Sent::Done, OnError::Skip, at(1));
+    }
+    for _ in 0..2 {
+        session.taken_back(Some("e-0".to_owned()), "down".to_owned(), OnError::Skip, at(2));
+    }
+    assert_eq!((session.replayed_events, session.failed_events, session.errors.len()), (1, 1, 2));
+    for n in 2..150 {
+        session.sent(after(n), Sent::Done, OnError::Skip, at(3));
+        for _ in 0..2 {
+            session.taken_back(Some(format!("e-{n}")), "down".to_owned(), OnError::Skip, at(3));
+        }
+        assert_eq!((session.done(), session.left()), (n.cast_unsigned() + 1, Some(199 - n.cast_unsigned())));
+        assert!(session.replayed_events >= 0);
+    }
+}
+
 #[test]
 fn a_stored_session_is_read_as_it_was_written() {
     let mut session = session();

@@ -96,7 +96,7 @@ fn to_file() -> ReplayBody {
 }
 
 fn lines(folder: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(folder.join("events.jsonl")).expect("a file");
+    let text = std::fs::read_to_string(folder.join(DEFAULT_TENANT).join("events.jsonl")).expect("a file");
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 

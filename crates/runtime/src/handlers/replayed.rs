@@ -198,7 +198,11 @@ impl TenantHandlers {
             Err(RecordError::UnknownCollection(_)) => None,
             found => found?,
         };
-        let Some(found) = found.filter(|it| it.value.attempts == attempt) else { return Ok(false) };
+        // Whoever may settle deliveries of one handler may not settle those of another one, nor any that was not delivered.
+        let own = self.kind.processor_of(name);
+        let is_own =
+            |it: &Stored<InboxRecord>| attempt > 0 && it.value.attempts == attempt && it.value.processor == own;
+        let Some(found) = found.filter(is_own) else { return Ok(false) };
         let revision = Expected::Revision(found.revision);
         let (reason, pause) = match settlement.outcome() {
             Outcome::Done => return self.processed(name, &found.value, revision, effects).await,

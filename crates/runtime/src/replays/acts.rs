@@ -29,14 +29,18 @@ impl TenantReplays {
                 state: state.name().to_owned(),
             };
             session.act(act, now).map_err(refused)?;
+            let mut claim = None;
             if act == ReplayAct::Start {
-                self.check(&session.body()?).await?;
+                let body = session.body()?;
+                claim = self.claim(&session, &body).await?;
+                self.check(&body).await?;
                 session.annals.until = self.log.head().await?.cast_signed();
             }
             let place = (now, found.revision, self.shared.options.random.bits());
             let record = ActRecord::new(&format!("replay/{id}"), act.name(), reason.clone(), place);
             let recorded = TypedRecords::replacement(&record, Expected::AbsentOr(Condition::All))?;
-            if self.write(&session, Expected::Revision(found.revision), vec![recorded]).await?.is_none() {
+            let beside = std::iter::once(recorded).chain(claim).collect();
+            if self.write(&session, Expected::Revision(found.revision), beside).await?.is_none() {
                 continue;
             }
             if act == ReplayAct::Cancel {
@@ -73,7 +77,8 @@ impl TenantReplays {
                 clear_inbox(&*self.records, &it.value.id).await?;
                 let deletion =
                     RecordChange::delete_if(REPLAY_SESSIONS, it.value.id.as_str(), Expected::Revision(it.revision));
-                match self.records.write(vec![deletion]).await {
+                let file = self.giving_up_file(&it.value).await?;
+                match self.records.write(std::iter::once(deletion).chain(file).collect()).await {
                     Ok(_) => removed += 1,
                     Err(RecordError::NotAsExpected { .. }) => {}
                     Err(error) => return Err(error.into()),

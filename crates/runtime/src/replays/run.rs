@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::bson::Bson;
-use annals_core::replays::{INBOX, ReplayBody, ReplayError, ReplayState, Sent};
+use annals_core::replays::{After, INBOX, ReplayBody, ReplayError, ReplayState, Sent};
 use annals_core::{Condition, Expected, RecordError, StoreError, Stored, Timestamp};
+use tokio::sync::Mutex;
 
 use super::next::{Next, query_of, selected};
 use super::targets::Target;
@@ -59,6 +60,8 @@ struct Work<'r> {
     revision: u64,
     body: ReplayBody,
     target: Target,
+    /// Held from before events are sent until it is stored that they were. The run does not end meanwhile.
+    sending: &'r Mutex<()>,
     /// When this run sent its first event, and when that one happened.
     anchor: Option<(Timestamp, Timestamp)>,
     /// When the event before was due.
@@ -139,22 +142,28 @@ impl Runner {
                 () = replays.clock().sleep(LOOK_EVERY) => {}
             }
         };
+        let sending = Mutex::new(());
+        let stopped = async {
+            is_set(&mut stop).await;
+            // What is being posted would otherwise be posted again after the restart. The lock is fair, so no further event is sent.
+            let _sent = sending.lock().await;
+        };
         let ended = tokio::select! {
             biased;
-            () = is_set(&mut stop) => Err(Stop::Done),
-            ended = self.run_holding(&leases, &held) => ended,
+            () = stopped => Err(Stop::Done),
+            ended = self.run_holding(&leases, &held, &sending) => ended,
         };
         leases.release(&held).await;
         ended
     }
 
-    async fn run_holding(&self, leases: &Leases, held: &Held) -> Result<(), Stop> {
+    async fn run_holding(&self, leases: &Leases, held: &Held, sending: &Mutex<()>) -> Result<(), Stop> {
         let Some(found) = self.load().await? else { return Ok(()) };
         let body = found.value.body().map_err(ReplayError::from)?;
         let target = self.replays.target(&found.value, &body).await?;
         let Stored { value: session, revision } = found;
-        let mut work =
-            Work { runner: self, leases, held, session, revision, body, target, anchor: None, last_due: None };
+        let (runner, anchor, last_due) = (self, None, None);
+        let mut work = Work { runner, leases, held, session, revision, body, target, sending, anchor, last_due };
         work.go().await
     }
 }
@@ -285,12 +294,14 @@ impl Work<'_> {
         }
         // Whoever paused it in the meantime wants no further event.
         self.unchanged().await?;
-        let (mut attempt, mut outages) = (0, 0);
-        let outcome = loop {
+        let (mut attempt, mut outages, sending) = (0, 0, self.sending);
+        let (outcome, _sending) = loop {
+            let until_stored = sending.lock().await;
             let outcome = self.target.send(&mut self.session, &self.body, &group).await?;
             if self.body.waits_for_target()
                 && let Some(reason) = outcome.unreachable()
             {
+                drop(until_stored);
                 self.sit_out(reason, outages).await?;
                 outages += 1;
                 continue;
@@ -298,21 +309,48 @@ impl Work<'_> {
             let is_unsent = |it: &Sent| matches!(it, Sent::Failed(_) | Sent::Unreachable(_));
             let is_failed = outcome.sent.iter().zip(&group).any(|(it, next)| is_unsent(it) && next.event.is_some());
             if !is_failed || attempt >= self.body.retry_attempts {
-                break outcome;
+                break (outcome, until_stored);
             }
+            drop(until_stored);
             let pause = Duration::from_secs((1 << attempt.min(4)).min(10));
             attempt += 1;
             self.wait_until(self.now().plus(pause)).await?;
         };
         let now = self.now();
+        let before = self.session.annals.after_id.clone();
+        let mut posted = None;
         self.session.answered();
         for (next, sent) in group.into_iter().zip(outcome.sent) {
+            if self.target.sends_singly() {
+                posted = Some((next.after.clone(), sent.clone()));
+            }
             self.session.sent(next.after, sent, self.body.on_error, now);
             if self.session.status.is_terminal() {
                 break;
             }
         }
-        self.store(outcome.changes).await
+        let stored = self.store(outcome.changes).await;
+        if let Some((after, sent)) = posted.filter(|_| matches!(stored, Err(Stop::Again))) {
+            self.count_posted(before.as_ref(), after, sent).await?;
+        }
+        stored
+    }
+
+    /// Counts an event that was posted while somebody paused, resumed or cancelled the replay: it must not be posted again. `before` is the
+    /// place of the event before it.
+    async fn count_posted(&self, before: Option<&Bson>, after: After, sent: Sent) -> Result<(), Stop> {
+        while let Some(found) = self.replays().stored(&self.runner.id).await? {
+            let mut session = found.value;
+            if session.annals.after_id.as_ref() != before {
+                break;
+            }
+            session.answered();
+            session.sent(after.clone(), sent.clone(), self.body.on_error, self.now());
+            if self.replays().write(&session, Expected::Revision(found.revision), Vec::new()).await?.is_some() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Shows that the target is down, and waits before the next attempt. Nothing of the event is counted.

@@ -74,7 +74,7 @@ impl TenantReplays {
             ReplayTarget::File { name } => {
                 let folder = self.shared.options.exports.clone().unwrap_or_default();
                 let bytes = session.annals.file_bytes.cast_unsigned();
-                Ok(Target::File(Lines::open(folder.join(name), bytes).map_err(broken)?))
+                Ok(Target::File(Lines::open(self.path_in(&folder, name), bytes).map_err(broken)?))
             }
         }
     }

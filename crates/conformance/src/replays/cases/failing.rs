@@ -5,16 +5,21 @@ use std::time::Duration;
 
 use annals_core::browse::{BrowseQuery, EVENTS, ViewSwitch, browse_id};
 use annals_core::bson::{Document, RawDocumentBuf, doc};
-use annals_core::handlers::{HandlerError, Settlement};
+use annals_core::groups::GroupDefinition;
+use annals_core::handlers::{HandlerDefinition, HandlerError, PullBody, SettleBody, Settlement};
 use annals_core::partners::{Answered, Outgoing, Sending};
 use annals_core::processing::PartitionBy;
-use annals_core::replays::{OnError, REPLAY_SESSIONS, ReplayAct, ReplayBody, ReplayError, ReplayState, ReplayTarget};
-use annals_core::{Clock, RecordChange, Timestamp};
+use annals_core::replays::{
+    OnError, REPLAY_SESSIONS, ReplayAct, ReplayBody, ReplayError, ReplayState, ReplayTarget, of_token,
+};
+use annals_core::{Clock, DEFAULT_TENANT, GroupStart, RecordChange, Timestamp};
 use annals_runtime::{HostOptions, PartnerOptions};
 use async_trait::async_trait;
+use tokio::sync::Notify;
 
 use super::{numbers, to_handler, to_nowhere};
 use crate::browse::opened::{Browsed, of_type};
+use crate::handlers::opened::Opened;
 use crate::{ManualClock, Subject};
 
 async fn with_events(subject: &dyn Subject, count: usize) -> Browsed {
@@ -43,6 +48,59 @@ pub async fn a_failed_event_is_counted_and_listed(subject: &dyn Subject) {
     assert_eq!((over.errors.len(), &over.errors[0].event_id, &*over.errors[0].error), (1, &failed, "down"));
     assert_eq!(over.errors[0].error_type, None, "it is a failure of an event, not of the session");
     assert!((over.progress - 100.0).abs() < 0.001);
+}
+
+/// None is left out, and each counts once.
+pub async fn every_event_is_sent_where_all_fail_in_two_groups(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    let groups = it.it.host.groups(DEFAULT_TENANT).expect("declared");
+    it.commit_many("placed", 4).await;
+    for name in ["a", "b"] {
+        let definition = GroupDefinition::new(name, ["placed"]);
+        groups.put(GroupDefinition { start: GroupStart::Latest, ..definition }).await.expect("defined");
+    }
+    let to_topic = ReplayBody::new(of_type("placed"), ReplayTarget::Topic { name: None, topics: Default::default() });
+    let id = it.begin(ReplayBody { rate: Some(1.0), ..to_topic }).await;
+    let mut failed = [Vec::new(), Vec::new()];
+    let over = loop {
+        for (name, failed) in ["a", "b"].into_iter().zip(&mut failed) {
+            let pull = PullBody { max: 100, ..PullBody::default() };
+            let pulled = groups.pull(name, pull).await.expect("pulled");
+            let results = pulled.iter().map(|it| Settlement::failed(it.token.clone(), "down")).collect();
+            let settled = groups.settle(name, SettleBody { results }).await.expect("settled");
+            assert!(settled.iter().all(|it| it.settled), "{settled:?}");
+            failed.extend(numbers(&pulled));
+        }
+        let status = it.replays.get(&id).await.expect("known");
+        if status.status.is_terminal() {
+            break status;
+        }
+        it.it.clock.advance_millis(1_000);
+        crate::between_looks().await;
+    };
+    for mut numbers in failed {
+        numbers.sort_unstable();
+        assert_eq!(numbers, [0, 1, 2, 3]);
+    }
+    assert_eq!((over.status, over.total, over.replayed, over.failed), (ReplayState::Completed, 4, 0, 4), "{over:?}");
+}
+
+/// Not for another one, and not before it was delivered.
+pub async fn a_delivery_is_settled_for_its_own_handler_only(subject: &dyn Subject) {
+    let it = with_events(subject, 2).await;
+    it.it.define(HandlerDefinition::new("other")).await;
+    let id = it.begin(to_handler()).await;
+    let delivery = it.it.pull("again").await.remove(0);
+    let (_, record) = of_token(&delivery.token).expect("a delivery of a replay");
+    let (replay, _) = record.rsplit_once('|').expect("a place");
+    let undelivered = format!("replay|0|{replay}|{:020}", 1);
+    for (handler, token) in [("other", delivery.token.clone()), ("again", undelivered)] {
+        let forged = it.it.settle(handler, vec![Settlement::done(token)]).await;
+        assert_eq!((forged[0].settled, forged[0].error.as_deref()), (false, Some("lease_lost")), "{handler}");
+    }
+    it.it.done("again", &delivery).await;
+    assert_eq!(numbers(&it.handled(1).await), [1]);
+    assert_eq!(it.over(&id).await.replayed, 2);
 }
 
 /// What follows it is not sent.
@@ -91,11 +149,13 @@ pub async fn a_delivery_whose_lease_ended_is_not_settled(subject: &dyn Subject) 
     assert_eq!(it.over(&id).await.replayed, 1);
 }
 
+fn sending_to(receiver: Arc<dyn Sending>) -> HostOptions {
+    HostOptions { partners: PartnerOptions { sending: receiver, keys: None }, ..HostOptions::default() }
+}
+
 /// A view of five events of the type `placed`, and a replay of them to a webhook whose requests `receiver` gets.
 async fn with_webhook(subject: &dyn Subject, receiver: Arc<dyn Sending>) -> (Browsed, ReplayBody) {
-    let partners = PartnerOptions { sending: receiver, keys: None };
-    let options = HostOptions { partners, ..HostOptions::default() };
-    let it = Browsed::with(subject.open().await, subject.clock(), options);
+    let it = Browsed::with(subject.open().await, subject.clock(), sending_to(receiver));
     it.switch(Some(ViewSwitch::Auto)).await;
     it.commit_many("placed", 5).await;
     let target = ReplayTarget::Webhook { url: "https://receiver.example/".to_owned() };
@@ -190,6 +250,91 @@ pub async fn a_webhook_that_is_down_for_an_hour_gets_every_event_once_and_in_ord
     let taken = receiver.taken.lock().expect("no panic");
     assert_eq!(taken.0, [0, 1, 2, 3, 4]);
     assert!(taken.1 > 2, "it was attempted again and again");
+}
+
+/// A receiver that answers its first request when a case lets it, and notes the field `n` of every request.
+#[derive(Default)]
+struct Slow {
+    posted: Mutex<Vec<i64>>,
+    begun: Notify,
+    answer: Notify,
+}
+
+#[async_trait]
+impl Sending for Slow {
+    async fn send(&self, request: Outgoing) -> Result<Answered, String> {
+        let body: serde_json::Value = serde_json::from_slice(&request.body).expect("JSON");
+        let is_first = {
+            let mut posted = self.posted.lock().expect("no panic");
+            posted.push(body["n"].as_i64().expect("a number"));
+            posted.len() == 1
+        };
+        if is_first {
+            self.begun.notify_one();
+            self.answer.notified().await;
+        }
+        Ok(Answered { status: 200, retry_after: None, said: String::new() })
+    }
+
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// When it is resumed.
+pub async fn an_event_that_is_posted_during_a_pause_is_not_posted_again(subject: &dyn Subject) {
+    let receiver = Arc::new(Slow::default());
+    let (it, body) = with_webhook(subject, receiver.clone()).await;
+    let id = it.begin(body).await;
+    receiver.begun.notified().await;
+    it.act(&id, ReplayAct::Pause).await;
+    receiver.answer.notify_one();
+    it.act(&id, ReplayAct::Resume).await;
+    let over = it.over(&id).await;
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 5, 0));
+    assert_eq!(*receiver.posted.lock().expect("no panic"), [0, 1, 2, 3, 4]);
+}
+
+/// It is the last one that is sent.
+pub async fn an_event_that_is_posted_when_a_replay_is_cancelled_is_counted(subject: &dyn Subject) {
+    let receiver = Arc::new(Slow::default());
+    let (it, body) = with_webhook(subject, receiver.clone()).await;
+    let id = it.begin(body).await;
+    receiver.begun.notified().await;
+    assert_eq!(it.act(&id, ReplayAct::Cancel).await.replayed, 0);
+    receiver.answer.notify_one();
+    let counted = it.until_replay(&id, |status| status.replayed == 1).await;
+    assert_eq!(counted.status, ReplayState::Cancelled);
+    assert_eq!(*receiver.posted.lock().expect("no panic"), [0]);
+}
+
+/// The process waits for the answer and stores it.
+pub async fn an_event_that_is_posted_when_its_process_ends_is_not_posted_again(subject: &dyn Subject) {
+    let receiver = Arc::new(Slow::default());
+    let (it, body) = with_webhook(subject, receiver.clone()).await;
+    let id = it.begin(body).await;
+    receiver.begun.notified().await;
+    let Browsed { it: Opened { store, host, clock, .. }, replays, .. } = it;
+    let answer = async {
+        // A host that ends refuses what it is asked.
+        while replays.get(&id).await.is_ok() {
+            crate::between_looks().await;
+        }
+        receiver.answer.notify_one();
+    };
+    tokio::join!(host.drain(), answer);
+    drop(host);
+    let it = Browsed::with(store, clock, sending_to(receiver.clone()));
+    let over = loop {
+        let status = it.replays.get(&id).await.expect("known");
+        if status.status.is_terminal() {
+            break status;
+        }
+        it.it.clock.advance_millis(500);
+        crate::between_looks().await;
+    };
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 5, 0));
+    assert_eq!(*receiver.posted.lock().expect("no panic"), [0, 1, 2, 3, 4]);
 }
 
 /// When the replay is created.

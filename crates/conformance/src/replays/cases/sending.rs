@@ -1,6 +1,7 @@
 //! What targets get.
 
 use std::future::{Ready, ready};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use annals_core::browse::{ReplayFilter, ViewSwitch};
@@ -8,15 +9,17 @@ use annals_core::dead_letters::{LetterQuery, LetterStatus};
 use annals_core::groups::GroupDefinition;
 use annals_core::handlers::{HandlerDefinition, PullBody, SettleBody, Settlement};
 use annals_core::processing::{PartitionBy, ProcessingRetry, Then};
-use annals_core::replays::{PreviewBody, ReplayBody, ReplayError, ReplayOrder, ReplayState, ReplayTarget};
-use annals_core::{Code, DEFAULT_TENANT, RecordedEvent};
+use annals_core::replays::{
+    PreviewBody, REPLAY_FILES, ReplayAct, ReplayBody, ReplayError, ReplayOrder, ReplayState, ReplayTarget,
+};
+use annals_core::{Code, Condition, DEFAULT_TENANT, RecordedEvent};
 use annals_runtime::{Effects, HandleFailure, Handler, HostOptions, consumer};
 use async_trait::async_trait;
 use serde_json::json;
 
 use super::{numbers, to_handler, to_nowhere};
-use crate::Subject;
 use crate::browse::opened::{Browsed, Sample, of_type, sample};
+use crate::{OTHER_TENANT, Subject};
 
 /// It sends nothing and creates nothing.
 pub async fn a_preview_counts_and_shows_the_first_hundred(subject: &dyn Subject) {
@@ -42,7 +45,7 @@ pub async fn a_replay_counts_every_event_and_is_completed(subject: &dyn Subject)
     let id = it.create(to_nowhere()).await;
     let created = it.replays.get(&id).await.expect("known");
     assert_eq!((created.status, created.total, created.progress), (ReplayState::Created, 0, 0.0));
-    it.act(&id, annals_core::replays::ReplayAct::Start).await;
+    it.act(&id, ReplayAct::Start).await;
     let over = it.over(&id).await;
     assert_eq!((over.status, over.total, over.replayed, over.failed), (ReplayState::Completed, 250, 250, 0));
     assert!((over.progress - 100.0).abs() < 0.001 && over.errors.is_empty());
@@ -113,19 +116,34 @@ pub async fn events_are_sent_in_the_order_of_time_or_of_the_log(subject: &dyn Su
     assert_eq!(numbers(&it.handled(10).await), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
-/// With the replay's id beside each event; a name that is taken is refused.
-pub async fn a_replay_to_a_file_writes_one_line_for_each_event(subject: &dyn Subject) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let options = HostOptions { exports: Some(folder.path().to_owned()), ..HostOptions::default() };
+/// Five events of the type `placed`, and a host that may write files in a folder.
+async fn with_exports(subject: &dyn Subject, folder: &Path) -> Browsed {
+    let options = HostOptions { exports: Some(folder.to_owned()), ..HostOptions::default() };
     let it = Browsed::with(subject.open().await, subject.clock(), options);
     it.switch(Some(ViewSwitch::Auto)).await;
     it.commit_many("placed", 5).await;
+    it
+}
+
+/// A replay of events of the type `placed` to the file `events.jsonl`.
+fn to_file() -> ReplayBody {
+    ReplayBody::new(of_type("placed"), ReplayTarget::File { name: "events.jsonl".to_owned() })
+}
+
+/// The file of [`to_file`].
+fn file_in(exports: &Path) -> PathBuf {
+    exports.join(DEFAULT_TENANT).join("events.jsonl")
+}
+
+/// With the replay's id beside each event; a name that is taken is refused, and free for other tenants.
+pub async fn a_replay_to_a_file_writes_one_line_for_each_event(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let it = with_exports(subject, folder.path()).await;
     it.commit_many("paid", 2).await;
-    let to_file = || ReplayBody::new(of_type("placed"), ReplayTarget::File { name: "events.jsonl".to_owned() });
     let id = it.begin(ReplayBody { batch_size: 2, ..to_file() }).await;
     let over = it.over(&id).await;
     assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 5, 0));
-    let text = std::fs::read_to_string(folder.path().join("events.jsonl")).expect("a file");
+    let text = std::fs::read_to_string(file_in(folder.path())).expect("a file");
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
     let numbers: Vec<_> = lines.iter().map(|line| line["n"].as_i64().expect("a number")).collect();
@@ -133,6 +151,30 @@ pub async fn a_replay_to_a_file_writes_one_line_for_each_event(subject: &dyn Sub
     assert!(lines.iter().all(|line| line["event_type"] == "placed" && line["replay"]["id"] == *over.replay_id));
     let taken = it.replays.create(to_file()).await.expect_err("the file is there");
     assert!(matches!(&taken, ReplayError::Invalid(invalid) if invalid.path == "target.name"), "{taken}");
+    let others = it.it.host.replays(OTHER_TENANT).expect("declared");
+    others.create(to_file()).await.expect("another tenant has files of its own");
+}
+
+/// From its start to its end, also while the file is not there: a replay may have been started and not have come to its first event.
+pub async fn a_file_is_written_by_one_replay_at_a_time(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let it = with_exports(subject, folder.path()).await;
+    let first = it.begin(ReplayBody { rate: Some(1.0), ..to_file() }).await;
+    it.until_replay(&first, |status| status.replayed == 1).await;
+    std::fs::remove_file(file_in(folder.path())).expect("removed");
+    let second = it.create(to_file()).await;
+    let refused = it.replays.act(&second, ReplayAct::Start, "a test".into()).await.expect_err("the first one has it");
+    assert!(matches!(&refused, ReplayError::Invalid(invalid) if invalid.path == "target.name"), "{refused}");
+    it.act(&first, ReplayAct::Cancel).await;
+    it.act(&second, ReplayAct::Start).await;
+    let over = it.over(&second).await;
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 5, 0));
+    let text = std::fs::read_to_string(file_in(folder.path())).expect("a file");
+    assert_eq!(text.lines().count(), 5);
+    it.it.clock.advance_millis(25 * 3_600_000);
+    assert_eq!(it.replays.clean_up(24).await, Ok(2));
+    let left = it.records.count(REPLAY_FILES, &Condition::All).await.expect("counted");
+    assert_eq!(left, 0, "the name goes with the replay");
 }
 
 /// Those of another topic as well, if the replay says so; other groups get none, and events that nobody takes are skipped.

@@ -1,0 +1,22 @@
+//! Which replay writes a file.
+
+use serde::{Deserialize, Serialize};
+
+use crate::RecordType;
+
+/// The collection of the files that replays write.
+pub const REPLAY_FILES: &str = "annals-replay-files";
+
+/// The name of a file, and the replay that may write it from its start to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRecord {
+    /// The name of the file in the folder of the tenant.
+    #[serde(rename = "_id")]
+    pub name: String,
+    /// The replay.
+    pub session: String,
+}
+
+impl RecordType for FileRecord {
+    const COLLECTION: &'static str = REPLAY_FILES;
+}

@@ -1,0 +1,54 @@
+//! Files of replays: where they are, and which replay may write one.
+//!
+//! INVARIANT: a replay writes a file only while the record of the file's name has its id. The record is written in the batch that starts
+//! the replay, and goes to another replay only after the end of that one. Opening a file cuts off lines whose sending was not stored;
+//! without the record, these could be lines of another replay.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use annals_core::replays::{FileRecord, REPLAY_FILES, ReplayBody, ReplayError, ReplaySession, ReplayTarget};
+use annals_core::{Code, Expected, Invalid, RecordChange, RecordError, Stored, TypedRecords};
+
+use super::TenantReplays;
+
+impl TenantReplays {
+    /// Returns the path of a file. Each tenant has a folder of its own, so that nobody learns which names other tenants use.
+    pub(super) fn path_in(&self, folder: &Path, name: &str) -> PathBuf {
+        folder.join(&self.tenant).join(name)
+    }
+
+    /// Returns the change that gives a replay its file, if it has one, as part of the batch that starts it. Whether the file exists is
+    /// checked after this: the replay that had the name before may have written it until now.
+    pub(super) async fn claim(
+        &self,
+        session: &ReplaySession,
+        body: &ReplayBody,
+    ) -> Result<Option<RecordChange>, ReplayError> {
+        let ReplayTarget::File { name } = &body.target else { return Ok(None) };
+        let claims = TypedRecords::<FileRecord>::declare(Arc::clone(&self.records)).await?;
+        let found = claims.get(name.as_str()).await?;
+        if let Some(found) = &found {
+            let holder = self.stored(&found.value.session).await?;
+            if holder.is_some_and(|holder| !holder.value.status.is_terminal()) {
+                let message = format!("{name:?} is written by replay {}; choose another name", found.value.session);
+                return Err(Invalid::new(Code::InvalidReplay, "target.name", message).into());
+            }
+        }
+        let expected = found.map_or(Expected::Absent, |found| Expected::Revision(found.revision));
+        let claim = FileRecord { name: name.clone(), session: session.id.clone() };
+        Ok(Some(TypedRecords::replacement(&claim, expected)?))
+    }
+
+    /// Returns the change that gives up the file of a replay that is removed, if it still has one.
+    pub(super) async fn giving_up_file(&self, session: &ReplaySession) -> Result<Option<RecordChange>, RecordError> {
+        let Ok(ReplayBody { target: ReplayTarget::File { name }, .. }) = session.body() else { return Ok(None) };
+        let claims = TypedRecords::<FileRecord>::declared(Arc::clone(&self.records));
+        let found: Option<Stored<FileRecord>> = match claims.get(name.as_str()).await {
+            Err(RecordError::UnknownCollection(_)) => None,
+            found => found?,
+        };
+        let own = found.filter(|found| found.value.session == session.id);
+        Ok(own.map(|own| RecordChange::delete_if(REPLAY_FILES, name, Expected::Revision(own.revision))))
+    }
+}
