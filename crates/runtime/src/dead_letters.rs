@@ -93,12 +93,37 @@ impl Host {
         let mut counts = Vec::new();
         for tenant in self.store().tenants() {
             if let Ok(letters) = self.dead_letters_of(&tenant)
-                && let Ok(counted) = letters.counted().await
+                && let Ok(counted) = letters.counted(&Condition::All).await
             {
                 counts.push((tenant, counted));
             }
         }
         counts
+    }
+
+    /// Lists the dead letters of a tenant as [`DeadLetters::list`] does: those that a condition on the stored fields selects as well.
+    /// A cursor belongs to its condition.
+    ///
+    /// # Errors
+    /// [`UnknownLog`] as [`DeadLetterError::Invalid`]; else as [`DeadLetters::list`].
+    pub async fn list_dead_letters(
+        &self,
+        tenant: &str,
+        query: &LetterQuery,
+        condition: Condition,
+    ) -> Result<LetterPage, DeadLetterError> {
+        let unknown = |error: UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
+        let letters = self.dead_letters_of(tenant).map_err(unknown)?;
+        letters.list_page(query, Condition::and([query.condition(), condition])).await
+    }
+
+    /// Counts the dead letters of a tenant as [`DeadLetters::statistics`] does: those that a condition on the stored fields selects.
+    ///
+    /// # Errors
+    /// As [`list_dead_letters`](Self::list_dead_letters).
+    pub async fn count_dead_letters(&self, tenant: &str, condition: &Condition) -> Result<Statistics, DeadLetterError> {
+        let unknown = |error: UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
+        self.dead_letters_of(tenant).map_err(unknown)?.counted(condition).await
     }
 
     /// Announces the dead letters of all tenants for as long as the host runs.
@@ -141,6 +166,21 @@ impl TenantDeadLetters {
             self.records.declare(<ThresholdRecord as RecordType>::collection()).await
         };
         self.declared.get_or_try_init(declare).await.copied()
+    }
+
+    /// Returns a page of the letters that a condition selects; of the query, only its length and its cursor count.
+    async fn list_page(&self, query: &LetterQuery, condition: Condition) -> Result<LetterPage, DeadLetterError> {
+        let mut asked =
+            RecordQuery::new(DEAD_LETTERS).matching(condition).descending("failed_at").limit(query.page_length());
+        if let Some(cursor) = &query.cursor {
+            asked = asked.after(Cursor::new(cursor.to_string()));
+        }
+        let (page, next) = match self.letters().find(asked).await {
+            Err(RecordError::UnknownCollection(_)) => (Vec::new(), None),
+            page => page?,
+        };
+        let items = page.into_iter().map(|stored| stored.value.into()).collect();
+        Ok(LetterPage { items, cursor: next.map(|cursor| cursor.as_str().into()) })
     }
 
     fn edits(&self) -> Edits {
@@ -261,19 +301,7 @@ fn busy() -> DeadLetterError {
 #[async_trait]
 impl DeadLetters for TenantDeadLetters {
     async fn list(&self, query: LetterQuery) -> Result<LetterPage, DeadLetterError> {
-        let mut asked = RecordQuery::new(DEAD_LETTERS)
-            .matching(query.condition())
-            .descending("failed_at")
-            .limit(query.page_length());
-        if let Some(cursor) = &query.cursor {
-            asked = asked.after(Cursor::new(cursor.to_string()));
-        }
-        let (page, next) = match self.letters().find(asked).await {
-            Err(RecordError::UnknownCollection(_)) => (Vec::new(), None),
-            page => page?,
-        };
-        let items = page.into_iter().map(|stored| stored.value.into()).collect();
-        Ok(LetterPage { items, cursor: next.map(|cursor| cursor.as_str().into()) })
+        self.list_page(&query, query.condition()).await
     }
 
     async fn get(&self, id: &str) -> Result<LetterView, DeadLetterError> {
@@ -297,7 +325,7 @@ impl DeadLetters for TenantDeadLetters {
     }
 
     async fn statistics(&self) -> Result<Statistics, DeadLetterError> {
-        self.counted().await
+        self.counted(&Condition::All).await
     }
 
     async fn policies(&self, after: Option<&str>, limit: usize) -> Result<PolicyPage, DeadLetterError> {

@@ -163,7 +163,8 @@ async fn live() -> Result<Response, Problem> {
 
 /// Every log takes commits, and what is beside it takes records and streams; or which do not, and why.
 ///
-/// Where there are credentials, only a caller that may see every tenant is shown logs and tasks; others learn whether the server is ready.
+/// Where there are credentials, only a caller that may see every tenant and scope is shown logs and tasks; others learn whether the server
+/// is ready.
 async fn ready(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Problem> {
     let all = sees_all(&server, &request.into_parts().0);
     if server.options.stop.is_stopped() {
@@ -212,11 +213,12 @@ fn degraded(health: &Result<Arc<Vec<ProcessorHealth>>, String>) -> Vec<Degraded<
     }
 }
 
-/// Whether a caller of an open operation may see what names tenants.
+/// Whether a caller of an open operation may see what names tenants, scopes and what is in them.
 pub(crate) fn sees_all(server: &Server, parts: &Parts) -> bool {
-    match (Principal::of(parts), &server.guard) {
+    let principal = Principal::of(parts);
+    match (&principal, &server.guard) {
         (_, None) => true,
-        (Principal::Known(access), _) => access.grant.covers_every_tenant(),
+        (Principal::Known(access), _) => access.grant.covers_every_tenant() && principal.may_see_every_scope(),
         (Principal::Anonymous, _) => false,
     }
 }

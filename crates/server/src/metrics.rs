@@ -446,7 +446,8 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{text}");
 }
 
-/// `GET /metrics`. Where there are credentials, only a caller that may see every tenant gets what is counted for each of them.
+/// `GET /metrics`. Where there are credentials, only a caller that may see every tenant and scope gets what is counted for each of
+/// them.
 async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl IntoResponse {
     if !sees_all(&server, &request.into_parts().0) {
         return ([(header::CONTENT_TYPE, TEXT)], server.metrics.text(&[], &[], &[]));

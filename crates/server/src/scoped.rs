@@ -13,6 +13,7 @@ mod filters;
 mod handlers;
 mod horizon;
 mod replays;
+mod visible;
 
 use annals_core::handlers::HandlerError;
 use annals_core::{Invalid, UnknownLog};

@@ -27,10 +27,11 @@ impl TenantDeadLetters {
         Ok(groups.iter().map(|group| (name_of(group), group.count)).collect())
     }
 
-    pub(super) async fn counted(&self) -> Result<Statistics, DeadLetterError> {
+    pub(super) async fn counted(&self, condition: &Condition) -> Result<Statistics, DeadLetterError> {
         let mut topics: BTreeMap<String, TopicStatistics> = BTreeMap::new();
         let figures = GroupQuery::new(DEAD_LETTERS)
             .by("original_topic")
+            .matching(condition.clone())
             .figure("oldest", Aggregation::Min, "created_at")
             .figure("newest", Aggregation::Max, "created_at")
             .figure("average", Aggregation::Avg, "retry_count")
@@ -41,7 +42,8 @@ impl TenantDeadLetters {
         }
         for status in LetterStatus::ALL {
             let of_status = GroupQuery::new(DEAD_LETTERS).by("original_topic");
-            let of_status = of_status.matching(Condition::eq("status", status.name()));
+            let of_status =
+                of_status.matching(Condition::and([Condition::eq("status", status.name()), condition.clone()]));
             for group in self.groups_of_letters(of_status).await? {
                 // One that was received since the first look is counted by the next call.
                 if let Some(topic) = topics.get_mut(&name_of(&group)) {

@@ -27,11 +27,10 @@ impl ScopedDeadLetters {
     }
 
     pub async fn list(&self, query: LetterQuery) -> Result<LetterPage, DeadLetterError> {
-        let mut page = self.letters.list(query).await?;
-        if let Some(seen) = self.scopes.handlers().await.map_err(failed)? {
-            page.items.retain(|letter| of_one(letter, &seen));
+        match self.scopes.handlers().await.map_err(failed)? {
+            None => self.letters.list(query).await,
+            Some(seen) => self.scopes.host.list_dead_letters(&self.scopes.tenant, &query, those_of(&seen)).await,
         }
-        Ok(page)
     }
 
     pub async fn get(&self, id: &str) -> Result<LetterView, DeadLetterError> {
@@ -76,7 +75,10 @@ impl ScopedDeadLetters {
     }
 
     pub async fn statistics(&self) -> Result<Statistics, DeadLetterError> {
-        self.letters.statistics().await
+        match self.scopes.handlers().await.map_err(failed)? {
+            None => self.letters.statistics().await,
+            Some(seen) => self.scopes.host.count_dead_letters(&self.scopes.tenant, &those_of(&seen)).await,
+        }
     }
 
     pub async fn policies(&self, after: Option<&str>, limit: usize) -> Result<PolicyPage, DeadLetterError> {

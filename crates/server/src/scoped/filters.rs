@@ -8,6 +8,7 @@ use annals_core::filters::{
 use annals_core::handlers::{ActPage, Delivery, PullBody, Reason, SettleResult};
 
 use super::Scopes;
+use super::visible::Visible;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::state::Server;
@@ -29,9 +30,16 @@ impl ScopedFilters {
     }
 
     pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<FilterPage, FilterError> {
-        let mut page = self.filters.list(after, limit).await?;
-        page.items.retain(|filter| self.scopes.has(&filter.scope));
-        Ok(page)
+        if self.scopes.are_all() {
+            return self.filters.list(after, limit).await;
+        }
+        let mut visible = Visible::new(after, limit);
+        while let Some((after, limit)) = visible.wanted() {
+            let page = self.filters.list(after, limit).await?;
+            visible.add(page.items, page.cursor, |filter| self.scopes.has(&filter.scope));
+        }
+        let (items, cursor) = visible.into_page();
+        Ok(FilterPage { items, cursor })
     }
 
     pub async fn get(&self, name: &FilterName) -> Result<FilterStatus, FilterError> {

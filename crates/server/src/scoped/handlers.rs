@@ -8,6 +8,7 @@ use annals_core::handlers::{
 };
 
 use super::Scopes;
+use super::visible::Visible;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::state::Server;
@@ -23,7 +24,8 @@ impl ScopedHandlers {
         Ok(Self { handlers: server.host.handlers(&caller.tenant)?, scopes: Scopes::of(server, caller) })
     }
 
-    async fn check(&self, name: &str) -> Result<(), HandlerError> {
+    /// Refuses a handler that the caller may not see as one that is not defined.
+    pub async fn check(&self, name: &str) -> Result<(), HandlerError> {
         match self.scopes.has_handler(name).await? {
             true => Ok(()),
             false => Err(HandlerError::Unknown(name.into())),
@@ -37,11 +39,14 @@ impl ScopedHandlers {
     }
 
     pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<HandlerPage, HandlerError> {
-        let mut page = self.handlers.list(after, limit).await?;
-        if let Some(seen) = self.scopes.handlers().await? {
-            page.items.retain(|handler| seen.iter().any(|name| **name == *handler.name));
+        let Some(seen) = self.scopes.handlers().await? else { return self.handlers.list(after, limit).await };
+        let mut visible = Visible::new(after, limit);
+        while let Some((after, limit)) = visible.wanted() {
+            let page = self.handlers.list(after, limit).await?;
+            visible.add(page.items, page.cursor, |handler| seen.iter().any(|name| **name == *handler.name));
         }
-        Ok(page)
+        let (items, cursor) = visible.into_page();
+        Ok(HandlerPage { items, cursor })
     }
 
     pub async fn get(&self, name: &str) -> Result<HandlerStatus, HandlerError> {

@@ -9,6 +9,7 @@ use annals_core::horizon::{
 use annals_core::{Code, Invalid};
 
 use super::Scopes;
+use super::visible::Visible;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::state::Server;
@@ -58,9 +59,16 @@ impl ScopedHorizon {
     }
 
     pub async fn subscriptions(&self, after: Option<&str>, limit: usize) -> Result<SubscriptionPage, HorizonError> {
-        let mut page = self.horizon.subscriptions(after, limit).await?;
-        page.items.retain(|subscription| self.scopes.has(&subscription.scope));
-        Ok(page)
+        if self.scopes.are_all() {
+            return self.horizon.subscriptions(after, limit).await;
+        }
+        let mut visible = Visible::new(after, limit);
+        while let Some((after, limit)) = visible.wanted() {
+            let page = self.horizon.subscriptions(after, limit).await?;
+            visible.add(page.items, page.cursor, |subscription| self.scopes.has(&subscription.scope));
+        }
+        let (items, cursor) = visible.into_page();
+        Ok(SubscriptionPage { items, cursor })
     }
 
     pub async fn subscription(&self, name: &str) -> Result<SubscriptionStatus, HorizonError> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use annals_core::Code;
 use annals_core::handlers::{HandlerError, Reason};
 use annals_core::replays::{
     PreviewBody, ReplayAct, ReplayBody, ReplayError, ReplayPage, ReplayPreview, ReplayState, ReplayStatus,
@@ -9,6 +10,7 @@ use annals_core::replays::{
 };
 
 use super::Scopes;
+use super::visible::Visible;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::state::Server;
@@ -48,11 +50,18 @@ impl ScopedReplays {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<ReplayPage, ReplayError> {
-        let mut page = self.replays.list(state, cursor, limit).await?;
-        if let Some(seen) = self.scopes.handlers().await.map_err(ReplayError::Handler)? {
-            page.items.retain(|replay| handler_of(replay).is_none_or(|name| seen.iter().any(|known| known == name)));
+        let Some(seen) = self.scopes.handlers().await.map_err(ReplayError::Handler)? else {
+            return self.replays.list(state, cursor, limit).await;
+        };
+        let is_seen =
+            |replay: &ReplayStatus| handler_of(replay).is_none_or(|handler| seen.iter().any(|name| **name == *handler));
+        let mut visible = Visible::new(cursor, limit);
+        while let Some((cursor, limit)) = visible.wanted() {
+            let page = self.replays.list(state, cursor, limit).await?;
+            visible.add(page.items, page.cursor, is_seen);
         }
-        Ok(page)
+        let (items, cursor) = visible.into_page();
+        Ok(ReplayPage { items, cursor })
     }
 
     pub async fn get(&self, id: &str) -> Result<ReplayStatus, ReplayError> {
@@ -77,8 +86,15 @@ impl ScopedReplays {
         self.replays.changed(id, seen).await
     }
 
-    pub async fn clean_up(&self, older_than_hours: u32) -> Result<u64, ReplayError> {
-        self.replays.clean_up(older_than_hours).await
+    /// As [`Replays::clean_up`], for callers of every scope only: it deletes and counts the replays of every handler.
+    pub async fn clean_up(&self, older_than_hours: u32) -> Result<u64, Problem> {
+        if !self.scopes.are_all() {
+            let message = "replays of every scope would be removed, and the credential is limited to some scopes";
+            return Err(
+                Problem::new(Code::Forbidden, message).advise("Use a credential that is not limited to some scopes.")
+            );
+        }
+        Ok(self.replays.clean_up(older_than_hours).await?)
     }
 }
 

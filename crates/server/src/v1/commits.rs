@@ -20,6 +20,7 @@ use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::route::{Feature, Permission, post};
 use crate::schemas;
+use crate::scoped::ScopedHandlers;
 use crate::source::Source;
 use crate::state::Server;
 
@@ -126,6 +127,10 @@ async fn make_until_stage(
     stage: &str,
 ) -> Result<CommitOutcome, Problem> {
     commit.wait.validate()?;
+    if let Some(handler) = stage.strip_prefix("handled:") {
+        // The refusal of a handler of another scope would tell that scope.
+        ScopedHandlers::of(server, &source.caller)?.check(handler).await?;
+    }
     let stage = server.host.stage(&source.caller.tenant, stage).await?;
     let (aggregate, at_most) = (commit.aggregate.clone(), commit.wait.time());
     let mut outcome = make_at_once(server, source, commit).await?;

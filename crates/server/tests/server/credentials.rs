@@ -367,7 +367,7 @@ async fn a_grant_of_some_scopes_reads_no_other() {
 
 /// A server with the scope `inbox`, in which the handler `x`, the filter `x` and the subscription `x` are, and the handler `plain` of the
 /// default scope.
-async fn with_inbox() -> Secured {
+pub async fn with_inbox() -> Secured {
     let embedded = annals_embedded::Options {
         tenants: ["default", "north", "system"].map(str::to_owned).to_vec(),
         scopes: vec!["inbox".to_owned()],
@@ -390,7 +390,7 @@ async fn with_inbox() -> Secured {
 }
 
 /// Puts an event into the scope `inbox`, as a producer's does.
-async fn receive(secured: &Secured) {
+pub async fn receive(secured: &Secured) {
     let event = IncomingEvent {
         position: 0,
         sequence_number: 0,
@@ -413,13 +413,13 @@ async fn receive(secured: &Secured) {
 }
 
 /// A key that works and operates in these scopes of the default tenant.
-async fn key_of_scopes(secured: &Secured, scopes: &[&str]) -> String {
+pub async fn key_of_scopes(secured: &Secured, scopes: &[&str]) -> String {
     let scopes = scopes.iter().map(|scope| (*scope).to_owned()).collect();
     let grant = Grant { roles: vec![Role::Writer, Role::Operator], scopes, ..Grant::new(Role::Writer, ["default"]) };
     secured.create(grant).await.1
 }
 
-async fn post(secured: &Secured, key: &str, path: &str, body: Value) -> Answer {
+pub async fn post(secured: &Secured, key: &str, path: &str, body: Value) -> Answer {
     secured.send(secured.request(key, Method::POST, path).body(body.to_string())).await
 }
 

@@ -41,6 +41,7 @@ mod raw;
 mod records;
 mod running;
 mod sagas;
+mod scopes;
 mod secured;
 mod site;
 mod snapshots;
