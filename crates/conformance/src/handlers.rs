@@ -45,6 +45,8 @@ macro_rules! handlers {
                 a_definition_is_kept_and_one_that_changes_the_source_is_refused
                 what_is_unknown_is_refused_by_name
                 a_deleted_handler_forgets_where_it_was
+                a_handler_is_deleted_whole_although_the_caller_goes_away
+                a_changed_definition_is_followed_although_the_caller_goes_away
                 handlers_are_listed_page_by_page
             }
             failing {

@@ -52,6 +52,7 @@ mod subject;
 mod suite;
 pub mod tap;
 pub mod types;
+mod unanswered;
 mod words;
 
 pub use ports::{ManualClock, SeededRandomness};
