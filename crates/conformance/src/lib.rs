@@ -53,6 +53,7 @@ mod suite;
 pub mod tap;
 pub mod types;
 mod unanswered;
+mod withheld;
 mod words;
 
 pub use ports::{ManualClock, SeededRandomness};
