@@ -29,6 +29,7 @@ macro_rules! dead_letters {
                 statistics_count_each_status_by_topic
                 a_crossed_threshold_is_announced_and_unhealthy_until_it_is_crossed_back
                 letters_of_a_deleted_group_are_given_up
+                letters_of_a_deleted_group_are_given_up_although_the_caller_goes_away
             }
             ending {
                 an_open_letter_ends_when_a_replay_processes_its_event

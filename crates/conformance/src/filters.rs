@@ -31,6 +31,8 @@ macro_rules! filters {
                 partitions_publicness_and_kind_cannot_change
                 a_changed_partition_key_is_refused_at_the_first_entry
                 a_deleted_filter_is_defined_again_only_as_its_stream_says
+                a_filter_is_deleted_whole_although_the_caller_goes_away
+                a_filter_is_run_although_the_caller_that_defined_it_goes_away
                 a_changed_function_is_refused_at_the_first_event_that_differs
                 an_unchanged_remote_filter_is_registered_again_and_a_changed_one_refused
                 what_another_software_defined_is_kept

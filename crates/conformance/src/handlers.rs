@@ -45,6 +45,8 @@ macro_rules! handlers {
                 a_definition_is_kept_and_one_that_changes_the_source_is_refused
                 what_is_unknown_is_refused_by_name
                 a_deleted_handler_forgets_where_it_was
+                a_handler_is_deleted_whole_although_the_caller_goes_away
+                a_changed_definition_is_followed_although_the_caller_goes_away
                 handlers_are_listed_page_by_page
             }
             failing {
@@ -140,6 +142,8 @@ macro_rules! handlers_of_processes {
             idling {
                 idle_handlers_cost_one_write_a_second_together
                 a_deposed_process_gives_up_all_tasks
+                a_process_whose_clock_is_behind_keeps_its_tasks
+                a_process_that_finds_its_handler_deleted_gives_the_lease_back
                 all_tasks_of_a_process_that_dies_are_taken_over
                 a_lease_of_an_earlier_build_is_taken_over_once_it_has_ended
                 a_letter_that_another_process_makes_due_is_delivered

@@ -52,6 +52,8 @@ mod subject;
 mod suite;
 pub mod tap;
 pub mod types;
+mod unanswered;
+mod withheld;
 mod words;
 
 pub use ports::{ManualClock, SeededRandomness};

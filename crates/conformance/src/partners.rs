@@ -65,6 +65,7 @@ macro_rules! partners {
             owning {
                 statement_106_a_record_in_processing_is_claimed_again_after_its_lease
                 a_host_that_is_drained_stores_what_is_in_flight
+                an_attempt_that_panics_is_made_again_after_its_lease
             }
             receiving {
                 an_event_is_stored_and_then_committed_to_the_configured_aggregate

@@ -35,7 +35,7 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::handlers::acts_of;
-use crate::host::{Host, Shared, locked, supervise};
+use crate::host::{Host, Shared, detached, locked, supervise};
 use owner::Owner;
 use remote::{Command, Pull};
 
@@ -232,29 +232,9 @@ impl TenantFilters {
         }
         self.start(&name.key()).ok_or(FilterError::Store(StoreError::Closed))
     }
-}
 
-#[async_trait]
-impl Filters for TenantFilters {
-    async fn put(&self, definition: FilterDefinition) -> Result<bool, FilterError> {
-        if definition.kind == FilterKind::Function {
-            let message = "only a program that runs the function defines such a filter; use types, condition or remote";
-            return Err(Invalid::new(annals_core::Code::InvalidFilter, "function", message).into());
-        }
-        self.change(definition, None).await
-    }
-
-    async fn list(&self, after: Option<&str>, limit: usize) -> Result<FilterPage, FilterError> {
-        self.list_page(after, limit).await
-    }
-
-    async fn get(&self, name: &FilterName) -> Result<FilterStatus, FilterError> {
-        self.open()?;
-        let name = self.canonical(name);
-        self.status(self.definition(&name).await?).await
-    }
-
-    async fn delete(&self, name: &FilterName, reason: Reason) -> Result<(), FilterError> {
+    /// Deletes a definition and what was stored of it, and lets the owner in this process end.
+    async fn remove(&self, name: &FilterName, reason: Reason) -> Result<(), FilterError> {
         self.open()?;
         reason.validate()?;
         let name = self.canonical(name);
@@ -282,6 +262,32 @@ impl Filters for TenantFilters {
         slot.changed.send_modify(|count| *count += 1);
         drop(turn);
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Filters for TenantFilters {
+    async fn put(&self, definition: FilterDefinition) -> Result<bool, FilterError> {
+        if definition.kind == FilterKind::Function {
+            let message = "only a program that runs the function defines such a filter; use types, condition or remote";
+            return Err(Invalid::new(annals_core::Code::InvalidFilter, "function", message).into());
+        }
+        self.change(definition, None).await
+    }
+
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<FilterPage, FilterError> {
+        self.list_page(after, limit).await
+    }
+
+    async fn get(&self, name: &FilterName) -> Result<FilterStatus, FilterError> {
+        self.open()?;
+        let name = self.canonical(name);
+        self.status(self.definition(&name).await?).await
+    }
+
+    async fn delete(&self, name: &FilterName, reason: Reason) -> Result<(), FilterError> {
+        let (filters, name) = (self.me.upgrade().ok_or(StoreError::Closed)?, name.clone());
+        detached(async move { filters.remove(&name, reason).await }).await
     }
 
     async fn pull(&self, name: &FilterName, pull: PullBody) -> Result<Vec<Delivery>, FilterError> {

@@ -23,7 +23,7 @@ pub use metrics::GroupMetrics;
 
 use crate::dead_letters::TenantDeadLetters;
 use crate::handlers::{Kind, TenantHandlers};
-use crate::host::Host;
+use crate::host::{Host, detached};
 use crate::topics::TenantTopics;
 
 /// The name of the processor of a group.
@@ -97,8 +97,13 @@ impl Groups for TenantGroups {
     }
 
     async fn delete(&self, name: &str, reason: Reason) -> Result<(), GroupError> {
-        self.processors.delete(name, reason.clone()).await?;
-        Ok(self.letters.give_up(&processor_of(name), reason).await?)
+        let (processors, letters) = (Arc::clone(&self.processors), Arc::clone(&self.letters));
+        let name = name.to_owned();
+        let deleting = async move {
+            processors.delete(&name, reason.clone()).await?;
+            letters.give_up(&processor_of(&name), reason).await
+        };
+        Ok(detached(deleting).await?)
     }
 
     async fn pull(&self, name: &str, pull: PullBody) -> Result<Vec<Delivery>, GroupError> {

@@ -37,7 +37,7 @@ use crate::engine::source::Source;
 use crate::groups::GROUPS;
 use crate::handler::Handler;
 use crate::health::all;
-use crate::host::{Host, Shared, locked, supervise};
+use crate::host::{Host, Shared, detached, locked, supervise};
 
 /// Requests that wait for an owner at most.
 const WAITING_MAX: usize = 1_024;
@@ -364,11 +364,9 @@ impl TenantHandlers {
             self.records.write(changes).await?;
         }
     }
-}
 
-#[async_trait]
-impl Handlers for TenantHandlers {
-    async fn put(&self, definition: HandlerDefinition) -> Result<bool, HandlerError> {
+    /// Stores a definition, and lets the owner in this process follow it.
+    async fn define(&self, definition: HandlerDefinition) -> Result<bool, HandlerError> {
         self.open()?;
         definition.validate()?;
         let definition = self.canonical(definition);
@@ -406,15 +404,8 @@ impl Handlers for TenantHandlers {
         }
     }
 
-    async fn list(&self, after: Option<&str>, limit: usize) -> Result<HandlerPage, HandlerError> {
-        self.list_page(after, limit).await
-    }
-
-    async fn get(&self, name: &str) -> Result<HandlerStatus, HandlerError> {
-        self.status(self.definition(name).await?).await
-    }
-
-    async fn delete(&self, name: &str, reason: Reason) -> Result<(), HandlerError> {
+    /// Deletes a definition, ends the owner in this process, and deletes what was stored of it.
+    async fn remove(&self, name: &str, reason: Reason) -> Result<(), HandlerError> {
         self.open()?;
         reason.validate()?;
         self.definition(name).await?;
@@ -445,6 +436,27 @@ impl Handlers for TenantHandlers {
         self.delete_all(FAILING_PARTITIONS, partitions_of(&processor)).await?;
         self.delete_all(PARKED_EVENTS, partitions_of(&processor)).await?;
         self.delete_all(GUARDED, Condition::eq("processor", processor)).await
+    }
+}
+
+#[async_trait]
+impl Handlers for TenantHandlers {
+    async fn put(&self, definition: HandlerDefinition) -> Result<bool, HandlerError> {
+        let handlers = self.me.upgrade().ok_or(StoreError::Closed)?;
+        detached(async move { handlers.define(definition).await }).await
+    }
+
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<HandlerPage, HandlerError> {
+        self.list_page(after, limit).await
+    }
+
+    async fn get(&self, name: &str) -> Result<HandlerStatus, HandlerError> {
+        self.status(self.definition(name).await?).await
+    }
+
+    async fn delete(&self, name: &str, reason: Reason) -> Result<(), HandlerError> {
+        let (handlers, name) = (self.me.upgrade().ok_or(StoreError::Closed)?, name.to_owned());
+        detached(async move { handlers.remove(&name, reason).await }).await
     }
 
     async fn pull(&self, name: &str, pull: PullBody) -> Result<Vec<Delivery>, HandlerError> {

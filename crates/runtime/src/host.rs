@@ -12,6 +12,7 @@
 //! ```
 
 mod beside;
+mod detached;
 mod heartbeat;
 mod lease;
 mod spread;
@@ -51,6 +52,7 @@ use crate::queue::TenantQueues;
 use crate::relay::TenantRelay;
 use crate::replays::TenantReplays;
 use crate::sagas::HostSagas;
+pub(crate) use detached::detached;
 pub(crate) use lease::{Asked, Held, Leases};
 use spread::Spread;
 pub use stages::{Stage, StageError, check_stage};

@@ -32,6 +32,8 @@ pub(super) enum Reply {
     Broken(&'static str),
     /// No answer until the case lets it go.
     Held,
+    /// The sender panics.
+    Panic,
 }
 
 /// Partners at their URLs: what they were sent, and what they answer.
@@ -105,6 +107,7 @@ impl Sending for Scripted {
                 let _ = self.held.subscribe().wait_for(|held| !held).await;
                 answered(200, None)
             }
+            Reply::Panic => panic!("the sender panics"),
         }
     }
 

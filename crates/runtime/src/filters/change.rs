@@ -7,18 +7,27 @@ use std::sync::{Arc, Mutex};
 
 use annals_core::filters::{Evaluator, FilterDefinition, FilterError, FilterKind, FilterRecord};
 use annals_core::{
-    ByteString, Code, Expected, Filter, Included, Invalid, RecordError, RecordedEvent, SequenceNumber,
+    ByteString, Code, Expected, Filter, Included, Invalid, RecordError, RecordedEvent, SequenceNumber, StoreError,
     StreamDefinition, StreamQuery, TypedRecords,
 };
 
 use super::compare::{first_change, first_difference};
 use super::source::Source;
 use super::{EventFilter, Ports, TenantFilters};
-use crate::host::{locked, message_of};
+use crate::host::{detached, locked, message_of};
 
 impl TenantFilters {
     /// Defines a filter. Returns true when it did not exist before.
     pub(super) async fn change(
+        &self,
+        definition: FilterDefinition,
+        function: Option<Arc<dyn EventFilter>>,
+    ) -> Result<bool, FilterError> {
+        let filters = self.me.upgrade().ok_or(StoreError::Closed)?;
+        detached(async move { filters.define(definition, function).await }).await
+    }
+
+    async fn define(
         &self,
         definition: FilterDefinition,
         function: Option<Arc<dyn EventFilter>>,

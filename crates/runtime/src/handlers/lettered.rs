@@ -11,6 +11,7 @@ use async_trait::async_trait;
 
 use super::TenantHandlers;
 use crate::dead_letters::TenantDeadLetters;
+use crate::host::detached;
 
 /// The handlers of a tenant, and what looks after their letters.
 pub(crate) struct LetteredHandlers {
@@ -34,8 +35,13 @@ impl Handlers for LetteredHandlers {
     }
 
     async fn delete(&self, name: &str, reason: Reason) -> Result<(), HandlerError> {
-        self.handlers.delete(name, reason.clone()).await?;
-        self.letters.give_up(&self.handlers.processor_of(name), reason).await
+        let (handlers, letters) = (Arc::clone(&self.handlers), Arc::clone(&self.letters));
+        let name = name.to_owned();
+        let deleting = async move {
+            handlers.delete(&name, reason.clone()).await?;
+            letters.give_up(&handlers.processor_of(&name), reason).await
+        };
+        detached(deleting).await
     }
 
     async fn pull(&self, name: &str, pull: PullBody) -> Result<Vec<Delivery>, HandlerError> {

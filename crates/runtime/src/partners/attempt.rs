@@ -74,6 +74,13 @@ impl Work {
         Done { key, outcome: Some(outcome), look, later }
     }
 
+    /// What a lane learns of an attempt that panicked. What it claimed is claimed again after its lease, and what it did not, at this time.
+    pub fn panicked(&self, key: String, said: &str) -> Done {
+        tracing::error!(key, said, "an attempt of a delivery panicked");
+        let later = self.partners.now().plus(LEASE_BEYOND);
+        Done { key, outcome: None, look: false, later: Some(later) }
+    }
+
     async fn claim(
         &self,
         partner: &Partner,

@@ -1,17 +1,19 @@
 //! A lane: the deliveries of one partner in one direction, each attempted when it is due.
 
 use std::collections::{HashSet, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::partners::{Breaker, DeliveryRecord, EventDirection};
 use annals_core::{Clock, RecordError, StoreError, Timestamp, TypedRecords};
+use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
 use super::attempt::Done;
 use super::known::Partner;
 use super::owner::Work;
-use crate::host::{is_set, locked};
+use crate::host::{is_set, locked, message_of};
 
 /// How many deliveries are looked up at once.
 const LOOK: usize = 100;
@@ -60,7 +62,8 @@ impl Lane {
             };
             let until = self.begin(&partner, &mut flights).await;
             tokio::select! {
-                Some(done) = flights.join_next() => self.ended(&partner, done.ok()),
+                // An attempt that panics ends as well.
+                Some(Ok(done)) = flights.join_next() => self.ended(&partner, done),
                 () = wake.notified() => self.look = true,
                 () = sleep_until(&*clock, until) => {
                     self.look = true;
@@ -104,8 +107,15 @@ impl Lane {
                 return Some(now.plus(AFTER_FAILURE));
             }
             let Some(delivery) = self.ready.pop_front() else { break };
-            self.taken.insert(delivery.key.clone());
-            flights.spawn(Arc::clone(&self.work).attempt(Arc::clone(partner), self.direction, delivery));
+            let (work, key) = (Arc::clone(&self.work), delivery.key.clone());
+            self.taken.insert(key.clone());
+            let attempt = Arc::clone(&self.work).attempt(Arc::clone(partner), self.direction, delivery);
+            flights.spawn(async move {
+                match AssertUnwindSafe(attempt).catch_unwind().await {
+                    Ok(done) => done,
+                    Err(panic) => work.panicked(key, message_of(&*panic)),
+                }
+            });
         }
         // A process that records a delivery and ends before it tells the owner leaves it to be found.
         let anyway = self.work.partners.shared.may_share().then(|| now.plus(LOOK_ANYWAY));
@@ -136,12 +146,7 @@ impl Lane {
         Ok(())
     }
 
-    fn ended(&mut self, partner: &Partner, done: Option<Done>) {
-        let Some(done) = done else {
-            // It panicked; what it began is claimed again after its lease.
-            self.look = true;
-            return;
-        };
+    fn ended(&mut self, partner: &Partner, done: Done) {
         self.taken.remove(&done.key);
         self.look |= done.look;
         self.later = match (self.later, done.later) {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use annals_conformance::ManualClock;
 use annals_core::dead_letters::{DeadLetters, LetterQuery, LetterStatus, LetterView};
 use annals_core::processing::{ProcessingRetry, Then};
 use annals_core::{
@@ -15,7 +16,7 @@ use annals_core::{
 use annals_embedded::{EmbeddedStore, Options, disk::MemoryDisk};
 use annals_runtime::{HandleFailure, Host, HostOptions, consumer};
 use async_trait::async_trait;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,13 +24,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A broker with these messages, all of which a member gets whenever it joins, as if no offset had ever been committed.
 struct Listed {
     messages: Vec<Message>,
-    joined: AtomicUsize,
+    /// How many memberships get them; those that follow get nothing.
+    given_to: usize,
+    turns: Turns,
     /// Ends the first membership.
     expelled: Arc<Notify>,
 }
 
+/// How often each membership has waited for its next step, in the order in which they began. A member looks for letters before it does.
+type Turns = Arc<Mutex<Vec<usize>>>;
+
 struct Member {
     steps: Vec<GroupStep>,
+    number: usize,
+    turns: Turns,
     /// What ends the membership; nothing ends the last one.
     expelled: Option<Arc<Notify>>,
 }
@@ -53,12 +61,18 @@ impl Broker for Listed {
     }
 
     async fn join(&self, _: GroupSubscription) -> Result<Box<dyn GroupMember>, BrokerError> {
-        let is_first = self.joined.fetch_add(1, Ordering::SeqCst) == 0;
-        let partitions: BTreeSet<_> = self.messages.iter().map(|message| message.at.clone()).collect();
+        let number = {
+            let mut turns = self.turns.lock().expect("no panic");
+            turns.push(0);
+            turns.len() - 1
+        };
+        let messages = if number < self.given_to { self.messages.clone() } else { Vec::new() };
+        let partitions: BTreeSet<_> = messages.iter().map(|message| message.at.clone()).collect();
         let assigned = partitions.into_iter().map(|at| Assigned { at, offset: 0 }).collect();
         // Taken from the end.
-        let steps = vec![GroupStep::Messages(self.messages.clone()), GroupStep::Assigned(assigned)];
-        Ok(Box::new(Member { steps, expelled: is_first.then(|| Arc::clone(&self.expelled)) }))
+        let steps = vec![GroupStep::Messages(messages), GroupStep::Assigned(assigned)];
+        let expelled = (number == 0).then(|| Arc::clone(&self.expelled));
+        Ok(Box::new(Member { steps, number, turns: Arc::clone(&self.turns), expelled }))
     }
 
     async fn group_offsets(&self, _: &str) -> Result<Vec<GroupOffset>, BrokerError> {
@@ -84,6 +98,7 @@ impl Broker for Listed {
 #[async_trait]
 impl GroupMember for Member {
     async fn next(&mut self, _: usize) -> Result<GroupStep, BrokerError> {
+        self.turns.lock().expect("no panic")[self.number] += 1;
         if let Some(step) = self.steps.pop() {
             return Ok(step);
         }
@@ -147,7 +162,7 @@ async fn messages_of_two_producers_with_equal_numbers_have_a_dead_letter_each() 
     let host = Host::start(Arc::clone(&store), HostOptions::default());
     let expelled = Arc::new(Notify::new());
     let messages = vec![message("placed", (0, 3), 1), message("placed", (1, 3), 2), message("paid", (0, 3), 3)];
-    let broker = Listed { messages, joined: AtomicUsize::new(0), expelled: Arc::clone(&expelled) };
+    let broker = Listed { messages, given_to: usize::MAX, turns: Turns::default(), expelled: Arc::clone(&expelled) };
     host.use_broker(DEFAULT_TENANT, Arc::new(broker), TopicSettings::default());
     let (is_up, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(BTreeSet::new())));
     let (up, noted) = (Arc::clone(&is_up), Arc::clone(&seen));
@@ -185,5 +200,64 @@ async fn messages_of_two_producers_with_equal_numbers_have_a_dead_letter_each() 
     })
     .await;
     assert_eq!(*seen.lock().expect("no panic"), BTreeSet::from([1, 2, 3]));
+    host.drain().await;
+}
+
+/// However long the attempt takes. One of the members looks after the letters, though the lease is that of their process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_members_in_one_process_attempt_a_due_letter_once() {
+    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), Options::default()).expect("opens in memory");
+    let store: Arc<dyn Store> = Arc::new(store);
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_772_366_400_000)));
+    let host = Host::start(Arc::clone(&store), HostOptions { clock: clock.clone(), ..HostOptions::default() });
+    let turns = Turns::default();
+    let messages = vec![message("placed", (0, 3), 1)];
+    let broker = Listed { messages, given_to: 1, turns: Arc::clone(&turns), expelled: Arc::default() };
+    host.use_broker(DEFAULT_TENANT, Arc::new(broker), TopicSettings::default());
+    let (is_up, attempts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (up, begun, held) = (Arc::clone(&is_up), Arc::clone(&attempts), watch::Sender::new(true));
+    let holding = held.clone();
+    let process = move |_: RecordedEvent, _: serde_json::Value| {
+        let (is_up, mut held) = (up.load(Ordering::SeqCst), holding.subscribe());
+        if is_up {
+            begun.fetch_add(1, Ordering::SeqCst);
+        }
+        async move {
+            if !is_up {
+                return Err(HandleFailure::new("the database is down"));
+            }
+            let _ = held.wait_for(|held| !held).await;
+            Ok(())
+        }
+    };
+    for _ in 0..2 {
+        let retry = ProcessingRetry { attempts: Some(1), then: Then::Park, ..ProcessingRetry::default() };
+        let consumer = consumer("billing", ["placed"]).retry(retry).on("placed", process.clone());
+        consumer.run(&host, DEFAULT_TENANT).await.expect("it runs");
+    }
+    let letters = host.dead_letters(DEFAULT_TENANT).expect("declared");
+    let letter = until("passing the message", async || listed(&*letters).await.pop()).await;
+    let waited = || turns.lock().expect("no panic").clone();
+    until("joining", async || (waited().len() == 2).then_some(())).await;
+
+    is_up.store(true, Ordering::SeqCst);
+    letters.retry(&letter.id, "the database is up".into()).await.expect("retried");
+    until("an attempt", async || {
+        clock.advance_millis(100);
+        (attempts.load(Ordering::SeqCst) > 0).then_some(())
+    })
+    .await;
+    let before = waited();
+    until("looking for letters again", async || {
+        clock.advance_millis(100);
+        waited().iter().zip(&before).all(|(now, before)| *now >= before + 5).then_some(())
+    })
+    .await;
+    held.send_replace(false);
+    until("processing the letter", async || {
+        listed(&*letters).await.iter().all(|letter| letter.status == LetterStatus::Retried).then_some(())
+    })
+    .await;
+    assert_eq!(attempts.load(Ordering::SeqCst), 1);
     host.drain().await;
 }

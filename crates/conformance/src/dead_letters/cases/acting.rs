@@ -4,10 +4,13 @@ use annals_core::bson::DateTime;
 use annals_core::dead_letters::{
     BulkAct, BulkBody, BulkRecord, DeadLetterError, LetterOrder, LetterPolicy, LetterStatus, Level,
 };
+use annals_core::groups::GROUPS;
 use annals_core::{Clock, Code, Condition, DEFAULT_TENANT, Filter, LogQuery, RecordType, RecordedEvent, TypedRecords};
 
 use super::{Lettered, because, states, ten_seconds};
 use crate::Subject;
+use crate::handlers::opened::Opened;
+use crate::unanswered::Unanswered;
 
 /// Lets so many keys fail, each with one message.
 pub(super) async fn fail_keys(it: &Lettered, group: &str, keys: usize) {
@@ -228,5 +231,17 @@ pub async fn letters_of_a_deleted_group_are_given_up(subject: &dyn Subject) {
     it.groups.delete("g", because("retired")).await.expect("deleted");
     let letters = it.all().await;
     assert_eq!(states(&letters), [(LetterStatus::Discarded, 0); 2]);
+    assert_eq!(letters[0].discard_reason.as_deref(), Some("manual: its consumer was deleted: retired"));
+}
+
+/// As if it had waited for the answer.
+pub async fn letters_of_a_deleted_group_are_given_up_although_the_caller_goes_away(subject: &dyn Subject) {
+    let (store, unanswered) = Unanswered::before(subject.open().await, GROUPS);
+    let it = Lettered::on(Opened::on(store, subject.clock()));
+    it.letters.put_policy("placed".into(), ten_seconds(), because("a test")).await.expect("stored");
+    it.define("g", LetterOrder::Wait).await;
+    fail_keys(&it, "g", 2).await;
+    unanswered.abandon(it.groups.delete("g", because("retired"))).await;
+    let letters = it.until_count(LetterStatus::Discarded, 2).await;
     assert_eq!(letters[0].discard_reason.as_deref(), Some("manual: its consumer was deleted: retired"));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use annals_core::filters::{FilterDefinition, FilterError, FilterName, FilterRecord, FilterState, Verdict};
+use annals_core::filters::{FILTERS, FilterDefinition, FilterError, FilterName, FilterRecord, FilterState, Verdict};
 use annals_core::handlers::Reason;
 use annals_core::processing::PartitionBy;
 use annals_core::{
@@ -13,6 +13,8 @@ use serde_json::json;
 
 use crate::Subject;
 use crate::filters::words::Filtered;
+use crate::handlers::opened::Opened;
+use crate::unanswered::Unanswered;
 
 fn placed() -> FilterDefinition {
     FilterDefinition::new("orders").types(["placed"])
@@ -134,6 +136,32 @@ pub async fn a_deleted_filter_is_defined_again_only_as_its_stream_says(subject: 
     assert_eq!(all.refused(FilterDefinition::new("orders").types(["paid"])).await, events(0));
     all.define(placed()).await;
     all.holds("orders", 5, &[(0, None), (2, None), (3, None), (4, None)]).await;
+}
+
+/// Its owner ends, rather than evaluating events of a filter that is not defined.
+pub async fn a_filter_is_deleted_whole_although_the_caller_goes_away(subject: &dyn Subject) {
+    let (store, unanswered) = Unanswered::before(subject.open().await, FILTERS);
+    let all = Filtered::on(Opened::on(store, subject.clock()));
+    all.define(placed()).await;
+    all.it.commit("placed", &["a"]).await;
+    all.holds("orders", 1, &[(0, None)]).await;
+    let name = FilterName::new("orders");
+    unanswered.abandon(all.filters.delete(&name, Reason::from("a test"))).await;
+    let task = format!("filter/{DEFAULT_TENANT}/orders");
+    while all.it.host.tasks().iter().any(|running| running.name == task) {
+        crate::between_looks().await;
+    }
+    all.it.commit("placed", &["b"]).await;
+    assert_eq!(all.streams.stream("orders").await.expect("reads").progress, 1);
+}
+
+/// Though nobody waits for the answer.
+pub async fn a_filter_is_run_although_the_caller_that_defined_it_goes_away(subject: &dyn Subject) {
+    let (store, unanswered) = Unanswered::before(subject.open().await, FILTERS);
+    let all = Filtered::on(Opened::on(store, subject.clock()));
+    unanswered.abandon(all.filters.put(placed())).await;
+    all.it.commit("placed", &["a"]).await;
+    all.holds("orders", 1, &[(0, None)]).await;
 }
 
 /// The function is part of the definition: it is asked about what was evaluated.

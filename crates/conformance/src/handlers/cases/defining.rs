@@ -1,11 +1,13 @@
 //! Definitions of handlers.
 
-use annals_core::Code;
-use annals_core::handlers::{Act, HandlerDefinition, HandlerState, PullBody};
+use annals_core::bson::Bson;
+use annals_core::handlers::{Act, HANDLERS, HandlerDefinition, HandlerState, PROCESSORS, PullBody};
 use annals_core::processing::PartitionBy;
+use annals_core::{Code, DEFAULT_TENANT};
 
 use crate::Subject;
-use crate::handlers::opened::{Opened, seconds};
+use crate::handlers::opened::{Opened, positions, seconds};
+use crate::unanswered::Unanswered;
 
 /// What may change is followed at once.
 pub async fn a_definition_is_kept_and_one_that_changes_the_source_is_refused(subject: &dyn Subject) {
@@ -61,6 +63,37 @@ pub async fn a_deleted_handler_forgets_where_it_was(subject: &dyn Subject) {
     let status = it.handlers.get("h").await.expect("defined");
     assert_eq!((status.position, status.failing, status.state), (0, 0, HandlerState::Stopped));
     assert_eq!(it.handle_all("h", 2).await.len(), 2);
+}
+
+/// Not only its definition: its owner ends, and its position is deleted.
+pub async fn a_handler_is_deleted_whole_although_the_caller_goes_away(subject: &dyn Subject) {
+    let (store, unanswered) = Unanswered::before(subject.open().await, HANDLERS);
+    let it = Opened::on(store, subject.clock());
+    let definition = it.by_aggregate("h").await;
+    it.commit("placed", &["a"]).await;
+    it.done("h", &it.pull("h").await[0]).await;
+    unanswered.abandon(it.handlers.delete("h", "it is not needed".into())).await;
+    let records = it.store.records(DEFAULT_TENANT).expect("declared");
+    let processor = Bson::from("handler/h");
+    while records.get(PROCESSORS, &processor).await.expect("reads").is_some() {
+        crate::between_looks().await;
+    }
+    let pulled = it.handlers.pull("h", PullBody::default()).await.map_err(|refused| refused.code());
+    assert_eq!(pulled, Err(Code::UnknownHandler));
+    it.define(definition).await;
+    assert_eq!(positions(&it.pull("h").await), [0], "it begins at its start");
+}
+
+/// By its owner, which learns of it all the same.
+pub async fn a_changed_definition_is_followed_although_the_caller_goes_away(subject: &dyn Subject) {
+    let (store, unanswered) = Unanswered::before(subject.open().await, HANDLERS);
+    let it = Opened::on(store, subject.clock());
+    let definition = it.by_aggregate("h").await;
+    it.commit("placed", &["a", "b", "c", "d", "e"]).await;
+    assert_eq!(it.pull_count("h", 4).await.len(), 4, "four partitions at once");
+    let wider = HandlerDefinition { concurrency: 5, ..definition };
+    unanswered.abandon(it.handlers.put(wider)).await;
+    assert_eq!(positions(&it.pull_count("h", 1).await), [4]);
 }
 
 /// By name, each once.

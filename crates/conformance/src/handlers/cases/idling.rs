@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::dead_letters::{DEAD_LETTERS, LetterOrder, LetterPolicy, LetterStatus};
-use annals_core::handlers::{HandlerDefinition, PullBody};
+use annals_core::handlers::{HandlerDefinition, HandlerError, PullBody};
 use annals_core::spread::ProcessRecord;
-use annals_core::{Clock, DEFAULT_TENANT, Lease, RecordType, RecordedEvent, Store, TypedRecords};
+use annals_core::{Clock, DEFAULT_TENANT, Lease, RecordType, RecordedEvent, Store, Timestamp, TypedRecords};
 use annals_runtime::{Effects, HandleFailure, Handler};
 use async_trait::async_trait;
 
@@ -14,6 +14,7 @@ use crate::dead_letters::cases::{Lettered, because};
 use crate::handlers::counted::Calls;
 use crate::handlers::opened::{Opened, positions};
 use crate::tap::TappedStore;
+use crate::withheld::Withheld;
 use crate::{ManualClock, Subject};
 
 /// A handler that gets nothing in these cases.
@@ -32,6 +33,13 @@ async fn lease(it: &Opened, name: &str) -> Option<Lease> {
     let found = TypedRecords::<Lease>::declared(records).get(format!("handler/{name}")).await;
     // Before the first one there is no collection.
     found.ok().flatten().map(|found| found.value)
+}
+
+/// The heartbeat of the process that holds a lease.
+async fn heartbeat(it: &Opened, lease: &Lease) -> Option<ProcessRecord> {
+    let records = it.store.records(DEFAULT_TENANT).expect("declared");
+    let found = TypedRecords::<ProcessRecord>::declared(records).get(lease.holder.as_str()).await;
+    found.expect("reads").map(|found| found.value)
 }
 
 /// Lets time pass until each of these handlers has a lease of an epoch that is greater than this one.
@@ -109,6 +117,71 @@ pub async fn a_deposed_process_gives_up_all_tasks(subject: &dyn Subject) {
         assert_eq!(taken.holder, before[0].holder);
         assert!(taken.life > before[0].life, "{taken:?}");
     }
+}
+
+/// Though by the clock of the other process its heartbeat expired longer ago than processes are remembered.
+pub async fn a_process_whose_clock_is_behind_keeps_its_tasks(subject: &dyn Subject) {
+    let slow = Opened::of(subject).await;
+    slow.host.handle(DEFAULT_TENANT, HandlerDefinition::new("mine"), Idle).await.expect("defined");
+    let before = until_taken(&slow, &["mine"], 0).await.remove(0);
+    let ahead = Arc::new(ManualClock::at(slow.now_plus(70_000)));
+    let fast = Opened::on(subject.open().await, ahead);
+    // A process compares heartbeats while it has a task of this kind.
+    fast.host.handle(DEFAULT_TENANT, HandlerDefinition::new("other"), Idle).await.expect("defined");
+    while lease(&fast, "other").await.is_none() {
+        crate::between_looks().await;
+    }
+    // Once a second. A process that renews nothing for a minute counts as gone, so less than that passes.
+    for _ in 0..500 {
+        fast.advance(100);
+        slow.advance(100);
+        crate::between_looks().await;
+    }
+    // A process that was deposed learns so when it renews its heartbeat.
+    let last = heartbeat(&slow, &before).await.map_or(Timestamp::default(), |found| found.until());
+    let renewed = loop {
+        match heartbeat(&slow, &before).await {
+            Some(found) if found.until() > last => break found,
+            _ => slow.advance(100),
+        }
+        crate::between_looks().await;
+    };
+    assert_eq!(Some(renewed.life), before.life, "nobody has ended its life");
+    let after = lease(&slow, "mine").await.expect("there");
+    assert_eq!((after.holder, after.epoch, after.life), (before.holder, before.epoch, before.life));
+    slow.commit("placed", &["x"]).await;
+    while slow.handlers.get("mine").await.expect("defined").position < 1 {
+        slow.advance(10);
+        crate::between_looks().await;
+    }
+}
+
+/// Rather than keeping it for as long as it lives, in which nobody could process the handler that is defined again.
+pub async fn a_process_that_finds_its_handler_deleted_gives_the_lease_back(subject: &dyn Subject) {
+    let one = Opened::of(subject).await;
+    let withheld = Withheld::of(Lease::COLLECTION);
+    let store: Arc<dyn Store> = Arc::new(TappedStore::new(subject.open().await).with_records(&withheld));
+    let other = Opened::on(store, one.clock.clone());
+    // It lives on with a task of its own.
+    other.host.handle(DEFAULT_TENANT, HandlerDefinition::new("other"), Idle).await.expect("defined");
+    until_taken(&other, &["other"], 0).await;
+    let definition = one.by_aggregate("h").await;
+    withheld.hold_next();
+    let deleting = async {
+        withheld.has_arrived().await;
+        one.handlers.delete("h", because("a test")).await.expect("deleted");
+        withheld.let_go();
+    };
+    let (pulled, ()) = tokio::join!(other.handlers.pull("h", PullBody::default()), deleting);
+    assert!(matches!(pulled, Err(HandlerError::Unknown(_))), "{pulled:?}");
+    one.define(definition).await;
+    one.commit("placed", &["x"]).await;
+    let pull = PullBody { max: 1, wait_ms: 50_000, ..PullBody::default() };
+    let pulled = tokio::select! {
+        pulled = one.handlers.pull("h", pull) => pulled.expect("pulled"),
+        never = one.let_time_pass_by_writes() => match never {},
+    };
+    assert_eq!(positions(&pulled), [0]);
 }
 
 /// Within 5 s and the time that the store takes.

@@ -64,3 +64,20 @@ pub async fn a_host_that_is_drained_stores_what_is_in_flight(subject: &dyn Subje
     assert!(are(&exchange.all().await, EventStatus::Success));
     assert_eq!(exchange.scripted.requests().len(), 1);
 }
+
+/// And the next event of its entity is sent after it.
+pub async fn an_attempt_that_panics_is_made_again_after_its_lease(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    exchange.scripted.script([Reply::Panic]);
+    exchange.commit("a").await;
+    exchange.commit("a").await;
+    exchange.scripted.has_got(1).await;
+    while exchange.scripted.requests().len() < 2 {
+        exchange.it.advance(100);
+        crate::between_looks().await;
+    }
+    let events = exchange.until(|events| events.len() == 2 && are(events, EventStatus::Success)).await;
+    let mut attempts: Vec<_> = events.iter().map(|event| event.attempts).collect();
+    attempts.sort_unstable();
+    assert_eq!(attempts, [1, 2]);
+}

@@ -1,13 +1,17 @@
 //! Several processes on one store.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use annals_core::DEFAULT_TENANT;
+use annals_core::browse::{BrowseQuery, ViewSwitch};
 use annals_core::processing::PartitionBy;
-use annals_core::replays::{ReplayAct, ReplayBody, ReplayError, ReplayState};
+use annals_core::replays::{ReplayAct, ReplayBody, ReplayError, ReplayState, ReplayTarget};
+use annals_runtime::HostOptions;
 
 use super::{numbers, to_handler, to_nowhere};
 use crate::Subject;
-use crate::browse::opened::Browsed;
+use crate::browse::opened::{Browsed, of_type};
 
 /// The other one is refused with the state.
 pub async fn of_two_processes_that_resume_a_replay_one_succeeds(subject: &dyn Subject) {
@@ -52,4 +56,34 @@ pub async fn another_process_continues_a_replay(subject: &dyn Subject) {
     }
     assert_eq!(sent, [0, 1, 2, 3, 4, 5]);
     assert_eq!(other.over(&id).await.status, ReplayState::Completed);
+}
+
+/// Whose folder of exports is none: it gives the lease back, although it lives on.
+pub async fn a_replay_that_one_process_cannot_send_is_sent_by_another(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (broken, sound) = (folder.path().join("broken"), folder.path().join("sound"));
+    std::fs::write(&broken, "a file").expect("written");
+    let into = |exports: &Path| HostOptions { exports: Some(exports.to_owned()), ..HostOptions::default() };
+    let one = Browsed::with(subject.open().await, subject.clock(), into(&broken));
+    one.switch(Some(ViewSwitch::Auto)).await;
+    one.commit_many("placed", 3).await;
+    one.browse.page(BrowseQuery::default()).await.expect("a page");
+    let to_file = ReplayTarget::File { name: "events.jsonl".to_owned() };
+    let id = one.begin(ReplayBody::new(of_type("placed"), to_file)).await;
+    let task = format!("replay/{DEFAULT_TENANT}/{id}");
+    while !one.it.host.tasks().iter().any(|running| running.name == task && running.restarts > 0) {
+        crate::between_looks().await;
+    }
+    let other = Browsed::with(subject.open().await, subject.clock(), into(&sound));
+    let over = loop {
+        let status = other.replays.get(&id).await.expect("known");
+        if status.status.is_terminal() {
+            break status;
+        }
+        other.it.advance(100);
+        crate::between_looks().await;
+    };
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 3, 0));
+    let text = std::fs::read_to_string(sound.join("events.jsonl")).expect("a file");
+    assert_eq!(text.lines().count(), 3);
 }
