@@ -52,6 +52,14 @@ macro_rules! replays {
                 a_replay_is_resumed_after_a_document_whose_time_is_a_number
                 the_stored_session_is_what_is_shown
             }
+            claiming {
+                a_delivery_whose_worker_leaves_while_it_is_claimed_goes_to_the_next_one
+                a_delivery_that_a_handler_in_rust_claims_while_an_attempt_ends_is_handled
+                an_attempt_of_a_handler_in_rust_goes_on_when_its_next_pull_fails
+                a_settlement_of_a_handler_in_rust_that_the_store_did_not_get_is_repeated
+                a_delivery_of_a_handler_in_rust_whose_process_ended_is_made_again
+                a_refused_effect_of_a_handler_in_rust_fails_the_delivery_of_a_replay
+            }
         }
     };
     (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {

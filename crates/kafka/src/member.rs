@@ -91,6 +91,8 @@ struct State {
     messages: VecDeque<Message>,
     /// The partitions of this member, and whether they are being revoked.
     owned: BTreeMap<TopicPartition, bool>,
+    /// The number of the last commit that may still be tried. A caller can give a commit up while it is retried.
+    commits: u64,
     error: Option<BrokerError>,
     /// The member leaves, or was dropped.
     leaving: bool,
@@ -129,6 +131,25 @@ impl State {
         let count = self.messages.len().min(room);
         (count > 0).then(|| Ok(GroupStep::Messages(self.messages.drain(..count).collect())))
     }
+
+    fn check_owned(&self, offsets: &[PartitionOffset]) -> Result<(), BrokerError> {
+        match offsets.iter().find(|offset| !self.owned.contains_key(&offset.at)) {
+            Some(other) => Err(not_assigned(&other.at)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a commit after a newer one has begun, or a partition was released: it could move the committed offset back.
+    fn check_current(&self, number: u64, offsets: &[PartitionOffset]) -> Result<(), BrokerError> {
+        if self.commits != number {
+            return Err(BrokerError::Unavailable("a newer commit has begun".to_owned()));
+        }
+        self.check_owned(offsets)
+    }
+}
+
+fn not_assigned(at: &TopicPartition) -> BrokerError {
+    BrokerError::NotAssigned(at.topic.clone(), at.partition)
 }
 
 #[async_trait]
@@ -147,20 +168,20 @@ impl GroupMember for KafkaMember {
 
     async fn commit(&mut self, offsets: &[PartitionOffset]) -> Result<(), BrokerError> {
         let Some(first) = offsets.first() else { return Ok(()) };
-        let not_assigned = |at: &TopicPartition| BrokerError::NotAssigned(at.topic.clone(), at.partition);
-        {
-            let state = self.shared.lock();
-            if let Some(other) = offsets.iter().find(|offset| !state.owned.contains_key(&offset.at)) {
-                return Err(not_assigned(&other.at));
-            }
-        }
+        let number = {
+            let mut state = self.shared.lock();
+            state.check_owned(offsets)?;
+            state.commits += 1;
+            state.commits
+        };
         let mut list = TopicPartitionList::new();
         for PartitionOffset { at, offset } in offsets {
             let offset = Offset::Offset(offset.cast_signed());
             list.add_partition_offset(&at.topic, at.partition.cast_signed(), offset).map_err(errors::of)?;
         }
-        let (consumer, lost) = (Arc::clone(&self.consumer), not_assigned(&first.at));
-        blocking(move || commit(&consumer, &list, &lost)).await
+        let (consumer, shared, lost) = (Arc::clone(&self.consumer), Arc::clone(&self.shared), not_assigned(&first.at));
+        let offsets = offsets.to_vec();
+        blocking(move || commit(&consumer, &list, &lost, || shared.lock().check_current(number, &offsets))).await
     }
 
     async fn release(&mut self, partitions: &[TopicPartition]) -> Result<(), BrokerError> {
@@ -168,6 +189,7 @@ impl GroupMember for KafkaMember {
             for partition in partitions {
                 state.owned.remove(partition);
             }
+            state.commits += 1;
         });
         Ok(())
     }
@@ -194,8 +216,15 @@ impl Drop for KafkaMember {
     }
 }
 
-fn commit(consumer: &BaseConsumer<Context>, list: &TopicPartitionList, lost: &BrokerError) -> Result<(), BrokerError> {
+/// Commits, and retries while the group rebalances. `may_try` is asked before each try.
+fn commit(
+    consumer: &BaseConsumer<Context>,
+    list: &TopicPartitionList,
+    lost: &BrokerError,
+    may_try: impl Fn() -> Result<(), BrokerError>,
+) -> Result<(), BrokerError> {
     for _ in 0..COMMIT_TRIES {
+        may_try()?;
         let Err(error) = consumer.commit(list, CommitMode::Sync) else { return Ok(()) };
         match error.rdkafka_error_code() {
             // A generation begins; the partitions may be the member's in it as well.

@@ -2,6 +2,7 @@
 //! [`Handlers`].
 
 mod acts;
+mod claimed;
 mod definitions;
 mod lettered;
 mod replayed;
@@ -461,7 +462,7 @@ impl Handlers for TenantHandlers {
 
     async fn pull(&self, name: &str, pull: PullBody) -> Result<Vec<Delivery>, HandlerError> {
         pull.validate()?;
-        self.take(name, pull).await
+        self.take(name, pull, false).await
     }
 
     async fn settle(&self, name: &str, settle: SettleBody) -> Result<Vec<SettleResult>, HandlerError> {

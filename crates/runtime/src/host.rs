@@ -351,6 +351,18 @@ impl Shared {
         Arc::clone(locked(&self.archived).entry(tenant.to_owned()).or_default())
     }
 
+    /// The life of this process in a tenant, on which what it holds there rests; none where no other process can have the store open.
+    pub async fn life_in(
+        self: &Arc<Self>,
+        tenant: &str,
+        records: &Arc<dyn Records>,
+    ) -> Result<Option<i64>, RecordError> {
+        match self.store.is_shared() {
+            true => Spread::of(self, tenant, records).heartbeat().alive().await.map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// Whether this lease is in force: the heartbeat of its holder has not expired, or it is of another host of this process on a store
     /// that is not shared.
     pub async fn holds(&self, records: &Arc<dyn Records>, lease: &Lease) -> Result<bool, RecordError> {

@@ -1,5 +1,6 @@
 //! The cases, and shorthands for what they do.
 
+pub mod claiming;
 pub mod failing;
 pub mod operating;
 pub mod processes;

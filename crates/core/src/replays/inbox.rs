@@ -39,6 +39,12 @@ pub struct InboxRecord {
     pub attempts_max: i64,
     /// What it failed with last.
     pub last_reason: Option<String>,
+    /// The process whose own handler has it: its lease ends with the process. None while it waits, and where a worker from outside has it.
+    #[serde(default)]
+    pub holder: Option<String>,
+    /// The life of that process, where processes share the store.
+    #[serde(default)]
+    pub life: Option<i64>,
 }
 
 impl RecordType for InboxRecord {

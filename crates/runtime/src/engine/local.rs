@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals_core::handlers::{Delivery, DeliveryFailure, HandlerError, PullBody, Settlement};
-use annals_core::{Clock, EventLog, NewCommit, RecordedEvent, StoreError};
+use annals_core::replays::is_inbox_token;
+use annals_core::{Clock, EventLog, NewCommit, RecordedEvent, StoreError, Timestamp};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
@@ -19,6 +21,8 @@ const LEASE_MS: (u64, u64) = (100, 12 * 60 * 60 * 1_000);
 /// How long one pull waits, in milliseconds: a day. It is answered once there is something to do, and ends with its owner, so nothing is
 /// gained by making it again.
 const WAIT_MS: u64 = 24 * 60 * 60 * 1_000;
+/// How long until a delivery of a replay is settled again that the store did not settle.
+const SETTLE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs a handler of this process.
 pub(crate) struct Local {
@@ -37,10 +41,14 @@ pub(crate) struct Local {
 impl Supervised for Local {
     async fn run(&mut self) -> Ended {
         let this = &*self;
-        let mut attempts = FuturesUnordered::new();
+        // At most one pull, which goes on while attempts end: one that is dropped may have claimed deliveries already.
+        let (mut attempts, mut pulls) = (FuturesUnordered::new(), FuturesUnordered::new());
         let stop = this.handlers.stop();
-        loop {
+        let error = loop {
             let free = this.lanes.saturating_sub(attempts.len());
+            if pulls.is_empty() && free > 0 {
+                pulls.push(this.pull((free * this.batch).min(1_000)));
+            }
             tokio::select! {
                 biased;
                 () = stop.stopped() => return Ended::Done,
@@ -49,14 +57,21 @@ impl Supervised for Local {
                     // The owner is another one now, and hands the events out again. Attempts in flight go on: an attempt that was
                     // dropped would be repeated beside what it left running.
                     Err(HandlerError::OwnedElsewhere { .. } | HandlerError::Store(StoreError::Unreachable(_))) => {}
-                    Err(error) => return ended(&error),
+                    Err(error) => break error,
                 },
-                pulled = this.pull((free * this.batch).min(1_000)), if free > 0 => match pulled {
+                Some(pulled) = pulls.next(), if !pulls.is_empty() => match pulled {
                     Ok(deliveries) => attempts.extend(by_partition(deliveries).map(|of_one| this.attempt(of_one))),
-                    Err(error) => return ended(&error),
+                    Err(error) => break error,
                 },
             }
+        };
+        drop(pulls);
+        // The owner lives on, so what an attempt has would stay in flight until its lease ends.
+        tokio::select! {
+            () = stop.stopped() => return Ended::Done,
+            () = async { while attempts.next().await.is_some() {} } => {}
         }
+        ended(&error)
     }
 }
 
@@ -65,7 +80,7 @@ impl Local {
         let lease_ms = u64::try_from(self.handler.attempt_max().as_millis()).unwrap_or(u64::MAX);
         let lease_ms = lease_ms.clamp(LEASE_MS.0, LEASE_MS.1);
         let body = PullBody { max, wait_ms: WAIT_MS, lease_ms, worker: "in this process".to_owned() };
-        self.handlers.take(&self.name, body).await
+        self.handlers.take(&self.name, body, true).await
     }
 
     /// Handles the deliveries of one partition, and settles them.
@@ -100,7 +115,24 @@ impl Local {
             // The first one fails; those behind it are released, and come again after it.
             Err(failure) => Settling { settlements: vec![failed(&deliveries[0].token, failure)], effects: Vec::new() },
         };
-        self.handlers.settle_all(&self.name, vec![settling]).await.map(|_| ())
+        self.settle(settling, first.until).await
+    }
+
+    /// Settles an attempt. That of a replay is settled until it is stored: no owner hands its event out again before its lease ends, at
+    /// `until`.
+    async fn settle(&self, settling: Settling, until: Timestamp) -> Result<(), HandlerError> {
+        let is_replayed = settling.settlements.iter().any(|it| is_inbox_token(&it.token));
+        loop {
+            match self.handlers.settle_all(&self.name, vec![settling.clone()]).await {
+                Err(HandlerError::Store(error))
+                    if is_replayed && error != StoreError::Closed && self.clock.now() < until =>
+                {
+                    tracing::debug!(handler = self.name, %error, "the delivery of a replay is settled again");
+                    self.clock.sleep(SETTLE_AGAIN).await;
+                }
+                settled => return settled.map(|_| ()),
+            }
+        }
     }
 
     /// Makes the commits of a success. A repetition finds them made.

@@ -11,15 +11,19 @@ use annals_core::replays::{INBOX, InboxRecord, ReplaySession, inbox_token, is_in
 use annals_core::trace::TraceContext;
 use annals_core::types::TypeError;
 use annals_core::{
-    Condition, Expected, LogQuery, RecordChange, RecordError, RecordQuery, RecordedEvent, Stored, Timestamp,
+    Condition, Expected, Lease, LogQuery, RecordChange, RecordError, RecordQuery, RecordedEvent, Stored, Timestamp,
     TypedRecords, limits,
 };
 
+use super::claimed::Claimed;
 use super::{Kind, TenantHandlers};
 use crate::dead_letters::{Edits, Policies};
 use crate::due::Due;
 use crate::engine::owner::Settling;
 use crate::replays::clear_inbox;
+
+/// How long until the next look where the handler of another process has a delivery: nothing tells that the process has ended.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Deliveries of replays, and when to look for more.
 struct Taken {
@@ -36,15 +40,16 @@ struct Choice {
 }
 
 impl TenantHandlers {
-    /// Takes deliveries without checking the request: those of replays, or its own.
-    pub async fn take(&self, name: &str, body: PullBody) -> Result<Vec<Delivery>, HandlerError> {
+    /// Takes deliveries without checking the request: those of replays, or its own. A worker that is `local`, a handler of this process,
+    /// loses those of replays when the process ends.
+    pub async fn take(&self, name: &str, body: PullBody, local: bool) -> Result<Vec<Delivery>, HandlerError> {
         let ends = self.clock().now().plus(Duration::from_millis(body.wait_ms));
         let mut replayed = self.shared.replayed(&self.tenant).subscribe();
         let mut due = Due::of(&self.shared, &self.tenant, &self.records).inbox(&self.kind.processor_of(name));
         loop {
             let mut look_at = None;
             if *replayed.borrow_and_update() > 0 {
-                let taken = self.take_replayed(name, &body).await?;
+                let taken = self.take_replayed(name, &body, local).await?;
                 if !taken.deliveries.is_empty() {
                     return Ok(taken.deliveries);
                 }
@@ -62,7 +67,7 @@ impl TenantHandlers {
         }
     }
 
-    async fn take_replayed(&self, name: &str, body: &PullBody) -> Result<Taken, HandlerError> {
+    async fn take_replayed(&self, name: &str, body: &PullBody, local: bool) -> Result<Taken, HandlerError> {
         let choice = match self.choose(name, body.max).await {
             Err(RecordError::UnknownCollection(_)) => return Ok(Taken { deliveries: Vec::new(), look_at: None }),
             choice => choice?,
@@ -71,7 +76,14 @@ impl TenantHandlers {
             self.give_up(given_up, "its lease ended before it was settled".to_owned()).await?;
         }
         let mut taken = Taken { deliveries: Vec::new(), look_at: choice.look_at };
-        let (now, mut changes) = (self.clock().now(), Vec::new());
+        if choice.chosen.is_empty() {
+            return Ok(taken);
+        }
+        let (holder, life) = match local {
+            true => (Some(self.shared.process.clone()), self.shared.life_in(&self.tenant, &self.records).await?),
+            false => (None, None),
+        };
+        let (now, mut claims) = (self.clock().now(), Vec::new());
         let until = now.plus(Duration::from_millis(body.lease_ms));
         for Stored { value: record, revision } in choice.chosen {
             let Some(event) = self.event(record.sequence_number.cast_unsigned()).await? else { continue };
@@ -82,12 +94,16 @@ impl TenantHandlers {
                     continue;
                 }
             };
-            let leased = InboxRecord { attempts: record.attempts + 1, ready_at: until.as_millis(), ..record };
-            changes.push(TypedRecords::replacement(&leased, Expected::Revision(revision))?);
+            let (attempts, holder) = (record.attempts + 1, holder.clone());
+            let leased = InboxRecord { attempts, ready_at: until.as_millis(), holder, life, ..record.clone() };
+            claims.push((record, TypedRecords::replacement(&leased, Expected::Revision(revision))?));
             taken.deliveries.push(delivery(&leased, event, until));
         }
-        match self.records.write(changes).await {
-            Ok(_) => Ok(taken),
+        match Claimed::make(&self.records, self.shared.replayed(&self.tenant), claims).await {
+            Ok(claimed) => {
+                claimed.accept();
+                Ok(taken)
+            }
             // Another worker was faster; whoever waits looks again.
             Err(RecordError::NotAsExpected { .. }) => Ok(Taken { deliveries: Vec::new(), look_at: Some(now) }),
             Err(error) => Err(error.into()),
@@ -115,16 +131,23 @@ impl TenantHandlers {
         let query = RecordQuery::new(INBOX).matching(Condition::eq("processor", processor)).limit(limits::PAGE_MAX);
         let (mut found, _) = typed.find(query).await?;
         self.drop_those_of_ended(&mut found).await?;
-        let now = self.clock().now().as_millis();
+        let now = self.clock().now();
+        let (look_again, now) = (now.plus(LOOK_AGAIN).as_millis(), now.as_millis());
         let mut choice = Choice { chosen: Vec::new(), given_up: Vec::new(), look_at: None };
         let (mut held, mut times) = (HashSet::new(), BTreeSet::new());
-        for record in found {
-            let it = &record.value;
-            if !held.insert(it.partition.clone()) {
+        for mut record in found {
+            if !held.insert(record.value.partition.clone()) {
                 continue;
             }
+            if record.value.ready_at > now && self.is_abandoned(&record.value).await? {
+                // The attempt does not count. Its number is used up: its process may only be cut off, and settle it yet.
+                let InboxRecord { attempts_max, ready_at, holder, life, .. } = &mut record.value;
+                (*attempts_max, *ready_at, *holder, *life) = (*attempts_max + 1, now, None, None);
+            }
+            let it = &record.value;
             if it.ready_at > now {
-                times.insert(it.ready_at);
+                let is_elsewhere = it.holder.as_ref().is_some_and(|holder| *holder != self.shared.process);
+                times.insert(if is_elsewhere { it.ready_at.min(look_again) } else { it.ready_at });
             } else if it.attempts >= it.attempts_max {
                 choice.given_up.push(record);
             } else if choice.chosen.len() < max {
@@ -133,6 +156,15 @@ impl TenantHandlers {
         }
         choice.look_at = times.first().map(|time| Timestamp::from_millis(*time));
         Ok(choice)
+    }
+
+    /// Whether the process is gone whose own handler has a delivery that is in flight.
+    async fn is_abandoned(&self, record: &InboxRecord) -> Result<bool, RecordError> {
+        let Some(holder) = record.holder.as_deref().filter(|holder| *holder != self.shared.process) else {
+            return Ok(false);
+        };
+        let lease = Lease::ending(Timestamp::from_millis(record.ready_at), &record.processor, holder, None);
+        Ok(!self.shared.holds(&self.records, &Lease { life: record.life, ..lease }).await?)
     }
 
     /// Drops deliveries of replays that have failed or were cancelled, also where a process died before it has removed them.
@@ -205,7 +237,10 @@ impl TenantHandlers {
         let Some(found) = found.filter(is_own) else { return Ok(false) };
         let revision = Expected::Revision(found.revision);
         let (reason, pause) = match settlement.outcome() {
-            Outcome::Done => return self.processed(name, &found.value, revision, effects).await,
+            Outcome::Done => match self.processed(name, &found.value, revision.clone(), effects).await? {
+                Ok(settled) => return Ok(settled),
+                Err(refused) => (format!("its effects were refused: {refused}"), found.value.pause_ms()),
+            },
             Outcome::Never { reason } => (reason, None),
             Outcome::RetryAfter { reason, millis } => {
                 (reason, found.value.pause_ms().map(|_| i64::try_from(millis).unwrap_or(i64::MAX)))
@@ -214,18 +249,19 @@ impl TenantHandlers {
         };
         let Some(pause) = pause else { return Ok(self.give_up(found, reason).await?) };
         let ready_at = self.clock().now().as_millis().saturating_add(pause);
-        let record = InboxRecord { ready_at, last_reason: Some(reason), ..found.value };
+        let record = InboxRecord { ready_at, last_reason: Some(reason), holder: None, life: None, ..found.value };
         self.written(vec![TypedRecords::replacement(&record, revision)?]).await
     }
 
-    /// Removes a delivery that succeeded, stores its effects, and ends the open letter of its event, if there is one.
+    /// Removes a delivery that succeeded, stores its effects, and ends the open letter of its event, if there is one. False when it is not
+    /// this worker's any more; an error inside when the store refuses an effect, and then nothing was stored.
     async fn processed(
         &self,
         name: &str,
         record: &InboxRecord,
         revision: Expected,
         effects: Vec<RecordChange>,
-    ) -> Result<bool, HandlerError> {
+    ) -> Result<Result<bool, RecordError>, HandlerError> {
         let unknown = |error: annals_core::UnknownLog| annals_core::StoreError::other(error.code(), error.to_string());
         let own = effects.len() + 1;
         loop {
@@ -241,13 +277,14 @@ impl TenantHandlers {
                 Ok(_) if has_letters => {
                     self.look_for_letters(name);
                     self.shared.letters_of(&self.tenant).notify_one();
-                    return Ok(true);
+                    return Ok(Ok(true));
                 }
-                Ok(_) => return Ok(true),
+                Ok(_) => return Ok(Ok(true)),
                 // A letter was changed since it was read.
                 Err(RecordError::NotAsExpected { change, .. }) if change >= own => {}
-                Err(RecordError::NotAsExpected { .. }) => return Ok(false),
-                Err(error) => return Err(error.into()),
+                Err(RecordError::NotAsExpected { change, .. }) if change + 1 == own => return Ok(Ok(false)),
+                Err(RecordError::Store(error)) => return Err(error.into()),
+                Err(refused) => return Ok(Err(refused)),
             }
         }
     }

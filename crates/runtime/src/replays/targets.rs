@@ -178,6 +178,8 @@ impl Target {
                             attempts: 0,
                             attempts_max: i64::from(body.retry_attempts) + 1,
                             last_reason: None,
+                            holder: None,
+                            life: None,
                         };
                         outcome.changes.push(TypedRecords::replacement(&record, Expected::Absent)?);
                     }

@@ -58,7 +58,7 @@ pub(super) struct Letters {
     /// Partitions that are held and have events that wait, by the position of the first.
     following: BTreeMap<u64, ByteString>,
     /// How many events failed for the last time in a row, without a success in between.
-    in_a_row: u32,
+    pub(super) in_a_row: u32,
     /// Whether a letter was handed out last, so that a new event is next.
     had_turn: bool,
     /// Events below this position were passed before, and may have open letters.
@@ -405,5 +405,23 @@ mod tests {
         settle(&mut machine, &probe[0], Outcome::Done);
         assert!(!machine.is_broken());
         assert!(machine.changes().parked.is_empty());
+    }
+
+    /// As the success of an event whose effects the store refuses: the event then fails.
+    #[test]
+    fn events_whose_success_is_undone_before_they_fail_open_the_breaker() {
+        let mut machine = machine(true, 2, &["a", "b", "c"]);
+        let taken = take(&mut machine);
+        assert_eq!(taken.len(), 3);
+        for one in &taken[..2] {
+            let settled = machine.settle(one.token, Outcome::Done, at(0), 0).expect("in flight");
+            machine.undo(settled);
+            settle(&mut machine, one, failed());
+        }
+        assert!(machine.is_broken());
+        let settled = machine.settle(taken[2].token, Outcome::Done, at(0), 0).expect("in flight");
+        assert!(!machine.is_broken(), "a success closes it");
+        machine.undo(settled);
+        assert!(machine.is_broken(), "there was no success");
     }
 }

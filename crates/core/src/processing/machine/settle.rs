@@ -66,6 +66,8 @@ struct Undo {
     is_letter: bool,
     failing: Option<FailingNow>,
     open: bool,
+    /// How many events had failed in a row, which decides whether the breaker is open.
+    in_a_row: u32,
 }
 
 impl Machine {
@@ -93,6 +95,7 @@ impl Machine {
             is_letter: flight.letter.is_some(),
             failing: self.failing.get(&partition).cloned(),
             open: self.open.contains(&event.position),
+            in_a_row: self.letters.in_a_row,
         };
         self.tokens.remove(&token);
         if undo.is_letter {
@@ -113,6 +116,7 @@ impl Machine {
         self.undo_letter(&event);
         let partition = event.partition.clone();
         self.progress = undo.progress;
+        self.letters.in_a_row = undo.in_a_row;
         if undo.open {
             self.open.insert(event.position);
         }

@@ -47,6 +47,7 @@ pub(crate) enum Command {
 }
 
 /// Settlements of one partition. With effects, which are a handler's in this process, all of them are successes and are stored together.
+#[derive(Debug, Clone)]
 pub(crate) struct Settling {
     pub settlements: Vec<Settlement>,
     pub effects: Vec<RecordChange>,
