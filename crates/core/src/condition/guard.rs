@@ -86,6 +86,14 @@ impl QueryGuard {
         Cost { guard: self, nodes: 0 }.condition(condition, "condition", 1)
     }
 
+    /// Judges a condition that one record is compared with: operators that no index serves cost no more than others.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), but for `query_too_expensive`.
+    pub fn check_one(&self, condition: &Condition) -> Result<(), Invalid> {
+        Self { expensive: true, ..*self }.check(condition)
+    }
+
     /// Judges a condition of which many are asked for by page or number.
     ///
     /// # Errors

@@ -288,7 +288,15 @@ async fn write(
 ) -> Result<Response, Problem> {
     let records = server.store.records(&caller.tenant)?;
     let bytes_max = server.options.record_changes_bytes_max;
-    let Asked { read: changes, held: _held } = asked::read(&server, request, bytes_max, wire::read_changes).await?;
+    let guard = server.options.query_guard;
+    let read_changes = move |bytes: &[u8], encoding| {
+        let changes = wire::read_changes(bytes, encoding)?;
+        for (n, condition) in changes.iter().enumerate().filter_map(|(n, change)| Some((n, change.condition()?))) {
+            guard.check_one(condition).map_err(|error| error.inside(&format!("changes[{n}]")))?;
+        }
+        Ok(changes)
+    };
+    let Asked { read: changes, held: _held } = asked::read(&server, request, bytes_max, read_changes).await?;
     not_of_the_system(changes.iter().map(|change| change.collection()))?;
     let _place = server.place("nothing was changed, retry in a moment")?;
     answer(accept, wire::numbers(&records.write(changes).await?)).await

@@ -413,6 +413,29 @@ async fn a_condition_that_costs_too_much_is_refused_by_every_query_of_records() 
     guarded.ask(&format!("{COLLECTIONS}/orders/count"), &json!({})).await.json();
 }
 
+/// The writer of the store compares them, for which all other writes wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_of_changes_have_the_limits_of_queries_but_need_no_index() {
+    let (guarded, open) = (serving().await, serving_with(open()).await);
+    let written = |id: i32, condition: &Value| {
+        json!([insert(json!({ "_id": id })), replace(json!({ "_id": id }), json!({ "matching": condition }))])
+    };
+    let missing = |operator: &str, value: Value| json!({"field": "none", "operator": operator, "value": value});
+    let parts = json!({"operator": "OR", "children": vec![missing("NE", json!(1)); 64]});
+    let values: Vec<_> = (0..1_001).collect();
+    let raw = json!({"operator": "RAW", "value": {"none": {"$exists": false}}});
+    for (id, condition, code) in [
+        (1, parts, Code::QueryTooLarge),
+        (2, missing("NOT_IN", json!(values)), Code::QueryTooManyValues),
+        (3, raw, Code::RawNotAllowed),
+    ] {
+        let refused = guarded.refused(written(id, &condition), code).await;
+        assert_eq!(refused["path"].as_str().map(|path| path.starts_with("changes[1].condition")), Some(true));
+        open.write(written(id, &condition)).await;
+    }
+    guarded.write(written(4, &missing("NE", json!(1)))).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_may_be_larger_than_other_bodies_and_has_a_limit_of_its_own() {
     let mut options = Options::default();
