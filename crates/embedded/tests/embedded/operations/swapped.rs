@@ -1,5 +1,5 @@
-//! Files of another store, and older copies of its own, in the place of each file that a store reads when it is opened. Those of maps are in
-//! `generations.rs`, and segments of other stores in `lost.rs`.
+//! Files of another store, and older copies of its own, in the place of each file that a store reads when it is opened. Those of maps are
+//! in `generations.rs`, and segments of other stores in `lost.rs`.
 
 use std::sync::Arc;
 
