@@ -13,6 +13,8 @@ use crate::reader::Reader;
 
 /// A connection whose turn it was for so long makes room for a new one.
 pub(crate) const IDLE_MIN: Duration = Duration::from_secs(1);
+/// A connection whose client trickles for so long does too, where none is idle.
+const TRICKLE_MIN: Duration = Duration::from_secs(2);
 /// A client that took nothing of its answers for so long is sent away when the memory for answers is used up.
 const UNREAD_MIN: Duration = Duration::from_secs(2);
 /// So many make room at once, so that many new ones need not each look for one.
@@ -61,22 +63,28 @@ impl Connections {
         Open { all: self.clone(), key }
     }
 
-    /// Sends the connections away that have been idle longest: those that say nothing, and those that do not finish a request.
+    /// Sends the connections away that have been idle longest: those that say nothing, and those that do not finish a request. Where
+    /// there are none, those that send a byte now and then.
     pub fn make_room(&self) {
-        let mut idle: Vec<(Duration, Arc<Reader>)> = {
-            let open = self.open();
-            let idle = open.values().filter_map(|reader| Some((reader.idle_for()?, Arc::clone(reader))));
-            idle.filter(|(idle, _)| *idle >= IDLE_MIN).collect()
-        };
-        idle.sort_unstable_by_key(|(idle, _)| std::cmp::Reverse(*idle));
-        idle.iter().take(AT_ONCE).for_each(|(_, reader)| reader.evict());
+        let mut leave = self.of(|reader| reader.idle_for().filter(|idle| *idle >= IDLE_MIN));
+        if leave.is_empty() {
+            leave = self.of(trickling);
+        }
+        leave.sort_unstable_by_key(|(time, _)| std::cmp::Reverse(*time));
+        leave.iter().take(AT_ONCE).for_each(|(_, reader)| reader.evict());
+    }
+
+    /// The connections of which this is some time.
+    fn of(&self, time: impl Fn(&Reader) -> Option<Duration>) -> Vec<(Duration, Arc<Reader>)> {
+        let open = self.open();
+        open.values().filter_map(|reader| Some((time(reader.as_ref())?, Arc::clone(reader)))).collect()
     }
 
     /// Sends the connections away that do not read their answers, and those that do not finish their requests.
     pub fn free_memory(&self) {
         let waits = |reader: &&Arc<Reader>| {
             let idle = reader.idle_for().is_some_and(|idle| idle >= IDLE_MIN);
-            idle || reader.unread_for() >= UNREAD_MIN
+            idle || trickling(reader).is_some() || reader.unread_for() >= UNREAD_MIN
         };
         self.open().values().filter(waits).for_each(|reader| reader.evict());
     }
@@ -99,4 +107,9 @@ impl Connections {
     pub fn is_empty(&self) -> bool {
         self.open().is_empty()
     }
+}
+
+/// How long a client has trickled, if that is long enough.
+fn trickling(reader: &Reader) -> Option<Duration> {
+    reader.trickles_for().filter(|time| *time >= TRICKLE_MIN)
 }

@@ -15,6 +15,8 @@ use crate::unread::{Answer, Unread, Watched};
 
 /// A connection is served no further request while it holds so many bytes of answers; one answer may be larger.
 const CONNECTION_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// A client whose turn it is trickles if it sends fewer bytes in a second than this, on average.
+const TRICKLE_BYTES_A_SECOND: u64 = 1_024;
 /// Streams of a connection are asked for nothing while it holds so many.
 const CONNECTION_STREAMED_MAX: usize = 4 * 1024 * 1024;
 
@@ -44,6 +46,10 @@ pub(crate) struct Reader {
     turns: tokio::sync::Mutex<()>,
     /// When the client last sent something, or got the last of an answer.
     heard_at: AtomicU64,
+    /// Since when it has been the client's turn: to send the headers of a request, and then its body.
+    turn_at: AtomicU64,
+    /// The bytes that it has sent since.
+    turn_bytes: AtomicU64,
     /// When the client last took something.
     took_at: AtomicU64,
     /// Requests that were not answered yet, or whose answer is not read.
@@ -80,6 +86,8 @@ impl Reader {
             begun: Notify::new(),
             turns: tokio::sync::Mutex::new(()),
             heard_at: AtomicU64::new(millis()),
+            turn_at: AtomicU64::new(millis()),
+            turn_bytes: AtomicU64::new(0),
             took_at: AtomicU64::new(millis()),
             busy: AtomicUsize::new(0),
             awaiting: AtomicUsize::new(0),
@@ -111,9 +119,18 @@ impl Reader {
         self.write_wait_max
     }
 
-    /// Notes that the client sent something.
-    pub fn heard(&self) {
+    /// Notes that the client sent so many bytes.
+    pub fn heard(&self, bytes: usize) {
         self.heard_at.store(millis(), Ordering::Relaxed);
+        self.turn_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that the client is to send something else from now on.
+    fn begin_turn(&self) {
+        let now = millis();
+        self.heard_at.store(now, Ordering::Relaxed);
+        self.turn_at.store(now, Ordering::Relaxed);
+        self.turn_bytes.store(0, Ordering::Relaxed);
     }
 
     /// Notes that the client took something.
@@ -268,6 +285,7 @@ impl Reader {
     /// A request that is at work until the guard is dropped.
     pub fn busy(self: &Arc<Self>) -> Busy {
         self.busy.fetch_add(1, Ordering::Relaxed);
+        self.begin_turn();
         Busy(Arc::clone(self))
     }
 
@@ -279,9 +297,22 @@ impl Reader {
 
     /// How long nothing was heard of the client although it is its turn; none while the server is at work for it.
     pub fn idle_for(&self) -> Option<Duration> {
-        let at_work = self.busy.load(Ordering::Relaxed) > self.awaiting.load(Ordering::Relaxed);
         let since = self.heard_at.load(Ordering::Relaxed);
-        (!at_work).then(|| Duration::from_millis(millis().saturating_sub(since)))
+        (!self.is_at_work()).then(|| Duration::from_millis(millis().saturating_sub(since)))
+    }
+
+    /// How long it has been the client's turn, if it sends so little that nobody who uploads something would: a byte now and then keeps
+    /// a connection from being idle for as long as the client likes.
+    pub fn trickles_for(&self) -> Option<Duration> {
+        let millis = millis().saturating_sub(self.turn_at.load(Ordering::Relaxed));
+        let bytes = self.turn_bytes.load(Ordering::Relaxed);
+        let trickles = bytes.saturating_mul(1_000) < millis.saturating_mul(TRICKLE_BYTES_A_SECOND);
+        (trickles && !self.is_at_work()).then(|| Duration::from_millis(millis))
+    }
+
+    /// Whether a request of it waits for the server.
+    fn is_at_work(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > self.awaiting.load(Ordering::Relaxed)
     }
 }
 
@@ -290,7 +321,7 @@ pub(crate) struct Busy(Arc<Reader>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.heard();
+        self.0.begin_turn();
         self.0.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -118,7 +118,7 @@ impl AsyncRead for WireGuard {
             }
         }
         if read.is_ready() {
-            this.reader.heard();
+            this.reader.heard(buffer.filled().len() - before);
         }
         read
     }

@@ -46,6 +46,46 @@ fn idle_connections_take_no_descriptor_that_the_store_needs() {
     assert_eq!(server.terminate(), Some(0));
 }
 
+/// Ten thousand connections, or as many as this process may open: half of them say nothing, and half begin a body that never ends.
+#[test]
+fn a_crowd_that_says_nothing_or_never_finishes_gives_its_places_to_those_who_commit() {
+    const WAITING: u64 = 500;
+    let most = annals::server::raise_open_files().expect("the limit").unwrap_or(u64::MAX);
+    let crowd = most.saturating_sub(200).min(10_000 + WAITING);
+    // An eighth is kept for the store. So that many find no place.
+    let limit = (crowd.saturating_sub(WAITING) * 8 / 7).max(128);
+    let folder = folder();
+    let server = with_open_files(folder.path(), &format!("-n {limit}"));
+    let address = server.url.strip_prefix("http://").expect("a URL").to_owned();
+    let unfinished = format!("POST /v1/commits HTTP/1.1\r\nhost: {address}\r\ncontent-length: 100\r\n\r\n{{");
+    let join = |n: u64| {
+        let mut stream = TcpStream::connect(&address).expect("a connection");
+        if n.is_multiple_of(2) {
+            // On a slow machine it may have lost its place already.
+            let _ = stream.write_all(unfinished.as_bytes());
+        }
+        stream
+    };
+    let streams: Vec<TcpStream> = (0..crowd).map(join).collect();
+    for n in 0..3 {
+        let input = lines([body("o-1", json!({ "n": n }))]);
+        let committed = run_with(folder.path(), &["commit", "--server", &server.url], &input).ok().json();
+        assert_eq!(committed[0]["version"], n + 1);
+    }
+    // Whoever came after them has a place: so many have lost theirs.
+    let is_closed = |stream: &&TcpStream| {
+        stream.set_nonblocking(true).expect("set");
+        match stream.peek(&mut [0]) {
+            Ok(bytes) => bytes == 0,
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    };
+    let closed = streams.iter().filter(is_closed).count() as u64;
+    assert!(closed >= WAITING / 2, "{closed} of {crowd} at a limit of {limit}");
+    drop(streams);
+    assert_eq!(server.terminate(), Some(0));
+}
+
 /// Systems start programs with a soft limit that is far below what they allow.
 #[test]
 #[cfg(target_os = "linux")]

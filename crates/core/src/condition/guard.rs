@@ -86,6 +86,14 @@ impl QueryGuard {
         Cost { guard: self, nodes: 0 }.condition(condition, "condition", 1)
     }
 
+    /// Judges a condition that one record is compared with: operators that no index serves cost no more than others.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), but for `query_too_expensive`.
+    pub fn check_one(&self, condition: &Condition) -> Result<(), Invalid> {
+        Self { expensive: true, ..*self }.check(condition)
+    }
+
     /// Judges a condition of which many are asked for by page or number.
     ///
     /// # Errors
@@ -173,15 +181,22 @@ impl Cost<'_> {
         let guard = self.guard;
         self.nodes += 1;
         if depth > guard.depth_max {
-            return refused(Code::QueryTooDeep, format!("is nested deeper than {}", guard.depth_max));
+            return refused(Code::QueryTooDeep, format!("is nested deeper than {}; flatten it", guard.depth_max));
         }
         if self.nodes > guard.nodes_max {
-            return refused(Code::QueryTooLarge, format!("is past the {} parts that are allowed", guard.nodes_max));
+            let message = format!(
+                "is past the {} parts that are allowed; use fewer, for example IN for many values of a field",
+                guard.nodes_max
+            );
+            return refused(Code::QueryTooLarge, message);
         }
         if !guard.expensive
             && let Some(operator) = expensive(condition)
         {
-            return refused(Code::QueryTooExpensive, format!("{operator} is served by no index, and not allowed here"));
+            let message = format!(
+                "{operator} is served by no index, and not allowed here; use another operator, such as EQ or IN"
+            );
+            return refused(Code::QueryTooExpensive, message);
         }
         match condition {
             Condition::And(children) | Condition::Or(children) | Condition::Nor(children) => children
@@ -194,7 +209,10 @@ impl Cost<'_> {
             Condition::Field { test: Test::In(values) | Test::NotIn(values) | Test::AllIn(values), .. }
                 if values.len() > guard.values_max =>
             {
-                refused(Code::QueryTooManyValues, format!("has more than {} values", guard.values_max))
+                refused(
+                    Code::QueryTooManyValues,
+                    format!("has more than {} values; split it into several queries", guard.values_max),
+                )
             }
             Condition::Raw(filter) => guard.raw(filter, at),
             _ => Ok(()),

@@ -53,12 +53,14 @@ impl Condition {
         }
     }
 
-    /// Returns the number of its parts, which [`validate`](Self::validate) limits.
-    pub(crate) fn parts(&self) -> usize {
+    /// Returns the number of its parts, which [`validate`](Self::validate) limits. A filter document of MongoDB has those of the condition
+    /// that means the same.
+    pub fn parts(&self) -> usize {
         let below = match self {
             Self::And(children) | Self::Or(children) | Self::Nor(children) => children.iter().map(Self::parts).sum(),
             Self::Field { test: Test::ElemMatch(inner), .. } => inner.parts(),
-            Self::All | Self::Field { .. } | Self::Match(_) | Self::Raw(_) | Self::Deleted(_) => 0,
+            Self::Raw(filter) => raw::translated(filter).map_or(0, |same| same.parts()),
+            Self::All | Self::Field { .. } | Self::Match(_) | Self::Deleted(_) => 0,
         };
         1 + below
     }

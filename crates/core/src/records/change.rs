@@ -131,6 +131,20 @@ impl RecordChange {
         }
     }
 
+    /// The condition that the record is compared with, if there is one.
+    pub fn condition(&self) -> Option<&Condition> {
+        match self {
+            Self::Insert { .. } => None,
+            Self::Replace { expected, .. }
+            | Self::Delete { expected, .. }
+            | Self::Set { expected, .. }
+            | Self::Check { expected, .. } => match expected {
+                Expected::Matching(condition) | Expected::AbsentOr(condition) => Some(condition),
+                Expected::Present | Expected::Absent | Expected::Revision(_) => None,
+            },
+        }
+    }
+
     /// How many bytes of documents and values it carries.
     pub fn bytes(&self) -> usize {
         match self {

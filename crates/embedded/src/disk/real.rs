@@ -96,7 +96,9 @@ impl Disk for RealDisk {
         }
         let mut options = OpenOptions::new();
         options.read(true).write(open != Open::Read).create_new(open == Open::Create);
-        Ok(Arc::new(RealFile { file: options.open(self.path(path))?, slow: AtomicBool::new(false) }))
+        let file = options.open(self.path(path))?;
+        let has_links = has_links(&file);
+        Ok(Arc::new(RealFile { file, slow: AtomicBool::new(false), has_links }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -178,6 +180,13 @@ struct RealFile {
     file: File,
     /// Whether the last large read came from the disk: what is announced then is worth a call of the system.
     slow: AtomicBool,
+    /// Whether the file system counts the names of a file.
+    has_links: bool,
+}
+
+/// Whether a file has a name.
+fn has_links(file: &File) -> bool {
+    file.metadata().is_ok_and(|known| known.nlink() > 0)
 }
 
 impl DiskFile for RealFile {
@@ -224,9 +233,16 @@ impl DiskFile for RealFile {
         self.file.write_all_at(bytes, offset)
     }
 
-    // The durable byte: every acknowledgement of a commit waits for this call.
+    // The durable byte: every acknowledgement of a commit waits for this call. What is written to a file that was removed, or replaced
+    // by a copy, is gone with the process, however well it is synced.
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file.sync_data()?;
+        if self.has_links && !has_links(&self.file) {
+            return Err(io::Error::other(
+                "the file was removed or replaced while it was open; stop the process before files of its store are changed",
+            ));
+        }
+        Ok(())
     }
 
     fn length(&self) -> io::Result<u64> {

@@ -56,6 +56,16 @@ pub(crate) struct Checkpoint {
     pub(crate) segment: u64,
     pub(crate) end: u64,
     pub(crate) head: SequenceNumber,
+    /// Which store and scope it is of, as the headers of segments say it; 0 where that was not said.
+    #[serde(default)]
+    pub(crate) owner: u64,
+}
+
+impl Checkpoint {
+    /// Whether it says that it is somebody else's.
+    pub(crate) fn is_foreign(&self, owner: u64) -> bool {
+        self.owner != 0 && self.owner != owner
+    }
 }
 
 /// Where the writer asks the keeper for what it needs next.
@@ -63,6 +73,8 @@ pub(super) struct Preparation {
     state: Mutex<State>,
     changed: Condvar,
     jobs: mpsc::Sender<Job>,
+    /// What a checkpoint says of whose it is.
+    owner: u64,
 }
 
 impl Preparation {
@@ -120,7 +132,13 @@ impl Preparation {
 
     /// Ends the keeper once it has done what was asked of it.
     pub(super) fn stop(&self, reached: Option<(&Segment, u64, SequenceNumber)>) {
-        let checkpoint = reached.map(|(active, end, head)| Checkpoint { segment: active.at.number, end, head });
+        let of = |(active, end, head): (&Segment, u64, SequenceNumber)| Checkpoint {
+            segment: active.at.number,
+            end,
+            head,
+            owner: self.owner,
+        };
+        let checkpoint = reached.map(of);
         self.send(Job::Stop(checkpoint));
     }
 }
@@ -137,8 +155,9 @@ impl Keeper {
     /// A keeper whose next segment gets this number.
     pub(super) fn new(core: Arc<Core>, next_number: u64) -> (Self, Arc<Preparation>) {
         let (sender, jobs) = mpsc::channel();
+        let owner = core.place.owner();
         let preparation =
-            Arc::new(Preparation { state: Mutex::new(State::Idle), changed: Condvar::new(), jobs: sender });
+            Arc::new(Preparation { state: Mutex::new(State::Idle), changed: Condvar::new(), jobs: sender, owner });
         (Self { core, preparation: preparation.clone(), jobs, next_number }, preparation)
     }
 

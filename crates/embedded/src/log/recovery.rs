@@ -342,6 +342,12 @@ impl Recovery<'_> {
         let Some(checkpoint) = unseal::<Checkpoint>(&bytes) else {
             return Ok(Some(format!("{name} is not what was written")));
         };
+        if checkpoint.is_foreign(self.place.owner()) {
+            // Its number says nothing of this log, and the one that would is gone.
+            return Ok(Some(format!(
+                "{name} is of another store or another scope; put the right one in its place, or restore a backup"
+            )));
+        }
         if self.next >= checkpoint.head {
             return Ok(None);
         }

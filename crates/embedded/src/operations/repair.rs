@@ -184,7 +184,7 @@ impl Work<'_> {
         let checkpoint = format!("{}/{}", self.dir, names::CHECKPOINT);
         let (first, rest) = self.repair.files.split_at(self.repair.files.partition_point(|name| *name == checkpoint));
         self.move_aside(first)?;
-        let guarded = self.guard(&checkpoint)?;
+        let guarded = self.guard(&checkpoint, file.term_key().owner(&self.repair.scope))?;
         self.move_aside(rest)?;
         self.cut_segment(border)?;
         if guarded {
@@ -195,12 +195,12 @@ impl Work<'_> {
     }
 
     /// Says how far the log reached, unless it ends at the border anyway.
-    fn guard(&self, checkpoint: &str) -> Outcome<bool> {
+    fn guard(&self, checkpoint: &str, owner: u64) -> Outcome<bool> {
         let head = cut::head_of(self.disk, self.dir)?;
         if head <= self.repair.at {
             return Ok(false);
         }
-        let reached = seal(&Checkpoint { segment: 0, end: 0, head });
+        let reached = seal(&Checkpoint { segment: 0, end: 0, head, owner });
         let written = reached.and_then(|bytes| write_whole(self.disk, self.dir, checkpoint, &bytes));
         written.map_err(|error| unwritable(checkpoint, &error))?;
         Ok(true)

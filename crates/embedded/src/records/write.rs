@@ -1,12 +1,13 @@
 //! Changing records: on the engine's writer, inside a batch of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use annals_core::bson::Bson;
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
 use annals_core::{
-    ChangeKind, ChangeNumber, Expected, Matcher, RecordChange, RecordError, Revision, StoreError, order, with_fields,
+    ChangeKind, ChangeNumber, Code, Expected, Invalid, Matcher, RecordChange, RecordError, Revision, StoreError,
+    limits, order, with_fields,
 };
 
 use super::catalog::{Catalog, CatalogCache, KnownCollection, KnownIndex};
@@ -17,6 +18,14 @@ use crate::options::SeededBug;
 
 /// What `_id`'s own index is called.
 pub(super) const ID_INDEX: &str = "_id_";
+
+/// Most bytes of records that a batch may make the writer go through again, or write without having brought them: a request of a few
+/// bytes for each change would hold up all other writes, and the memory, for as long as there are changes.
+const STORED_BYTES_MAX: usize = 4 * limits::RECORD_CHANGES_BYTES_MAX;
+/// Smaller records do not count: a batch cannot have so many of them.
+const LARGE_BYTES_MIN: usize = 64 * 1024;
+/// A condition goes through its record once for so many parts.
+const PARTS_AT_ONCE: usize = 16;
 
 /// Applies changes one after the other. When one is refused, the engine undoes them all.
 pub(super) fn write(
@@ -50,6 +59,10 @@ pub(super) struct Batch<'b> {
     noted: BTreeMap<u32, (ChangeNumber, u64)>,
     /// Indexes in which a record got several entries.
     several_entries: Vec<u32>,
+    /// Large records that were read.
+    large: HashSet<(u32, Vec<u8>)>,
+    /// Of [`STORED_BYTES_MAX`].
+    stored_bytes: usize,
     numbers: Vec<ChangeNumber>,
 }
 
@@ -71,6 +84,8 @@ impl<'b> Batch<'b> {
             made: 0,
             noted: BTreeMap::new(),
             several_entries: Vec::new(),
+            large: HashSet::new(),
+            stored_bytes: 0,
             numbers: Vec::new(),
         })
     }
@@ -92,12 +107,14 @@ impl<'b> Batch<'b> {
             RecordChange::Replace { document, expected, .. } => {
                 let id = order::encoded(value::id_of(&document));
                 let found = self.found(collection, &id)?;
+                self.count(collection, &id, found.as_ref(), &expected)?;
                 self.check(&name, || bson_id(&document), found.as_ref(), &expected)?;
                 self.put(&name, collection, &id, found, &document)
             }
             RecordChange::Delete { id, expected, .. } => {
                 let key = value::id_key(&id)?;
                 let found = self.found(collection, &key)?;
+                self.count(collection, &key, found.as_ref(), &expected)?;
                 self.check(&name, || id.clone(), found.as_ref(), &expected)?;
                 match found {
                     Some(found) => self.delete(collection, &key, &found),
@@ -107,16 +124,22 @@ impl<'b> Batch<'b> {
             RecordChange::Set { id, fields, unset, expected, .. } => {
                 let key = value::id_key(&id)?;
                 let found = self.found(collection, &key)?;
+                self.count(collection, &key, found.as_ref(), &expected)?;
                 self.check(&name, || id.clone(), found.as_ref(), &expected)?;
                 let document = match &found {
                     Some(found) => with_fields(&found.document, &fields, &unset),
                     None => with_fields(&value::id_document(id)?, &fields, &unset),
                 };
                 let document = document.map_err(|error| error.inside(&format!("changes[{}]", self.change)))?;
+                if document.as_bytes().len() >= LARGE_BYTES_MIN {
+                    self.add(document.as_bytes().len())?;
+                }
                 self.put(&name, collection, &key, found, &document)
             }
             RecordChange::Check { id, expected, .. } => {
-                let found = self.found(collection, &value::id_key(&id)?)?;
+                let key = value::id_key(&id)?;
+                let found = self.found(collection, &key)?;
+                self.count(collection, &key, found.as_ref(), &expected)?;
                 self.check(&name, || id.clone(), found.as_ref(), &expected)?;
                 Ok(found.map_or(0, |found| found.revision))
             }
@@ -127,6 +150,38 @@ impl<'b> Batch<'b> {
         let Some(bytes) = self.map.get(&keys::document(collection.id, id))? else { return Ok(None) };
         let (revision, document) = value::parts(id, &bytes)?;
         Ok(Some(Found { revision, document: document.to_owned() }))
+    }
+
+    /// Counts what it takes to look at a record: once for itself if it was looked at before, and once for many parts of a condition.
+    fn count(
+        &mut self,
+        collection: &KnownCollection,
+        id: &[u8],
+        found: Option<&Found>,
+        expected: &Expected,
+    ) -> Result<(), RecordError> {
+        let Some(found) = found else { return Ok(()) };
+        let bytes = found.document.as_bytes().len();
+        let mut times = match expected {
+            Expected::Matching(condition) | Expected::AbsentOr(condition) => condition.parts() / PARTS_AT_ONCE,
+            _ => 0,
+        };
+        if bytes >= LARGE_BYTES_MIN && !self.large.insert((collection.id, id.to_vec())) {
+            times += 1;
+        }
+        self.add(bytes.saturating_mul(times))
+    }
+
+    fn add(&mut self, bytes: usize) -> Result<(), RecordError> {
+        self.stored_bytes = self.stored_bytes.saturating_add(bytes);
+        if self.stored_bytes <= STORED_BYTES_MAX {
+            return Ok(());
+        }
+        let message = format!(
+            "goes, with the changes before it, through more than {STORED_BYTES_MAX} bytes of records; split the batch, or change \
+             each large record once"
+        );
+        Err(Invalid::new(Code::InvalidRecord, format!("changes[{}]", self.change), message).into())
     }
 
     fn check(

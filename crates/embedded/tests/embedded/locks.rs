@@ -1,7 +1,7 @@
 //! One process has a store: what happens when its lock, or its whole folder, is taken away beneath it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use annals_conformance::history::read_all;
@@ -9,7 +9,7 @@ use annals_core::bson::rawdoc;
 use annals_core::{Code, Collection, Data, EventLog, NewCommit, NewEvent, RecordChange, Records, Store};
 use annals_embedded::disk::RealDisk;
 
-use crate::stores::{Opened, block_on, open, tiny_segments};
+use crate::stores::{Opened, block_on, open, roomy_segments, tiny_segments};
 
 fn commit(n: usize) -> NewCommit {
     let data = Data::from_value(&serde_json::json!({ "n": n, "text": "x".repeat(100) })).expect("an object");
@@ -82,6 +82,72 @@ fn without_its_lock_file_a_store_takes_no_records() {
         insert(&*records, 1).await.expect("inserted");
         fs::remove_file(folder.path().join("lock")).expect("removed");
         assert_eq!(insert(&*records, 2).await, Err(Code::StoreFailed));
+    });
+}
+
+/// Files of a folder with this ending.
+fn files_of(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let found: Vec<_> = contents(folder).into_iter().map(|(path, _)| PathBuf::from(path)).collect();
+    let found: Vec<_> = found.into_iter().filter(|path| path.to_string_lossy().ends_with(ending)).collect();
+    assert!(!found.is_empty(), "no {ending}");
+    found
+}
+
+/// As a tool does that restores or mirrors a folder without looking whether it is in use.
+fn replace_by_a_copy(path: &Path) {
+    let copy = path.with_extension("copy");
+    fs::copy(path, &copy).expect("copied");
+    fs::rename(&copy, path).expect("replaced");
+}
+
+#[test]
+fn a_commit_to_a_segment_that_was_removed_or_replaced_is_not_acknowledged() {
+    for replaced in [false, true] {
+        block_on(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let open_here = || open(Arc::new(RealDisk::new(folder.path())), roomy_segments());
+            let first = open_here().expect("it opens");
+            commit_some(&first.log, 10).await;
+            for path in files_of(folder.path(), ".segment") {
+                match replaced {
+                    true => replace_by_a_copy(&path),
+                    false => fs::remove_file(&path).expect("removed"),
+                }
+            }
+            let refused = first.log.commit(commit(10)).await.expect_err("nobody would find it again");
+            assert_eq!(refused.code(), Code::StoreFailed, "{refused}");
+            assert!(refused.to_string().contains("was removed or replaced"), "{refused}");
+            assert_eq!(read_all(&first.log).await.expect("reads go on").len(), 10);
+            drop(first);
+            let again = open_here().expect("it opens");
+            match replaced {
+                true => assert_eq!(read_all(&again.log).await.expect("it is read").len(), 10),
+                false => assert!(again.status().refusing.is_some(), "what is missing is damage"),
+            }
+        });
+    }
+}
+
+#[test]
+fn a_change_of_records_in_a_journal_that_was_removed_is_not_acknowledged() {
+    block_on(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = open(Arc::new(RealDisk::new(folder.path())), roomy_segments()).expect("it opens");
+        let records = records(&first);
+        records.declare(Collection::new("things")).await.expect("declared");
+        insert(&*records, 1).await.expect("inserted");
+        let mut refused = None;
+        // After seconds without a write, which a busy machine may take here, the next one begins another file.
+        for id in 2..12 {
+            for name in ["journal.0", "journal.1"] {
+                let _ = fs::remove_file(folder.path().join("tenants/default/_engine").join(name));
+            }
+            refused = insert(&*records, id).await.err();
+            if refused.is_some() {
+                break;
+            }
+        }
+        assert_eq!(refused, Some(Code::StoreFailed));
     });
 }
 

@@ -15,3 +15,4 @@ mod repair;
 pub mod samples;
 #[cfg(feature = "seeded-bugs")]
 mod seeded_bugs;
+mod swapped;

@@ -91,7 +91,7 @@ async fn accept<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Re
         return Ok(many::answer(server, Arc::new(source), format, commits, held).await);
     }
     let commit = parse(held.bytes.len(), move || parse_commit(&bytes)).await??;
-    let outcome = make(server, &source, commit).await?;
+    let outcome = make(server, &source, commit, held).await?;
     let status = if outcome.duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let mut json = Vec::new();
     write_commit_answer(&outcome, &mut json);
@@ -101,13 +101,20 @@ async fn accept<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Re
 /// What the caller of a commit without a place does.
 pub(super) const RETRY: &str = "retry in a moment with the same request id";
 
-/// Makes one commit, if the caller may commit its events and there is a place for it.
-pub(crate) async fn make(server: &Server, source: &Source, commit: NewCommit) -> Result<CommitOutcome, Problem> {
+/// Makes one commit, if the caller may commit its events and there is a place for it. What was `held` for it is given up once it is stored:
+/// who waits for a stage takes nothing of what others need.
+pub(crate) async fn make<H: Send>(
+    server: &Server,
+    source: &Source,
+    commit: NewCommit,
+    held: H,
+) -> Result<CommitOutcome, Problem> {
     event_types::may_commit(&source.caller.principal, &commit)?;
     if let Some(stage) = commit.wait.until.stage().cloned() {
         // Rare, so the others carry no room for it.
-        return Box::pin(make_until_stage(server, source, commit, &stage)).await;
+        return Box::pin(make_until_stage(server, source, (commit, held), &stage)).await;
     }
+    let _held = held;
     make_at_once(server, source, commit).await
 }
 
@@ -120,10 +127,10 @@ async fn make_at_once(server: &Server, source: &Source, mut commit: NewCommit) -
 }
 
 /// Refuses a stage that does not exist before it commits. The place is given up before the wait, whose time counts from the stored commit.
-async fn make_until_stage(
+async fn make_until_stage<H: Send>(
     server: &Server,
     source: &Source,
-    commit: NewCommit,
+    (commit, held): (NewCommit, H),
     stage: &str,
 ) -> Result<CommitOutcome, Problem> {
     commit.wait.validate()?;
@@ -134,6 +141,7 @@ async fn make_until_stage(
     let stage = server.host.stage(&source.caller.tenant, stage).await?;
     let (aggregate, at_most) = (commit.aggregate.clone(), commit.wait.time());
     let mut outcome = make_at_once(server, source, commit).await?;
+    drop(held);
     tokio::select! {
         () = stage.wait(&aggregate, &mut outcome, at_most) => {}
         () = server.options.stop.stopped() => {}

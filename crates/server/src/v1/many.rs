@@ -103,8 +103,6 @@ fn push(commits: &mut Vec<Result<NewCommit, Invalid>>, commit: Result<NewCommit,
 struct Answers {
     format: Format,
     pending: FuturesOrdered<BoxFuture<'static, Result<CommitOutcome, Problem>>>,
-    /// What the commits were read from counts as held until the last of them is answered.
-    _held: Held,
 }
 
 /// Makes the commits and answers 200 with their answers, as they come.
@@ -115,9 +113,12 @@ pub(crate) async fn answer(
     commits: Vec<Result<NewCommit, Invalid>>,
     held: Held,
 ) -> Response {
-    let pending =
-        commits.into_iter().map(|commit| one(Arc::clone(server), Arc::clone(&source), commit).boxed()).collect();
-    let mut answers = Answers { format, pending, _held: held };
+    // What the commits were read from counts as held until the last of them is stored.
+    let held = Arc::new(held);
+    let making = |commit| one(Arc::clone(server), Arc::clone(&source), commit, Arc::clone(&held)).boxed();
+    let pending = commits.into_iter().map(making).collect();
+    drop(held);
+    let mut answers = Answers { format, pending };
     // The answer begins with the first commit that is answered, so that its duration is one that means something.
     let first = answers.chunk().await.unwrap_or_default();
     let body = if answers.pending.is_empty() {
@@ -135,8 +136,9 @@ async fn one(
     server: Arc<Server>,
     source: Arc<Source>,
     commit: Result<NewCommit, Invalid>,
+    held: Arc<Held>,
 ) -> Result<CommitOutcome, Problem> {
-    let making = async { commits::make(&server, &source, commit?).await };
+    let making = async { commits::make(&server, &source, commit?, held).await };
     let made = AssertUnwindSafe(making).catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!("a commit panicked; the message stands above");
         Err(Problem::new(Code::Internal, "making the commit failed"))

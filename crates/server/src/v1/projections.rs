@@ -190,7 +190,7 @@ async fn records(
         }
         Some(text) => Condition::parse(text)?,
     };
-    server.options.query_guard.check_raw(&condition)?;
+    server.options.query_guard.check(&condition)?;
     let mut asked = RecordQuery::new("").matching(condition).limit(page_length(query.limit)?);
     for field in query.sort.iter().flat_map(|sort| sort.split(',')).filter(|field| !field.is_empty()) {
         asked = match field.strip_prefix('-') {
@@ -213,7 +213,7 @@ async fn find(
     let guard = server.options.query_guard;
     let read_query = move |bytes: &[u8], encoding| {
         let query = wire::read_query("", bytes, encoding)?;
-        guard.check_raw(&query.condition)?;
+        guard.check(&query.condition)?;
         Ok(query)
     };
     let Asked { read: query, held: _held } =

@@ -191,12 +191,12 @@ async fn explain(
     answer(accept, wire::explained(&explained)).await
 }
 
-/// A query that is asked for.
+/// Reads a query within the limits of cost, on which every store is the same: a condition that they refuse is not sent to it.
 async fn asked(server: &Arc<Server>, name: String, request: Request) -> Result<Asked<RecordQuery>, Problem> {
     let guard = server.options.query_guard;
     let read_query = move |bytes: &[u8], encoding| {
         let query = wire::read_query(&name, bytes, encoding)?;
-        guard.check_raw(&query.condition)?;
+        guard.check(&query.condition)?;
         Ok(query)
     };
     read(server, request, read_query).await
@@ -213,7 +213,7 @@ async fn count(
     let guard = server.options.query_guard;
     let read_condition = move |bytes: &[u8], encoding| {
         let condition = wire::read_condition(bytes, encoding)?;
-        guard.check_raw(&condition)?;
+        guard.check(&condition)?;
         Ok(condition)
     };
     let records = readable(&server, &caller, &name)?;
@@ -234,7 +234,7 @@ async fn group(
     let records = readable(&server, &caller, &name)?;
     let read_group = move |bytes: &[u8], encoding| {
         let query = wire::read_group(&name, bytes, encoding)?;
-        guard.check_raw(&query.condition)?;
+        guard.check(&query.condition)?;
         Ok(query)
     };
     let Asked { read: query, held: _held } = read(&server, request, read_group).await?;
@@ -288,7 +288,15 @@ async fn write(
 ) -> Result<Response, Problem> {
     let records = server.store.records(&caller.tenant)?;
     let bytes_max = server.options.record_changes_bytes_max;
-    let Asked { read: changes, held: _held } = asked::read(&server, request, bytes_max, wire::read_changes).await?;
+    let guard = server.options.query_guard;
+    let read_changes = move |bytes: &[u8], encoding| {
+        let changes = wire::read_changes(bytes, encoding)?;
+        for (n, condition) in changes.iter().enumerate().filter_map(|(n, change)| Some((n, change.condition()?))) {
+            guard.check_one(condition).map_err(|error| error.inside(&format!("changes[{n}]")))?;
+        }
+        Ok(changes)
+    };
+    let Asked { read: changes, held: _held } = asked::read(&server, request, bytes_max, read_changes).await?;
     not_of_the_system(changes.iter().map(|change| change.collection()))?;
     let _place = server.place("nothing was changed, retry in a moment")?;
     answer(accept, wire::numbers(&records.write(changes).await?)).await

@@ -133,5 +133,11 @@ async fn what_is_wrong_with_a_definition_is_refused_with_its_path() {
         assert_eq!(problem["path"], path, "{problem}");
     }
     server.get("/v1/projections/orders/records?condition=total%20%3E").await.problem(Code::InvalidCondition);
+    // A condition costs the same wherever the records lie.
+    let unequal = "/v1/projections/orders/records?condition=total%20!%3D%201";
+    server.get(unequal).await.problem(Code::QueryTooExpensive);
+    let body = json!({"condition": {"field": "total", "operator": "NE", "value": 1}});
+    let asked = send(&server, Method::POST, "/v1/projections/orders/records", body).await;
+    asked.problem(Code::QueryTooExpensive);
     server.get("/v1/projections?limit=0").await.problem(Code::InvalidQuery);
 }

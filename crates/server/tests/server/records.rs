@@ -46,10 +46,21 @@ fn delete(id: Value, expected: Value) -> Value {
 
 /// A server with the collection "orders", whose numbers are unique.
 pub async fn serving() -> Running {
-    let server = Running::start().await;
+    serving_with(Options::default()).await
+}
+
+async fn serving_with(options: Options) -> Running {
+    let server = Running::start_with(options).await;
     let index = json!({"fields": [{"field": "number"}], "unique": true, "sparse": true});
     server.put("/v1/records/collections/orders", &json!({ "indexes": [index] })).await.json();
     server
+}
+
+/// A server that takes every condition that its store takes.
+fn open() -> Options {
+    let mut options = Options::default();
+    options.query_guard = annals_core::QueryGuard::open();
+    options
 }
 
 async fn found(server: &Running, query: Value) -> Vec<Value> {
@@ -208,7 +219,8 @@ async fn records_are_grouped_page_by_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_breaks_a_rule_is_refused_with_its_place() {
-    let server = serving().await;
+    // The rules of the store, which hold for servers too that limit nothing.
+    let server = serving_with(open()).await;
     server.write((0..5).map(|n| insert(json!({ "_id": n }))).collect()).await;
     let cursor = server.ask("/v1/records/collections/orders/find", &json!({"limit": 2})).await.json()["next"].clone();
     let deep = (0..110).fold(json!({}), |inner, _| json!({"operator": "NOR", "children": [inner]}));
@@ -350,9 +362,7 @@ async fn extended_json_and_bson_keep_every_type() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_is_explained_and_filter_documents_are_taken_only_if_it_is_said() {
-    let mut options = Options::default();
-    options.query_guard = annals_core::QueryGuard::open();
-    let server = Running::start_with(options).await;
+    let server = Running::start_with(open()).await;
     let index = json!({"fields": [{"field": "number"}]});
     server.put("/v1/records/collections/orders", &json!({ "indexes": [index] })).await.json();
     server.write((0..50).map(|n| insert(json!({"_id": n, "number": n % 5, "text": "A+b"}))).collect()).await;
@@ -373,6 +383,57 @@ async fn a_query_is_explained_and_filter_documents_are_taken_only_if_it_is_said(
         let path = format!("/v1/records/collections/orders/{path}");
         guarded.ask(&path, &raw(json!({"_id": 1}))).await.problem(Code::RawNotAllowed);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_condition_that_costs_too_much_is_refused_by_every_query_of_records() {
+    let (guarded, open) = (serving().await, serving_with(open()).await);
+    let field = |operator: &str, value: Value| json!({"field": "number", "operator": operator, "value": value});
+    let nested = (0..16).fold(field("EQ", json!(1)), |inner, _| json!({"operator": "OR", "children": [inner]}));
+    let parts = json!({"operator": "OR", "children": vec![field("EQ", json!(1)); 64]});
+    let values: Vec<_> = (0..1_001).collect();
+    for (condition, code, says) in [
+        (nested, Code::QueryTooDeep, "flatten it"),
+        (parts, Code::QueryTooLarge, "use fewer"),
+        (field("IN", json!(values)), Code::QueryTooManyValues, "split it"),
+        (field("CONTAINS", json!("x")), Code::QueryTooExpensive, "use another operator"),
+        (field("NE", json!(1)), Code::QueryTooExpensive, "use another operator"),
+    ] {
+        for how in ["find", "count", "explain", "group"] {
+            let (address, asked) = (format!("{COLLECTIONS}/orders/{how}"), json!({ "condition": condition }));
+            let problem = guarded.ask(&address, &asked).await.problem(code);
+            assert!(problem["path"].as_str().is_some_and(|path| path.starts_with("condition")), "{problem}");
+            assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains(says)), "{problem}");
+            open.ask(&address, &asked).await.json();
+        }
+    }
+    let within = json!({"condition": field("IN", json!(&values[1..])), "limit": 5});
+    assert_eq!(found(&guarded, within).await, Vec::<Value>::new());
+    // Every record is listed page by page, and counted within the time of a query.
+    guarded.ask(&format!("{COLLECTIONS}/orders/count"), &json!({})).await.json();
+}
+
+/// The writer of the store compares them, for which all other writes wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_of_changes_have_the_limits_of_queries_but_need_no_index() {
+    let (guarded, open) = (serving().await, serving_with(open()).await);
+    let written = |id: i32, condition: &Value| {
+        json!([insert(json!({ "_id": id })), replace(json!({ "_id": id }), json!({ "matching": condition }))])
+    };
+    let missing = |operator: &str, value: Value| json!({"field": "none", "operator": operator, "value": value});
+    let parts = json!({"operator": "OR", "children": vec![missing("NE", json!(1)); 64]});
+    let values: Vec<_> = (0..1_001).collect();
+    let raw = json!({"operator": "RAW", "value": {"none": {"$exists": false}}});
+    for (id, condition, code) in [
+        (1, parts, Code::QueryTooLarge),
+        (2, missing("NOT_IN", json!(values)), Code::QueryTooManyValues),
+        (3, raw, Code::RawNotAllowed),
+    ] {
+        let refused = guarded.refused(written(id, &condition), code).await;
+        assert_eq!(refused["path"].as_str().map(|path| path.starts_with("changes[1].condition")), Some(true));
+        open.write(written(id, &condition)).await;
+    }
+    guarded.write(written(4, &missing("NE", json!(1)))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

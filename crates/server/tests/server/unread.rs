@@ -164,6 +164,30 @@ async fn a_new_connection_gets_the_place_of_one_that_says_nothing_or_does_not_fi
     }
 }
 
+/// A byte now and then keeps a connection from being idle, and its place is needed all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_connection_gets_the_place_of_one_that_sends_a_byte_now_and_then() {
+    let mut options = Options::default();
+    options.connections_max = 2;
+    let server = Running::start_with(options).await;
+    for beginning in [
+        "GET /health/live HTTP/1.1\r\nhost: x\r\nx-slow: ",
+        "POST /v1/commits HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n{",
+    ] {
+        let mut raw = Raw::open(&server).await;
+        raw.write(beginning).await.expect("written");
+        tokio::spawn(async move {
+            while raw.write("1").await.is_ok() {
+                // tidy: allow(pause) the pace of the client
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+    }
+    let mut new = Raw::open(&server).await;
+    new.write(crate::raw::commit_request(&opened().to_string())).await.expect("written");
+    assert_eq!(new.answer().await.status, 201);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn unfinished_bodies_hold_their_bytes_no_longer_than_others_can_wait() {
     let mut options = Options::default();

@@ -1,6 +1,7 @@
 //! Commits that wait until a handler has handled their events.
 
 use annals_core::Code;
+use annals_server::Options;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -83,4 +84,29 @@ async fn a_stage_that_does_not_exist_is_refused_before_anything_is_committed() {
     let refused = ask(&server, Method::POST, "/v1/transactions", &both).await.problem(Code::InvalidWait);
     assert_eq!(refused["path"], json!("wait.for"));
     assert_eq!(server.head().await, 0);
+}
+
+/// Its body counts among those of all requests until it is stored, and the wait may be long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_waits_for_a_stage_keeps_no_body_from_others() {
+    let mut options = Options::default();
+    options.body_bytes_in_flight_max = 1_000;
+    let server = Running::start_with(options).await;
+    let definition = json!({"types": ["placed"]});
+    assert_eq!(ask(&server, Method::PUT, "/v1/handlers/billing", &definition).await.status, 201);
+    // Longer than this test waits for anything.
+    let mut commit = waiting("placed", "handled:billing", 50_000);
+    commit["events"][0]["data"]["text"] = "x".repeat(700).into();
+    let other = commit.to_string().replace("placed", "other").replace("50000", "0");
+    let one = server.request(Method::POST, "/v1/commits").body(commit.to_string());
+    let lines = server.request(Method::POST, "/v1/commits").header("content-type", "application/x-ndjson");
+    for request in [one, lines.body(commit.to_string())] {
+        let before = server.head().await;
+        let waits = tokio::spawn(request.send());
+        soon("the commit to be stored", async { while server.head().await == before {} }).await;
+        let others = async { while server.post(other.clone()).await.status != 201 {} };
+        soon("a place for another body", others).await;
+        assert!(!waits.is_finished(), "nothing was handled");
+        waits.abort();
+    }
 }

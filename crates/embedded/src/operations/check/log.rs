@@ -348,6 +348,14 @@ impl LogCheck<'_> {
                 return Ok(());
             }
         };
+        let owner = self.place.file.map(|file| file.term_key().owner(self.place.scope));
+        if owner.is_some_and(|owner| checkpoint.is_foreign(owner)) {
+            let what = format!("{name} is of another store or another scope");
+            let advice = "put the right one in its place, or restore a backup; or remove the file, after which a log that lost its \
+                          end looks whole";
+            self.report.damaged(Finding { sequence_number: None, ..self.finding("checkpoint", &name, what, advice) });
+            return Ok(());
+        }
         if self.next.is_some_and(|next| next < checkpoint.head) {
             self.settle_damage();
             let what = format!(

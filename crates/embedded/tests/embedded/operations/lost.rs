@@ -12,9 +12,9 @@ use crate::stores::block_on;
 
 pub const ENGINE: &str = "tenants/default/_engine/";
 pub const MAP: &str = "tenants/default/_engine/map.redb";
-const JOURNAL: [&str; 2] = ["tenants/default/_engine/journal.0", "tenants/default/_engine/journal.1"];
-const TENANT: &str = "tenants/default/tenant.json";
-const LOG: &str = "tenants/default/default/";
+pub const JOURNAL: [&str; 2] = ["tenants/default/_engine/journal.0", "tenants/default/_engine/journal.1"];
+pub const TENANT: &str = "tenants/default/tenant.json";
+pub const LOG: &str = "tenants/default/default/";
 
 pub type Files = Vec<(String, Vec<u8>)>;
 
@@ -50,14 +50,14 @@ pub fn file<'f>(files: &'f mut Files, path: &str) -> &'f mut Vec<u8> {
     &mut found.unwrap_or_else(|| panic!("no {path}")).1
 }
 
-fn checked(files: &Files) -> CheckReport {
+pub fn checked(files: &Files) -> CheckReport {
     let disk = disk_with(files);
     let report = check(&*disk, &mut |_, _| {}).unwrap_or_else(|error| panic!("{error}"));
     assert!(disk.files() == *files, "a check changed something");
     report
 }
 
-fn status_of(store: &dyn Store) -> LogStatus {
+pub fn status_of(store: &dyn Store) -> LogStatus {
     let found = store.status().into_iter().find(|log| (&*log.tenant, &*log.scope) == (DEFAULT_TENANT, DEFAULT_SCOPE));
     found.expect("it is declared")
 }
@@ -345,7 +345,7 @@ fn an_empty_log_that_is_opened_again_and_again_never_looks_damaged() {
     }
 }
 
-const STORE_FILE: &str = "store.json";
+pub const STORE_FILE: &str = "store.json";
 
 /// Without the list of tenants, as an older version wrote it.
 fn without_list(mut files: Files) -> Files {

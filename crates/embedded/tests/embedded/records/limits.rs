@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use annals_core::bson::{RawDocumentBuf, doc};
 use annals_core::{
-    ChangesError, Code, Collection, Condition, DEFAULT_TENANT, Index, RecordChange, RecordQuery, Store, StoreError,
-    TextLanguage,
+    ChangesError, Code, Collection, Condition, DEFAULT_TENANT, Expected, Index, RecordChange, RecordQuery, Store,
+    StoreError, TextLanguage,
 };
 use annals_embedded::Options;
 use annals_embedded::disk::{Disk, MemoryDisk, Open};
@@ -67,6 +67,36 @@ fn an_index_whose_condition_has_a_long_is_the_same_when_it_is_declared_again() {
         }
         let other = Collection::new("things").index(Index::on("n").partial(Condition::gt("n", 2_i64)));
         assert_eq!(records.declare(other).await.expect_err("another").code(), Code::IndexConflict);
+    });
+}
+
+/// A request of a few bytes for each change must not hold up all other writes of the tenant, or its memory.
+#[test]
+fn a_batch_goes_through_a_large_record_so_often_and_no_further() {
+    block_on(async {
+        let opened = open(Arc::new(MemoryDisk::default()), tiny_segments()).expect("it opens");
+        let records = opened.store.records(DEFAULT_TENANT).expect("there");
+        records.declare(Collection::new("things")).await.expect("declared");
+        let large = doc! { "_id": 1, "n": 0, "text": "x".repeat(8 * 1024 * 1024) };
+        records.insert("things", RawDocumentBuf::try_from(&large).expect("a document")).await.expect("written");
+        let set = |n: i32| RecordChange::set_if("things", 1, [("n", n.into())], Expected::Present);
+        let check = |_: i32| RecordChange::check("things", 1, Expected::Present);
+        let any = Condition::or((0..999).map(|n| Condition::contains("text", format!("y{n}"))));
+        let compared = RecordChange::check("things", 1, Expected::Matching(any));
+        let batches: [Vec<RecordChange>; 3] =
+            [(0..100).map(set).collect(), (0..100).map(check).collect(), vec![compared]];
+        for batch in batches {
+            let refused = records.write(batch).await.expect_err("it is too much");
+            assert_eq!(refused.code(), Code::InvalidRecord);
+            assert!(refused.to_string().contains("split the batch"), "{refused}");
+        }
+        let stored = records.get("things", &1_i32.into()).await.expect("it is read").expect("it is there");
+        assert_eq!(stored.document.get_i32("n").ok(), Some(0), "nothing of a refused batch stays");
+        records.write((0..3).map(set).collect()).await.expect("a few are taken");
+        // Small records are changed as often as a batch has changes.
+        records.write(vec![thing(2)]).await.expect("written");
+        let small = |n: i32| RecordChange::set_if("things", 2, [("n", n.into())], Expected::Present);
+        records.write((0..10_000).map(small).collect()).await.expect("they are taken");
     });
 }
 
