@@ -31,7 +31,7 @@ impl<T> Visible<T> {
     /// No more is read than the page has room for: what fills it is then visible to the last entry, whose cursor the list itself returns.
     pub fn wanted(&self) -> Option<(Option<&str>, usize)> {
         let limit = if self.is_full() { self.limit } else { self.limit - self.items.len() };
-        (!self.over).then(|| (self.next.as_deref(), limit))
+        (!self.over).then_some((self.next.as_deref(), limit))
     }
 
     /// Adds what was read: the entries, and the cursor of the page after them.
