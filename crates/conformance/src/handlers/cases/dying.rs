@@ -77,17 +77,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Handles everything in this process, until it is done or the process dies.
+    /// Handles everything in this process, until it is done or the process dies. Time has to pass meanwhile.
     async fn bill(&self, process: &Opened, is_dead: impl Fn() -> bool) {
         let records = process.store.records(DEFAULT_TENANT).expect("declared");
         let defined = process.host.handle(DEFAULT_TENANT, self.definition(), Billing(records)).await;
         assert!(defined.is_ok() || is_dead(), "{defined:?}");
-        let handled = async {
-            while !is_dead() && !self.is_handled().await {
-                crate::between_looks().await;
-            }
-        };
-        self.as_time_passes(handled).await;
+        while !is_dead() && !self.is_handled().await {
+            crate::between_looks().await;
+        }
     }
 
     /// Checks that each effect is there once.
@@ -153,12 +150,16 @@ pub async fn effects_of_a_handler_happen_once_whichever_write_its_process_dies_a
 async fn billing_is_killed(it: &Opened, life: &Arc<Life>, n: usize) -> bool {
     let run = Run::begin(it, n).await;
     let dying = Opened::on(life.store(&it.store), it.clock.clone());
-    run.bill(&dying, || life.is_over()).await;
-    let killed = life.is_over();
-    dying.host.drain().await;
-    let next = Opened::on(it.store.clone(), it.clock.clone());
-    run.bill(&next, || false).await;
-    next.host.drain().await;
+    let killed = run.as_time_passes(async {
+        run.bill(&dying, || life.is_over()).await;
+        let killed = life.is_over();
+        dying.host.drain().await;
+        let next = Opened::on(it.store.clone(), it.clock.clone());
+        run.bill(&next, || false).await;
+        next.host.drain().await;
+        killed
+    });
+    let killed = killed.await;
     run.is_billed_once().await;
     killed
 }
