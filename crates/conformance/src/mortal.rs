@@ -57,7 +57,11 @@ impl Life {
     async fn step<T>(&self, write: impl Future<Output = T>) -> Option<T> {
         match self.next() {
             Write::Goes => Some(write.await),
-            Write::Never => None,
+            // The last write may be under way still; whoever sees this one fail is to see that the process is dead.
+            Write::Never => {
+                self.over.store(true, Ordering::SeqCst);
+                None
+            }
             Write::Last => {
                 if self.applied {
                     write.await;
