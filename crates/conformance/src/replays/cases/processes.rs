@@ -84,6 +84,6 @@ pub async fn a_replay_that_one_process_cannot_send_is_sent_by_another(subject: &
         crate::between_looks().await;
     };
     assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 3, 0));
-    let text = std::fs::read_to_string(sound.join("events.jsonl")).expect("a file");
+    let text = std::fs::read_to_string(sound.join(DEFAULT_TENANT).join("events.jsonl")).expect("a file");
     assert_eq!(text.lines().count(), 3);
 }

@@ -146,7 +146,15 @@ impl Life {
             AggregateFilter { name: SAGA_AGGREGATE.into(), id: Some(saga_id(ORDER, order).as_str().into()) };
         let filter = Filter { aggregate: Some(aggregate), ..Filter::default() };
         let query = LogQuery { limit: limits::PAGE_MAX, filter, ..LogQuery::default() };
-        let page = self.log.read(query).await.expect("read");
+        // The last commit may get its number a moment after the saga is over.
+        let page = loop {
+            let page = self.log.read(query.clone()).await.expect("read");
+            let last = page.events.last().map(|event| &*event.event_type);
+            if last.is_some_and(|last| ["saga_completed", "saga_failed"].contains(&last)) {
+                break page;
+            }
+            crate::between_looks().await;
+        };
         let committed = page.events.iter().map(|event| {
             let request = event.commit.request_id.as_deref().unwrap_or_default();
             (event.event_type.to_string(), of_saga(request, order))
