@@ -38,7 +38,7 @@ use crate::engine::source::Source;
 use crate::groups::GROUPS;
 use crate::handler::Handler;
 use crate::health::all;
-use crate::host::{Host, Shared, detached, locked, supervise};
+use crate::host::{Host, Leases, Shared, detached, locked, supervise};
 
 /// Requests that wait for an owner at most.
 const WAITING_MAX: usize = 1_024;
@@ -209,6 +209,11 @@ impl TenantHandlers {
     /// The name of the processor of one of them.
     pub fn processor_of(&self, name: &str) -> String {
         self.kind.processor_of(name)
+    }
+
+    /// Keeps the life of this process in the tenant until the value is dropped.
+    pub fn stay_alive(&self) -> Leases {
+        Leases::new(&self.shared, &self.tenant, Arc::clone(&self.records), "alive".to_owned())
     }
 
     pub fn stop(&self) -> StopSignal {

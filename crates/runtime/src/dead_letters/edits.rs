@@ -19,6 +19,8 @@ use super::policies::Policies;
 
 /// How many open letters of a key are looked at together.
 const LOOK: usize = 50;
+/// How long until a letter is retried again whose failure does not count, at least.
+const UNCOUNTED_MIN: Duration = Duration::from_secs(1);
 
 /// Letters that are changed together.
 pub(crate) struct Edits {
@@ -150,6 +152,15 @@ impl Edits {
             return Ok(());
         }
         self.plan(id, false).await?;
+        if !failure.counts {
+            // It is retried without end, also by a policy that waits for nothing.
+            let at = date(now.plus(UNCOUNTED_MIN));
+            self.change(id, |letter| {
+                if letter.next_retry_at.is_some_and(|planned| planned < at) {
+                    letter.next_retry_at = Some(at);
+                }
+            });
+        }
         if let Some(millis) = failure.retry_after_ms {
             let at = now.plus(Duration::from_millis(millis));
             self.change(id, |letter| {

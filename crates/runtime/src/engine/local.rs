@@ -21,8 +21,8 @@ const LEASE_MS: (u64, u64) = (100, 12 * 60 * 60 * 1_000);
 /// How long one pull waits, in milliseconds: a day. It is answered once there is something to do, and ends with its owner, so nothing is
 /// gained by making it again.
 const WAIT_MS: u64 = 24 * 60 * 60 * 1_000;
-/// How long until a delivery of a replay is settled again that the store did not settle.
-const SETTLE_AGAIN: Duration = Duration::from_secs(1);
+/// How long until something is asked of the store again that it did not do.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs a handler of this process.
 pub(crate) struct Local {
@@ -44,9 +44,12 @@ impl Supervised for Local {
         // At most one pull, which goes on while attempts end: one that is dropped may have claimed deliveries already.
         let (mut attempts, mut pulls) = (FuturesUnordered::new(), FuturesUnordered::new());
         let stop = this.handlers.stop();
+        // What is claimed for it rests on the life of the process, also while no owner keeps that.
+        let _alive = this.handlers.stay_alive();
+        let mut pull_at: Option<Timestamp> = None;
         let error = loop {
             let free = this.lanes.saturating_sub(attempts.len());
-            if pulls.is_empty() && free > 0 {
+            if pulls.is_empty() && free > 0 && pull_at.is_none() {
                 pulls.push(this.pull((free * this.batch).min(1_000)));
             }
             tokio::select! {
@@ -56,13 +59,20 @@ impl Supervised for Local {
                     Ok(()) => {}
                     // The owner is another one now, and hands the events out again. Attempts in flight go on: an attempt that was
                     // dropped would be repeated beside what it left running.
-                    Err(HandlerError::OwnedElsewhere { .. } | HandlerError::Store(StoreError::Unreachable(_))) => {}
+                    Err(HandlerError::OwnedElsewhere { .. }) => {}
+                    Err(HandlerError::Store(error)) if error != StoreError::Closed => {}
                     Err(error) => break error,
                 },
                 Some(pulled) = pulls.next(), if !pulls.is_empty() => match pulled {
                     Ok(deliveries) => attempts.extend(by_partition(deliveries).map(|of_one| this.attempt(of_one))),
+                    // One attempt may take hours; the other lanes do not wait for it.
+                    Err(HandlerError::Store(error)) if error != StoreError::Closed => {
+                        tracing::warn!(handler = this.name, %error, "deliveries could not be pulled; they are pulled again");
+                        pull_at = Some(this.clock.now().plus(AGAIN));
+                    }
                     Err(error) => break error,
                 },
+                () = this.clock.sleep_until(pull_at.unwrap_or_default()), if pull_at.is_some() => pull_at = None,
             }
         };
         drop(pulls);
@@ -128,7 +138,7 @@ impl Local {
                     if is_replayed && error != StoreError::Closed && self.clock.now() < until =>
                 {
                     tracing::debug!(handler = self.name, %error, "the delivery of a replay is settled again");
-                    self.clock.sleep(SETTLE_AGAIN).await;
+                    self.clock.sleep(AGAIN).await;
                 }
                 settled => return settled.map(|_| ()),
             }

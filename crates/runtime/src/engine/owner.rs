@@ -208,7 +208,8 @@ impl<'o> Work<'o> {
             Ok(()) => self.run().await,
             Err(stop) => stop,
         };
-        if matches!(stop, Stop::Given(_) | Stop::Done | Stop::Failed(_)) {
+        // Not after a failure: changes and letters that were to be stored with the position may be lost, and it would pass their events.
+        if matches!(stop, Stop::Given(_) | Stop::Done) {
             let _ = self.store_progress().await;
         }
         stop

@@ -224,6 +224,7 @@ impl Comparing {
             Err(RecordError::UnknownCollection(_)) => Vec::new(),
             page => page?.0,
         };
+        let named: BTreeSet<String> = page.iter().map(|found| found.value.process.clone()).collect();
         let (mut others, mut heartbeats) = (BTreeMap::new(), BTreeMap::new());
         for found in page.into_iter().map(|found| found.value).filter(|found| found.process != shared.process) {
             let is_there = match shared.store.is_shared() {
@@ -244,6 +245,7 @@ impl Comparing {
                 self.expired.remove(&found.process);
             }
         }
+        self.expired.retain(|process, _| named.contains(process));
         self.spread.heartbeat().remember(heartbeats);
         Ok(others)
     }

@@ -218,10 +218,6 @@ impl<'w> Letters<'w> {
     ) -> Result<Vec<String>, RecordError> {
         // Whatever becomes of the write, the letter is not in process any more.
         self.busy.remove(&due.id);
-        // Those behind them are due now.
-        if self.busy.is_empty() {
-            self.look_at = self.now();
-        }
         let failure = ending.err().map(|HandleFailure { reason, retry }| LetterFailure {
             reason,
             counts,
@@ -235,7 +231,13 @@ impl<'w> Letters<'w> {
             edits.settled(&due.id, &outcome).await?;
             match self.write(edits).await {
                 Err(error @ RecordError::NotAsExpected { .. }) => last = Some(error),
-                written => return written,
+                written => {
+                    // Those behind them are due now. Where nothing can be stored, the same ones would be due without end.
+                    if written.is_ok() && self.busy.is_empty() {
+                        self.look_at = self.now();
+                    }
+                    return written;
+                }
             }
         }
         // It is due again, and its consumer bears a repetition.
