@@ -213,12 +213,15 @@ fn degraded(health: &Result<Arc<Vec<ProcessorHealth>>, String>) -> Vec<Degraded<
     }
 }
 
-/// Whether a caller of an open operation may see what names tenants, scopes and what is in them.
+/// Whether a caller of an open operation may see what names tenants, scopes and what is in them: reasons of failures are of any event type.
 pub(crate) fn sees_all(server: &Server, parts: &Parts) -> bool {
     let principal = Principal::of(parts);
     match (&principal, &server.guard) {
         (_, None) => true,
-        (Principal::Known(access), _) => access.grant.covers_every_tenant() && principal.may_see_every_scope(),
+        (Principal::Known(access), _) => {
+            let sees_all_types = principal.restricted_to_types().is_none();
+            access.grant.covers_every_tenant() && principal.may_see_every_scope() && sees_all_types
+        }
         (Principal::Anonymous, _) => false,
     }
 }

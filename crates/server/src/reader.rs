@@ -15,8 +15,10 @@ use crate::unread::{Answer, Unread, Watched};
 
 /// A connection is served no further request while it holds so many bytes of answers; one answer may be larger.
 const CONNECTION_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// A client whose turn it is trickles if it sends fewer bytes in a second than this, on average.
+/// A client whose turn it is trickles if it sends fewer bytes in a second than this, on average over at least [`RATE_OVER_MS`].
 const TRICKLE_BYTES_A_SECOND: u64 = 1_024;
+/// Over how many milliseconds the rate of a client is averaged that is fast enough.
+const RATE_OVER_MS: u64 = 2_000;
 /// Streams of a connection are asked for nothing while it holds so many.
 const CONNECTION_STREAMED_MAX: usize = 4 * 1024 * 1024;
 
@@ -121,8 +123,15 @@ impl Reader {
 
     /// Notes that the client sent so many bytes.
     pub fn heard(&self, bytes: usize) {
-        self.heard_at.store(millis(), Ordering::Relaxed);
-        self.turn_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let now = millis();
+        self.heard_at.store(now, Ordering::Relaxed);
+        let sent = self.turn_bytes.fetch_add(bytes as u64, Ordering::Relaxed).saturating_add(bytes as u64);
+        let since = now.saturating_sub(self.turn_at.load(Ordering::Relaxed));
+        // What was sent fast long ago does not make up for what is sent slowly now.
+        if since >= RATE_OVER_MS && sent.saturating_mul(1_000) >= since.saturating_mul(TRICKLE_BYTES_A_SECOND) {
+            self.turn_at.store(now, Ordering::Relaxed);
+            self.turn_bytes.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Notes that the client is to send something else from now on.
@@ -301,7 +310,7 @@ impl Reader {
         (!self.is_at_work()).then(|| Duration::from_millis(millis().saturating_sub(since)))
     }
 
-    /// How long it has been the client's turn, if it sends so little that nobody who uploads something would: a byte now and then keeps
+    /// For how long the client, whose turn it is, has sent so little that nobody who uploads something would: a byte now and then keeps
     /// a connection from being idle for as long as the client likes.
     pub fn trickles_for(&self) -> Option<Duration> {
         let millis = millis().saturating_sub(self.turn_at.load(Ordering::Relaxed));

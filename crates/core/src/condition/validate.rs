@@ -54,11 +54,12 @@ impl Condition {
     }
 
     /// Returns the number of its parts, which [`validate`](Self::validate) limits. A filter document of MongoDB has those of the condition
-    /// that means the same.
+    /// that means the same. `ALL_IN` looks for each of its values.
     pub fn parts(&self) -> usize {
         let below = match self {
             Self::And(children) | Self::Or(children) | Self::Nor(children) => children.iter().map(Self::parts).sum(),
             Self::Field { test: Test::ElemMatch(inner), .. } => inner.parts(),
+            Self::Field { test: Test::AllIn(values), .. } => values.len().saturating_sub(1),
             Self::Raw(filter) => raw::translated(filter).map_or(0, |same| same.parts()),
             Self::All | Self::Field { .. } | Self::Match(_) | Self::Deleted(_) => 0,
         };
