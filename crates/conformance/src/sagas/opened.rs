@@ -156,7 +156,11 @@ impl Running {
         self.events(id).await.iter().map(|event| event.event_type.to_string()).collect()
     }
 
+    /// Every event of a correlation that was acknowledged before this call.
     pub async fn events(&self, id: &str) -> Vec<RecordedEvent> {
+        // It has its number after all of them.
+        let last = NewCommit::new("reader", id).event(NewEvent::new("read", Data::empty())).wait_until(Reached::Logged);
+        self.it.log.commit(last).await.expect("committed");
         let query = LogQuery { limit: 1_000, ..LogQuery::default() };
         let page = self.it.log.read(query).await.expect("read");
         let of = |event: &RecordedEvent| event.commit.correlation_id.as_deref() == Some(id);
