@@ -57,7 +57,7 @@ impl Life {
     async fn step<T>(&self, write: impl Future<Output = T>) -> Option<T> {
         match self.next() {
             Write::Goes => Some(write.await),
-            // The last write may be under way still; whoever sees this one fail is to see that the process is dead.
+            // The last write may still be in progress, but a caller whose write fails must already see the process as dead.
             Write::Never => {
                 self.over.store(true, Ordering::SeqCst);
                 None
@@ -111,7 +111,7 @@ impl TapRecords for Life {
         if changes.iter().any(|change| self.is_step(change)) {
             return self.step(records.write(changes)).await.unwrap_or_else(closed);
         }
-        // Leases and what other features keep go on while the process lives, and are no steps.
+        // Writes of leases and of other features are not steps: they succeed while the process lives.
         if self.is_over() { closed() } else { records.write(changes).await }
     }
 }

@@ -73,7 +73,7 @@ fn a_crowd_that_says_nothing_or_never_finishes_gives_its_places_to_those_who_com
         let committed = run_with(folder.path(), &["commit", "--server", &server.url], &input).ok().json();
         assert_eq!(committed[0]["version"], n + 1);
     }
-    // Whoever came after them has a place: so many have lost theirs.
+    // The clients that came later have places, so at least as many of the crowd have lost theirs.
     let is_closed = |stream: &&TcpStream| {
         stream.set_nonblocking(true).expect("set");
         match stream.peek(&mut [0]) {

@@ -64,7 +64,7 @@ fn without_its_lock_file_a_store_takes_no_commits_and_nobody_else_gets_in() {
         assert_eq!(refused.code(), Code::StoreFailed, "{refused}");
         assert!(refused.to_string().contains("another process"), "{refused}");
         assert!(first.status().refusing.is_some());
-        assert_eq!(read_all(&first.log).await.expect("reads go on").len(), 10);
+        assert_eq!(read_all(&first.log).await.expect("the log can still be read").len(), 10);
         drop(first);
         let again = open_at(folder.path()).expect("it opens");
         let kept = read_all(&again.log).await.expect("it is read").len();
@@ -117,7 +117,7 @@ fn a_commit_to_a_segment_that_was_removed_or_replaced_is_not_acknowledged() {
             let refused = first.log.commit(commit(10)).await.expect_err("nobody would find it again");
             assert_eq!(refused.code(), Code::StoreFailed, "{refused}");
             assert!(refused.to_string().contains("was removed or replaced"), "{refused}");
-            assert_eq!(read_all(&first.log).await.expect("reads go on").len(), 10);
+            assert_eq!(read_all(&first.log).await.expect("the log can still be read").len(), 10);
             drop(first);
             let again = open_here().expect("it opens");
             match replaced {

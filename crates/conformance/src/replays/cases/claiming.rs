@@ -158,7 +158,7 @@ pub async fn a_delivery_whose_worker_leaves_while_it_is_claimed_goes_to_the_next
     assert_eq!((over.replayed, over.failed), (1, 0));
 }
 
-/// Its pull goes on.
+/// The end of an attempt does not cancel the pull.
 pub async fn a_delivery_that_a_handler_in_rust_claims_while_an_attempt_ends_is_handled(subject: &dyn Subject) {
     let slow = Arc::new(SlowClaim::default());
     let it = behind(&slow, subject).await;

@@ -58,7 +58,7 @@ pub async fn another_process_continues_a_replay(subject: &dyn Subject) {
     assert_eq!(other.over(&id).await.status, ReplayState::Completed);
 }
 
-/// Whose folder of exports is none: it gives the lease back, although it lives on.
+/// A process whose export folder cannot be used gives the lease back, although the process keeps running.
 pub async fn a_replay_that_one_process_cannot_send_is_sent_by_another(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let (broken, sound) = (folder.path().join("broken"), folder.path().join("sound"));
