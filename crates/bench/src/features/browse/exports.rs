@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use annals::{Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, LogQuery, NewCommit, NewEvent, limits};
-use annals_core::browse::Browse;
+use annals_core::browse::{Browse, ViewSwitch};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -31,6 +31,8 @@ pub async fn measure(program: &Path, places: &Places<'_>, arguments: &Arguments)
         client.commit(commit).await.map_err(text)?;
     }
     let browse = client.browse();
+    // Looking at its state does not build it, unlike asking for its events.
+    super::switch(&browse, ViewSwitch::On).await?;
     super::behind(&browse as &dyn Browse).await?;
     let (mut exported, mut read, mut more) = (Vec::new(), Vec::new(), 0);
     for _ in 0..arguments.rounds {
