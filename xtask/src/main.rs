@@ -31,6 +31,9 @@ cargo xtask COMMAND
   soak [--seconds N]     the model, fault and kill tests for N seconds each (600) instead of a few
   bench [OPTIONS]        library and server beside the bare disk, with --rivals beside Tephra and UmaDB; `cargo xtask bench
                          --help` lists the options
+  bench PART [OPTIONS]   one of the parts mongodb, processing, workflow, partners, letters, browse, kafka and server, each with --help
+  bench features [PARTS] all parts but mongodb, or those that are named, each with a limit of time; fills the page
+                         docs/benchmarks-features.md
 ";
 
 fn main() -> ExitCode {

@@ -58,6 +58,8 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
         let logs = secrets::begin(&outputs)?.display().to_string();
         let mut selected = vec!["--locked", "--workspace", "--features", FEATURES];
         selected.extend(["--lib", "--bins", "--tests", "--examples"]);
+        // It has no tests, and is large.
+        selected.extend(["--exclude", "annals-bench"]);
         let mut arguments = Vec::new();
         if without_services {
             selected.extend(services::packages().flat_map(|package| ["--exclude", package]));

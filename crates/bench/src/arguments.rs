@@ -9,6 +9,8 @@ use crate::workload::{Row, WRITERS};
 pub const USAGE: &str = "\
 cargo xtask bench [OPTIONS]
 cargo xtask bench conditions --no-server     commits of others beside the widest append conditions
+cargo xtask bench PART --help                mongodb, processing, workflow, partners, letters, browse, kafka or server
+cargo xtask bench features [PARTS]           all of these but mongodb, and fills docs/benchmarks-features.md
 
   --rounds N       rounds of all rows and systems (5); medians are taken over them
   --seconds S      measured seconds of each cell, behind a fifth of it to warm up (1.5)

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 
 use crate::cell::{Cell, Commits, Measured, run};
+use crate::http;
 use crate::server::{self, Connection};
 use crate::workload::{Row, Writer, payloads};
 
@@ -29,9 +30,7 @@ pub async fn serve(address: &str) -> Result<(), String> {
     };
     let router = Router::new().route("/v1/commits", post(commit)).route("/health/ready", get(|| async {}));
     let listener = TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))?;
-    axum::serve(axum::serve::ListenerExt::tap_io(listener, |stream| drop(stream.set_nodelay(true))), router)
-        .await
-        .map_err(|error| error.to_string())
+    http::serve(listener, router).await.map_err(|error| error.to_string())
 }
 
 struct Request(Connection);

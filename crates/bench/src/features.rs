@@ -7,13 +7,15 @@ mod workflow;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, NewCommit, NewEvent, Reached, Store};
 use annals_embedded::EmbeddedStore;
 use annals_embedded::disk::RealDisk;
 use annals_mongodb::MongoStore;
 use tokio::task::JoinSet;
+
+use crate::row::Parts;
 
 /// The first words of the command line that this file answers.
 pub const OPTIONS: [&str; 4] = ["browse", "letters", "partners", "workflow"];
@@ -33,6 +35,8 @@ pub use workflow::streams;
 
 /// Commits in flight.
 const IN_FLIGHT: usize = 64;
+/// How long a row waits for what it measures. One that is not there by then is missed, and the next row begins.
+const WAIT_MAX: Duration = Duration::from_secs(10 * 60);
 
 struct Arguments {
     events: u64,
@@ -75,12 +79,33 @@ pub async fn run(part: &str, words: &[&str]) -> Result<(), String> {
     };
     let folder = tempfile::tempdir_in(".").map_err(text)?;
     let places = Places { folder: folder.path(), url: arguments.url.as_deref() };
+    let mut parts = Parts::default();
     match part {
-        "browse" => browse::measure(&places, &arguments).await,
-        "letters" => letters::measure(&places, &arguments).await,
-        "partners" => partners::measure(&places, &arguments).await,
-        _ => workflow::measure(&places, &arguments).await,
+        "browse" => browse::measure(&places, &arguments, &mut parts).await,
+        "letters" => letters::measure(&places, &arguments, &mut parts).await,
+        "partners" => partners::measure(&places, &arguments, &mut parts).await,
+        _ => workflow::measure(&places, &arguments, &mut parts).await,
     }
+    parts.end()
+}
+
+/// Asks every `every` until the answer is yes.
+///
+/// # Errors
+/// `what` was not so within [`WAIT_MAX`], or the question failed.
+async fn until<F: Future<Output = Result<bool, String>>>(
+    what: &str,
+    every: Duration,
+    mut question: impl FnMut() -> F,
+) -> Result<(), String> {
+    let began = Instant::now();
+    while !question().await? {
+        if began.elapsed() > WAIT_MAX {
+            return Err(format!("{what} took longer than {} s", WAIT_MAX.as_secs()));
+        }
+        tokio::time::sleep(every).await;
+    }
+    Ok(())
 }
 
 /// Where stores are opened.

@@ -25,6 +25,8 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer, ThreadedProducer};
 
+use crate::row::{self, Parts, Target};
+
 /// The first word of the command line.
 pub const OPTION: &str = "kafka";
 
@@ -79,6 +81,16 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
         print!("{USAGE}");
         return Ok(());
     };
+    let mut parts = Parts::default();
+    parts.note("relay and consumers", backlog(&arguments).await);
+    parts.note("commit to committed reader", latencies(&arguments).await);
+    parts.note("messages over keys", consumers::keys(&arguments).await);
+    parts.note("commits with relay and registry", commits::with_and_without(&arguments).await);
+    parts.end()
+}
+
+/// A relay beside a bare producer on a backlog, and consumers of what the relay has published.
+async fn backlog(arguments: &Arguments) -> Result<(), String> {
     let (mut relayed, mut bare) = (Vec::new(), Vec::new());
     for round in 0..arguments.rounds {
         let settings = settings(&format!("backlog-{round}"));
@@ -86,28 +98,29 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
         let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
         fill(&log, arguments.events).await?;
         let messages = encoded(&*log, &settings).await?;
-        relayed.push(relay(&store, &arguments, &settings).await?);
-        bare.push(produce(messages, &arguments, &format!("bare-{}-{round}", std::process::id())).await?);
+        relayed.push(relay(&store, arguments, &settings).await?);
+        bare.push(produce(messages, arguments, &format!("bare-{}-{round}", std::process::id())).await?);
         if round == 0 {
-            consumers::no_op(&arguments, &settings).await?;
+            consumers::no_op(arguments, &settings).await?;
             consumers::embedded(&store, arguments.events).await?;
         }
         store.close().await;
     }
-    let (relayed, bare) = (median(relayed), median(bare));
-    println!(
-        "backlog of {} events: relay {relayed:.0}/s, bare producer {bare:.0}/s, ratio {:.2}",
-        arguments.events,
-        relayed / bare
-    );
-    let ours = latency(&arguments).await?;
-    let bare = bare_latency(&arguments).await?;
-    println!(
-        "commit to committed reader at {}/s: p50 {:.1} ms, p99 {:.1} ms; bare transactions: p50 {:.1} ms, p99 {:.1} ms",
-        arguments.rate, ours.0, ours.1, bare.0, bare.1
-    );
-    consumers::keys(&arguments).await?;
-    commits::with_and_without(&arguments).await
+    let row = format!("kafka: relay of a backlog of {} events ÷ bare producer", arguments.events);
+    row::ratio(row, "per second", median(relayed), median(bare), Target::AtLeast(0.6));
+    Ok(())
+}
+
+/// The time from a commit to a committed reader, beside that from a bare transaction.
+async fn latencies(arguments: &Arguments) -> Result<(), String> {
+    let ours = latency(arguments).await?;
+    let bare = bare_latency(arguments).await?;
+    for (percentile, ours, bare, most) in [("p50", ours.0, bare.0, 15.0), ("p99", ours.1, bare.1, 60.0)] {
+        let row = format!("kafka: {percentile} from commit to committed reader at {} events/s", arguments.rate);
+        row::figure(&row, "ms", ours, Target::AtMost(most));
+        row::ratio(format!("{row} ÷ bare transactions"), "ms", ours, bare, Target::AtMost(2.0));
+    }
+    Ok(())
 }
 
 fn settings(name: &str) -> TopicSettings {

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+/// The first word of the command line that prints it.
+pub const OPTION: &str = "machine";
+
 /// The machine, as one line.
 pub fn describe(folder: &Path) -> String {
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);

@@ -2,16 +2,20 @@
 //!
 //! Nothing here is asserted: absolute figures belong to a machine. What travels is the ratio to the probe, which does nothing but
 //! the write and the sync that any durable store must do.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people at a terminal")]
 
 mod arguments;
 mod bare_log;
 mod cell;
 mod conditions;
 mod corpus;
+#[cfg(feature = "mongodb")]
+mod deployed;
 mod disk;
 mod empty;
 #[cfg(feature = "mongodb")]
 mod features;
+mod http;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod library;
@@ -25,6 +29,8 @@ mod pushed;
 mod reads;
 mod report;
 mod rivals;
+#[cfg(any(feature = "kafka", feature = "mongodb"))]
+mod row;
 mod served;
 mod server;
 mod stored;
@@ -84,6 +90,14 @@ fn main() -> ExitCode {
         #[cfg(feature = "mongodb")]
         [part, ref options @ ..] if features::OPTIONS.contains(&part) => {
             return ended(runtime().and_then(|runtime| runtime.block_on(features::run(part, options))));
+        }
+        #[cfg(feature = "mongodb")]
+        [deployed::OPTION, ref options @ ..] => {
+            return ended(runtime().and_then(|runtime| runtime.block_on(deployed::run(options))));
+        }
+        [machine::OPTION] => {
+            println!("{}", machine::describe(Path::new(".")));
+            return ExitCode::SUCCESS;
         }
         _ => {}
     }

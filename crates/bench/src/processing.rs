@@ -21,6 +21,8 @@ use annals_embedded::disk::RealDisk;
 use annals_mongodb::MongoStore;
 use annals_runtime::{Host, HostOptions};
 
+use crate::row::{self, Parts, Target};
+
 /// The first word of the command line.
 pub const OPTION: &str = "processing";
 
@@ -83,46 +85,49 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
         print!("{USAGE}");
         return Ok(());
     };
-    println!("{} events of {} keys", arguments.events, arguments.keys);
     let folder = tempfile::tempdir_in(".").map_err(text)?;
+    let mut parts = Parts::default();
     let store = EmbeddedStore::open(Arc::new(RealDisk::new(folder.path().join("store"))), Default::default());
-    measure("embedded", Arc::new(store.map_err(text)?), &arguments).await?;
+    measure("embedded", Arc::new(store.map_err(text)?), &arguments, &mut parts).await;
+    if let Some(program) = &arguments.server {
+        parts.note("http: pull and settle", handlers::over_http(program, &arguments).await);
+        parts.note("horizon", horizon::measure(program, arguments.events, arguments.rounds).await);
+    }
     if let Some(url) = &arguments.url {
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
         let url = format!("{}/annals_bench_processing_{}?{query}", place.trim_end_matches('/'), std::process::id());
         let store = MongoStore::open(&url, Default::default()).await.map_err(text)?;
-        measure("mongodb", Arc::new(store), &arguments).await?;
+        measure("mongodb", Arc::new(store), &arguments, &mut parts).await;
     }
-    match &arguments.server {
-        Some(program) => {
-            handlers::over_http(program, &arguments).await?;
-            horizon::measure(program, arguments.events, arguments.rounds).await
-        }
-        None => Ok(()),
-    }
+    parts.end()
 }
 
-async fn measure(name: &str, store: Arc<dyn Store>, arguments: &Arguments) -> Result<(), String> {
-    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
+async fn measure(name: &str, store: Arc<dyn Store>, arguments: &Arguments, parts: &mut Parts) {
     let host = Host::start(Arc::clone(&store), HostOptions::default());
     // Before anything else has taken memory that it could use.
-    handlers::idle(name, &host).await?;
-    fill(&log, arguments).await?;
-    let (mut projected, mut written) = (Vec::new(), Vec::new());
-    for round in 0..arguments.rounds {
-        projected.push(project(&host, &format!("p-{round}"), arguments).await?);
-        written.push(write(&*store, &format!("r-{round}"), arguments).await?);
-    }
-    let (projected, written) = (median(projected), median(written));
-    println!(
-        "{name}: projection {projected:.0} events/s, batches {written:.0} events/s, ratio {:.2}",
-        projected / written
-    );
-    handlers::no_op(name, &store, &host, arguments).await?;
-    handlers::partitions(name, &store, &host, arguments).await?;
-    handlers::latency(name, &store, &host).await?;
+    parts.note(&format!("{name}: idle handlers"), handlers::idle(name, &host).await);
+    parts.note(&format!("{name}: projection"), projection(name, &store, &host, arguments).await);
+    parts.note(&format!("{name}: no-op handler"), handlers::no_op(name, &store, &host, arguments).await);
+    parts.note(&format!("{name}: partitions"), handlers::partitions(name, &store, &host, arguments).await);
+    parts.note(&format!("{name}: latency"), handlers::latency(name, &store, &host).await);
     host.drain().await;
     store.close().await;
+}
+
+/// Fills the log, and projects it beside batches of the same records.
+async fn projection(name: &str, store: &Arc<dyn Store>, host: &Host, arguments: &Arguments) -> Result<(), String> {
+    fill(&store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?, arguments).await?;
+    let (mut projected, mut written) = (Vec::new(), Vec::new());
+    for round in 0..arguments.rounds {
+        projected.push(project(host, &format!("p-{round}"), arguments).await?);
+        written.push(write(&**store, &format!("r-{round}"), arguments).await?);
+    }
+    let (projected, written) = (median(projected), median(written));
+    let row = format!("{name}: projection ÷ record batches of the same size");
+    row::ratio(row, "events/s", projected, written, Target::AtLeast(0.5));
+    if name == "mongodb" {
+        row::figure(format!("{name}: projection"), "events/s", projected, Target::AtLeast(10_000.0));
+    }
     Ok(())
 }
 

@@ -41,6 +41,12 @@ impl Served {
         Err(format!("{:?} did not listen on {address} in time", command.as_std()))
     }
 
+    /// Kills it, and waits until it has ended.
+    #[cfg(feature = "mongodb")]
+    pub async fn stop(mut self) -> Result<(), String> {
+        self.process.kill().await.map_err(|error| error.to_string())
+    }
+
     /// The id of its process.
     pub fn process_id(&self) -> Option<u32> {
         self.process.id()

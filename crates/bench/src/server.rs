@@ -146,7 +146,11 @@ async fn create_key(folder: &Path, program: &Path) -> Result<String, String> {
 }
 
 /// The certificates of the server's tests.
+#[cfg(not(feature = "rivals"))]
 const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/tests/fixtures");
+/// The same from the folder of the other manifest.
+#[cfg(feature = "rivals")]
+const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../server/tests/fixtures");
 
 /// Starts the server with TLS and measures it through one client that all writers share, which keeps its connections.
 pub async fn measure_tls(row: &Row, cell: &Cell, folder: &Path, program: &Path) -> Result<Measured, String> {
@@ -251,9 +255,15 @@ async fn until_ready(address: SocketAddr) -> Result<(), String> {
     Err(format!("the server at {address} was not ready in time"))
 }
 
-async fn ready(address: SocketAddr) -> Result<u16, String> {
+/// Whether the server says that it is ready: the status of its answer.
+pub async fn ready(address: SocketAddr) -> Result<u16, String> {
     let mut stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-    let request = b"GET /health/ready HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
-    stream.write_all(request).await.map_err(|error| error.to_string())?;
-    answer(&mut stream, &mut Vec::new()).await.map(|(status, _)| status)
+    get(&mut stream, "/health/ready").await
+}
+
+/// Gets a path over a connection that is kept. Returns the status.
+pub async fn get(stream: &mut TcpStream, path: &str) -> Result<u16, String> {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: */*\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
+    answer(stream, &mut Vec::new()).await.map(|(status, _)| status)
 }

@@ -1,4 +1,11 @@
-//! What this process uses, as Linux counts it.
+//! What this process and others use, as Linux counts it.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 /// Bytes of memory that this process occupies.
 pub fn memory() -> Result<u64, String> {
@@ -15,9 +22,14 @@ pub fn memory_of(process: u32) -> Result<u64, String> {
 
 /// CPU time of this process in seconds, of all its threads.
 pub fn cpu_seconds() -> Result<f64, String> {
+    cpu_seconds_of(std::process::id())
+}
+
+/// CPU time of a process in seconds, of all its threads.
+pub fn cpu_seconds_of(process: u32) -> Result<f64, String> {
     /// What Linux counts CPU time in, as programs see it.
     const TICKS_PER_SECOND: f64 = 100.0;
-    let stat = std::fs::read_to_string("/proc/self/stat").map_err(|error| error.to_string())?;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).map_err(|error| error.to_string())?;
     let after_name = stat.rsplit_once(')').ok_or("the name has no end")?.1;
     let ticks = after_name
         .split_whitespace()
@@ -25,4 +37,39 @@ pub fn cpu_seconds() -> Result<f64, String> {
         .take(2)
         .map(|ticks| ticks.parse::<f64>().map_err(|error| error.to_string()));
     Ok(ticks.sum::<Result<f64, String>>()? / TICKS_PER_SECOND)
+}
+
+/// Lets this process open as many files as it may, for rows with thousands of connections.
+pub fn raise_open_files() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    Ok(())
+}
+
+/// The most memory that a process occupies while it is watched.
+pub struct Peak {
+    over: oneshot::Sender<()>,
+    watching: JoinHandle<Result<u64, String>>,
+}
+
+impl Peak {
+    /// Watches a process from now on.
+    pub fn watch(process: u32) -> Self {
+        const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+        let (over, mut ended) = oneshot::channel();
+        let watching = tokio::spawn(async move {
+            let mut most = memory_of(process)?;
+            while tokio::time::timeout(BETWEEN_LOOKS, &mut ended).await.is_err() {
+                most = most.max(memory_of(process)?);
+            }
+            Ok(most.max(memory_of(process)?))
+        });
+        Self { over, watching }
+    }
+
+    /// Ends the watch. Returns the most bytes that were seen.
+    pub async fn end(self) -> Result<u64, String> {
+        let _ = self.over.send(());
+        self.watching.await.map_err(|error| error.to_string())?
+    }
 }

@@ -13,29 +13,36 @@ use annals_core::replays::{ReplayAct, ReplayBody, ReplayState, ReplayTarget};
 use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, Follower, Store, Timestamp};
 use annals_runtime::{Host, HostOptions};
 
-use super::{Arguments, Places, commit_all, data, median, text};
+use super::{Arguments, Places, commit_all, data, median, text, until};
+use crate::row::{self, Parts, Target};
 
-pub async fn measure(places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+pub async fn measure(places: &Places<'_>, arguments: &Arguments, parts: &mut Parts) {
+    let mut served = arguments.server.as_ref();
     for backend in places.backends() {
-        commits(backend, places, arguments).await?;
-        let store = places.open(backend, "pages").await?;
-        let exports = places.folder.join(format!("exports-{backend}"));
-        std::fs::create_dir_all(&exports).map_err(text)?;
-        let host = Host::start(Arc::clone(&store), HostOptions { exports: Some(exports), ..HostOptions::default() });
-        let browse = host.browse(DEFAULT_TENANT).map_err(text)?;
-        switch(&*browse, ViewSwitch::On).await?;
-        commit_all(&*store, "p", arguments.events, event).await?;
-        behind(&*browse).await?;
-        pages(backend, &*browse).await?;
-        sent_again(backend, &store, &host, &*browse, arguments).await?;
-        host.drain().await;
-        store.close().await;
-        archive::measure(backend, places, arguments).await?;
+        parts.note(&format!("{backend}: commits with the view"), commits(backend, places, arguments).await);
+        parts.note(&format!("{backend}: browsing"), browsing(backend, places, arguments).await);
+        parts.note(&format!("{backend}: archive"), archive::measure(backend, places, arguments).await);
+        // Once, and before a slower backend begins.
+        if let Some(program) = served.take() {
+            parts.note("http: export", exports::measure(program, places, arguments).await);
+        }
     }
-    match &arguments.server {
-        Some(program) => exports::measure(program, places, arguments).await,
-        None => Ok(()),
-    }
+}
+
+async fn browsing(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    let store = places.open(backend, "pages").await?;
+    let exports = places.folder.join(format!("exports-{backend}"));
+    std::fs::create_dir_all(&exports).map_err(text)?;
+    let host = Host::start(Arc::clone(&store), HostOptions { exports: Some(exports), ..HostOptions::default() });
+    let browse = host.browse(DEFAULT_TENANT).map_err(text)?;
+    switch(&*browse, ViewSwitch::On).await?;
+    commit_all(&*store, "p", arguments.events, event).await?;
+    behind(&*browse).await?;
+    pages(backend, &*browse).await?;
+    sent_again(backend, &store, &host, &*browse, arguments).await?;
+    host.drain().await;
+    store.close().await;
+    Ok(())
 }
 
 fn event(n: u64) -> Data {
@@ -53,13 +60,12 @@ async fn switch(browse: &dyn Browse, state: ViewSwitch) -> Result<(), String> {
 /// Waits until the view has every event of the log.
 async fn behind(browse: &dyn Browse) -> Result<Duration, String> {
     let began = Instant::now();
-    loop {
+    let has_all = || async {
         let view = browse.view().await.map_err(text)?;
-        if view.position >= view.head {
-            return Ok(began.elapsed());
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+        Ok::<_, String>(view.position >= view.head)
+    };
+    until("the view", Duration::from_millis(5), has_all).await?;
+    Ok(began.elapsed())
 }
 
 /// Commits per second with the view and without it, and how long the view needs after the last one.
@@ -83,10 +89,9 @@ async fn commits(backend: &str, places: &Places<'_>, arguments: &Arguments) -> R
         }
     }
     let (on, off, late) = (median(on), median(off), median(late));
-    println!(
-        "{backend}: commits with the view {on:.0}/s, without {off:.0}/s, ratio {:.2}; the view is complete {late:.2} s later",
-        on / off
-    );
+    let target = Target::AtLeast(if backend == "mongodb" { 0.75 } else { 0.85 });
+    row::ratio(format!("{backend}: commits with the view on ÷ off"), "per second", on, off, target);
+    row::figure(format!("{backend}: the view is complete after the last commit"), "s", late, Target::Unset);
     Ok(())
 }
 
@@ -123,10 +128,9 @@ async fn pages(backend: &str, browse: &dyn Browse) -> Result<(), String> {
         if by_id == 0.0 {
             by_id = took;
         }
-        println!(
-            "{backend}: first page by {name} {took:.0} us, ratio {:.2}; with its total {counted:.0} us",
-            took / by_id
-        );
+        let name = format!("{backend}: first page by {name}");
+        row::ratio(format!("{name} ÷ look-up by id"), "µs", took, by_id, Target::AtMost(3.0));
+        row::ratio(format!("{name} with its total ÷ look-up by id"), "µs", counted, by_id, Target::AtMost(3.0));
     }
     Ok(())
 }
@@ -153,11 +157,10 @@ async fn sent_again(
         exported.push(events / export(browse).await?.as_secs_f64());
     }
     let [read, replayed, exported] = [read, replayed, exported].map(median);
-    println!("{backend}: replay to a file {replayed:.0} events/s, log read {read:.0}, ratio {:.2}", replayed / read);
-    println!(
-        "{backend}: export as JSON lines {exported:.0} events/s, log read {read:.0}, ratio {:.2}",
-        exported / read
-    );
+    let name = format!("{backend}: replay to a file ÷ log read");
+    row::ratio(name, "events/s", replayed, read, Target::AtLeast(0.5));
+    let name = format!("{backend}: export as JSON lines ÷ log read, both in this process");
+    row::ratio(name, "events/s", exported, read, Target::AtLeast(0.3));
     Ok(())
 }
 

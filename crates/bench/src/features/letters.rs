@@ -1,7 +1,7 @@
 //! Dead letters: a bulk retry of many beside batches of as many records, and what it takes until all are processed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use annals_core::bson::{Document, RawDocumentBuf};
@@ -12,12 +12,16 @@ use annals_core::{Collection, Condition, DEFAULT_TENANT, RecordChange, RecordQue
 use annals_runtime::{Effects, HandleFailure, Handler, Host, HostOptions};
 use async_trait::async_trait;
 
-use super::{Arguments, Places, commit_all, data, text};
-use crate::usage::memory;
+use super::{Arguments, Places, commit_all, data, text, until};
+use crate::row::{self, Parts, Target, mebibytes};
+use crate::usage::{Peak, memory};
 
 /// As many as a bulk act changes in one batch.
 const PAGE: u64 = 200;
 const LANES: u32 = 256;
+/// A bulk act holds a page of letters, so its memory does not grow with their number.
+const MORE_MEBIBYTES_MAX: f64 = 64.0;
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Fails every event, or takes every one.
 struct Worker {
@@ -33,13 +37,17 @@ impl Handler for Worker {
     }
 }
 
-pub async fn measure(places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+pub async fn measure(places: &Places<'_>, arguments: &Arguments, parts: &mut Parts) {
     for backend in places.backends() {
-        let store = places.open(backend, "letters").await?;
-        fill(&store, arguments.events).await?;
-        bulk(backend, &store, arguments.events).await?;
-        store.close().await;
+        parts.note(&format!("{backend}: dead letters"), letters(backend, places, arguments).await);
     }
+}
+
+async fn letters(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    let store = places.open(backend, "letters").await?;
+    fill(&store, arguments.events).await?;
+    bulk(backend, &store, arguments.events).await?;
+    store.close().await;
     Ok(())
 }
 
@@ -63,9 +71,10 @@ async fn fill(store: &Arc<dyn Store>, events: u64) -> Result<(), String> {
     let worker = Worker { fails: true, handled: Arc::default() };
     host.handle(DEFAULT_TENANT, definition()?, worker).await.map_err(text)?;
     let letters = host.dead_letters(DEFAULT_TENANT).map_err(text)?;
-    while open_letters(&*letters).await? < events {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    until("making the dead letters", LOOK_EVERY, || async {
+        Ok::<_, String>(open_letters(&*letters).await? >= events)
+    })
+    .await?;
     host.drain().await;
     Ok(())
 }
@@ -74,7 +83,7 @@ async fn bulk(backend: &str, store: &Arc<dyn Store>, events: u64) -> Result<(), 
     let host = Host::start(Arc::clone(store), HostOptions::default());
     let letters = host.dead_letters(DEFAULT_TENANT).map_err(text)?;
     let idle = memory()?;
-    let peak = Peak::watch();
+    let peak = Peak::watch(std::process::id());
     let began = Instant::now();
     let body = BulkBody {
         condition: Some(Condition::All),
@@ -88,24 +97,22 @@ async fn bulk(backend: &str, store: &Arc<dyn Store>, events: u64) -> Result<(), 
     if outcome.successful != events {
         return Err(format!("{} of {events} letters were planned", outcome.successful));
     }
-    let mebibytes = peak.end().await?.saturating_sub(idle) as f64 / f64::from(1 << 20);
+    let more = mebibytes(peak.end().await?.saturating_sub(idle));
     let records = store.records(DEFAULT_TENANT).map_err(text)?;
     let written = write(&*records, events).await?;
-    println!(
-        "{backend}: bulk retry of {events} dead letters {retried:.0}/s, record batches {written:.0}/s, ratio {:.2}; {mebibytes:.0} MiB more memory",
-        retried / written
-    );
+    let name = format!("{backend}: bulk retry of {events} dead letters ÷ record batches");
+    row::ratio(name, "per second", retried, written, Target::AtLeast(0.3));
+    let name = format!("{backend}: more memory during this retry");
+    row::figure(name, "MiB", more, Target::AtMost(MORE_MEBIBYTES_MAX));
     let (handled, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
     let worker = Worker { fails: false, handled: Arc::clone(&handled) };
     host.handle(DEFAULT_TENANT, definition()?, worker).await.map_err(text)?;
-    while open_letters(&*letters).await? > 0 {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    until("processing the letters", LOOK_EVERY, || async { Ok::<_, String>(open_letters(&*letters).await? == 0) })
+        .await?;
     let ended = events as f64 / began.elapsed().as_secs_f64();
-    println!(
-        "{backend}: {events} dead letters are processed and over at {ended:.0}/s, {} deliveries",
-        handled.load(Ordering::Relaxed)
-    );
+    let deliveries = handled.load(Ordering::Relaxed);
+    let name = format!("{backend}: retried letters until all are over, in {deliveries} deliveries");
+    row::figure(name, "per second", ended, Target::Unset);
     host.drain().await;
     Ok(())
 }
@@ -127,31 +134,4 @@ async fn write(records: &dyn Records, events: u64) -> Result<f64, String> {
         records.write(changes.collect::<Result<_, _>>()?).await.map_err(text)?;
     }
     Ok(events as f64 / began.elapsed().as_secs_f64())
-}
-
-/// The most memory that this process occupied while it was watched.
-struct Peak {
-    over: Arc<AtomicBool>,
-    watching: tokio::task::JoinHandle<Result<u64, String>>,
-}
-
-impl Peak {
-    fn watch() -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&over);
-        let watching = tokio::spawn(async move {
-            let mut most = 0;
-            while !stop.load(Ordering::Relaxed) {
-                most = most.max(memory()?);
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            Ok(most.max(memory()?))
-        });
-        Self { over, watching }
-    }
-
-    async fn end(self) -> Result<u64, String> {
-        self.over.store(true, Ordering::Relaxed);
-        self.watching.await.map_err(text)?
-    }
 }

@@ -13,28 +13,29 @@ use annals_core::{Collection, DEFAULT_TENANT, Reached, RecordChange};
 use annals_runtime::{Host, HostOptions};
 use tokio::task::JoinSet;
 
-use super::{Arguments, Places, commit_all, commit_until, data, median, text};
+use super::{Arguments, Places, commit_all, commit_until, data, median, text, until};
+use crate::row::{self, Parts, Target, mebibytes};
 use crate::usage::{cpu_seconds, memory};
 
 /// Steps of each saga of the first row.
 const STEPS: u64 = 5;
 /// Callers of a queue.
 const CALLERS: u64 = 8;
+/// Each look counts all sagas of the store that is measured.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The memory of sagas that wait may grow by so much from a tenth of them to all: by what their indexes take, not by the sagas.
+const GROWTH_MEBIBYTES_MAX: f64 = 64.0;
 
-pub async fn measure(places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+pub async fn measure(places: &Places<'_>, arguments: &Arguments, parts: &mut Parts) {
     for backend in places.backends() {
-        steps(backend, places, arguments).await?;
-        queue(backend, places, arguments).await?;
+        parts.note(&format!("{backend}: saga steps"), steps(backend, places, arguments).await);
+        parts.note(&format!("{backend}: queue operations"), queue(backend, places, arguments).await);
     }
     if let Some(url) = &arguments.redis {
-        on_redis::measure(url, places, arguments).await?;
+        parts.note("redis: queue operations", on_redis::measure(url, places, arguments).await);
     }
-    streams::measure(places).await?;
-    let many = arguments.many.unwrap_or(100_000);
-    for many in [many / 10, many] {
-        waiting(places, many).await?;
-    }
-    Ok(())
+    parts.note("embedded: streams for browsers", streams::measure(places).await);
+    parts.note("embedded: waiting sagas", waiting_sagas(places, arguments.many.unwrap_or(100_000)).await);
 }
 
 fn definition(name: &str, json: &serde_json::Value) -> Result<SagaDefinition, String> {
@@ -57,11 +58,7 @@ async fn steps(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Res
         let began = Instant::now();
         let body = serde_json::json!({ "start": { "on": ["order_placed"] }, "steps": steps });
         sagas.define(definition("stepped", &body)?).await.map_err(text)?;
-        while sagas.statistics(None).await.map_err(text)?.by_state.get("completed").copied().unwrap_or(0) < sagas_meant
-        {
-            // Each look counts all sagas on the store that is measured.
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        until_in(&*sagas, "completed", sagas_meant).await?;
         stepped.push((sagas_meant * STEPS) as f64 / began.elapsed().as_secs_f64());
         host.drain().await;
         let event = |n| data(&serde_json::json!({ "total": n }));
@@ -70,11 +67,18 @@ async fn steps(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Res
         store.close().await;
     }
     let (stepped, committed) = (median(stepped), median(committed));
-    println!(
-        "{backend}: saga steps {stepped:.0}/s, commits {committed:.0}/s with 64 in flight, ratio {:.2}",
-        stepped / committed
-    );
+    let name = format!("{backend}: saga steps ÷ commits with 64 in flight");
+    row::ratio(name, "per second", stepped, committed, Target::AtLeast(0.3));
     Ok(())
+}
+
+/// Waits until so many sagas are in a state.
+async fn until_in(sagas: &dyn Sagas, state: &str, count: u64) -> Result<(), String> {
+    let all_are = || async {
+        let by_state = sagas.statistics(None).await.map_err(text)?.by_state;
+        Ok::<_, String>(by_state.get(state).copied().unwrap_or(0) >= count)
+    };
+    until("the sagas", LOOK_EVERY, all_are).await
 }
 
 /// Items that are enqueued, taken and done by several callers, beside as many writes of one record.
@@ -115,10 +119,9 @@ async fn queue(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Res
         written.push((3 * items) as f64 / began.elapsed().as_secs_f64());
     }
     let (worked, written) = (median(worked), median(written));
-    println!(
-        "{backend}: queue operations {worked:.0}/s, record writes {written:.0}/s with {CALLERS} callers, ratio {:.2}",
-        worked / written
-    );
+    let name = format!("{backend}: queue operations ÷ record writes, {CALLERS} callers");
+    let target = if backend == "mongodb" { Target::Unset } else { Target::AtLeast(0.5) };
+    row::ratio(name, "per second", worked, written, target);
     host.drain().await;
     store.close().await;
     Ok(())
@@ -141,8 +144,17 @@ async fn ended(mut callers: JoinSet<Result<(), String>>) -> Result<(), String> {
     Ok(())
 }
 
-/// What sagas cost that wait for an event that does not come: CPU of one core over 10 s, and memory.
-async fn waiting(places: &Places<'_>, many: u64) -> Result<(), String> {
+/// What a tenth of these sagas costs while they wait, and what all of them cost.
+async fn waiting_sagas(places: &Places<'_>, many: u64) -> Result<(), String> {
+    let few = waiting(places, many / 10).await?;
+    let all = waiting(places, many).await?;
+    let name = format!("embedded: {} more waiting sagas ({all:.0} − {few:.0} MiB)", many - many / 10);
+    row::figure(name, "MiB", all - few, Target::AtMost(GROWTH_MEBIBYTES_MAX));
+    Ok(())
+}
+
+/// What sagas cost that wait for an event that does not come: CPU of one core over 10 s, and memory, which is returned in MiB.
+async fn waiting(places: &Places<'_>, many: u64) -> Result<f64, String> {
     let store = places.open("embedded", &format!("waiting{many}")).await?;
     let host = Host::start(Arc::clone(&store), HostOptions::default());
     commit_all(&*store, "w", many, |n| data(&serde_json::json!({ "total": n }))).await?;
@@ -152,20 +164,16 @@ async fn waiting(places: &Places<'_>, many: u64) -> Result<(), String> {
     let body = serde_json::json!({ "start": { "on": ["order_placed"] }, "steps": [awaits] });
     let began = Instant::now();
     sagas.define(definition("waiting", &body)?).await.map_err(text)?;
-    while sagas.statistics(None).await.map_err(text)?.by_state.get("running").copied().unwrap_or(0) < many {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    until_in(&*sagas, "running", many).await?;
     let started = many as f64 / began.elapsed().as_secs_f64();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let (cpu, began) = (cpu_seconds()?, Instant::now());
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let share = (cpu_seconds()? - cpu) / began.elapsed().as_secs_f64();
-    let mebibytes = memory()?.saturating_sub(before) as f64 / (1024.0 * 1024.0);
-    println!(
-        "embedded: {many} waiting sagas take {:.2} % of one core and {mebibytes:.0} MiB; they began at {started:.0}/s",
-        100.0 * share
-    );
+    let share = 100.0 * (cpu_seconds()? - cpu) / began.elapsed().as_secs_f64();
+    let taken = mebibytes(memory()?.saturating_sub(before));
+    row::figure(format!("embedded: start of {many} sagas that then wait"), "per second", started, Target::Unset);
+    row::figure(format!("embedded: {many} waiting sagas, CPU of one core"), "%", share, Target::AtMost(1.0));
     host.drain().await;
     store.close().await;
-    Ok(())
+    Ok(taken)
 }

@@ -11,6 +11,7 @@ use annals_runtime::{Host, HostOptions, RelayOptions};
 use annals_system::SystemClock;
 
 use super::{Arguments, broker, median, new_event, opened, settings, text};
+use crate::row::{self, Target};
 
 /// Commits of one round, and how many are in flight.
 const COMMITS: (u64, u64) = (40_000, 64);
@@ -40,10 +41,8 @@ pub async fn with_and_without(arguments: &Arguments) -> Result<(), String> {
         store.close().await;
     }
     let (with, without) = (median(with), median(without));
-    println!(
-        "commits of one event with relay and registry: {with:.0}/s, without {without:.0}/s, ratio {:.2}",
-        with / without
-    );
+    let row = "kafka: commits of one event with relay and registry ÷ without";
+    row::ratio(row, "per second", with, without, Target::AtLeast(0.85));
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
 
 use super::{Arguments, broker, new_event, opened, relay, settings, text};
+use crate::row::{self, Target};
 
 /// How often offsets are committed, on both sides.
 const COMMIT_EVERY: Duration = Duration::from_millis(100);
@@ -65,7 +66,8 @@ pub async fn no_op(arguments: &Arguments, settings: &TopicSettings) -> Result<()
     host.drain().await;
     let (topic, address, events) = (settings.topic_of("order_placed"), arguments.address.clone(), arguments.events);
     let bare = tokio::task::spawn_blocking(move || bare(&address, &topic, events)).await.map_err(text)??;
-    println!("consumer of {events} messages: {ours:.0}/s, bare consumer {bare:.0}/s, ratio {:.2}", ours / bare);
+    let row = format!("kafka: consumer of {events} messages that does nothing ÷ bare consumer");
+    row::ratio(row, "per second", ours, bare, Target::AtLeast(0.5));
     Ok(())
 }
 
@@ -132,11 +134,9 @@ pub async fn keys(arguments: &Arguments) -> Result<(), String> {
         });
     }
     let ideal = count.rate(messages).await;
-    println!(
-        "{messages} messages over {keys} keys, {} ms each, {in_flight} in flight: {ours:.0}/s, ideal {ideal:.0}/s, ratio {:.2}",
-        work.as_millis(),
-        ours / ideal
-    );
+    let work = work.as_millis();
+    let row = format!("kafka: {messages} messages over {keys} keys, {work} ms each, {in_flight} in flight ÷ ideal");
+    row::ratio(row, "per second", ours, ideal, Target::AtLeast(0.8));
     store.close().await;
     Ok(())
 }
@@ -155,9 +155,7 @@ pub async fn embedded(store: &Arc<dyn Store>, events: u64) -> Result<(), String>
     counting(&count).in_flight(256).run(&host, DEFAULT_TENANT).await.map_err(text)?;
     let consumed = count.rate(events).await;
     host.drain().await;
-    println!(
-        "embedded consumer of {events} events: {consumed:.0}/s, follower {followed:.0}/s, ratio {:.2}",
-        consumed / followed
-    );
+    let row = format!("embedded: consumer of {events} events ÷ follower");
+    row::ratio(row, "per second", consumed, followed, Target::AtLeast(0.5));
     Ok(())
 }

@@ -16,6 +16,7 @@ use annals_runtime::{Effects, HandleFailure, Handler, Host};
 use async_trait::async_trait;
 
 use super::{Arguments, fill, median, text};
+use crate::row::{self, Target, mebibytes};
 use crate::server;
 use crate::usage::{cpu_seconds, memory};
 
@@ -91,10 +92,8 @@ pub async fn no_op(name: &str, store: &Arc<dyn Store>, host: &Host, arguments: &
         handlers.delete(&definition.name, "measured".into()).await.map_err(text)?;
     }
     let (handled, followed) = (median(handled), median(followed));
-    println!(
-        "{name}: no-op handler {handled:.0} events/s, bare follower {followed:.0} events/s, ratio {:.2}",
-        handled / followed
-    );
+    let row = format!("{name}: no-op handler with a durable position ÷ bare follower");
+    row::ratio(row, "events/s", handled, followed, Target::AtLeast(0.5));
     Ok(())
 }
 
@@ -131,11 +130,10 @@ pub async fn partitions(name: &str, store: &Arc<dyn Store>, host: &Host, argumen
     let [sound, poisoned] = rates.map(median);
     // What the same sleeps take on as many lanes without anything around them.
     let ideal = ideal(events.min(4_000)).await;
-    println!(
-        "{name}: {PARTITIONS} partitions on {LANES} lanes {sound:.0} events/s, ideal {ideal:.0} events/s, ratio {:.2}",
-        sound / ideal
-    );
-    println!("{name}: with one poison partition {poisoned:.0} events/s, time of the others {:.2}", sound / poisoned);
+    let row = format!("{name}: {PARTITIONS} partitions on {LANES} lanes, {} ms per event ÷ ideal", WORK.as_millis());
+    row::ratio(row, "events/s", sound, ideal, Target::AtLeast(0.9));
+    let row = format!("{name}: time of the others beside one poison partition of {PARTITIONS}");
+    row::ratio(row, "events/s", sound, poisoned, Target::AtMost(1.05));
     Ok(())
 }
 
@@ -190,10 +188,9 @@ pub async fn latency(name: &str, store: &Arc<dyn Store>, host: &Host) -> Result<
     }
     handlers.delete("latency", "measured".into()).await.map_err(text)?;
     let [followed, handled, written] = [followed, handled, written].map(|times| 1e6 * median(times));
-    println!(
-        "{name}: commit to handled {handled:.0} us, commit to follower {followed:.0} us, record write {written:.0} us, difference in writes {:.2}",
-        (handled - followed) / written
-    );
+    let measured = format!("({handled:.0} − {followed:.0}) ÷ {written:.0} µs = {:.2}", (handled - followed) / written);
+    let row = format!("{name}: commit to handled minus commit to follower, in record writes");
+    row::print(row, measured, (handled - followed) / written, Target::AtMost(2.0));
     Ok(())
 }
 
@@ -221,7 +218,8 @@ pub async fn over_http(program: &Path, arguments: &Arguments) -> Result<(), Stri
         Ok((median(pulled), median(read)))
     });
     let (pulled, read) = rates.await?;
-    println!("http: pull and settle {pulled:.0} events/s, read {read:.0} events/s, ratio {:.2}", pulled / read);
+    let row = "http: pull and settle, 100 a request ÷ reading the same events";
+    row::ratio(row, "events/s", pulled, read, Target::AtLeast(0.3));
     Ok(())
 }
 
@@ -253,8 +251,9 @@ pub async fn idle(name: &str, host: &Host) -> Result<(), String> {
     let (cpu, began) = (cpu_seconds()?, Instant::now());
     tokio::time::sleep(Duration::from_secs(10)).await;
     let share = (cpu_seconds()? - cpu) / began.elapsed().as_secs_f64();
-    let mebibytes = memory()?.saturating_sub(before) as f64 / (1024.0 * 1024.0);
-    println!("{name}: {HANDLERS} idle handlers take {:.2} % of one core and {mebibytes:.0} MiB", 100.0 * share);
+    let more = mebibytes(memory()?.saturating_sub(before));
+    row::figure(format!("{name}: {HANDLERS} idle handlers, CPU of one core"), "%", 100.0 * share, Target::AtMost(1.0));
+    row::figure(format!("{name}: {HANDLERS} idle handlers, memory"), "MiB", more, Target::AtMost(100.0));
     let handlers = host.handlers(DEFAULT_TENANT).map_err(text)?;
     for n in 0..HANDLERS {
         handlers.delete(&format!("idle-{n}"), "measured".into()).await.map_err(text)?;

@@ -13,6 +13,7 @@ use annals::horizon::{Consent, Horizon, SubscriptionDefinition};
 use annals::{Client, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, LogQuery, NewCommit, NewEvent, limits};
 use tokio::process::Command;
 
+use crate::row::{self, Target};
 use crate::served::Served;
 
 const STREAM: &str = "public-orders";
@@ -58,10 +59,8 @@ pub async fn measure(program: &Path, events: u64, rounds: usize) -> Result<(), S
         read.push(events as f64 / began.elapsed().as_secs_f64());
     }
     let (received, read) = (super::median(received), super::median(read));
-    let ratio = received / read;
-    println!(
-        "horizon: {received:.0} events/s, reading the log over HTTP {read:.0} events/s, ratio {ratio:.2} (0.3 is meant)"
-    );
+    let row = "horizon between two servers ÷ reading the log over HTTP";
+    row::ratio(row, "events/s", received, read, Target::AtLeast(0.3));
     Ok(())
 }
 

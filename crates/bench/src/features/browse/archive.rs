@@ -12,7 +12,8 @@ use annals_core::browse::{Browse, BrowseQuery, ViewSwitch, json_line};
 use annals_core::{Clock, DEFAULT_TENANT, Sleep, Timestamp};
 use annals_runtime::{Host, HostOptions};
 
-use super::super::{Arguments, Places, commit_all, text};
+use super::super::{Arguments, Places, commit_all, text, until};
+use crate::row::{self, Target};
 
 /// The system's clock, two days later: everything that was stored today is due under a rule of one day.
 #[derive(Debug)]
@@ -54,21 +55,20 @@ pub async fn measure(backend: &str, places: &Places<'_>, arguments: &Arguments) 
     let archive = host.archive(DEFAULT_TENANT).map_err(text)?;
     let began = Instant::now();
     archive.put_rule("order_placed", RetentionBody::new(Some(1), ArchiveTarget::Files)).await.map_err(text)?;
-    loop {
+    let has_all = || async {
         let status = archive.rules(None, 1).await.map_err(text)?.archive;
         match status.failing {
-            Some(failing) => return Err(failing.reason),
-            None if status.archived >= arguments.events => break,
-            None => tokio::time::sleep(Duration::from_millis(5)).await,
+            Some(failing) => Err(failing.reason),
+            None => Ok(status.archived >= arguments.events),
         }
-    }
+    };
+    until("the archive", Duration::from_millis(5), has_all).await?;
     let archived = arguments.events as f64 / began.elapsed().as_secs_f64();
     let (parquet, gzip) = (size(&folder)?, size(&lines)?);
-    println!(
-        "{backend}: archive as Parquet {archived:.0} events/s, export as JSON lines {exported:.0}, ratio {:.2}; {parquet} bytes, gzip of the lines {gzip}, ratio {:.2}",
-        archived / exported,
-        parquet as f64 / gzip as f64
-    );
+    let name = format!("{backend}: archive as Parquet ÷ export as JSON lines");
+    row::ratio(name, "events/s", archived, exported, Target::AtLeast(0.5));
+    let name = format!("{backend}: size of the Parquet archive ÷ gzip of the lines");
+    row::ratio(name, "bytes", parquet as f64, gzip as f64, Target::AtMost(1.0));
     host.drain().await;
     store.close().await;
     Ok(())

@@ -2,21 +2,21 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use annals::{Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, LogQuery, NewCommit, NewEvent, limits};
-use annals_core::browse::Browse;
+use annals_core::browse::{Browse, ViewSwitch};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::super::{Arguments, Places, text};
+use crate::row::{self, Target, mebibytes};
 use crate::served::Served;
 use crate::server;
-use crate::usage::memory_of;
+use crate::usage::{Peak, memory_of};
 
 /// Events of one commit while the log is filled.
 const FILL: u64 = 100;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 pub async fn measure(program: &Path, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
     let folder = places.folder.canonicalize().map_err(text)?.join("served");
@@ -31,6 +31,8 @@ pub async fn measure(program: &Path, places: &Places<'_>, arguments: &Arguments)
         client.commit(commit).await.map_err(text)?;
     }
     let browse = client.browse();
+    // Looking at its state does not build it, unlike asking for its events.
+    super::switch(&browse, ViewSwitch::On).await?;
     super::behind(&browse as &dyn Browse).await?;
     let (mut exported, mut read, mut more) = (Vec::new(), Vec::new(), 0);
     for _ in 0..arguments.rounds {
@@ -50,12 +52,9 @@ pub async fn measure(program: &Path, places: &Places<'_>, arguments: &Arguments)
         read.push(arguments.events as f64 / began.elapsed().as_secs_f64());
     }
     let (exported, read) = (super::median(exported), super::median(read));
-    println!(
-        "http: export of {} rows as JSON lines {exported:.0}/s, reading the log {read:.0}/s, ratio {:.2}; {:.0} MiB more memory at the server",
-        arguments.events,
-        exported / read,
-        more as f64 / f64::from(1 << 20)
-    );
+    let name = format!("http: export of {} rows as JSON lines ÷ reading the log", arguments.events);
+    row::ratio(name, "events/s", exported, read, Target::AtLeast(0.3));
+    row::figure("http: more memory at the server during this export", "MiB", mebibytes(more), Target::AtMost(64.0));
     Ok(())
 }
 
@@ -79,30 +78,5 @@ async fn export(address: SocketAddr) -> Result<u64, String> {
             return Ok(lines);
         }
         lines += buffer[..count].iter().filter(|byte| **byte == b'\n').count() as u64;
-    }
-}
-
-/// The most memory that the server occupied while it was watched.
-struct Peak {
-    over: tokio::sync::oneshot::Sender<()>,
-    watching: tokio::task::JoinHandle<Result<u64, String>>,
-}
-
-impl Peak {
-    fn watch(process: u32) -> Self {
-        let (over, mut ended) = tokio::sync::oneshot::channel();
-        let watching = tokio::spawn(async move {
-            let mut most = memory_of(process)?;
-            while tokio::time::timeout(BETWEEN_LOOKS, &mut ended).await.is_err() {
-                most = most.max(memory_of(process)?);
-            }
-            Ok(most)
-        });
-        Self { over, watching }
-    }
-
-    async fn end(self) -> Result<u64, String> {
-        let _ = self.over.send(());
-        self.watching.await.map_err(text)?
     }
 }

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use super::super::{Arguments, Places, median, text};
 use super::{CALLERS, ended, work};
+use crate::row::{self, Target};
 
 /// What the script answers to `take`: items with token and payload, and ids of lost ones.
 type Taken = (Vec<(Vec<String>, String, String)>, Vec<String>);
@@ -59,10 +60,8 @@ pub async fn measure(url: &str, places: &Places<'_>, arguments: &Arguments) -> R
         bare.push((3 * items) as f64 / began.elapsed().as_secs_f64());
     }
     let (ours, bare) = (median(ours), median(bare));
-    println!(
-        "redis: queue operations {ours:.0}/s, calls of the bare script {bare:.0}/s with {CALLERS} callers, ratio {:.2}",
-        ours / bare
-    );
+    let name = format!("redis: queue operations ÷ calls of the bare script, {CALLERS} callers");
+    row::ratio(name, "per second", ours, bare, Target::AtLeast(0.6));
     host.drain().await;
     store.close().await;
     Ok(())

@@ -7,8 +7,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, NewCommit, NewEvent};
+use annals::SystemClock;
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, NewCommit, NewEvent, Store};
 use annals_example_execution::{NOTIFICATION_CREATED, Role, Settings};
+use annals_runtime::types::TypedStore;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, ChildStdout, Command};
@@ -16,7 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::super::{Places, data, text};
-use crate::usage::{cpu_seconds, memory};
+use crate::row::{self, Target, mebibytes};
+use crate::usage::{cpu_seconds, memory, raise_open_files};
 
 /// The first argument that makes this program run the clients. The address, the number of clients and the number of events follow.
 pub const OPTION: &str = "--streams";
@@ -30,9 +33,12 @@ const PORTION: u64 = 10;
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
 pub(super) async fn measure(places: &Places<'_>) -> Result<(), String> {
+    raise_open_files().map_err(text)?;
     let free = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr());
     let address = free.map_err(text)?;
+    // The service registers its event types before it serves, and a store without a registry refuses them.
     let store = places.open("embedded", "streams").await?;
+    let store: Arc<dyn Store> = Arc::new(TypedStore::new(store, Arc::new(SystemClock)));
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
     let mut settings = Settings::new(store, "measured", places.folder.join("streams-work"), io::sink());
     (settings.roles, settings.listen) = ([Role::Sse].into(), Some(address));
@@ -42,7 +48,7 @@ pub(super) async fn measure(places: &Places<'_>) -> Result<(), String> {
     }));
     tokio::select! {
         listening = until_listening(address) => listening?,
-        ended = &mut serving => return Err(format!("the service ended: {ended:?}")),
+        ended = &mut serving => return Err(why_it_ended(ended)),
     }
     let idle = memory()?;
     let (mut clients, mut said) = start_clients(address).await?;
@@ -51,13 +57,26 @@ pub(super) async fn measure(places: &Places<'_>) -> Result<(), String> {
     commit_paced(&log).await?;
     let tails = next_line(&mut said).await?;
     let share = 100.0 * (cpu_seconds()? - cpu) / began.elapsed().as_secs_f64();
-    let mebibytes = memory()?.saturating_sub(idle) as f64 / f64::from(1 << 20);
-    println!(
-        "embedded: {CLIENTS} streams at {PER_SECOND} events/s: from commit to client {tails}; {mebibytes:.0} MiB for all of them, {share:.0} % of one core",
-    );
+    let more = mebibytes(memory()?.saturating_sub(idle));
+    let (p50, p99) = tails.split_once(' ').ok_or("the clients said something else than two times")?;
+    let (p50, p99): (f64, f64) = (p50.parse().map_err(text)?, p99.parse().map_err(text)?);
+    let name = format!("embedded: {CLIENTS} streams at {PER_SECOND} events/s");
+    let delivered = format!("p50 {} ms, p99 {} ms", row::number(p50), row::number(p99));
+    row::print(format!("{name}, ms from commit to client"), delivered, p99, Target::AtMost(1_000.0));
+    row::figure(format!("{name}, memory of all"), "MiB", more, Target::AtMost(1_024.0));
+    row::figure(format!("{name}, CPU of one core"), "%", share, Target::Unset);
     let _ = clients.kill().await;
     let _ = stop.send(());
     serving.await.map_err(text)?.map_err(text)
+}
+
+/// Why the service ended before its time.
+fn why_it_ended(ended: Result<Result<(), annals_example_execution::Error>, tokio::task::JoinError>) -> String {
+    match ended {
+        Ok(Ok(())) => "the service stopped by itself".to_owned(),
+        Ok(Err(error)) => format!("the service ended: {error}"),
+        Err(error) => format!("the service ended: {error}"),
+    }
 }
 
 async fn until_listening(address: SocketAddr) -> Result<(), String> {
@@ -117,8 +136,9 @@ fn now_us() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros())
 }
 
-/// Is the clients: says when all are connected, and then what the events took.
+/// Is the clients: says when all are connected, and then the milliseconds of p50 and p99.
 pub async fn obey(words: &[&str]) -> Result<(), String> {
+    raise_open_files().map_err(text)?;
     let [address, clients, events] = words else { return Err(format!("{OPTION} is for this program alone")) };
     let address: SocketAddr = address.parse().map_err(text)?;
     let number = |word: &str| word.parse::<u64>().map_err(text);
@@ -146,7 +166,7 @@ pub async fn obey(words: &[&str]) -> Result<(), String> {
     }
     times.sort_unstable();
     let at = |percent: usize| times.get(times.len() * percent / 100).copied().unwrap_or(0) as f64 / 1_000.0;
-    println!("p50 {:.1} ms, p99 {:.1} ms", at(50), at(99));
+    println!("{:.1} {:.1}", at(50), at(99));
     // The parent measures its memory while they are connected, and then ends this process.
     tokio::task::spawn_blocking(|| io::stdin().read(&mut [0])).await.map_err(text)?.map(drop).map_err(text)
 }

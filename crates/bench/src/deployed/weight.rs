@@ -1,0 +1,65 @@
+//! What a server weighs that has nothing to do: its image, its start, its memory.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::{median, process, start, text};
+use crate::row::{self, Target, mebibytes};
+use crate::usage::{cpu_seconds_of, memory_of};
+
+/// What the base of the image takes, `gcr.io/distroless/cc-debian12`, rounded up to whole MB.
+const BASE_BYTES: u64 = 24_000_000;
+const IMAGE_MEGABYTES_MAX: f64 = 60.0;
+/// The name under which the Dockerfile says to build the image.
+const IMAGE: &str = "annals";
+
+pub async fn measure(place: &Path, program: &Path) -> Result<(), String> {
+    image(place, program)?;
+    let folder = place.join("weight");
+    std::fs::create_dir_all(&folder).map_err(text)?;
+    let mut took = Vec::new();
+    // The first one makes the store.
+    start(&folder, program).await?.stop().await?;
+    for _ in 0..5 {
+        let began = Instant::now();
+        let server = start(&folder, program).await?;
+        took.push(1_000.0 * began.elapsed().as_secs_f64());
+        server.stop().await?;
+    }
+    row::figure("start of the server on an empty store until it is ready", "ms", median(took), Target::Unset);
+    let server = start(&folder, program).await?;
+    let process = process(&server)?;
+    // What begins with the server is over by then.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (cpu, began) = (cpu_seconds_of(process)?, Instant::now());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let share = 100.0 * (cpu_seconds_of(process)? - cpu) / began.elapsed().as_secs_f64();
+    row::figure("idle server, memory", "MiB", mebibytes(memory_of(process)?), Target::Unset);
+    row::figure("idle server, CPU of one core", "%", share, Target::Unset);
+    server.stop().await
+}
+
+/// The size of the image, if it was built here; else that of the program without symbols, and of the base.
+fn image(place: &Path, program: &Path) -> Result<(), String> {
+    if let Some(bytes) = built() {
+        row::figure("image", "MB", bytes as f64 / 1e6, Target::AtMost(IMAGE_MEGABYTES_MAX));
+        return Ok(());
+    }
+    let stripped = place.join("stripped");
+    let strip = Command::new("strip").arg("-o").arg(&stripped).arg(program).status();
+    let (measured, what) = match strip {
+        Ok(status) if status.success() => (stripped.as_path(), "the program without symbols"),
+        _ => (program, "the program with its symbols, because there is no `strip`"),
+    };
+    let bytes = measured.metadata().map_err(text)?.len();
+    let row = format!("image: {what}, and {} MB of base", BASE_BYTES / 1_000_000);
+    row::figure(row, "MB", (bytes + BASE_BYTES) as f64 / 1e6, Target::AtMost(IMAGE_MEGABYTES_MAX));
+    Ok(())
+}
+
+/// Bytes of the image, if this machine has Docker and has built it.
+fn built() -> Option<u64> {
+    let inspected = Command::new("docker").args(["image", "inspect", "--format", "{{.Size}}", IMAGE]).output().ok()?;
+    String::from_utf8(inspected.stdout).ok()?.trim().parse().ok()
+}
