@@ -32,8 +32,12 @@ impl Closing {
     /// Waits until a task of this host pauses before its restart, and then lets writes through. Checks that the task does not begin again
     /// and again without a pause. Time passes meanwhile.
     pub async fn until_paused(&self, it: &Opened, task: &str) {
-        while !it.host.tasks().iter().any(|running| running.name == task && running.restarts > 0) {
+        let is_paused = || it.host.tasks().iter().any(|running| running.name == task && running.restarts > 0);
+        loop {
             let refused = self.refused.load(Ordering::SeqCst);
+            if refused > 0 && is_paused() {
+                break;
+            }
             assert!(refused < REFUSED_MAX, "{task} was refused {refused} times, and begins again at once");
             it.advance(1);
             crate::between_looks().await;
