@@ -18,6 +18,7 @@ mod lease;
 mod spread;
 mod stages;
 mod supervise;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
