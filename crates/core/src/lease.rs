@@ -77,8 +77,8 @@ impl Lease {
         }
     }
 
-    /// Returns the change without which this lease must not be taken from its holder, which no longer renews its heartbeat: it ends the life
-    /// on which the lease rests, unless the heartbeat was renewed since it was read. None where that life is over already.
+    /// Returns the change without which this lease must not be taken from a holder that no longer renews its heartbeat: it ends the life on
+    /// which the lease rests, unless the heartbeat was renewed since it was read. None where that life is over already.
     pub fn deposing(&self, heartbeat: Option<&ProcessRecord>) -> Option<RecordChange> {
         if self.is_released() {
             return None;

@@ -1,11 +1,11 @@
 //! The heartbeats of other processes, and for how long each has been the same by the clock of this one.
 //!
-//! The time in a heartbeat is of the clock of its process. A process whose clock is ahead by more than a lease finds every heartbeat expired;
-//! if it went by that, it would end the life of each process for whose tasks it stands by. So it also watches: it takes over where it has
-//! itself seen for most of a lease that nothing is renewed, or for a whole lease, whatever the time in the heartbeat is.
+//! The time in a heartbeat is of the clock of its process. A process whose clock is ahead by more than a lease finds every heartbeat
+//! expired; if it relied on that, it would end the life of each process for whose tasks it stands by. So it also watches: it takes over
+//! once a heartbeat has expired and has been the same for most of a lease, or once it has been the same for a whole lease.
 //!
-//! Processes renew their heartbeats, and look at those of others, several times in a lease. So where clocks agree, whoever stands by has
-//! watched for most of a lease when the heartbeat of a process that died expires, and takes over at once.
+//! Processes renew their heartbeats, and look at those of others, several times in a lease. So where clocks agree, a process that stands by
+//! has watched for most of a lease when the heartbeat of a process that died expires, and takes over at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -146,7 +146,7 @@ mod tests {
         assert!(watched.is_fresh("one", 1, at(4_100), LEASE), "each task need not look again");
         assert!(!watched.is_fresh("one", 1, at(4_150), LEASE), "it has expired");
         assert!(gone_at(&mut watched, &written(0), [4_500, 5_000]).is_some());
-        assert!(!watched.is_fresh("one", 1, at(5_001), LEASE), "whoever comes next reads that its life is over");
+        assert!(!watched.is_fresh("one", 1, at(5_001), LEASE), "the next task reads that its life is over");
         watched.forget("one");
         assert!(!watched.look(&written(0), at(9_000), LEASE), "as if it was never seen");
     }
