@@ -78,8 +78,11 @@ impl Supervised for Owner {
     async fn run(&mut self) -> Ended {
         loop {
             match self.own().await {
-                Stop::Closed if self.can_be_read().await => return Ended::Failed(StoreError::Closed.to_string()),
-                Stop::Done | Stop::Closed => {
+                stop @ (Stop::Done | Stop::Closed) => {
+                    // A new owner would meet the same refusal at once, so this one pauses.
+                    if matches!(stop, Stop::Closed) && self.can_be_read().await {
+                        return Ended::Failed(StoreError::Closed.to_string());
+                    }
                     self.end().await;
                     return Ended::Done;
                 }
@@ -96,7 +99,7 @@ impl Owner {
         format!("filter/{}", self.key)
     }
 
-    /// Whether a new owner would start at once, and meet the same refusal: the store takes no writes, and its reads still work.
+    /// Whether a new owner would start at once: the store may refuse writes while its reads still work.
     async fn can_be_read(&self) -> bool {
         let is_drained = *self.filters.shared.stop.borrow();
         let kind = self.defined().await.ok().and_then(|found| found.value.read().ok()).map(|found| found.kind);

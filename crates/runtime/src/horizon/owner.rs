@@ -68,8 +68,11 @@ impl Supervised for Owner {
     async fn run(&mut self) -> Ended {
         loop {
             match self.own().await {
-                Stop::Closed if self.can_be_read().await => return Ended::Failed(StoreError::Closed.to_string()),
-                Stop::Done | Stop::Closed => {
+                stop @ (Stop::Done | Stop::Closed) => {
+                    // A new owner would meet the same refusal at once, so this one pauses.
+                    if matches!(stop, Stop::Closed) && self.can_be_read().await {
+                        return Ended::Failed(StoreError::Closed.to_string());
+                    }
                     self.end().await;
                     return Ended::Done;
                 }
@@ -82,7 +85,7 @@ impl Supervised for Owner {
 }
 
 impl Owner {
-    /// Whether a new owner would start at once, and meet the same refusal: the store takes no writes, and its reads still work.
+    /// Whether a new owner would start at once: the store may refuse writes while its reads still work.
     async fn can_be_read(&self) -> bool {
         let is_drained = *self.horizon.shared.stop.borrow();
         !is_drained && self.horizon.definition(&self.name).await.is_ok()
