@@ -80,7 +80,7 @@ pub async fn a_refused_batch_names_the_first_refused_change(subject: &dyn Subjec
         assert_eq!((&**collection, *change), (first, 0));
     }
     // A change frees the key that a later one of its collection takes, with one of another collection between them.
-    let free = RecordChange::Delete { collection: "users".into(), id: 1.into(), expected: Expected::Present };
+    let free = RecordChange::delete_if("users", 1, Expected::Present);
     let other = RecordChange::insert("accounts", raw(doc! { "_id": 2, "n": 2 }));
     write(&records, vec![free, other, taken("users")]).await;
     assert_eq!(records.get("users", &1.into()).await.expect("it is looked up"), None);
