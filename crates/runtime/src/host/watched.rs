@@ -32,7 +32,7 @@ impl Seen {
     /// Whether the process counts as gone.
     fn is_silent(&self, lease: Duration) -> bool {
         let has_expired = self.until <= self.looked;
-        self.same_for >= lease || has_expired && self.same_for >= lease * 3 / 4
+        self.same_for >= lease || has_expired && self.same_for >= lease * 5 / 8
     }
 }
 
@@ -43,8 +43,9 @@ impl Watched {
         if let Some(seen) = self.0.get_mut(&found.process)
             && (seen.life, seen.until) == (life, until)
         {
-            // Between two looks the clock may have jumped, or this process may have been stopped: a look vouches for part of a lease only.
-            seen.same_for += now.since(seen.looked).min(lease / 2);
+            // Between two looks the clock may have jumped, or this process may have been stopped. A jump just before a heartbeat is renewed
+            // must not suffice, so a look counts for no longer than the time between two renewals.
+            seen.same_for += now.since(seen.looked).min(lease / 4);
             seen.looked = now;
             return seen.is_silent(lease);
         }
@@ -91,8 +92,8 @@ mod tests {
 
     #[test]
     fn where_clocks_agree_a_process_is_gone_when_its_heartbeat_expires() {
-        // It was renewed last at 0. The other process looks once in a second, and came to see that at different times.
-        for first in [0, 400, 999] {
+        // It was renewed last at 0. The other process sees that at different times, and looks every half second from then on.
+        for first in [0, 400, 999, 1_499] {
             let looks = (0..20).map(|n| first + n * 500);
             let gone = gone_at(&mut Watched::default(), &written(0), looks).expect("it is gone");
             assert!((4_000..4_500).contains(&gone), "{gone} after a first look at {first}");
@@ -118,7 +119,7 @@ mod tests {
         for skew in [-3_600_000, -5_000, 5_000, 3_600_000] {
             let looks = (0..20).map(|n| skew + n * 500);
             let gone = gone_at(&mut Watched::default(), &written(0), looks).expect("it is gone") - skew;
-            assert_eq!(gone, if skew > 0 { 3_000 } else { 4_000 }, "with a clock that is {skew} ms ahead");
+            assert_eq!(gone, if skew > 0 { 2_500 } else { 4_000 }, "with a clock that is {skew} ms ahead");
         }
     }
 
@@ -126,7 +127,7 @@ mod tests {
     fn a_clock_that_jumps_ends_no_life() {
         for jump in [-3_600_000, 3_600_000] {
             let mut watched = Watched::default();
-            assert_eq!(gone_at(&mut watched, &written(0), [0, 500]), None);
+            assert_eq!(gone_at(&mut watched, &written(0), [0, 500, 1_000]), None);
             assert_eq!(gone_at(&mut watched, &written(0), [jump]), None, "a jump by {jump} ms");
             assert_eq!(gone_at(&mut watched, &written(1_000), [jump + 500, jump + 1_000]), None, "it was renewed");
         }
@@ -145,8 +146,8 @@ mod tests {
         assert!(watched.is_fresh("one", 1, at(3_999), LEASE));
         assert!(watched.is_fresh("one", 1, at(4_100), LEASE), "each task need not look again");
         assert!(!watched.is_fresh("one", 1, at(4_150), LEASE), "it has expired");
-        assert!(gone_at(&mut watched, &written(0), [4_500, 5_000]).is_some());
-        assert!(!watched.is_fresh("one", 1, at(5_001), LEASE), "the next task reads that its life is over");
+        assert!(gone_at(&mut watched, &written(0), [4_500, 5_000, 5_500]).is_some());
+        assert!(!watched.is_fresh("one", 1, at(5_501), LEASE), "the next task reads that its life is over");
         watched.forget("one");
         assert!(!watched.look(&written(0), at(9_000), LEASE), "as if it was never seen");
     }
