@@ -46,7 +46,8 @@ impl Watched {
             // Between two looks the clock may have jumped, or this process may have been stopped. A jump just before a heartbeat is renewed
             // must not suffice, so a look counts for no longer than the time between two renewals.
             seen.same_for += now.since(seen.looked).min(lease / 4);
-            // Several tasks look at the same time, and what is noted last may have been read first. A clock that was set back is further off.
+            // Several tasks look at the same time, and what is noted last may have been read first. A clock that was set back is further
+            // off.
             if now > seen.looked || seen.looked.since(now) > lease {
                 seen.looked = now;
             }
