@@ -58,6 +58,7 @@ macro_rules! filters {
             }
             restarting {
                 a_filter_continues_where_it_was
+                a_filter_pauses_while_its_store_takes_no_verdicts
                 verdicts_that_were_answered_are_not_asked_for_again
                 two_hosts_fill_a_stream_once
                 a_definition_that_cannot_be_read_keeps_no_other_back

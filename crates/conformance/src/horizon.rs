@@ -40,6 +40,7 @@ macro_rules! horizon {
                 events_are_received_once_with_what_came_with_them
                 one_partition_is_received_and_its_positions_have_holes
                 a_subscription_continues_where_it_was
+                a_subscription_pauses_while_its_store_receives_nothing
                 two_subscriptions_of_the_same_receive_each_event_once
                 two_hosts_receive_each_event_once
                 a_deleted_subscription_receives_nothing_and_continues_when_it_is_defined_again

@@ -23,6 +23,7 @@ pub mod archive;
 pub mod broker;
 pub mod browse;
 pub mod cases;
+mod closing;
 pub mod dead_letters;
 pub mod filters;
 pub mod groups;

@@ -22,6 +22,7 @@ macro_rules! records {
                 each_change_sees_those_before_it
                 a_reader_never_sees_half_a_batch
                 a_refused_batch_says_which_change
+                a_refused_batch_names_the_first_refused_change
                 a_batch_of_nothing_does_nothing
                 a_batch_whose_caller_went_away_is_whole_or_absent
                 a_check_decides_over_the_batch_and_changes_nothing

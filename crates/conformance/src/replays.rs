@@ -84,6 +84,7 @@ macro_rules! replays_of_processes {
                 of_two_processes_that_resume_a_replay_one_succeeds
                 another_process_continues_a_replay
                 a_replay_that_one_process_cannot_send_is_sent_by_another
+                a_replay_to_a_file_is_left_to_a_process_that_has_a_folder
             }
         }
     };

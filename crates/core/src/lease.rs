@@ -11,11 +11,14 @@
 //! 2. INVARIANT: a life that is over never comes back. It is over once its heartbeat is deleted or has another life. A process renews its
 //!    heartbeat only if it still has the life that the process began; otherwise the process was *deposed*: all its leases are lost, and the
 //!    next ones rest on a new life, whose number is greater.
-//! 3. INVARIANT: a lease is taken from another process only if its life is over, or in the batch that deletes the expired heartbeat as it
-//!    was read. So a holder that renewed its heartbeat in time keeps all its leases, and one that did not loses all of them.
+//! 3. INVARIANT: a lease is taken from another process only if its life is over, or in the batch that deletes its heartbeat as it was read.
+//!    So a holder whose heartbeat was renewed meanwhile keeps all its leases, and one that is deposed loses all of them.
 //! 4. INVARIANT: each ownership of a task has a greater epoch than those before it, and no write of a task depends on a lease or on a
-//!    clock, only on the epoch. Clocks that disagree, jump, or stop with their process can move tasks too early; they cannot make two
-//!    owners store something.
+//!    clock, only on the epoch. Clocks that disagree, jump, or stop with their process cannot make two owners store something.
+//!
+//! The time in a heartbeat is of the clock of its process. So a process deletes the heartbeat of another one only after it has seen for
+//! most of a lease, by its own clock, that it is not renewed. Clocks that disagree or jump do not move tasks too early; a process that was
+//! stopped, or that cannot write for that long, loses its tasks.
 //!
 //! A heartbeat that is missing, for example because the collection was dropped, is that of a life that is over. Its process notices with
 //! its next heartbeat, and begins another life. The name of a process is never that of another one: it is drawn at random.
@@ -74,8 +77,8 @@ impl Lease {
         }
     }
 
-    /// Returns the change without which this lease, which is not in force, must not be taken from its holder: it ends the life on which the
-    /// lease rests, unless the heartbeat was renewed since it was read. None where that life is over already.
+    /// Returns the change without which this lease must not be taken from a holder that no longer renews its heartbeat: it ends the life on
+    /// which the lease rests, unless the heartbeat was renewed since it was read. None where that life is over already.
     pub fn deposing(&self, heartbeat: Option<&ProcessRecord>) -> Option<RecordChange> {
         if self.is_released() {
             return None;

@@ -18,6 +18,7 @@ mod lease;
 mod spread;
 mod stages;
 mod supervise;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -68,7 +69,8 @@ pub struct HostOptions {
     pub random: Arc<dyn Randomness>,
     /// How long a task of a process that died stays without a successor, where processes share a store. 4 s.
     pub lease: Duration,
-    /// How long tasks may take to end when the host is drained. 10 s.
+    /// How long tasks may take to end when the host is drained. 16 s, which is longer than a replay waits for the answer of a webhook: an
+    /// event whose answer comes later is posted again.
     pub drain_max: Duration,
     /// The categories of topics and their numbers.
     pub topics: TopicSettings,
@@ -107,7 +109,7 @@ impl Default for HostOptions {
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandomness::new()),
             lease: Duration::from_secs(4),
-            drain_max: Duration::from_secs(10),
+            drain_max: Duration::from_secs(16),
             topics: TopicSettings::default(),
             microservice: "default".to_owned(),
             producers: Arc::new(NoProducers),

@@ -26,6 +26,14 @@ async fn shows(browser: &Browser, url: &str, expression: &str) {
     assert!(is_shown, "{url}: {expression}: {}", browser.source().await);
 }
 
+/// Waits until an expression is true in the page that is shown, which is not loaded again.
+async fn becomes(browser: &Browser, expression: &str) {
+    let script = format!("return Boolean({expression})");
+    let shown = async { while browser.evaluate(&script).await != json!(true) {} };
+    let is_shown = tokio::time::timeout(DEADLINE, shown).await.is_ok();
+    assert!(is_shown, "{expression}: {}", browser.source().await);
+}
+
 /// Whether a row of a table of the console has all of these texts.
 fn row_of(table: &str, texts: &[&str]) -> String {
     let texts = json!(texts);
@@ -100,6 +108,26 @@ async fn a_program_from_the_form_is_seen_in_its_saga_in_the_queue_and_with_its_r
     browser.go_to(&format!("{page}#execution/{id}")).await;
     browser.until(&history_of(&["Statuscompleted", "Sagacompleted", "Undonerelease_resources", "Resultstored"])).await;
     browser.picture("demo").await;
+    browser.end().await;
+    demo.stop("INT");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_stays_open_shows_that_a_saga_has_ended_and_that_no_slot_is_taken() {
+    let folder = folder();
+    let mut demo = Demo::start(folder.path(), &[]);
+    let page = format!("{}/executions", demo.address());
+    let browser = Browser::start().await;
+    browser.go_to(&page).await;
+    browser.until("document.getElementById('link').dataset.state === 'live'").await;
+    for (field, value) in [("language", "sh"), ("priority", "critical"), ("script", "echo seen")] {
+        browser.evaluate(&format!("document.getElementById('{field}').value = '{value}'")).await;
+    }
+    browser.evaluate("document.getElementById('send').click()").await;
+    becomes(&browser, "document.getElementById('said').textContent.startsWith('Submitted as')").await;
+    // The saga ends after the last event of its execution, and the queue is empty after the last event of all.
+    becomes(&browser, &history_of(&["Statuscompleted", "Sagacompleted", "Resultstored"])).await;
+    becomes(&browser, "document.getElementById('queue').textContent === 'Queue: 0 of 2 slots taken, 0 waiting'").await;
     browser.end().await;
     demo.stop("INT");
 }

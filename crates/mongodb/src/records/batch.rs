@@ -75,6 +75,15 @@ enum Attempt {
     Unknown(Error),
 }
 
+/// The order in which what was judged is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// That of the changes.
+    Changes,
+    /// By collection, and in that order within each: few commands.
+    Collections,
+}
+
 /// Where the records are.
 pub(super) struct Place {
     pub(super) database: Database,
@@ -116,14 +125,20 @@ async fn until_answered(place: &Place, jobs: &[Work]) -> Option<Outcome> {
     let mut pause = PAUSE;
     let mut names = BTreeSet::new();
     jobs.iter().for_each(|job| job.add_collections(&mut names));
+    let mut order = if names.len() > 1 { Order::Collections } else { Order::Changes };
     loop {
         let entries = match place.fence.entries(&names).await {
             Ok(entries) => entries,
             Err(error) => return Some(Outcome::all(jobs, &error)),
         };
-        let error = match attempt(place, &entries, jobs, ends).await {
+        let error = match attempt(place, &entries, jobs, order, ends).await {
             Ok(Attempt::Answered(outcome)) => return Some(outcome),
             Ok(Attempt::Refused { .. }) if jobs.len() > 1 => return None,
+            // Another change may come before it in the batch that is refused too, and the first of them is the answer.
+            Ok(Attempt::Refused { .. }) if order == Order::Collections => {
+                order = Order::Changes;
+                continue;
+            }
             Ok(Attempt::Refused { job, error }) => {
                 debug_assert_eq!(job, 0);
                 let answers = vec![settled(place, Err(error)).await];
@@ -163,11 +178,17 @@ async fn settled(place: &Place, refusal: Answer) -> Answer {
     }
 }
 
-async fn attempt(place: &Place, entries: &Entries, jobs: &[Work], ends: Instant) -> mongodb::error::Result<Attempt> {
+async fn attempt(
+    place: &Place,
+    entries: &Entries,
+    jobs: &[Work],
+    order: Order,
+    ends: Instant,
+) -> mongodb::error::Result<Attempt> {
     let mut taken = place.sessions.take().await?;
     let session = &mut taken.session;
     session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(strict()).await?;
-    let filled = fill(place, entries, jobs, session).await;
+    let filled = fill(place, entries, jobs, order, session).await;
     let (outcome, expires) = match filled {
         Ok(Filled::Written { outcome, expires }) => (outcome, expires),
         Ok(Filled::Nothing(answers)) => {
@@ -243,6 +264,7 @@ async fn fill(
     place: &Place,
     entries: &Entries,
     jobs: &[Work],
+    order: Order,
     session: &mut ClientSession,
 ) -> mongodb::error::Result<Filled> {
     if !place.fence.enter(entries, session).await? {
@@ -272,6 +294,9 @@ async fn fill(
     }
     let touches = checks::touches(&judge);
     judge.ops.extend(touches);
+    if order == Order::Collections {
+        commands::by_collection(&mut judge.ops);
+    }
     if let Some(refused) = commands::send(&place.database, session, &judge.ops).await? {
         return Ok(told(collections, &judge, &refused));
     }

@@ -111,6 +111,13 @@ fn as_it_is(document: &RawDocumentBuf) -> RawArrayBuf {
     stages
 }
 
+/// Orders changes by collection, so that those of each follow each other and few commands carry them. Those of one collection stay in their
+/// order: one may free the key of a unique index that a later one takes. Whatever they rest on was judged before, so their order among
+/// collections changes no outcome, except which of several refusals comes first.
+pub(super) fn by_collection(ops: &mut [(usize, usize, Op)]) {
+    ops.sort_by(|(_, _, one), (_, _, other)| one.collection().cmp(other.collection()));
+}
+
 /// Sends changes in their order. The server ends the transaction at the first that it does not take.
 pub(super) async fn send(
     database: &Database,
@@ -194,5 +201,49 @@ impl Refused {
         let index = known.map(annals_core::Index::name).or(by_name).unwrap_or("unknown").to_owned();
         let key = self.error.get_document("keyValue").cloned().unwrap_or_default();
         RecordError::DuplicateKey { collection: declared.name.clone(), index, key: Box::new(key), change }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn insert(collection: &str, id: i32) -> Op {
+        let document = RawDocumentBuf::try_from(&doc! { "_id": id }).expect("encodes");
+        Op::Insert { collection: collection.to_owned(), document }
+    }
+
+    fn delete(collection: &str, id: i32) -> Op {
+        Op::Delete { collection: collection.to_owned(), id: id.into() }
+    }
+
+    /// How many operations go into each command.
+    fn commands(ops: &[(usize, usize, Op)]) -> Vec<usize> {
+        let (mut start, mut sizes) = (0, Vec::new());
+        while start < ops.len() {
+            sizes.push(run_of(&ops[start..]));
+            start += sizes[sizes.len() - 1];
+        }
+        sizes
+    }
+
+    #[test]
+    fn changes_that_alternate_between_collections_go_into_one_command_for_each() {
+        let mut ops: Vec<_> = (0..10_usize).map(|n| (n, 0, insert(if n % 2 == 0 { "b" } else { "a" }, 1))).collect();
+        assert_eq!(commands(&ops), [1; 10]);
+        by_collection(&mut ops);
+        assert_eq!(commands(&ops), [5, 5]);
+        let jobs: Vec<usize> = ops.iter().map(|(job, _, _)| *job).collect();
+        assert_eq!(jobs, [1, 3, 5, 7, 9, 0, 2, 4, 6, 8], "each with its own job, and in the order of the jobs");
+    }
+
+    #[test]
+    fn changes_of_one_collection_stay_in_their_order() {
+        let ops = [insert("b", 1), delete("a", 1), delete("b", 1), insert("a", 2), insert("b", 1)];
+        let mut ops: Vec<_> = ops.into_iter().enumerate().map(|(change, op)| (0, change, op)).collect();
+        by_collection(&mut ops);
+        let changes: Vec<usize> = ops.iter().map(|(_, change, _)| *change).collect();
+        assert_eq!(changes, [1, 3, 0, 2, 4]);
+        assert_eq!(commands(&ops), [1; 5], "a record is inserted, deleted and inserted again");
     }
 }

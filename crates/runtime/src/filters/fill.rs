@@ -48,7 +48,7 @@ async fn turn(work: &mut Work<'_>, evaluated: &mut SequenceNumber) -> Result<(),
     };
     match found {
         Ok(run) => evaluate(work, evaluated, run).await,
-        Err(ReadError::Store(StoreError::Closed)) => Err(Stop::Done),
+        Err(ReadError::Store(StoreError::Closed)) => Err(Stop::Closed),
         Err(error) => Err(Stop::Failed(error.to_string())),
     }
 }

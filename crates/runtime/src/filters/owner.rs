@@ -63,6 +63,8 @@ pub(super) struct Work<'o> {
 pub(super) enum Stop {
     /// The host is drained, the filter was deleted, or nobody needs this owner any more.
     Done,
+    /// The store is being closed. It may refuse writes before reads.
+    Closed,
     /// Another process owns the filter.
     Lost,
     /// A less busy process gets the filter.
@@ -76,7 +78,11 @@ impl Supervised for Owner {
     async fn run(&mut self) -> Ended {
         loop {
             match self.own().await {
-                Stop::Done => {
+                stop @ (Stop::Done | Stop::Closed) => {
+                    // A new owner would meet the same refusal at once, so this one pauses.
+                    if matches!(stop, Stop::Closed) && self.can_be_read().await {
+                        return Ended::Failed(StoreError::Closed.to_string());
+                    }
                     self.end().await;
                     return Ended::Done;
                 }
@@ -91,6 +97,13 @@ impl Supervised for Owner {
 impl Owner {
     fn task(&self) -> String {
         format!("filter/{}", self.key)
+    }
+
+    /// Whether a new owner would start at once: the store may refuse writes while its reads still work.
+    async fn can_be_read(&self) -> bool {
+        let is_drained = *self.filters.shared.stop.borrow();
+        let kind = self.defined().await.ok().and_then(|found| found.value.read().ok()).map(|found| found.kind);
+        !is_drained && kind.is_some_and(|kind| kind != FilterKind::Remote)
     }
 
     /// Ends, so that a new owner can start. A definition that was put meanwhile has found this one running.
@@ -123,7 +136,7 @@ impl Owner {
         };
         match &stop {
             // What begins again may find that this process cannot run the filter any more.
-            Stop::Done | Stop::Failed(_) | Stop::Again => leases.release(&held).await,
+            Stop::Done | Stop::Closed | Stop::Failed(_) | Stop::Again => leases.release(&held).await,
             Stop::Given(to) => leases.give(&held, to).await,
             Stop::Lost => {}
         }
@@ -277,7 +290,7 @@ impl<'o> Work<'o> {
                 Err(StreamError::Store(error @ (StoreError::Overloaded | StoreError::Unreachable(_)))) => error,
                 // Another process has evaluated these events, or the store was restored.
                 Err(StreamError::Moved { .. } | StreamError::VerdictsDiffer { .. }) => return Err(Stop::Again),
-                Err(StreamError::Store(StoreError::Closed)) => return Err(Stop::Done),
+                Err(StreamError::Store(StoreError::Closed)) => return Err(Stop::Closed),
                 Err(error) => return Err(Stop::Failed(error.to_string())),
             };
             drop(turn);
@@ -395,7 +408,7 @@ impl From<RecordError> for Stop {
 impl From<StoreError> for Stop {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Closed => Self::Done,
+            StoreError::Closed => Self::Closed,
             other => Self::Failed(other.to_string()),
         }
     }

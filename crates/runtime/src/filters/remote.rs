@@ -165,7 +165,7 @@ impl Remote<'_, '_> {
                 self.read_to = run.next;
                 Ok(())
             }
-            Err(ReadError::Store(StoreError::Closed)) => Err(Stop::Done),
+            Err(ReadError::Store(StoreError::Closed)) => Err(Stop::Closed),
             Err(error) => Err(Stop::Failed(error.to_string())),
         }
     }

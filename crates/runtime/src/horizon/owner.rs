@@ -53,6 +53,8 @@ struct Work<'o> {
 enum Stop {
     /// The host is drained, or the subscription was deleted.
     Done,
+    /// The store is being closed. It may refuse writes before reads.
+    Closed,
     /// Another process owns the subscription.
     Lost,
     /// A less busy process gets the subscription.
@@ -66,7 +68,11 @@ impl Supervised for Owner {
     async fn run(&mut self) -> Ended {
         loop {
             match self.own().await {
-                Stop::Done => {
+                stop @ (Stop::Done | Stop::Closed) => {
+                    // A new owner would meet the same refusal at once, so this one pauses.
+                    if matches!(stop, Stop::Closed) && self.can_be_read().await {
+                        return Ended::Failed(StoreError::Closed.to_string());
+                    }
                     self.end().await;
                     return Ended::Done;
                 }
@@ -79,6 +85,12 @@ impl Supervised for Owner {
 }
 
 impl Owner {
+    /// Whether a new owner would start at once: the store may refuse writes while its reads still work.
+    async fn can_be_read(&self) -> bool {
+        let is_drained = *self.horizon.shared.stop.borrow();
+        !is_drained && self.horizon.definition(&self.name).await.is_ok()
+    }
+
     /// Ends, so that a new owner can start. A definition that was put meanwhile has found this one running.
     async fn end(&mut self) {
         *locked(&self.slot.runs) = false;
@@ -109,7 +121,7 @@ impl Owner {
         };
         *locked(&self.slot.known) = None;
         match &stop {
-            Stop::Done | Stop::Failed(_) => leases.release(&held).await,
+            Stop::Done | Stop::Closed | Stop::Failed(_) => leases.release(&held).await,
             Stop::Given(to) => leases.give(&held, to).await,
             Stop::Lost | Stop::Again => {}
         }
@@ -376,7 +388,7 @@ impl Work<'_> {
 /// What it means for a subscription that events were not stored.
 fn not_stored(error: ReceiveError) -> Result<Refusal, Stop> {
     match error {
-        ReceiveError::Store(StoreError::Closed) => Err(Stop::Done),
+        ReceiveError::Store(StoreError::Closed) => Err(Stop::Closed),
         error @ ReceiveError::OtherEvents { .. } => Ok(Refusal::Blocked(error.to_string())),
         error => Ok(Refusal::Failing(error.to_string())),
     }
@@ -385,7 +397,8 @@ fn not_stored(error: ReceiveError) -> Result<Refusal, Stop> {
 impl From<HorizonError> for Stop {
     fn from(error: HorizonError) -> Self {
         match error {
-            HorizonError::UnknownSubscription(_) | HorizonError::Store(StoreError::Closed) => Self::Done,
+            HorizonError::UnknownSubscription(_) => Self::Done,
+            HorizonError::Store(StoreError::Closed) => Self::Closed,
             other => Self::Failed(other.to_string()),
         }
     }
@@ -394,7 +407,7 @@ impl From<HorizonError> for Stop {
 impl From<RecordError> for Stop {
     fn from(error: RecordError) -> Self {
         match error {
-            RecordError::Store(StoreError::Closed) => Self::Done,
+            RecordError::Store(StoreError::Closed) => Self::Closed,
             other => Self::Failed(other.to_string()),
         }
     }

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use annals_core::spread::ProcessRecord;
-use annals_core::{Clock, Condition, Expected, Lease, RecordError, Records, TypedRecords};
+use annals_core::{Clock, Condition, Expected, Lease, RecordError, Records, Timestamp, TypedRecords};
 use tokio::sync::watch;
 
 use super::locked;
+use super::watched::Watched;
 
 /// The heartbeat of this process in one tenant of a store that processes share.
 pub(super) struct Heartbeat {
@@ -29,8 +30,8 @@ pub(super) struct Heartbeat {
     users: watch::Sender<usize>,
     /// The epoch with which each task was taken last, in this process.
     taken: Mutex<BTreeMap<String, i64>>,
-    /// The heartbeats of other processes, as they were read last.
-    others: Mutex<BTreeMap<String, ProcessRecord>>,
+    /// The heartbeats of other processes.
+    others: Mutex<Watched>,
 }
 
 #[derive(Default)]
@@ -194,14 +195,19 @@ impl Heartbeat {
         let _ = self.life.subscribe().wait_for(|now| *now != life).await;
     }
 
-    /// Remembers the heartbeats of other processes.
-    pub fn remember(&self, others: BTreeMap<String, ProcessRecord>) {
-        *locked(&self.others) = others;
+    /// Notes the heartbeat of another process, which was read at this time or later. Returns whether that process counts as gone.
+    pub fn look(&self, found: &ProcessRecord, now: Timestamp) -> bool {
+        locked(&self.others).look(found, now, self.time)
     }
 
-    /// The heartbeat of another process, as it was read last.
-    pub fn remembered(&self, process: &str) -> Option<ProcessRecord> {
-        locked(&self.others).get(process).cloned()
+    /// Whether the life of another process was seen so lately that another look would tell nothing new.
+    pub fn is_fresh(&self, process: &str, life: i64) -> bool {
+        locked(&self.others).is_fresh(process, life, self.clock.now(), self.time)
+    }
+
+    /// This process ended the life of another one.
+    pub fn forget(&self, process: &str) {
+        locked(&self.others).forget(process);
     }
 }
 

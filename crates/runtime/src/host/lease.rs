@@ -190,9 +190,9 @@ impl Leases {
         changes.push(taking(&lease, found.as_ref())?);
         let deposes = changes.len() > 1;
         self.records.write(changes).await?;
-        if deposes {
-            let from = found.map(|found| found.holder);
-            tracing::info!(task = self.task, from, "took over from a process whose heartbeat has expired");
+        if let Some(from) = found.filter(|_| deposes).map(|found| found.holder) {
+            self.heartbeat().forget(&from);
+            tracing::info!(task = self.task, from, "took over from a process that no longer renews its heartbeat");
         }
         self.heartbeat().took(&lease);
         Ok(Asked::Taken(Held { lease }))
@@ -200,15 +200,17 @@ impl Leases {
 
     /// Whether a lease of another process can be taken: then the heartbeat of that process, if there is one.
     async fn is_free(&self, other: &Lease) -> Result<Option<Option<ProcessRecord>>, RecordError> {
-        // What was read lately suffices while it has not expired.
-        if other.is_in_force(self.heartbeat().remembered(&other.holder).as_ref(), self.now()) {
+        let now = self.now();
+        let Some(life) = other.life else {
+            return Ok(if other.is_in_force(None, now) { None } else { Some(None) });
+        };
+        // What was seen lately suffices.
+        if self.heartbeat().is_fresh(&other.holder, life) {
             return Ok(None);
         }
-        let heartbeat = match other.life {
-            Some(_) => heartbeat_of(&self.records, &other.holder).await?,
-            None => None,
-        };
-        Ok(if other.is_in_force(heartbeat.as_ref(), self.now()) { None } else { Some(heartbeat) })
+        let Some(found) = heartbeat_of(&self.records, &other.holder).await? else { return Ok(Some(None)) };
+        let is_free = found.life != life || self.heartbeat().look(&found, now);
+        Ok(is_free.then_some(Some(found)))
     }
 
     /// Asks where no other process can be. A lease is not renewed there: it lasts as long as the host that holds it.

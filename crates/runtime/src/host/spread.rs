@@ -225,16 +225,18 @@ impl Comparing {
             page => page?.0,
         };
         let named: BTreeSet<String> = page.iter().map(|found| found.value.process.clone()).collect();
-        let (mut others, mut heartbeats) = (BTreeMap::new(), BTreeMap::new());
+        let mut others = BTreeMap::new();
         for found in page.into_iter().map(|found| found.value).filter(|found| found.process != shared.process) {
             let is_there = match shared.store.is_shared() {
-                true => found.until() > now,
+                true => {
+                    self.spread.heartbeat().look(&found, now);
+                    found.until() > now
+                }
                 false => beside::is_running(&found.process),
             };
             if is_there {
                 self.expired.remove(&found.process);
-                others.insert(found.process.clone(), found.wants.iter().cloned().collect());
-                heartbeats.insert(found.process.clone(), found);
+                others.insert(found.process, found.wants.into_iter().collect());
             } else if self.is_forgotten(&found, now) {
                 // Not if it was renewed since it was read.
                 let same = Expected::AbsentOr(Condition::eq("until", found.until));
@@ -246,7 +248,6 @@ impl Comparing {
             }
         }
         self.expired.retain(|process, _| named.contains(process));
-        self.spread.heartbeat().remember(heartbeats);
         Ok(others)
     }
 }

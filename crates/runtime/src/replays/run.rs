@@ -130,8 +130,10 @@ impl Runner {
             Leases::new(&replays.shared, &replays.tenant, Arc::clone(&replays.records), format!("replay/{}", self.id));
         let mut stop = replays.shared.stop.subscribe();
         let held = loop {
-            if self.load().await?.is_none() {
-                return Ok(());
+            let Some(found) = self.load().await? else { return Ok(()) };
+            // Before the lease is asked for, so that it stays with a process that can. What cannot be read is told by the lease's holder.
+            if let Ok(body) = found.value.body() {
+                replays.can_send(&body)?;
             }
             if let Asked::Taken(held) = leases.ask().await? {
                 break held;

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use annals_core::browse::{browse_document, shown};
@@ -10,7 +10,8 @@ use annals_core::groups::GroupDefinition;
 use annals_core::handlers::{HandlerDefinition, HandlerError};
 use annals_core::replays::{InboxRecord, OnError, ReplayBody, ReplaySession, ReplayTarget, Sent};
 use annals_core::{
-    ByteString, Expected, Filter, Matcher, RecordChange, RecordError, RecordedEvent, TypedRecords, event_document,
+    ByteString, Code, Expected, Filter, Matcher, RecordChange, RecordError, RecordedEvent, StoreError, TypedRecords,
+    event_document,
 };
 use serde_json::json;
 
@@ -72,11 +73,27 @@ impl TenantReplays {
                 Ok(Target::Webhook(Webhook { sending, url: url.clone() }))
             }
             ReplayTarget::File { name } => {
-                let folder = self.shared.options.exports.clone().unwrap_or_default();
                 let bytes = session.annals.file_bytes.cast_unsigned();
-                Ok(Target::File(Lines::open(self.path_in(&folder, name), bytes).map_err(broken)?))
+                Ok(Target::File(Lines::open(self.path_in(self.exports()?, name), bytes).map_err(broken)?))
             }
         }
+    }
+
+    /// Checks that this process has what sending to the target takes; another one may have it.
+    pub(super) fn can_send(&self, body: &ReplayBody) -> Result<(), ReplayError> {
+        match &body.target {
+            ReplayTarget::File { .. } => self.exports().map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the folder to which this process writes the files of replays. The process that created the replay had one.
+    fn exports(&self) -> Result<&Path, ReplayError> {
+        self.shared.options.exports.as_deref().ok_or_else(|| {
+            let message = "this process has no folder for the file of the replay, so another one must send it; set \
+                           server.exports (ANNALS__SERVER__EXPORTS) and restart the process";
+            StoreError::other(Code::InvalidReplay, message).into()
+        })
     }
 
     async fn group_receivers(&self) -> Result<Vec<Receiver>, HandlerError> {
@@ -95,7 +112,7 @@ impl TenantReplays {
 }
 
 fn broken(error: std::io::Error) -> ReplayError {
-    annals_core::StoreError::Io(error.to_string()).into()
+    StoreError::Io(error.to_string()).into()
 }
 
 impl Receiver {

@@ -41,3 +41,14 @@ impl Webhook {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::HostOptions;
+
+    #[test]
+    fn a_host_that_is_drained_waits_for_the_answer_to_what_it_has_posted() {
+        assert!(HostOptions::default().drain_max > TIMEOUT);
+    }
+}

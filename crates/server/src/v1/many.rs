@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, FuturesOrdered};
 use futures_util::{FutureExt, StreamExt};
+use tokio::sync::mpsc;
 
 use super::commits;
 use crate::body::Held;
@@ -21,6 +22,7 @@ use crate::media;
 use crate::problem::Problem;
 use crate::source::Source;
 use crate::state::Server;
+use crate::unread::{HeldBytes, Unread};
 
 /// How several commits, and their answers, stand one behind the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,13 +123,7 @@ pub(crate) async fn answer(
     let mut answers = Answers { format, pending };
     // The answer begins with the first commit that is answered, so that its duration is one that means something.
     let first = answers.chunk().await.unwrap_or_default();
-    let body = if answers.pending.is_empty() {
-        Body::from(first)
-    } else {
-        let rest = stream::unfold(answers, |mut answers| async move { Some((answers.chunk().await?, answers)) });
-        Body::from_stream(stream::iter([first]).chain(rest).map(Ok::<_, Infallible>))
-    };
-    let mut response = Response::new(body);
+    let mut response = Response::new(answers.into_body(first, server.options.unread.clone()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
     response
 }
@@ -161,5 +157,97 @@ impl Answers {
             self.format.write(&next, &mut chunk);
         }
         Some(chunk.into())
+    }
+
+    /// Returns the body that begins with the first answers. The other commits are made whether or not it is read: each would otherwise keep
+    /// its place among those in flight until its client asks for more.
+    fn into_body(self, first: Bytes, unread: Unread) -> Body {
+        if self.pending.is_empty() {
+            return Body::from(first);
+        }
+        let (answered, rest) = mpsc::unbounded_channel();
+        tokio::spawn(self.make(answered, unread));
+        let rest = stream::unfold(rest, |mut rest| async move {
+            let (chunk, held): (Bytes, HeldBytes) = rest.recv().await?;
+            // It counts from here on as the connection's.
+            drop(held);
+            Some((chunk, rest))
+        });
+        Body::from_stream(stream::iter([first]).chain(rest).map(Ok::<_, Infallible>))
+    }
+
+    /// Makes the commits that are pending, until their client goes away.
+    async fn make(mut self, answered: mpsc::UnboundedSender<(Bytes, HeldBytes)>, unread: Unread) {
+        loop {
+            let chunk = tokio::select! {
+                biased;
+                chunk = self.chunk() => chunk,
+                // Nobody waits any more for a stage that commits have not reached.
+                () = answered.closed() => return,
+            };
+            let Some(chunk) = chunk else { return };
+            let held = unread.hold(chunk.len());
+            if answered.send((chunk, held)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::body::to_bytes;
+    use tokio::sync::{Semaphore, oneshot};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// No wait of a test takes longer; reaching it is a failure.
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    fn refusal(detail: &str) -> Result<CommitOutcome, Problem> {
+        Err(Problem::new(Code::Overloaded, detail))
+    }
+
+    #[tokio::test]
+    async fn a_commit_gives_up_its_place_although_nobody_reads_the_answers() {
+        let (places, unread) = (Arc::new(Semaphore::new(1)), Unread::default());
+        let (store, stored) = oneshot::channel::<()>();
+        let taken = Arc::clone(&places);
+        let second = async move {
+            let _place = taken.try_acquire().expect("a place is free");
+            let _ = stored.await;
+            refusal("second")
+        };
+        let pending = [async { refusal("first") }.boxed(), second.boxed()].into_iter().collect();
+        let mut answers = Answers { format: Format::Lines, pending };
+        let first = answers.chunk().await.expect("the first answer");
+        let body = answers.into_body(first, unread.clone());
+        assert_eq!(places.available_permits(), 0, "the second commit is in flight");
+        store.send(()).expect("the commit waits for it");
+        let place =
+            timeout(DEADLINE, places.acquire()).await.expect("the place is given up").expect("it is not closed");
+        drop(place);
+        let text = timeout(DEADLINE, to_bytes(body, usize::MAX)).await.expect("the body ends").expect("no error");
+        let lines: Vec<&str> = std::str::from_utf8(&text).expect("text").lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].contains("first") && lines[1].contains("second"), "{lines:?}");
+        assert_eq!(unread.bytes(), 0, "everything was handed over");
+    }
+
+    #[tokio::test]
+    async fn commits_whose_client_has_gone_are_waited_for_no_longer() {
+        let (mut store, stored) = oneshot::channel::<()>();
+        let second = async move {
+            let _ = stored.await;
+            refusal("second")
+        };
+        let pending = [async { refusal("first") }.boxed(), second.boxed()].into_iter().collect();
+        let mut answers = Answers { format: Format::Lines, pending };
+        let first = answers.chunk().await.expect("the first answer");
+        drop(answers.into_body(first, Unread::default()));
+        timeout(DEADLINE, store.closed()).await.expect("the commit is dropped");
     }
 }

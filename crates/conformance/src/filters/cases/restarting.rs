@@ -6,6 +6,7 @@ use annals_core::processing::PartitionBy;
 use annals_core::{Code, DEFAULT_TENANT};
 
 use crate::Subject;
+use crate::closing::Closing;
 use crate::filters::words::Filtered;
 use crate::handlers::opened::Opened;
 
@@ -22,6 +23,16 @@ pub async fn a_filter_continues_where_it_was(subject: &dyn Subject) {
     let all = all.restarted().await;
     all.it.commit("placed", &["c"]).await;
     all.holds("orders", 3, &[(0, None), (1, None), (2, None)]).await;
+}
+
+/// It does not begin again at once, although its definition can be read.
+pub async fn a_filter_pauses_while_its_store_takes_no_verdicts(subject: &dyn Subject) {
+    let (store, closing) = Closing::before(subject.open().await);
+    let all = Filtered::on(Opened::on(store, subject.clock()));
+    all.it.commit("placed", &["a"]).await;
+    all.define(placed()).await;
+    closing.until_paused(&all.it, &format!("filter/{DEFAULT_TENANT}/orders")).await;
+    all.holds("orders", 1, &[(0, None)]).await;
 }
 
 /// What was in flight is asked for again.

@@ -105,10 +105,15 @@ pub async fn a_deposed_process_gives_up_all_tasks(subject: &dyn Subject) {
     let before = until_taken(&one, &["a", "b", "h"], 0).await;
     assert!(before.iter().all(|lease| lease.holder == before[0].holder && lease.life == before[0].life));
     one.commit("placed", &["x"]).await;
-    // The other process has a clock that is ahead, so the heartbeat has expired there and not here.
+    // Time passes for the other process only, which sees that the heartbeat is not renewed.
     let ahead = Arc::new(ManualClock::at(one.now_plus(60_000)));
     let other = Opened::on(subject.open().await, ahead);
-    assert_eq!(positions(&other.pull("h").await), [0]);
+    let pull = PullBody { max: 1, wait_ms: 50_000, ..PullBody::default() };
+    let pulled = tokio::select! {
+        pulled = other.handlers.pull("h", pull) => pulled.expect("pulled"),
+        never = other.let_time_pass_by_writes() => match never {},
+    };
+    assert_eq!(positions(&pulled), [0]);
     let taken = lease(&one, "h").await.expect("there");
     assert!(taken.holder != before[2].holder && taken.epoch > before[2].epoch, "{taken:?}");
     // Nobody else has taken these.
@@ -154,6 +159,32 @@ pub async fn a_process_whose_clock_is_behind_keeps_its_tasks(subject: &dyn Subje
         slow.advance(10);
         crate::between_looks().await;
     }
+}
+
+/// By the clock of the process that stands by, every heartbeat of the other one has expired before it is written.
+pub async fn a_process_whose_clock_is_ahead_takes_nothing_over(subject: &dyn Subject) {
+    let slow = Opened::of(subject).await;
+    slow.host.handle(DEFAULT_TENANT, HandlerDefinition::new("mine"), Idle).await.expect("defined");
+    let before = until_taken(&slow, &["mine"], 0).await.remove(0);
+    let fast = Opened::on(subject.open().await, Arc::new(ManualClock::at(slow.now_plus(60_000))));
+    fast.host.handle(DEFAULT_TENANT, HandlerDefinition::new("mine"), Idle).await.expect("defined");
+    let mut last = Timestamp::default();
+    for second in 0..10 {
+        // The heartbeat is renewed once a second, and then time passes for the process that stands by.
+        while last == heartbeat(&slow, &before).await.map_or(last, |found| found.until()) {
+            let now = lease(&slow, "mine").await.expect("there");
+            assert_eq!((now.holder, now.epoch), (before.holder.clone(), before.epoch), "after {second} s");
+            slow.advance(100);
+            crate::between_looks().await;
+        }
+        last = heartbeat(&slow, &before).await.map_or(last, |found| found.until());
+        for _ in 0..10 {
+            fast.advance(100);
+            crate::between_looks().await;
+        }
+    }
+    let after = lease(&slow, "mine").await.expect("there");
+    assert_eq!((after.holder, after.epoch, after.life), (before.holder, before.epoch, before.life));
 }
 
 /// Rather than keeping it for as long as it lives, in which nobody could process the handler that is defined again.

@@ -9,6 +9,7 @@ use annals_core::processing::PartitionBy;
 use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, Included, NewEvent, StreamQuery, Streams, Verdicts};
 
 use crate::Subject;
+use crate::closing::Closing;
 use crate::handlers::opened::Opened;
 use crate::horizon::words::{A, Bridge, STREAM, consent, reason, subscription};
 use crate::receiving::SCOPE;
@@ -63,6 +64,19 @@ pub async fn a_subscription_continues_where_it_was(subject: &dyn Subject) {
     let bridge = bridge.restarted().await;
     bridge.produce("placed", &["a"]).await;
     assert_eq!(bridge.numbers(3).await, [0, 1, 2]);
+}
+
+/// It does not begin again at once, although its definition can be read.
+pub async fn a_subscription_pauses_while_its_store_receives_nothing(subject: &dyn Subject) {
+    let producer = Bridge::of(subject).await;
+    producer.consent().await;
+    producer.produce("placed", &["a"]).await;
+    producer.has_entries(1).await;
+    let (store, closing) = Closing::before(Arc::clone(&producer.it.store));
+    let bridge = Bridge::on(Opened::on(store, Arc::clone(&producer.it.clock)));
+    bridge.subscribe().await;
+    closing.until_paused(&bridge.it, &format!("subscription/{DEFAULT_TENANT}/s")).await;
+    assert_eq!(bridge.numbers(1).await, [0]);
 }
 
 /// They have one position.

@@ -63,11 +63,12 @@ pub async fn a_process_that_lost_its_lease_writes_no_records(subject: &dyn Subje
     let one = Projected::of(subject).await;
     one.put("counts", COUNTS).await;
     one.settled("counts").await;
-    // The other process has a clock that is ahead, so the lease has ended there and not here.
+    // Time passes for the other process only, so the lease ends there and not here.
     let ahead = std::sync::Arc::new(ManualClock::at(one.it.now_plus(60_000)));
     let other = Projected::on(subject.open().await, ahead);
     let first = one.status("counts").await.owner;
-    let taken = other.until("counts", |status| status.owner.is_some() && status.owner != first).await;
+    let taken = other.until("counts", |status| status.owner.is_some() && status.owner != first);
+    let taken = as_time_passes(&other, taken).await;
     for n in 1..=10_i64 {
         one.commit("a", "placed", json!({})).await;
         other.until("counts", |status| status.position == n.cast_unsigned()).await;

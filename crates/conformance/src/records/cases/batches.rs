@@ -66,6 +66,28 @@ pub async fn a_reader_never_sees_half_a_batch(subject: &dyn Subject) {
     writer.await.expect("the task ends well");
 }
 
+/// Where a unique index refuses several changes, also if the collection of a later one comes first in the alphabet.
+pub async fn a_refused_batch_names_the_first_refused_change(subject: &dyn Subject) {
+    let (_store, records) = open(subject).await;
+    for name in ["users", "accounts"] {
+        records.declare(Collection::new(name).index(Index::on("n").unique())).await.expect("it is declared");
+        write_one(&records, RecordChange::insert(name, raw(doc! { "_id": 1, "n": 1 }))).await;
+    }
+    let taken = |name: &str| RecordChange::insert(name, raw(doc! { "_id": 2, "n": 1 }));
+    for (first, second) in [("users", "accounts"), ("accounts", "users")] {
+        let error = refused(&records, vec![taken(first), taken(second)]).await;
+        let RecordError::DuplicateKey { collection, change, .. } = &error else { panic!("{error:?}") };
+        assert_eq!((&**collection, *change), (first, 0));
+    }
+    // A change frees the key that a later one of its collection takes, with one of another collection between them.
+    let free = RecordChange::delete_if("users", 1, Expected::Present);
+    let other = RecordChange::insert("accounts", raw(doc! { "_id": 2, "n": 2 }));
+    write(&records, vec![free, other, taken("users")]).await;
+    assert_eq!(records.get("users", &1.into()).await.expect("it is looked up"), None);
+    assert!(records.get("users", &2.into()).await.expect("it is looked up").is_some());
+    assert!(records.get("accounts", &2.into()).await.expect("it is looked up").is_some());
+}
+
 /// A refusal names the change, from 0.
 pub async fn a_refused_batch_says_which_change(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;

@@ -75,8 +75,13 @@ pub async fn a_replay_that_one_process_cannot_send_is_sent_by_another(subject: &
         crate::between_looks().await;
     }
     let other = Browsed::with(subject.open().await, subject.clock(), into(&sound));
+    sends_three(&other, &id, &sound.join(DEFAULT_TENANT).join("events.jsonl")).await;
+}
+
+/// Waits until the replay is over, and checks that three events are in the file of this process.
+async fn sends_three(other: &Browsed, id: &str, file: &Path) {
     let over = loop {
-        let status = other.replays.get(&id).await.expect("known");
+        let status = other.replays.get(id).await.expect("known");
         if status.status.is_terminal() {
             break status;
         }
@@ -84,6 +89,38 @@ pub async fn a_replay_that_one_process_cannot_send_is_sent_by_another(subject: &
         crate::between_looks().await;
     };
     assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 3, 0));
-    let text = std::fs::read_to_string(sound.join(DEFAULT_TENANT).join("events.jsonl")).expect("a file");
+    let text = std::fs::read_to_string(file).expect("a file");
     assert_eq!(text.lines().count(), 3);
+}
+
+/// It says what it lacks, and writes no file to wherever it was started.
+pub async fn a_replay_to_a_file_is_left_to_a_process_that_has_a_folder(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (broken, sound) = (folder.path().join("broken"), folder.path().join("sound"));
+    std::fs::write(&broken, "a file").expect("written");
+    let into = |exports: &Path| HostOptions { exports: Some(exports.to_owned()), ..HostOptions::default() };
+    let one = Browsed::with(subject.open().await, subject.clock(), into(&broken));
+    one.switch(Some(ViewSwitch::Auto)).await;
+    one.commit_many("placed", 3).await;
+    one.browse.page(BrowseQuery::default()).await.expect("a page");
+    let to_file = ReplayTarget::File { name: "left-to-another.jsonl".to_owned() };
+    let id = one.begin(ReplayBody::new(of_type("placed"), to_file)).await;
+    one.it.host.drain().await;
+    drop(one);
+    let without = Browsed::on(subject.open().await, subject.clock());
+    let task = format!("replay/{DEFAULT_TENANT}/{id}");
+    let refused = loop {
+        let status = without.replays.get(&id).await.expect("known");
+        assert_eq!(status.status, ReplayState::Running);
+        let running = without.it.host.tasks().into_iter().find(|running| running.name == task);
+        if let Some(error) = running.and_then(|running| running.last_error) {
+            break error;
+        }
+        without.it.advance(100);
+        crate::between_looks().await;
+    };
+    assert!(refused.contains("server.exports"), "{refused}");
+    assert!(!Path::new(DEFAULT_TENANT).join("left-to-another.jsonl").exists());
+    let other = Browsed::with(subject.open().await, subject.clock(), into(&sound));
+    sends_three(&other, &id, &sound.join(DEFAULT_TENANT).join("left-to-another.jsonl")).await;
 }

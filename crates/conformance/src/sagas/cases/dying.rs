@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use annals_core::sagas::{SAGA_AGGREGATE, SAGAS, SagaPhase, SagaRecord, SagaState, saga_id};
+use annals_core::sagas::{SAGA_AGGREGATE, SAGAS, SagaPhase, SagaRecord, SagaState, Sagas, saga_id};
 use annals_core::{
     AggregateFilter, CommitError, CommitOutcome, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Filter, LogQuery,
     NewCommit, NewEvent, RecordChange, RecordError, Records, Revision, Store, StoreError, TypedRecords, limits,
@@ -105,10 +105,24 @@ impl Life {
     /// Does what is left of the story of an order, whose saga awaits this answer. Returns none where the process died.
     async fn resume(&self, order: &str, answer: &str) -> Option<()> {
         self.sagas.register(program(&self.called)).await.ok()?;
+        self.until_owned().await?;
         self.commit(order, "placed").await?;
         self.until(order, |saga| is_over(saga) || saga.annals.phase == SagaPhase::Awaiting).await?;
         self.commit(order, answer).await?;
         self.until(order, is_over).await
+    }
+
+    /// Waits until the sagas have an owner. Time passes fast: nobody has a lease yet that could be lost, and one of a process that died is
+    /// taken only after this one has watched it for most of a lease.
+    async fn until_owned(&self) -> Option<()> {
+        while self.sagas.definition(ORDER).await.ok()?.owner.is_none() {
+            if self.mortal.is_dead() {
+                return None;
+            }
+            self.clock.advance_millis(100);
+            crate::between_looks().await;
+        }
+        Some(())
     }
 
     async fn commit(&self, order: &str, event_type: &str) -> Option<()> {
