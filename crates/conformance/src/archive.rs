@@ -1,6 +1,8 @@
 //! The suite of retention, holds and the archive.
 
 pub mod cases;
+pub(crate) mod memory_files;
+mod mortal_files;
 pub(crate) mod opened;
 
 /// Makes one test of every case of the archive, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
@@ -47,7 +49,15 @@ macro_rules! archive {
                 an_event_of_a_file_is_restored_from_it
                 a_folder_that_cannot_be_written_keeps_events_and_is_told
                 a_rebuild_puts_no_event_into_a_second_file
+                a_file_that_is_not_stored_whole_keeps_its_events
+                a_damaged_file_restores_nothing
                 files_need_a_folder
+            }
+            dying {
+                an_event_is_in_the_archive_whichever_write_of_a_copy_its_process_dies_at
+                an_event_is_in_one_file_of_a_folder_whichever_write_its_process_dies_at
+                an_event_is_in_one_object_of_a_bucket_whichever_write_its_process_dies_at
+                an_event_is_in_one_place_whichever_write_of_a_deletion_its_process_dies_at
             }
         }
     };

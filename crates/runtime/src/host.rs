@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use annals_core::archive::ArchiveFiles;
 use annals_core::handlers::Handlers;
 use annals_core::horizon::{NoProducers, Producers};
 use annals_core::queue::QueueBackend;
@@ -88,8 +89,8 @@ pub struct HostOptions {
     pub spans: Option<Arc<dyn Spans>>,
     /// How long dead letters that are over stay in their collection before they are moved to the archive. They stay unless it is set.
     pub letter_retention: Option<Duration>,
-    /// The folder of archived events. Retention that archives into files needs it.
-    pub archive: Option<PathBuf>,
+    /// Where files of archived events are stored. Retention that archives into files needs it.
+    pub archive: Option<Arc<dyn ArchiveFiles>>,
 }
 
 impl std::fmt::Debug for HostOptions {
