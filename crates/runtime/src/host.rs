@@ -148,12 +148,15 @@ pub(crate) struct Inner {
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
     pub(crate) consumers: Mutex<Vec<watch::Receiver<ConsumerStatus>>>,
     /// The brokers of their own that tenants publish to, with the names of their topics.
-    pub(crate) brokers: Mutex<BTreeMap<String, NamedBroker>>,
+    pub(crate) brokers: Arc<Brokers>,
     pub(crate) queues: Mutex<BTreeMap<String, Arc<TenantQueues>>>,
     pub(crate) replays: Mutex<BTreeMap<String, Arc<TenantReplays>>>,
     pub(crate) dead_letters: Mutex<BTreeMap<String, Arc<TenantDeadLetters>>>,
     pub(crate) archives: Mutex<BTreeMap<String, Arc<TenantArchive>>>,
 }
+
+/// The brokers of tenants.
+pub(crate) type Brokers = Mutex<BTreeMap<String, NamedBroker>>;
 
 /// A broker, and the names of a tenant's topics there.
 pub(crate) type NamedBroker = (Arc<dyn Broker>, TopicSettings);
@@ -221,7 +224,7 @@ impl Host {
             queues: Mutex::default(),
             relays: Mutex::default(),
             consumers: Mutex::default(),
-            brokers: Mutex::default(),
+            brokers: Arc::default(),
             credentials: Mutex::default(),
             health: tokio::sync::Mutex::default(),
             horizons: Arc::default(),
