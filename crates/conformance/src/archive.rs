@@ -38,6 +38,7 @@ macro_rules! archive {
                 a_deleted_event_is_in_the_archive_with_every_field
                 an_unknown_event_is_not_deleted_and_none_is_deleted_twice
                 a_restored_event_is_in_the_view_again_and_in_the_archive_no_more
+                an_event_of_a_type_that_is_off_stays_in_the_archive
                 a_deleted_event_stays_deleted_when_the_view_is_rebuilt
                 a_deleted_event_that_is_committed_again_is_neither_shown_nor_archived_again
                 a_replay_passes_over_an_event_that_was_deleted_before_it_came

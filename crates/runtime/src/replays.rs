@@ -218,8 +218,8 @@ impl TenantReplays {
         }
         let message = "cannot be a topic: no group that follows the log (/v1/groups) reads it, and a replay does not publish to the broker. \
                        To process its messages again, stop the consumers of a group on Kafka and set their offsets back \
-                       (kafka-consumer-groups.sh --group GROUP --topic TOPIC --reset-offsets --to-datetime TIME --execute), or replay to a \
-                       handler, a webhook or a file";
+                       (kafka-consumer-groups.sh --group GROUP --topic TOPIC --reset-offsets --to-datetime TIME --execute), or replay to \
+                       a handler, a webhook or a file";
         Err(Invalid::new(Code::InvalidReplay, "target.kind", message).into())
     }
 }

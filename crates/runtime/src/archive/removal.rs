@@ -118,6 +118,14 @@ impl TenantArchive {
                 }
                 None => self.document_in_a_file(event_id).await?,
             };
+            if loaded.plan.is_off(document.get_str("event_type").unwrap_or_default()) {
+                return Err(ArchiveError::NotAllowed {
+                    act: "restore".to_owned(),
+                    what: format!("event {event_id:?}"),
+                    state: "the browse view leaves out events of its type (off_types of PUT /v1/events/view)"
+                        .to_owned(),
+                });
+            }
             loaded.plan.stamp(&mut document);
             let id = document.get("_id").cloned().unwrap_or(Bson::Null);
             let mut batch = self.acted(&loaded, (event_id, "restore"), &reason, None)?;
