@@ -62,7 +62,10 @@ impl Killed {
         renames_at_once: bool,
     ) -> Self {
         let first = Archived::with_files(subject, Some(Arc::clone(&files))).await;
-        first.rule("placed", 30, target).await;
+        // Without an archive nothing expires: MongoDB's own expiry has the time of the machine, and would be one more process.
+        if target != ArchiveTarget::None {
+            first.rule("placed", 30, target).await;
+        }
         first.it.it.host.drain().await;
         Self { first, target, files, renames_at_once }
     }
