@@ -86,9 +86,11 @@ impl TenantReplays {
         let receivers = self.group_receivers().await?;
         let mut read = receivers.iter().filter_map(|it| it.topics.as_ref()).flatten();
         Ok(match &body.filter.event_types {
-            Some(types) => read.any(|topic| types.iter().any(|it| body.target.topic_of(it) == &**topic)),
+            Some(types) if !types.is_empty() => {
+                read.any(|topic| types.iter().any(|it| body.target.topic_of(it) == &**topic))
+            }
             // Of any type.
-            None => read.any(|topic| match &body.target {
+            _ => read.any(|topic| match &body.target {
                 ReplayTarget::Topic { name: Some(name), topics } => {
                     topic == name || topics.values().any(|it| it == topic)
                 }
