@@ -6,7 +6,7 @@
 FROM rust:1.90-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --package annals-cli --features kafka-tls,redis
+RUN cargo build --release --locked --package annals-cli --features kafka-tls,redis,s3
 RUN mkdir /data
 
 FROM gcr.io/distroless/cc-debian12:nonroot

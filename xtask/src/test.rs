@@ -12,7 +12,7 @@ use crate::{deny, fuzz, lint, tidy};
 const FUZZ_INPUTS: u64 = 200_000;
 
 /// What the command line has beside its defaults: a first build need not have it, and what CI tests has.
-pub const FEATURES: &str = "annals-cli/kafka,annals-cli/redis";
+pub const FEATURES: &str = "annals-cli/kafka,annals-cli/redis,annals-cli/s3";
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &["--without-fuzz", "--without-services"], &[])?;

@@ -5,6 +5,10 @@ mod answers;
 mod archive;
 mod backup;
 mod browse;
+#[cfg(feature = "s3")]
+mod bucket;
+#[cfg(feature = "s3")]
+mod bucket_line;
 mod commits;
 mod credentials;
 mod dead_letters;
@@ -55,6 +59,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 pub use self::archive::ArchiveClient;
 pub use self::backup::BackupStream;
 pub use self::browse::BrowseClient;
+#[cfg(feature = "s3")]
+pub(crate) use self::bucket::BucketFiles;
 
 use self::answers::{Exists, Ids, Names};
 use self::commits::{Commits, Reply};

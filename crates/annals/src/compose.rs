@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "runtime")]
+use annals_core::archive::ArchiveFiles;
 use annals_core::queue::QueueBackend;
 use annals_core::{Broker, Code, DEFAULT_TENANT, OpenError, Store, TopicSettings};
 use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
@@ -260,6 +262,41 @@ fn open_redis(_: &str) -> Result<Arc<dyn QueueBackend>, OpenError> {
     Err(OpenError::new(Code::NotSupportedByStore, message))
 }
 
+/// Opens the place for files of the archive. None for an empty text.
+///
+/// - `PATH`: a folder, absolute or relative to the working directory.
+/// - `s3://BUCKET/PREFIX`: a bucket of S3, or of a server that has its API, with the feature `s3` of this crate. It is reached when it is
+///   used. Credentials come from the variables and files of AWS's own programs, for example `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
+///   `AWS_REGION` and `AWS_ENDPOINT`.
+///
+/// # Errors
+/// `invalid_config` for a URL that is not one of these; `not_supported_by_store` in a program that was built without S3.
+#[cfg(feature = "runtime")]
+pub fn open_archive(place: &str) -> Result<Option<Arc<dyn ArchiveFiles>>, OpenError> {
+    match place.split_once("://") {
+        None if place.is_empty() => Ok(None),
+        None => Ok(Some(Arc::new(annals_runtime::ArchiveFolder::new(place)))),
+        Some(("s3", _)) => open_bucket(place).map(Some),
+        Some(_) => {
+            let shown = shown_url(place);
+            let message = format!("{shown:?} holds no files of the archive; write a folder, or s3://BUCKET/PREFIX");
+            Err(OpenError::new(Code::InvalidConfig, message))
+        }
+    }
+}
+
+#[cfg(feature = "s3")]
+fn open_bucket(url: &str) -> Result<Arc<dyn ArchiveFiles>, OpenError> {
+    Ok(Arc::new(crate::client::BucketFiles::open(url)?))
+}
+
+#[cfg(all(feature = "runtime", not(feature = "s3")))]
+fn open_bucket(_: &str) -> Result<Arc<dyn ArchiveFiles>, OpenError> {
+    let message =
+        "this program was built without S3; build it with the feature `s3` (cargo build --release --features s3)";
+    Err(OpenError::new(Code::NotSupportedByStore, message))
+}
+
 /// Returns the URL without the password and the other secrets that a URL of MongoDB or Kafka may contain, for display.
 pub fn shown_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -413,6 +450,23 @@ mod tests {
         let redis = open("redis://:s3cr3t@127.0.0.1:6379/1");
         assert_eq!(redis, if cfg!(feature = "redis") { Ok(true) } else { Err(Code::NotSupportedByStore) });
         let refused = open_queue("valkey://:s3cr3t@a").err().expect("refused");
+        assert!(!refused.message.contains("s3cr3t"), "{refused}");
+    }
+
+    #[test]
+    #[cfg(feature = "runtime")]
+    fn files_of_the_archive_are_in_a_folder_or_a_bucket() {
+        let open = |place: &str| {
+            let opened = open_archive(place).map_err(|error| error.code);
+            opened.map(|files| files.map(|files| files.place()))
+        };
+        assert_eq!(open(""), Ok(None));
+        assert_eq!(open("./archive"), Ok(Some("./archive".to_owned())));
+        assert_eq!(open("gs://events"), Err(Code::InvalidConfig));
+        let bucket =
+            if cfg!(feature = "s3") { Ok(Some("s3://events/a".to_owned())) } else { Err(Code::NotSupportedByStore) };
+        assert_eq!(open("s3://events/a"), bucket);
+        let refused = open_archive("ftp://ada:s3cr3t@events").err().expect("refused");
         assert!(!refused.message.contains("s3cr3t"), "{refused}");
     }
 

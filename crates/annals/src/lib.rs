@@ -59,6 +59,8 @@ pub use client::{
     OtlpSpans, PartnersClient, ProjectionsClient, QueriesClient, QueuesClient, RecordsClient, ReplaysClient, Resolve,
     Resolved, SagasClient, SequencingClient, SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
 };
+#[cfg(feature = "runtime")]
+pub use compose::open_archive;
 pub use compose::{OpenOptions, open, open_broker, open_once_reachable, open_queue, open_with, shown_url};
 
 /// Compiles and runs the Rust programs of the guide to processing.

@@ -100,7 +100,7 @@ pub struct ServerSection {
     pub exports: String,
     /// After how many days replays that are over are removed; 0 keeps them.
     pub replay_retention_days: u32,
-    /// The folder of archived events; empty for none.
+    /// The folder of archived events, or `s3://BUCKET/PREFIX`; empty for none.
     pub archive: String,
 }
 

@@ -107,7 +107,7 @@ pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let producers = HttpProducers { authorities: config.client.authorities().authorities };
     let partners = config.partners.options(config)?;
     let folder = |name: &str| (!name.is_empty()).then(|| name.into());
-    let (exports, archive) = (folder(&config.server.exports), folder(&config.server.archive));
+    let (exports, archive) = (folder(&config.server.exports), annals::open_archive(&config.server.archive)?);
     let replay_days = config.server.replay_retention_days;
     Ok(HostOptions {
         microservice,

@@ -1,6 +1,8 @@
 //! The suite of retention, holds and the archive.
 
 pub mod cases;
+pub(crate) mod memory_files;
+mod mortal_files;
 pub(crate) mod opened;
 
 /// Makes one test of every case of the archive, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
@@ -36,6 +38,7 @@ macro_rules! archive {
                 a_deleted_event_is_in_the_archive_with_every_field
                 an_unknown_event_is_not_deleted_and_none_is_deleted_twice
                 a_restored_event_is_in_the_view_again_and_in_the_archive_no_more
+                an_event_of_a_type_that_is_off_stays_in_the_archive
                 a_deleted_event_stays_deleted_when_the_view_is_rebuilt
                 a_deleted_event_that_is_committed_again_is_neither_shown_nor_archived_again
                 a_replay_passes_over_an_event_that_was_deleted_before_it_came
@@ -47,7 +50,15 @@ macro_rules! archive {
                 an_event_of_a_file_is_restored_from_it
                 a_folder_that_cannot_be_written_keeps_events_and_is_told
                 a_rebuild_puts_no_event_into_a_second_file
+                a_file_that_is_not_stored_whole_keeps_its_events
+                a_damaged_file_restores_nothing
                 files_need_a_folder
+            }
+            dying {
+                an_event_is_in_the_archive_whichever_write_of_a_copy_its_process_dies_at
+                an_event_is_in_one_file_of_a_folder_whichever_write_its_process_dies_at
+                an_event_is_in_one_object_of_a_bucket_whichever_write_its_process_dies_at
+                an_event_is_in_one_place_whichever_write_of_a_deletion_its_process_dies_at
             }
         }
     };

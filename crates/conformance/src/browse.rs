@@ -15,6 +15,7 @@ macro_rules! browse {
                 all_indexes_have_their_names_and_options
                 a_rebuild_makes_the_same_documents_in_another_collection
                 a_view_that_is_off_is_refused_and_comes_back_whole
+                events_of_a_type_that_is_off_are_not_in_the_view
                 a_damaged_document_breaks_no_page
             }
             finding {

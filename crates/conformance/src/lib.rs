@@ -7,7 +7,8 @@
 //!   service, [`queries!`] for queries of snapshots and commits, [`aggregates!`] for what programs make of log and snapshots, and
 //!   [`handlers!`], [`groups!`], [`dead_letters!`], [`filters!`], [`projections!`], [`sagas!`], [`horizon!`] and [`partners!`] for what
 //!   the task host makes of log, streams and records, [`broker!`] for topics, [`queue!`] for work queues, [`types!`] for the registry of
-//!   event types, [`browse!`] for the browse view, [`archive!`] for its archive and [`replays!`] for replays.
+//!   event types, [`browse!`] for the browse view, [`archive!`] for its archive, [`archive_files!`] for the
+//!   places of its files, and [`replays!`] for replays.
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
 //! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
 //!   [`EventLog`](annals_core::EventLog).
@@ -20,6 +21,7 @@
 
 pub mod aggregates;
 pub mod archive;
+pub mod archive_files;
 pub mod broker;
 pub mod browse;
 pub mod cases;

@@ -54,7 +54,7 @@ impl Life {
     }
 
     /// Makes a write, if the process lives. None once it does not.
-    async fn step<T>(&self, write: impl Future<Output = T>) -> Option<T> {
+    pub async fn step<T>(&self, write: impl Future<Output = T>) -> Option<T> {
         match self.next() {
             Write::Goes => Some(write.await),
             // The last write may still be in progress, but a caller whose write fails must already see the process as dead.

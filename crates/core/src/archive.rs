@@ -16,6 +16,7 @@ mod body;
 mod document;
 mod error;
 mod file;
+mod files;
 mod plan;
 mod status;
 mod stored;
@@ -34,6 +35,7 @@ pub use document::{
 };
 pub use error::ArchiveError;
 pub use file::{ARCHIVE_FILES, ArchiveFileRecord, file_path, numbers_of, packed_numbers};
+pub use files::{ArchiveFiles, FileError};
 pub use plan::{DueGroup, ExpiryChange, HOLD_PARTS_MAX, Retention, RetentionPlan, hold_parts};
 pub use status::{
     ArchiveFailure, ArchiveFile, ArchiveFilePage, ArchivePage, ArchiveStatus, DeletedEvent, HoldPage, HoldStatus,

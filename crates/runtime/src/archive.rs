@@ -5,7 +5,7 @@
 //!  PUT rule, PUT hold ─▶ settings.rs ─▶ ViewRecord: every batch below expects its revision
 //!  keeper.rs: lease ─┬─▶ settle.rs    documents of the view expire as the settings say
 //!                    ├─▶ collect.rs   due documents ─▶ one batch: copy in `events_archive`, expiry date
-//!                    └─▶ files.rs     due documents ─▶ file, synced ─▶ one batch: record of the file, expiry dates ─▶ renamed into place
+//!                    └─▶ files.rs     due documents ─▶ file, read back ─▶ one batch: record of the file, expiry dates ─▶ renamed into place
 //!  DELETE, restore ─▶ removal.rs      one batch
 //! ```
 //!
@@ -16,6 +16,7 @@
 mod collect;
 mod durable;
 mod files;
+mod folder;
 mod guard;
 mod health;
 mod keeper;
@@ -43,7 +44,11 @@ use async_trait::async_trait;
 use crate::browse::TenantBrowse;
 use crate::host::{Host, Shared, locked, supervise};
 use crate::projections::TenantProjections;
+pub use folder::ArchiveFolder;
 pub(crate) use settings::Loaded;
+
+/// What is missing where files are archived and no place for them is configured.
+const NO_PLACE: &str = "this process has no place for files of the archive; set server.archive";
 
 /// The archive of one tenant in this process.
 pub(crate) struct TenantArchive {

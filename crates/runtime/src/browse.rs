@@ -157,6 +157,7 @@ impl TenantBrowse {
         let absent = ViewStatus {
             state: settings.state,
             retention_days: settings.days(),
+            off_types: settings.off_types.clone(),
             view: None,
             collection: None,
             position: 0,
@@ -252,10 +253,16 @@ impl Browse for TenantBrowse {
         let typed = TypedRecords::<ViewRecord>::declared(Arc::clone(&self.records));
         let settings = loop {
             let (settings, expected) = self.settings().await?;
+            let before = settings.off_types.clone();
             let changed = settings.changed(&body, self.shared.options.clock.now());
             if let (ViewSwitch::Off, Some(hold)) = (changed.state, changed.holds.first()) {
                 let state = format!("hold {:?} protects events in it", hold.name);
                 return Err(BrowseError::NotAllowed { act: "switch off".to_owned(), state });
+            }
+            let is_new = changed.off_types.iter().any(|it| !before.contains(it));
+            if let (true, Some(hold)) = (is_new, changed.holds.first()) {
+                let state = format!("hold {:?} protects events in it", hold.name);
+                return Err(BrowseError::NotAllowed { act: "leave an event type out of".to_owned(), state });
             }
             match typed.replace_if(&changed, expected).await {
                 Ok(_) => break changed,

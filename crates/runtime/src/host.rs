@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use annals_core::archive::ArchiveFiles;
 use annals_core::handlers::Handlers;
 use annals_core::horizon::{NoProducers, Producers};
 use annals_core::queue::QueueBackend;
@@ -90,8 +91,8 @@ pub struct HostOptions {
     pub spans: Option<Arc<dyn Spans>>,
     /// How long dead letters that are over stay in their collection before they are moved to the archive. They stay unless it is set.
     pub letter_retention: Option<Duration>,
-    /// The folder of archived events. Retention that archives into files needs it.
-    pub archive: Option<PathBuf>,
+    /// Where files of archived events are stored. Retention that archives into files needs it.
+    pub archive: Option<Arc<dyn ArchiveFiles>>,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -149,12 +150,15 @@ pub(crate) struct Inner {
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
     pub(crate) consumers: Mutex<Vec<watch::Receiver<ConsumerStatus>>>,
     /// The brokers of their own that tenants publish to, with the names of their topics.
-    pub(crate) brokers: Mutex<BTreeMap<String, NamedBroker>>,
+    pub(crate) brokers: Arc<Brokers>,
     pub(crate) queues: Mutex<BTreeMap<String, Arc<TenantQueues>>>,
     pub(crate) replays: Mutex<BTreeMap<String, Arc<TenantReplays>>>,
     pub(crate) dead_letters: Mutex<BTreeMap<String, Arc<TenantDeadLetters>>>,
     pub(crate) archives: Mutex<BTreeMap<String, Arc<TenantArchive>>>,
 }
+
+/// The brokers of tenants.
+pub(crate) type Brokers = Mutex<BTreeMap<String, NamedBroker>>;
 
 /// A broker, and the names of a tenant's topics there.
 pub(crate) type NamedBroker = (Arc<dyn Broker>, TopicSettings);
@@ -222,7 +226,7 @@ impl Host {
             queues: Mutex::default(),
             relays: Mutex::default(),
             consumers: Mutex::default(),
-            brokers: Mutex::default(),
+            brokers: Arc::default(),
             credentials: Mutex::default(),
             health: tokio::sync::Mutex::default(),
             horizons: Arc::default(),

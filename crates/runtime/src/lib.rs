@@ -40,6 +40,7 @@ pub use aggregates::{
     Aggregates, HandleError, Handled, IdRange, LoadError, NotRefused, Past, PastCommit, RegenerateError, Regenerated,
     RemakeError, Request, Retries, SnapshotStrategy,
 };
+pub use archive::ArchiveFolder;
 pub use audit::Audit;
 pub use credentials::{KnownCredential, LiveCredentials, StoredCredentials};
 pub use engine::retries::RetryMetrics;

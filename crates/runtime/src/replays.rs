@@ -40,7 +40,7 @@ use tokio::sync::watch;
 
 use crate::browse::TenantBrowse;
 use crate::handlers::TenantHandlers;
-use crate::host::{Host, Shared, locked};
+use crate::host::{Brokers, Host, Shared, locked};
 
 /// How often a replay is looked at that another process sends.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -56,6 +56,8 @@ pub(crate) struct TenantReplays {
     browse: Arc<TenantBrowse>,
     handlers: Arc<TenantHandlers>,
     groups: Arc<TenantHandlers>,
+    /// Where events are published to besides.
+    brokers: Arc<Brokers>,
     /// Those that this process sends or waits to send.
     running: Mutex<HashSet<String>>,
     /// Counts writes of this process.
@@ -91,6 +93,7 @@ impl Host {
             browse,
             handlers,
             groups,
+            brokers: Arc::clone(&self.0.brokers),
             running: Mutex::default(),
             started: AtomicBool::new(false),
             me: Weak::clone(me),
@@ -200,9 +203,24 @@ impl TenantReplays {
                 let refused = |message| Invalid::new(Code::InvalidReplay, "target.url", message);
                 self.shared.options.partners.sending.check(url).map_err(refused)?;
             }
-            ReplayTarget::Test {} | ReplayTarget::Topic { .. } => {}
+            ReplayTarget::Topic { .. } => self.check_reach(body).await?,
+            ReplayTarget::Test {} => {}
         }
         Ok(())
+    }
+
+    /// Refuses to send to topics on a broker of its own: what is published there follows the log, in its order and once, and another
+    /// publisher would fence the relay. Groups that follow the log get a replay there too, so one that reads the topic is enough.
+    async fn check_reach(&self, body: &ReplayBody) -> Result<(), ReplayError> {
+        let has_own = locked(&self.brokers).contains_key(&self.tenant);
+        if !has_own || self.reads_a_topic_of(body).await? {
+            return Ok(());
+        }
+        let message = "cannot be a topic: no group that follows the log (/v1/groups) reads it, and a replay does not publish to the broker. \
+                       To process its messages again, stop the consumers of a group on Kafka and set their offsets back \
+                       (kafka-consumer-groups.sh --group GROUP --topic TOPIC --reset-offsets --to-datetime TIME --execute), or replay to \
+                       a handler, a webhook or a file";
+        Err(Invalid::new(Code::InvalidReplay, "target.kind", message).into())
     }
 }
 
@@ -212,6 +230,9 @@ impl Replays for TenantReplays {
         self.open()?;
         let replay = body.replay();
         replay.validate()?;
+        if matches!(replay.target, ReplayTarget::Topic { .. }) {
+            self.check_reach(&replay).await?;
+        }
         self.browse.until(self.log.head().await?).await?;
         let condition = replay.filter.condition();
         let most = usize::try_from(body.max_events.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);

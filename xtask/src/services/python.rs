@@ -1,5 +1,5 @@
-//! Python with four public packages: the generator of clients, the library that signs and verifies webhooks, and what reads archived files
-//! and documents.
+//! Python with five public packages: the generator of clients, the library that signs and verifies webhooks, what reads archived files and
+//! documents, and a server with the API of S3.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,51 +9,71 @@ use super::{Running, Service};
 use crate::command::{output, run};
 
 /// What is installed, with what it needs, each in the version that was tested.
-const PACKAGES: [&str; 34] = [
+const PACKAGES: [&str; 54] = [
     "openapi-python-client==0.29.1",
     "standardwebhooks==1.0.1",
     "duckdb==2.0.1",
     "beanie==2.2.0",
+    "moto==5.2.5",
     "annotated-doc==0.0.7",
     "annotated-types==0.8.0",
     "anyio==4.16.0",
     "attrs==26.1.0",
+    "blinker==1.9.0",
+    "boto3==1.44.8",
+    "botocore==1.44.8",
     "certifi==2026.10.19.post1",
+    "cffi==2.1.1",
+    "charset-normalizer==3.5.3",
     "click==8.5.1",
+    "cryptography==50.0.2",
     "deprecated==1.3.1",
     "dnspython==2.9.2",
+    "flask-cors==6.0.5",
+    "flask==3.1.3",
     "h11==0.16.0",
     "httpcore==1.0.9",
     "httpx==0.28.1",
     "idna==3.20",
+    "itsdangerous==2.2.0",
     "jinja2==3.1.6",
+    "jmespath==1.1.0",
     "lazy-model==0.4.0",
     "markdown-it-py==4.3.0",
     "markupsafe==3.0.4",
     "mdurl==0.1.2",
-    "pydantic==2.14.4",
+    "py-partiql-parser==0.6.3",
+    "pycparser==3.12",
     "pydantic-core==2.50.5",
+    "pydantic==2.14.4",
     "pygments==2.21.0",
     "pymongo==4.20.1",
     "python-dateutil==4.0.0",
+    "pyyaml==6.0.4",
+    "requests==2.34.2",
+    "responses==0.26.3",
     "rich==15.0.0",
     "ruamel.yaml==0.19.1",
     "ruff==0.17.6",
+    "s3transfer==0.19.3",
     "shellingham==1.5.4",
     "typer==0.27.3",
     "typing-extensions==4.16.0",
     "typing-inspection==0.4.5",
+    "urllib3==2.8.0",
+    "werkzeug==3.1.9",
     "wrapt==2.5.2",
+    "xmltodict==1.0.4",
 ];
 /// Changes with the list.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
 /// Python. Its program is the interpreter, and its place is the folder of the packages, which `PYTHONPATH` names.
 pub const PYTHON: Service = Service {
     name: "python",
     place: "ANNALS_TEST_PYTHON_PACKAGES",
     program: "ANNALS_TEST_PYTHON",
-    meant: "a Python 3.10 or later and a folder with the packages openapi-python-client, standardwebhooks, duckdb and beanie",
+    meant: "a Python 3.10 or later and a folder with the packages openapi-python-client, standardwebhooks, duckdb, beanie and moto",
     package: None,
     module: "with_python",
     runs: false,

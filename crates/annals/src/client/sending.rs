@@ -174,7 +174,7 @@ impl HttpSending {
 }
 
 /// A task that ends when this does.
-struct Ended(tokio::task::JoinHandle<()>);
+pub(super) struct Ended(pub(super) tokio::task::JoinHandle<()>);
 
 impl Drop for Ended {
     fn drop(&mut self) {

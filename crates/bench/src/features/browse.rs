@@ -53,7 +53,7 @@ fn event(n: u64) -> Data {
 }
 
 async fn switch(browse: &dyn Browse, state: ViewSwitch) -> Result<(), String> {
-    let body = ViewBody { state: Some(state), retention_days: None, reason: "measured".to_owned(), by: None };
+    let body = ViewBody::switched(Some(state), "measured");
     browse.set_view(body).await.map(drop).map_err(text)
 }
 

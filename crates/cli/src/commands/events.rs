@@ -182,6 +182,9 @@ struct SetView {
     /// For how many days it keeps an event, or `forever`
     #[arg(long, value_name = "DAYS", value_parser = days)]
     retention_days: Option<Days>,
+    /// The event types that it leaves out, with commas between them; an empty text for none
+    #[arg(long, value_name = "TYPES")]
+    off_types: Option<String>,
     #[command(flatten)]
     why: Why,
 }
@@ -242,7 +245,10 @@ impl Events {
                     Switch::Off => ViewSwitch::Off,
                 });
                 let Reason { reason, by } = args.why.reason();
-                let body = ViewBody { state, retention_days: args.retention_days.map(|days| days.0), reason, by };
+                let retention_days = args.retention_days.map(|days| days.0);
+                let names = |text: &String| text.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
+                let off_types: Option<Vec<String>> = args.off_types.as_ref().map(names);
+                let body = ViewBody { state, retention_days, off_types, reason, by };
                 output.json(&browse.set_view(body).await?)
             }
             What::Rebuild(why) => output.json(&browse.rebuild(why.reason()).await?),

@@ -90,6 +90,9 @@ struct Create {
     /// What happens while the target of a webhook is down; `wait` unless `--retries` or `--stop-on-error` is given
     #[arg(long, value_enum)]
     outage: Option<Outage>,
+    /// Send every event with the time at which it is sent, instead of its own
+    #[arg(long)]
+    current_timestamps: bool,
     /// Print what would be sent, and create nothing
     #[arg(long, conflicts_with = "start")]
     dry_run: bool,
@@ -260,6 +263,7 @@ async fn create(replays: &dyn Replays, args: &Create, output: &mut Output) -> Re
             Outage::Wait => OnOutage::Wait,
             Outage::Fail => OnOutage::Fail,
         }),
+        preserve_timestamps: !args.current_timestamps,
         reason: Some(args.why.reason.clone()),
         by: args.why.by.clone(),
         ..ReplayBody::new(filter, args.to.clone())

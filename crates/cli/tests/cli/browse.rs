@@ -42,6 +42,10 @@ fn events_are_browsed_exported_and_replayed_in_a_store_and_at_a_server() {
     assert_eq!(at_server(&["events", "statistics"]).ok().json()[0]["total_events"], json!(4));
     let set = ["events", "set-view", "--state", "on", "--retention-days", "forever", "--reason", "a test"];
     assert_eq!(at_server(&set).ok().json()[0]["retention_days"], json!(null));
+    let set = ["events", "set-view", "--off-types", "ping,pong", "--reason", "a test"];
+    assert_eq!(at_server(&set).ok().json()[0]["off_types"], json!(["ping", "pong"]));
+    let set = ["events", "set-view", "--off-types", "", "--reason", "a test"];
+    assert_eq!(at_server(&set).ok().json()[0].get("off_types"), None);
     let table = at_server(&["events", "list", "--output", "table"]).ok();
     assert!(table.out.contains("AGGREGATE") && table.out.contains("o-1"), "{}", table.out);
     let created = at_server(&["replay", "create", "--type", "placed", "--to", "test"]).ok().json();
@@ -52,7 +56,9 @@ fn events_are_browsed_exported_and_replayed_in_a_store_and_at_a_server() {
     assert_eq!(at_server(&["replay", "list"]).ok().json().len(), 2);
     assert_eq!(at_server(&["replay", "remove"]).ok().json(), [json!({"removed": 0})]);
     assert!(at_server(&["replay", "remove", "--dry-run"]).ok().json().is_empty(), "both ended a moment ago");
-    at_server(&["replay", "create", "--type", "placed", "--to", "test"]).ok();
+    let created =
+        at_server(&["replay", "create", "--type", "placed", "--to", "test", "--current-timestamps"]).ok().json();
+    assert_eq!(created[0]["config"]["preserve_timestamps"], json!(false));
     let dry = ["replay", "remove", "--older-than-hours", "0", "--dry-run"];
     for _ in 0..2 {
         assert_eq!(at_server(&dry).ok().json().len(), 2, "those that are over");

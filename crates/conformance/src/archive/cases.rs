@@ -1,5 +1,6 @@
 //! The cases.
 
+pub mod dying;
 pub mod filing;
 pub mod holding;
 pub mod removing;

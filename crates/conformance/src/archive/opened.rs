@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use annals_core::archive::{Archive, ArchiveStatus, ArchiveTarget, EVENTS_ARCHIVE, RetentionBody};
+use annals_core::archive::{Archive, ArchiveFiles, ArchiveStatus, ArchiveTarget, EVENTS_ARCHIVE, RetentionBody};
 use annals_core::browse::{BrowseQuery, EVENTS};
 use annals_core::bson::{Bson, DateTime, Document};
 use annals_core::{Condition, DEFAULT_TENANT, RecordError, RecordQuery, Store};
-use annals_runtime::HostOptions;
+use annals_runtime::{ArchiveFolder, HostOptions};
 
 use crate::browse::opened::{Browsed, Sample, sample};
 use crate::rival::Rival;
@@ -30,7 +30,13 @@ impl Archived {
 
     /// With a folder for files.
     pub async fn with(subject: &dyn Subject, folder: Option<&Path>) -> Self {
-        let options = HostOptions { archive: folder.map(Path::to_owned), ..HostOptions::default() };
+        let files = folder.map(|folder| Arc::new(ArchiveFolder::new(folder)) as Arc<dyn ArchiveFiles>);
+        Self::with_files(subject, files).await
+    }
+
+    /// With a place for files.
+    pub async fn with_files(subject: &dyn Subject, archive: Option<Arc<dyn ArchiveFiles>>) -> Self {
+        let options = HostOptions { archive, ..HostOptions::default() };
         Self::on(subject.open().await, subject.clock(), options).await
     }
 
@@ -41,7 +47,7 @@ impl Archived {
         (Self::on(store, subject.clock(), HostOptions::default()).await, rival)
     }
 
-    async fn on(store: Arc<dyn Store>, clock: Arc<ManualClock>, options: HostOptions) -> Self {
+    pub async fn on(store: Arc<dyn Store>, clock: Arc<ManualClock>, options: HostOptions) -> Self {
         let it = Browsed::with(store, clock, options);
         it.switch(None).await;
         let archive = it.it.host.archive(DEFAULT_TENANT).expect("declared");

@@ -50,7 +50,7 @@ impl Browsed {
     }
 
     pub async fn switch(&self, state: Option<ViewSwitch>) {
-        let body = ViewBody { state, retention_days: Some(None), reason: "a test".to_owned(), by: None };
+        let body = ViewBody { retention_days: Some(None), ..ViewBody::switched(state, "a test") };
         self.browse.set_view(body).await.expect("switched");
     }
 

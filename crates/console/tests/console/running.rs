@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use annals_core::archive::ArchiveFiles;
 use annals_core::credentials::{Credentials, EVERY, Grant, NewCredential, Role};
 use annals_core::partners::{Answered, Outgoing, Sending};
 use annals_core::{Clock, Store};
@@ -12,7 +13,7 @@ use annals_embedded::EmbeddedStore;
 use annals_embedded::disk::MemoryDisk;
 use annals_runtime::StoredCredentials;
 use annals_runtime::types::TypedStore;
-use annals_runtime::{PartnerKeys, PartnerOptions};
+use annals_runtime::{ArchiveFolder, PartnerKeys, PartnerOptions};
 use annals_server::{Callers, Options, Security};
 use annals_system::SystemClock;
 use reqwest::redirect::Policy;
@@ -80,7 +81,7 @@ impl Running {
     pub async fn dev_over(store: Arc<dyn Store>, archive: Option<PathBuf>) -> Self {
         let mut options = Options::default();
         options.callers = Callers::ThisMachine;
-        options.tasks.archive = archive;
+        options.tasks.archive = archive.map(|folder| Arc::new(ArchiveFolder::new(folder)) as Arc<dyn ArchiveFiles>);
         Self::over(store, options, String::new()).await
     }
 

@@ -1,6 +1,6 @@
 //! When documents of the view expire: a pure function of the settings and the document.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Bson, DateTime, Document, RawDocumentBuf};
 
@@ -34,6 +34,7 @@ pub struct RetentionPlan {
     rules: Vec<RuleRecord>,
     categories: BTreeMap<String, String>,
     holds: Vec<(String, Condition, Matcher)>,
+    off_types: BTreeSet<String>,
     deleted_below: u64,
 }
 
@@ -74,6 +75,7 @@ impl RetentionPlan {
             rules: record.rules.clone(),
             categories: record.categories.iter().map(|it| (it.name.clone(), it.category.clone())).collect(),
             holds: holds.collect(),
+            off_types: record.off_types.iter().cloned().collect(),
             deleted_below: record.deleted_below.cast_unsigned(),
         }
     }
@@ -86,6 +88,22 @@ impl RetentionPlan {
     /// Returns the sequence number above which no event was deleted by hand.
     pub fn deleted_below(&self) -> u64 {
         self.deleted_below
+    }
+
+    /// Whether the view leaves out events of a type.
+    pub fn is_off(&self, event_type: &str) -> bool {
+        self.off_types.contains(event_type)
+    }
+
+    /// Returns the documents that are to leave the view because their types are off: those of the log's own events that no hold protects.
+    pub fn off(&self) -> Option<Condition> {
+        if self.off_types.is_empty() {
+            return None;
+        }
+        let of_types = Condition::is_in("event_type", self.off_types.iter().map(String::as_str));
+        let mut all = vec![of_types, Condition::exists("annals.sequence_number")];
+        all.extend(self.not_held());
+        Some(Condition::and(all))
     }
 
     fn rule(&self, kind: RuleKind, name: &str) -> Option<Retention> {

@@ -211,3 +211,21 @@ fn a_hold_is_read_from_the_fields_of_a_filter_or_from_the_filter() {
     let read: RetentionBody = serde_json::from_value(json!({"archive": "collection"})).expect("read");
     assert_eq!(read.ttl_days, Some(90));
 }
+
+#[test]
+fn documents_of_types_that_are_off_leave_the_view_unless_they_are_held_or_of_other_software() {
+    assert!(RetentionPlan::of(&settings()).off().is_none());
+    let off = |holds: Vec<HoldRecord>| {
+        let plan = RetentionPlan::of(&ViewRecord { off_types: vec!["paid".to_owned()], holds, ..settings() });
+        assert!(plan.is_off("paid") && !plan.is_off("pod_failed"));
+        let leaves = Matcher::new(&plan.off().expect("a type is off"));
+        move |document: Document| leaves.matches(&RawDocumentBuf::try_from(&document).expect("BSON"))
+    };
+    let leaves = off(Vec::new());
+    assert!(leaves(document("paid")) && !leaves(document("pod_failed")));
+    assert!(!leaves(doc! {"_id": 7, "event_id": "e", "event_type": "paid"}), "it is in no log");
+    let filter = ReplayFilter { user_id: Some("ada".to_owned()), ..ReplayFilter::default() };
+    let (name, at) = ("court".to_owned(), DateTime::from_millis(0));
+    let held = off(vec![HoldRecord { name, filter, reason: None, by: None, at }]);
+    assert!(!held(document("paid")));
+}

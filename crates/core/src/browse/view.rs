@@ -7,12 +7,14 @@ use super::RETENTION_DAYS;
 use crate::archive::{HoldRecord, RuleRecord, TypeCategory};
 use crate::handlers::Reason;
 use crate::projections::{BuildStatus, ProjectionState};
-use crate::{Code, Invalid, RecordType, Timestamp};
+use crate::{Code, Invalid, RecordType, Timestamp, valid_name};
 
 /// The collection of the view's settings.
 pub const BROWSE_SETTINGS: &str = "annals-browse";
 /// Most days that the view can keep events.
 const RETENTION_DAYS_MAX: u32 = 36_500;
+/// Most event types that a view leaves out.
+const OFF_TYPES_MAX: usize = 1_000;
 
 /// Whether the view is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -37,6 +39,9 @@ pub struct ViewBody {
     /// For how many days it keeps an event; null keeps events for ever.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub retention_days: Option<Option<u32>>,
+    /// The event types whose events it leaves out: all of them, not only those that are added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub off_types: Option<Vec<String>>,
     /// Why, for the record.
     pub reason: String,
     /// Who, for the record.
@@ -50,7 +55,12 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u32
 }
 
 impl ViewBody {
-    /// Checks the numbers and the reason.
+    /// A change of the state alone, or of nothing.
+    pub fn switched(state: Option<ViewSwitch>, reason: &str) -> Self {
+        Self { state, retention_days: None, off_types: None, reason: reason.to_owned(), by: None }
+    }
+
+    /// Checks the numbers, the types and the reason.
     ///
     /// # Errors
     /// `invalid_body`, with the field.
@@ -60,6 +70,14 @@ impl ViewBody {
         {
             let message = format!("{days} is not between 1 and {RETENTION_DAYS_MAX}; null keeps events for ever");
             return Err(Invalid::new(Code::InvalidBody, "retention_days", message));
+        }
+        let off = self.off_types.as_deref().unwrap_or_default();
+        if off.len() > OFF_TYPES_MAX {
+            let message = format!("are {} types; {OFF_TYPES_MAX} are the most", off.len());
+            return Err(Invalid::new(Code::InvalidBody, "off_types", message));
+        }
+        for name in off {
+            valid_name("off_types", name)?;
         }
         self.why().validate()
     }
@@ -86,6 +104,9 @@ pub struct ViewRecord {
     pub by: Option<String>,
     /// When.
     pub at: DateTime,
+    /// The event types that it leaves out, in order.
+    #[serde(default)]
+    pub off_types: Vec<String>,
     /// The retention of categories and types.
     #[serde(default)]
     pub rules: Vec<RuleRecord>,
@@ -95,7 +116,7 @@ pub struct ViewRecord {
     /// The categories of types, where a rule is for one.
     #[serde(default)]
     pub categories: Vec<TypeCategory>,
-    /// Counts changes of the retention and of holds: documents of before are to be looked at again.
+    /// Counts changes of the retention, of types that are left out and of holds: documents of before are to be looked at again.
     #[serde(default)]
     pub version: i64,
     /// Counts deletions by hand.
@@ -119,6 +140,7 @@ impl Default for ViewRecord {
             reason: String::new(),
             by: None,
             at: DateTime::from_millis(0),
+            off_types: Vec::new(),
             rules: Vec::new(),
             holds: Vec::new(),
             categories: Vec::new(),
@@ -142,10 +164,15 @@ impl ViewRecord {
     #[must_use]
     pub fn changed(self, body: &ViewBody, at: Timestamp) -> Self {
         let retention_days = body.retention_days.map_or(self.retention_days, |days| days.map(i64::from));
+        let mut off_types = body.off_types.clone().unwrap_or_else(|| self.off_types.clone());
+        off_types.sort();
+        off_types.dedup();
+        let is_other = retention_days != self.retention_days || off_types != self.off_types;
         Self {
             state: body.state.unwrap_or(self.state),
-            version: self.version + i64::from(retention_days != self.retention_days),
+            version: self.version + i64::from(is_other),
             retention_days,
+            off_types,
             reason: body.reason.clone(),
             by: body.by.clone(),
             at: DateTime::from_millis(at.as_millis()),
@@ -161,6 +188,9 @@ pub struct ViewStatus {
     pub state: ViewSwitch,
     /// For how many days it keeps an event; null for ever.
     pub retention_days: Option<u32>,
+    /// The event types that it leaves out; absent for none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub off_types: Vec<String>,
     /// What it is doing; absent while it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ProjectionState>,

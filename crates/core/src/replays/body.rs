@@ -43,6 +43,10 @@ pub struct ReplayBody {
     /// where `retry_attempts` or `on_error: stop` says how often to attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<OnOutage>,
+    /// Whether events are sent with the times at which they happened, instead of those at which they are sent. What is stored of them stays
+    /// as it is.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub preserve_timestamps: bool,
     /// Why, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -53,6 +57,14 @@ pub struct ReplayBody {
 
 fn hundred() -> u32 {
     100
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 /// What kind of question led to a replay.
@@ -194,6 +206,7 @@ impl ReplayBody {
             on_error: OnError::Skip,
             retry_attempts: 0,
             outage: None,
+            preserve_timestamps: true,
             reason: None,
             by: None,
         }

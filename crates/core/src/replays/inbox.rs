@@ -31,6 +31,9 @@ pub struct InboxRecord {
     /// The topic that it is sent to, where that is not the topic of its type.
     #[serde(default)]
     pub topic: Option<String>,
+    /// The time that the event is delivered with, in milliseconds; none where that is its own.
+    #[serde(default)]
+    pub time: Option<i64>,
     /// From when on it can be delivered, in milliseconds: the end of its lease, or of the pause after a failure.
     pub ready_at: i64,
     /// How often it was delivered.

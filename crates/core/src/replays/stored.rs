@@ -161,7 +161,7 @@ fn config_of(body: &ReplayBody) -> Document {
         "target": target,
         "filter": bson::serialize_to_document(&body.filter).unwrap_or_default(),
         "speed_multiplier": body.speed.unwrap_or(100.0),
-        "preserve_timestamps": true,
+        "preserve_timestamps": body.preserve_timestamps,
         "batch_size": i64::from(body.batch_size),
         "skip_errors": body.on_error == OnError::Skip,
         "retry_failed": body.retry_attempts > 0,

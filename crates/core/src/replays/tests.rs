@@ -139,6 +139,20 @@ fn a_stored_session_is_read_as_it_was_written() {
 }
 
 #[test]
+fn timestamps_are_preserved_unless_the_body_says_otherwise() {
+    let body = session().body().expect("settings");
+    let kept = serde_json::to_value(&body).expect("JSON");
+    assert_eq!(kept.get("preserve_timestamps"), None, "an earlier server takes it too");
+    let replaced = ReplayBody { preserve_timestamps: false, ..body.clone() };
+    let written = serde_json::to_value(&replaced).expect("JSON");
+    assert_eq!(serde_json::from_value::<ReplayBody>(written).expect("a body"), replaced);
+    for (body, preserved) in [(body, true), (replaced, false)] {
+        let session = ReplaySession::new("s".to_owned(), "r".to_owned(), &body, at(0));
+        assert!(session.config.get_bool("preserve_timestamps").is_ok_and(|it| it == preserved));
+    }
+}
+
+#[test]
 fn a_target_is_waited_for_unless_the_settings_say_how_often_to_attempt() {
     let body = || session().body().expect("settings");
     assert!(body().waits_for_target());
@@ -203,6 +217,7 @@ fn a_failed_delivery_is_sent_again_later_and_later() {
         sequence_number: 7,
         partition: None,
         topic: None,
+        time: None,
         ready_at: 0,
         attempts: 1,
         attempts_max: 11,

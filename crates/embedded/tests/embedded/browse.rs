@@ -62,8 +62,7 @@ impl Life {
     /// Does what is left of the story: events, a view that keeps them, and a replay into a file. None where the disk failed.
     async fn go_on(&self) -> Option<()> {
         let browse = self.host.browse(DEFAULT_TENANT).ok()?;
-        let body =
-            ViewBody { state: Some(ViewSwitch::On), retention_days: Some(None), reason: "a test".into(), by: None };
+        let body = ViewBody { retention_days: Some(None), ..ViewBody::switched(Some(ViewSwitch::On), "a test") };
         browse.set_view(body).await.ok()?;
         for n in self.log.head().await.ok()?..EVENTS {
             self.commit(n).await?;

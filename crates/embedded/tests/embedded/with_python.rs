@@ -11,7 +11,7 @@ use annals_core::browse::BrowseQuery;
 use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, NewCommit, NewEvent, Store};
 use annals_embedded::disk::MemoryDisk;
 use annals_embedded::{EmbeddedStore, Options};
-use annals_runtime::{Host, HostOptions};
+use annals_runtime::{ArchiveFolder, Host, HostOptions};
 use serde_json::json;
 
 use crate::stores::{block_on, roomy_segments};
@@ -45,8 +45,8 @@ fn duckdb_reads_the_files_of_the_archive() {
         let store: Arc<dyn Store> =
             Arc::new(EmbeddedStore::open(Arc::new(MemoryDisk::default()), options).expect("it opens"));
         let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
-        let options =
-            HostOptions { clock: clock.clone(), archive: Some(folder.path().to_owned()), ..HostOptions::default() };
+        let files = Arc::new(ArchiveFolder::new(folder.path()));
+        let options = HostOptions { clock: clock.clone(), archive: Some(files), ..HostOptions::default() };
         let host = Host::start(store, options);
         host.start_defined();
         let archive = host.archive(DEFAULT_TENANT).expect("declared");

@@ -33,8 +33,7 @@ async fn the_server_deletes_archived_events_alone_and_a_replay_that_runs_meanwhi
         (host.browse(DEFAULT_TENANT).expect("declared"), host.archive(DEFAULT_TENANT).expect("declared"));
     let (replays, records) =
         (host.replays(DEFAULT_TENANT).expect("declared"), store.records(DEFAULT_TENANT).expect("declared"));
-    let kept =
-        ViewBody { state: Some(ViewSwitch::On), retention_days: Some(None), reason: "a test".to_owned(), by: None };
+    let kept = ViewBody { retention_days: Some(None), ..ViewBody::switched(Some(ViewSwitch::On), "a test") };
     browse.set_view(kept).await.expect("switched");
     for n in 0..EVENTS_OF_EACH {
         for event_type in ["placed", "paid"] {

@@ -1,7 +1,7 @@
 //! Due documents become rows of Parquet files, by type and day.
 //!
 //! ```text
-//!  <server.archive>/<tenant>/.writing/NAME.parquet     written and synced; nothing reads it
+//!  <server.archive>/<tenant>/.writing/NAME.parquet     put and read back; no reader looks there
 //!        │  one batch: ArchiveFileRecord, marks and expiry dates of its documents
 //!        ▼
 //!  <server.archive>/<tenant>/type=T/day=D/NAME.parquet
@@ -9,23 +9,24 @@
 //!
 //! INVARIANT: a file that readers see has a record, and no event of the log is in two of them. A process that dies before the batch leaves
 //! a file in `.writing`, which the next one deletes; one that dies after it leaves one there that the next one renames.
+//!
+//! INVARIANT: the batch is written only after the file was read back with the length and the hash that its record has.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs;
-use std::io;
-use std::path::PathBuf;
 
 use annals_core::archive::{
-    ARCHIVE_FILES, ArchiveFileRecord, ArchiveTarget, DueGroup, file_path, numbers_of, packed_numbers,
+    ARCHIVE_FILES, ArchiveFileRecord, ArchiveFiles, ArchiveTarget, DueGroup, FileError, file_path, numbers_of,
+    packed_numbers,
 };
 use annals_core::browse::number_of;
 use annals_core::bson::{DateTime, Document};
 use annals_core::{Condition, Expected, RecordError, RecordQuery, RecordType, TypedRecords, limits, new_uuid};
+use bytes::Bytes;
 use ring::digest::{SHA256, digest};
 
 use super::collect::Due;
 use super::guard::{Guard, Stop};
-use super::{Loaded, TenantArchive, durable, parquet};
+use super::{Loaded, NO_PLACE, TenantArchive, parquet};
 
 /// Most events of a file: one batch marks all of them.
 const ROWS_MAX: usize = 5_000;
@@ -38,36 +39,36 @@ const WRITING: &str = ".writing";
 type Days = BTreeMap<(String, String), Vec<Due>>;
 
 impl TenantArchive {
-    /// Returns the folder of the store's files, and that of the tenant in it.
-    fn folders(&self) -> Result<(PathBuf, PathBuf), Stop> {
-        let missing =
-            || Stop::Unwritable("this process has no folder for files of the archive; set server.archive".into());
-        let root = self.shared.options.archive.clone().ok_or_else(missing)?;
-        let folder = root.join(&self.tenant);
-        Ok((root, folder))
+    /// Returns where files are stored.
+    fn storage(&self) -> Result<&dyn ArchiveFiles, Stop> {
+        self.shared.options.archive.as_deref().ok_or_else(|| Stop::Unwritable(NO_PLACE.to_owned()))
+    }
+
+    /// Returns where a file of the tenant is stored.
+    pub(super) fn stored_path(&self, path: &str) -> String {
+        format!("{}/{path}", self.tenant)
     }
 
     /// Places files whose batch was written, and deletes those whose batch was not. Returns why that cannot be done.
     pub(super) async fn recover_files(&self, guard: &Guard<'_>) -> Result<Option<String>, Stop> {
-        let (root, folder) = match self.folders() {
-            Ok(folders) => folders,
+        let files = match self.storage() {
+            Ok(files) => files,
             Err(Stop::Unwritable(why)) => return Ok(Some(why)),
             Err(stop) => return Err(stop),
         };
-        let left = match fs::read_dir(folder.join(WRITING)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Ok(Some(format!("{}: {error}", folder.display()))),
-            Ok(left) => left.filter_map(Result::ok).map(|entry| entry.path()).collect::<Vec<_>>(),
+        let left = match files.list(&self.stored_path(WRITING)).await {
+            Ok(left) => left,
+            Err(error) => return Ok(Some(error.to_string())),
         };
         for path in left {
             guard.keep_lease().await?;
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let done = match self.file_named(&name).await? {
-                Some(record) => durable::placed(&root, &path, &folder.join(record.path)),
-                None => fs::remove_file(&path),
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let done = match self.file_named(name).await? {
+                Some(record) => files.rename(&path, &self.stored_path(&record.path)).await,
+                None => files.delete(&path).await,
             };
             if let Err(error) = done {
-                return Ok(Some(format!("{}: {error}", path.display())));
+                return Ok(Some(error.to_string()));
             }
         }
         Ok(None)
@@ -93,7 +94,7 @@ impl TenantArchive {
         live: &str,
         group: &DueGroup,
     ) -> Result<Option<usize>, Stop> {
-        self.folders()?;
+        self.storage()?;
         let days = self.gathered(loaded, live, group).await?;
         if days.is_empty() {
             return Ok(None);
@@ -162,16 +163,18 @@ impl TenantArchive {
 
     /// Writes a file and lets its documents expire. Returns 0 where one of them is not as it was read.
     async fn written_file(&self, guard: &Guard<'_>, loaded: &Loaded, live: &str, due: &[Due]) -> Result<usize, Stop> {
-        let (root, folder) = self.folders()?;
+        let files = self.storage()?;
         let (now, random) = (self.now(), &*self.shared.options.random);
         let name = format!("{}.parquet", new_uuid(now, random));
         let documents: Vec<Document> = due.iter().map(|it| cleaned(it.document.clone())).collect();
         let mut record = described(&documents, &name, DateTime::from_millis(now.as_millis()));
-        let (writing, place) = (folder.join(WRITING).join(&name), folder.join(&record.path));
-        let copy = Copied { root: root.clone(), writing: writing.clone(), place: place.clone(), documents };
-        let copied = tokio::task::spawn_blocking(move || copy.written());
-        let copied = copied.await.map_err(|error| Stop::Failed(error.to_string()))?;
-        (record.bytes, record.sha256) = copied.map_err(Stop::Unwritable)?;
+        let (writing, place) = (self.stored_path(&format!("{WRITING}/{name}")), self.stored_path(&record.path));
+        let rows = tokio::task::spawn_blocking(move || parquet::written(&documents));
+        let rows = rows.await.map_err(|error| Stop::Failed(error.to_string()))?;
+        let content = Bytes::from(rows.map_err(|error| Stop::Unwritable(error.to_string()))?);
+        (record.bytes, record.sha256) = (length_of(&content), hash_of(&content));
+        put_whole(files, &writing, content, &record).await?;
+        files.prepare(&place).await?;
         let mut batch = guard.checks(loaded).to_vec();
         batch.push(TypedRecords::replacement(&record, Expected::Absent)?);
         batch.extend(due.iter().map(|it| it.marked(loaded, live, ArchiveTarget::Files)));
@@ -180,14 +183,13 @@ impl TenantArchive {
             Err(error) => {
                 // Where the outcome is unknown, the next look finds out: with its record the file is placed, without it is deleted.
                 let is_refused = matches!(error, RecordError::NotAsExpected { .. } | RecordError::Invalid(_));
-                if is_refused && let Err(error) = fs::remove_file(&writing) {
+                if is_refused && let Err(error) = files.delete(&writing).await {
                     tracing::debug!(%error, "a file of the archive is deleted later");
                 }
                 return guard.stop_of(error).map(|()| 0);
             }
         }
-        durable::placed(&root, &writing, &place)
-            .map_err(|error| Stop::Unwritable(format!("{}: {error}", place.display())))?;
+        files.rename(&writing, &place).await?;
         Ok(due.len())
     }
 
@@ -208,25 +210,37 @@ impl TenantArchive {
     }
 }
 
-/// A file that is to be written.
-struct Copied {
-    root: PathBuf,
-    writing: PathBuf,
-    place: PathBuf,
-    documents: Vec<Document>,
+/// Stores a file where no reader looks, and reads it back. It is refused, and deleted, unless it is what its record says.
+async fn put_whole(
+    files: &dyn ArchiveFiles,
+    path: &str,
+    content: Bytes,
+    record: &ArchiveFileRecord,
+) -> Result<(), FileError> {
+    files.put(path, content).await?;
+    let read = files.read(path).await?;
+    if is_whole(record, &read) {
+        return Ok(());
+    }
+    if let Err(error) = files.delete(path).await {
+        tracing::debug!(%error, "a file of the archive is deleted later");
+    }
+    let reason = format!("{} bytes were written, and it was read back with another length or hash", record.bytes);
+    Err(FileError::new(format!("{}/{path}", files.place()), reason))
 }
 
-impl Copied {
-    /// Writes the file to `.writing`, and the folders that it will be in. Returns its length and its SHA-256 once all of them are on the
-    /// disk, or why they are not.
-    fn written(&self) -> Result<(i64, String), String> {
-        let bytes = parquet::written(&self.documents).map_err(|error| error.to_string())?;
-        let told = |path: &PathBuf, error: io::Error| format!("{}: {error}", path.display());
-        durable::written(&self.root, &self.writing, &bytes).map_err(|error| told(&self.writing, error))?;
-        durable::prepared(&self.root, &self.place).map_err(|error| told(&self.place, error))?;
-        let hash = digest(&SHA256, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok((i64::try_from(bytes.len()).unwrap_or(i64::MAX), hash))
-    }
+/// Whether this is the content of a file, by its length and its hash.
+pub(super) fn is_whole(record: &ArchiveFileRecord, content: &[u8]) -> bool {
+    record.bytes == length_of(content) && record.sha256 == hash_of(content)
+}
+
+fn length_of(content: &[u8]) -> i64 {
+    i64::try_from(content.len()).unwrap_or(i64::MAX)
+}
+
+/// The SHA-256 of a content, in hexadecimal digits.
+fn hash_of(content: &[u8]) -> String {
+    digest(&SHA256, content).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn happened(document: &Document) -> i64 {

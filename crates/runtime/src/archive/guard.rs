@@ -1,6 +1,6 @@
 //! What every batch of the archive's task depends on: its lease, and the settings.
 
-use annals_core::archive::ArchiveError;
+use annals_core::archive::{ArchiveError, FileError};
 use annals_core::{Condition, Expected, Lease, RecordChange, RecordError, RecordType, StoreError};
 
 use super::{Loaded, TenantArchive};
@@ -76,5 +76,11 @@ impl From<ArchiveError> for Stop {
             ArchiveError::Store(StoreError::Closed) => Self::Done,
             error => Self::Failed(error.to_string()),
         }
+    }
+}
+
+impl From<FileError> for Stop {
+    fn from(error: FileError) -> Self {
+        Self::Unwritable(error.to_string())
     }
 }

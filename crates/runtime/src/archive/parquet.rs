@@ -1,12 +1,12 @@
 //! Rows of the archive as Parquet, which DuckDB, Arrow and Spark read: one row for each event, the whole document as JSON beside the
 //! columns that people filter by.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use annals_core::DocumentView;
 use annals_core::browse::number_of;
 use annals_core::bson::{Bson, Document, RawDocumentBuf};
+use bytes::Bytes;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::errors::ParquetError;
@@ -124,11 +124,10 @@ fn column<T: DataType>(
     column.close()
 }
 
-/// Finds the document of an event in a file.
-pub(super) fn found(path: &Path, event_id: &str) -> Result<Option<Document>, String> {
-    let said = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let file = std::fs::File::open(path).map_err(|error| said(&error))?;
-    let reader = SerializedFileReader::new(file).map_err(|error| said(&error))?;
+/// Finds the document of an event in a file with this content.
+pub(super) fn found(content: Bytes, place: &str, event_id: &str) -> Result<Option<Document>, String> {
+    let said = |error: &dyn std::fmt::Display| format!("{place}: {error}");
+    let reader = SerializedFileReader::new(content).map_err(|error| said(&error))?;
     let wanted = parse_message_type(FOUND).map_err(|error| said(&error))?;
     for row in reader.get_row_iter(Some(wanted)).map_err(|error| said(&error))? {
         let row = row.map_err(|error| said(&error))?;
@@ -157,14 +156,12 @@ mod tests {
             "metadata": {"user_id": "ada", "service_name": "shop"}, "annals": {"sequence_number": 7_i64, "aggregate": "order"},
         };
         let foreign = doc! {"_id": ObjectId::from_bytes([9; 12]), "event_id": "e-2", "small": 1_i32, "big": 1_i64};
-        let bytes = written(&[own.clone(), foreign.clone()]).expect("written");
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("a.parquet");
-        std::fs::write(&path, bytes).expect("written");
-        assert_eq!(found(&path, "e-2"), Ok(Some(foreign)));
-        let read = found(&path, "e-1").expect("read").expect("found");
+        let content = Bytes::from(written(&[own.clone(), foreign.clone()]).expect("written"));
+        let found = |id: &str| found(content.clone(), "a.parquet", id);
+        assert_eq!(found("e-2"), Ok(Some(foreign)));
+        let read = found("e-1").expect("read").expect("found");
         assert_eq!(read.get("_id"), own.get("_id"));
         assert_eq!(read.get_document("deep").ok().and_then(|deep| deep.get_array("list").ok()).map(Vec::len), Some(2));
-        assert_eq!(found(&path, "e-3"), Ok(None));
+        assert_eq!(found("e-3"), Ok(None));
     }
 }

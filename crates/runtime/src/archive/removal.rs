@@ -11,8 +11,9 @@ use annals_core::{
     Condition, Expected, LogQuery, Record, RecordChange, RecordError, RecordQuery, RecordType, StoreError, TypedRecords,
 };
 
+use super::files::is_whole;
 use super::parquet::found;
-use super::{Loaded, TenantArchive};
+use super::{Loaded, NO_PLACE, TenantArchive};
 
 impl TenantArchive {
     async fn one(&self, collection: &str, event_id: &str) -> Result<Option<Record>, RecordError> {
@@ -117,6 +118,14 @@ impl TenantArchive {
                 }
                 None => self.document_in_a_file(event_id).await?,
             };
+            if loaded.plan.is_off(document.get_str("event_type").unwrap_or_default()) {
+                return Err(ArchiveError::NotAllowed {
+                    act: "restore".to_owned(),
+                    what: format!("event {event_id:?}"),
+                    state: "the browse view leaves out events of its type (off_types of PUT /v1/events/view)"
+                        .to_owned(),
+                });
+            }
             loaded.plan.stamp(&mut document);
             let id = document.get("_id").cloned().unwrap_or(Bson::Null);
             let mut batch = self.acted(&loaded, (event_id, "restore"), &reason, None)?;
@@ -164,11 +173,14 @@ impl TenantArchive {
     }
 
     async fn in_file(&self, file: &ArchiveFileRecord, event_id: &str) -> Result<Option<Document>, String> {
-        let Some(folder) = &self.shared.options.archive else {
-            return Err("this process has no folder for files of the archive; set server.archive".to_owned());
-        };
-        let (path, event_id) = (folder.join(&self.tenant).join(&file.path), event_id.to_owned());
-        let read = tokio::task::spawn_blocking(move || found(&path, &event_id));
+        let Some(files) = &self.shared.options.archive else { return Err(NO_PLACE.to_owned()) };
+        let path = self.stored_path(&file.path);
+        let content = files.read(&path).await.map_err(|error| error.to_string())?;
+        let (place, event_id) = (format!("{}/{path}", files.place()), event_id.to_owned());
+        if !is_whole(file, &content) {
+            return Err(format!("{place}: its length or its hash is not that of the file that was archived"));
+        }
+        let read = tokio::task::spawn_blocking(move || found(content, &place, &event_id));
         read.await.map_err(|error| error.to_string())?
     }
 

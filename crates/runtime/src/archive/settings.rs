@@ -16,7 +16,7 @@ use annals_core::{
     StoreError, TypedRecords, limits, valid_name,
 };
 
-use super::TenantArchive;
+use super::{NO_PLACE, TenantArchive};
 use crate::browse::settings_of;
 
 /// How long the caller that sets a hold or a rule waits until no document has an expiry date against it.
@@ -148,7 +148,7 @@ impl TenantArchive {
         body.validate()?;
         valid_name("name", name)?;
         if body.archive == ArchiveTarget::Files && self.shared.options.archive.is_none() {
-            let message = "cannot be files: the server has no folder for them; set server.archive";
+            let message = "cannot be files: the server has no place for them; set server.archive";
             return Err(Invalid::new(Code::InvalidBody, "archive", message).into());
         }
         let categories = self.categories().await?;
@@ -233,9 +233,9 @@ impl TenantArchive {
         let version = loaded.record.version;
         let settled = version == 0 || builds.iter().all(|(number, _)| state.is_settled(*number, version));
         let mut status = ArchiveStatus::of(&state, settled);
-        let needs_folder = loaded.record.rules.iter().any(|rule| rule.archive == ArchiveTarget::Files);
-        if needs_folder && self.shared.options.archive.is_none() && status.failing.is_none() {
-            let reason = "this process has no folder for files of the archive; set server.archive".to_owned();
+        let needs_place = loaded.record.rules.iter().any(|rule| rule.archive == ArchiveTarget::Files);
+        if needs_place && self.shared.options.archive.is_none() && status.failing.is_none() {
+            let reason = NO_PLACE.to_owned();
             status.failing = Some(ArchiveFailure { reason, since: self.now().nearest_writable() });
         }
         Ok(status)

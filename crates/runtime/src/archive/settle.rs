@@ -1,10 +1,10 @@
-//! Documents of the view expire as the settings say: after a change, all of them are looked at.
+//! Documents of the view expire as the settings say: after a change, all of them are looked at. Those of types that are off leave it.
 //!
 //! INVARIANT: an expiry date changes only in the document that it was derived from. One that has changed since is read again.
 
 use annals_core::archive::{ArchiveError, RetentionPlan};
 use annals_core::bson::{Bson, DateTime, Document};
-use annals_core::{Condition, Expected, Record, RecordChange, RecordError, RecordQuery};
+use annals_core::{Condition, Expected, Projection, Record, RecordChange, RecordError, RecordQuery};
 
 use super::guard::{Guard, Stop};
 use super::{Loaded, TenantArchive};
@@ -34,8 +34,32 @@ pub(super) fn change_of(plan: &RetentionPlan, collection: &str, record: &Record)
 }
 
 impl TenantArchive {
+    /// Deletes the documents of types that are off. No build adds one, because every batch expects the settings.
+    async fn drop_off_types(&self, guard: &Guard<'_>, loaded: &Loaded, collection: &str) -> Result<(), Stop> {
+        let Some(off) = loaded.plan.off() else { return Ok(()) };
+        let mut query = RecordQuery::new(collection).matching(off).limit(PAGE);
+        query.projection = Projection::only(["event_type"]);
+        loop {
+            guard.keep_lease().await?;
+            let page = self.records.find(query.clone()).await?;
+            let deletion = |it: &Record| {
+                let id = Bson::try_from(it.document.get("_id").ok()??).ok()?;
+                Some(RecordChange::delete_if(collection, id, Expected::AbsentOr(Condition::All)))
+            };
+            let deletions: Vec<_> = page.records.iter().filter_map(deletion).collect();
+            if deletions.is_empty() {
+                return Ok(());
+            }
+            let batch: Vec<_> = guard.checks(loaded).into_iter().chain(deletions).collect();
+            if let Err(error) = self.records.write(batch).await {
+                guard.stop_of(error)?;
+            }
+        }
+    }
+
     /// Looks at every document of a build.
     pub(super) async fn settle(&self, guard: &Guard<'_>, loaded: &Loaded, collection: &str) -> Result<(), Stop> {
+        self.drop_off_types(guard, loaded, collection).await?;
         let mut query = RecordQuery::new(collection).limit(PAGE);
         let mut conflicts = 0;
         loop {

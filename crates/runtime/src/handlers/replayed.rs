@@ -321,6 +321,8 @@ impl TenantHandlers {
 }
 
 fn delivery(record: &InboxRecord, event: RecordedEvent, until: Timestamp) -> Delivery {
+    let time = record.time.map_or(event.time, Timestamp::from_millis);
+    let event = RecordedEvent { time, ..event };
     Delivery {
         token: inbox_token(record),
         position: event.sequence_number,

@@ -62,7 +62,7 @@ impl Work<'_> {
     }
 
     async fn attempt(&mut self, events: &[RecordedEvent], to: u64) -> Result<Attempt, Stop> {
-        let kept = self.not_deleted(events).await.map_err(NotWritten::from)?;
+        let kept = self.browsed(events).await.map_err(NotWritten::from)?;
         let events = &*kept;
         let keys = self.build.projector.keys(events);
         for some in self.working.wanted(&keys).chunks(limits::PAGE_MAX) {

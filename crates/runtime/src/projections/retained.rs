@@ -31,11 +31,23 @@ impl Work<'_> {
         Some(RecordChange::check(BROWSE_SETTINGS, ViewRecord::ID, expected))
     }
 
-    /// Leaves out events that a person deleted from the view, and later events with their ids: the first of an id is the one that counts.
-    pub(super) async fn not_deleted<'e>(
+    /// Leaves out events whose types are off, and those that were deleted.
+    pub(super) async fn browsed<'e>(
         &self,
         events: &'e [RecordedEvent],
     ) -> Result<Cow<'e, [RecordedEvent]>, RecordError> {
+        let is_off =
+            |event: &RecordedEvent| self.build.projector.retention().is_some_and(|plan| plan.is_off(&event.event_type));
+        if !events.iter().any(is_off) {
+            return self.not_deleted(events).await;
+        }
+        let rest: Vec<_> = events.iter().filter(|event| !is_off(event)).cloned().collect();
+        let kept = self.not_deleted(&rest).await?.into_owned();
+        Ok(Cow::Owned(kept))
+    }
+
+    /// Leaves out events that a person deleted from the view, and later events with their ids: the first of an id is the one that counts.
+    async fn not_deleted<'e>(&self, events: &'e [RecordedEvent]) -> Result<Cow<'e, [RecordedEvent]>, RecordError> {
         let below = self.build.projector.retention().map_or(0, |plan| plan.deleted_below());
         if below == 0 {
             return Ok(Cow::Borrowed(events));

@@ -299,7 +299,8 @@ impl Work<'_> {
         let (mut attempt, mut outages, sending) = (0, 0, self.sending);
         let (outcome, _sending) = loop {
             let until_stored = sending.lock().await;
-            let outcome = self.target.send(&mut self.session, &self.body, &group).await?;
+            let now = self.now();
+            let outcome = self.target.send(&mut self.session, &self.body, &group, now).await?;
             if self.body.waits_for_target()
                 && let Some(reason) = outcome.unreachable()
             {

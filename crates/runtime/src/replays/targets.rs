@@ -1,5 +1,6 @@
 //! Where a replay sends events. What a target stores in records is part of the batch that moves the replay on.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -10,8 +11,8 @@ use annals_core::groups::GroupDefinition;
 use annals_core::handlers::{HandlerDefinition, HandlerError};
 use annals_core::replays::{InboxRecord, OnError, ReplayBody, ReplaySession, ReplayTarget, Sent};
 use annals_core::{
-    ByteString, Code, Expected, Filter, Matcher, RecordChange, RecordError, RecordedEvent, StoreError, TypedRecords,
-    event_document,
+    ByteString, Code, Expected, Filter, Matcher, RecordChange, RecordError, RecordedEvent, StoreError, Timestamp,
+    TypedRecords, event_document,
 };
 use serde_json::json;
 
@@ -96,6 +97,24 @@ impl TenantReplays {
         })
     }
 
+    /// Whether a group that follows the log reads a topic that events of a replay may go to.
+    pub(super) async fn reads_a_topic_of(&self, body: &ReplayBody) -> Result<bool, HandlerError> {
+        let receivers = self.group_receivers().await?;
+        let mut read = receivers.iter().filter_map(|it| it.topics.as_ref()).flatten();
+        Ok(match &body.filter.event_types {
+            Some(types) if !types.is_empty() => {
+                read.any(|topic| types.iter().any(|it| body.target.topic_of(it) == &**topic))
+            }
+            // Of any type.
+            _ => read.any(|topic| match &body.target {
+                ReplayTarget::Topic { name: Some(name), topics } => {
+                    topic == name || topics.values().any(|it| it == topic)
+                }
+                _ => true,
+            }),
+        })
+    }
+
     async fn group_receivers(&self) -> Result<Vec<Receiver>, HandlerError> {
         let mut receivers = Vec::new();
         let mut after: Option<ByteString> = None;
@@ -159,6 +178,7 @@ impl Target {
         session: &mut ReplaySession,
         body: &ReplayBody,
         group: &[Next],
+        now: Timestamp,
     ) -> Result<Outcome, RecordError> {
         let mut outcome = Outcome { sent: Vec::with_capacity(group.len()), changes: Vec::new() };
         let mut lines = Vec::new();
@@ -171,6 +191,11 @@ impl Target {
                     OnError::Stop => break,
                 }
             };
+            let event = match body.preserve_timestamps {
+                true => Cow::Borrowed(event),
+                false => Cow::Owned(RecordedEvent { time: now.nearest_writable(), ..event.clone() }),
+            };
+            let event = &*event;
             match self {
                 Self::Nowhere => outcome.sent.push(Sent::Done),
                 Self::Webhook(webhook) => outcome.sent.push(webhook.send(event, session).await),
@@ -191,6 +216,7 @@ impl Target {
                             sequence_number: event.sequence_number.cast_signed(),
                             partition: partition.is_partitioned().then(|| partition.of(event).to_string()),
                             topic: topic.clone(),
+                            time: (!body.preserve_timestamps).then(|| event.time.as_millis()),
                             ready_at: 0,
                             attempts: 0,
                             attempts_max: i64::from(body.retry_attempts) + 1,

@@ -1,5 +1,6 @@
 //! What follows a log and what stands on one, on the real store in memory.
 
 mod aggregates;
+mod archive_files;
 mod consumers;
 mod relay;

@@ -95,6 +95,8 @@ pub(crate) struct ViewStatus {
     state: String,
     /// For how many days it keeps an event; null is for ever.
     retention_days: Option<u32>,
+    /// The event types that it leaves out; absent for none.
+    off_types: Option<Vec<String>>,
     /// `running`, `paused`, `blocked` or `stopped`; absent while it does not exist.
     view: Option<String>,
     collection: Option<String>,
@@ -111,6 +113,8 @@ pub(crate) struct ViewBody {
     state: Option<String>,
     /// For how many days it keeps an event; null is for ever.
     retention_days: Option<u32>,
+    /// The event types whose events it leaves out: all of them, not only those that are added.
+    off_types: Option<Vec<String>>,
     reason: String,
     by: Option<String>,
 }

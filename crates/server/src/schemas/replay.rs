@@ -70,6 +70,8 @@ pub(crate) struct ReplayBody {
     retry_attempts: Option<u32>,
     /// `wait` or `fail`.
     outage: Option<String>,
+    /// Whether events keep their times; true when absent. Otherwise each has the time at which it is sent.
+    preserve_timestamps: Option<bool>,
     reason: Option<String>,
     by: Option<String>,
 }

@@ -10,7 +10,7 @@ use annals::SystemClock;
 use annals_core::archive::{ArchiveTarget, RetentionBody};
 use annals_core::browse::{Browse, BrowseQuery, ViewSwitch, json_line};
 use annals_core::{Clock, DEFAULT_TENANT, Sleep, Timestamp};
-use annals_runtime::{Host, HostOptions};
+use annals_runtime::{ArchiveFolder, Host, HostOptions};
 
 use super::super::{Arguments, Places, commit_all, text, until};
 use crate::row::{self, Target};
@@ -50,7 +50,8 @@ pub async fn measure(backend: &str, places: &Places<'_>, arguments: &Arguments) 
 
     let folder = places.folder.join(format!("archive-{backend}"));
     std::fs::create_dir_all(&folder).map_err(text)?;
-    let options = HostOptions { clock: Arc::new(InTwoDays), archive: Some(folder.clone()), ..HostOptions::default() };
+    let files = Arc::new(ArchiveFolder::new(&folder));
+    let options = HostOptions { clock: Arc::new(InTwoDays), archive: Some(files), ..HostOptions::default() };
     let host = Host::start(Arc::clone(&store), options);
     let archive = host.archive(DEFAULT_TENANT).map_err(text)?;
     let began = Instant::now();

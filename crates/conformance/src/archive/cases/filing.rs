@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use annals_core::archive::{ArchiveTarget, EVENTS_ARCHIVE, RetentionBody};
+use annals_core::archive::{ArchiveFiles, ArchiveTarget, EVENTS_ARCHIVE, RetentionBody};
 use annals_core::{Code, DEFAULT_TENANT, Expected};
 
 use crate::Subject;
+use crate::archive::memory_files::MemoryFiles;
 use crate::archive::opened::{Archived, days_of};
 
 /// The files below a folder that readers see.
@@ -112,6 +113,48 @@ pub async fn a_rebuild_puts_no_event_into_a_second_file(subject: &dyn Subject) {
     it.it.browse.rebuild("a test".into()).await.expect("begun");
     it.until(|status| status.archived == 8).await;
     assert_eq!(files(&folder.path().join(DEFAULT_TENANT)), before);
+}
+
+/// As after an upload that was cut off and answered all the same. It is seen before any event expires.
+pub async fn a_file_that_is_not_stored_whole_keeps_its_events(subject: &dyn Subject) {
+    let files = MemoryFiles::new();
+    files.lose_the_end(true);
+    let it = Archived::with_files(subject, Some(files.clone())).await;
+    it.rule("placed", 30, ArchiveTarget::Files).await;
+    let id = it.commit("placed").await;
+    it.pass_days(32);
+    let status = it.until(|status| status.failing.is_some() && status.waiting == 1).await;
+    assert_eq!(status.archived, 0);
+    assert!(status.failing.is_some_and(|failing| failing.reason.contains("another length or hash")));
+    assert_eq!(files.list(DEFAULT_TENANT).await, Ok(Vec::new()), "what was not whole is deleted");
+    assert!(it.archive.files(None, 10).await.expect("listed").items.is_empty());
+    assert_eq!(days_of(&it.in_view(&id).await.expect("in the view")), None);
+    files.lose_the_end(false);
+    it.pass_days(1);
+    it.until(|status| status.archived == 1 && status.waiting == 0 && status.failing.is_none()).await;
+    let listed = it.archive.files(None, 10).await.expect("listed").items;
+    assert_eq!(files.list(DEFAULT_TENANT).await, Ok(vec![format!("{DEFAULT_TENANT}/{}", listed[0].path)]));
+}
+
+/// The restoration is refused, and says which file it is.
+pub async fn a_damaged_file_restores_nothing(subject: &dyn Subject) {
+    let files = MemoryFiles::new();
+    let it = Archived::with_files(subject, Some(files.clone())).await;
+    it.rule("placed", 30, ArchiveTarget::Files).await;
+    let id = it.commit("placed").await;
+    it.pass_days(32);
+    it.until(|status| status.archived == 1).await;
+    if it.in_view(&id).await.is_some() {
+        it.archive.delete(&id, "a test".into()).await.expect("deleted");
+        let copy = it.archived().await[0].get("_id").cloned().expect("an id");
+        it.it.records.delete_if(EVENTS_ARCHIVE, copy, Expected::Present).await.expect("forgotten");
+    }
+    files.damage();
+    let refused = it.archive.restore(&id, "needed".into()).await.expect_err("refused");
+    assert!(refused.to_string().contains("its length or its hash"), "{refused}");
+    assert_eq!(it.in_view(&id).await, None);
+    files.damage();
+    it.archive.restore(&id, "needed".into()).await.expect("the byte is what it was");
 }
 
 /// The rule is refused.

@@ -154,11 +154,15 @@ pub async fn a_view_with_a_hold_is_not_switched_off(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.commit("placed").await;
     it.archive.put_hold("court", on_type("placed")).await.expect("set");
-    let off = ViewBody { state: Some(ViewSwitch::Off), retention_days: None, reason: "a test".to_owned(), by: None };
+    let off = ViewBody::switched(Some(ViewSwitch::Off), "a test");
     let refused = it.it.browse.set_view(off.clone()).await;
+    assert!(matches!(refused, Err(BrowseError::NotAllowed { .. })), "{refused:?}");
+    let without = ViewBody { off_types: Some(vec!["placed".to_owned()]), ..ViewBody::switched(None, "a test") };
+    let refused = it.it.browse.set_view(without.clone()).await;
     assert!(matches!(refused, Err(BrowseError::NotAllowed { .. })), "{refused:?}");
     assert_eq!(it.look().await, 1);
     it.archive.remove_hold("court", "closed".into()).await.expect("removed");
+    assert_eq!(it.it.browse.set_view(without).await.expect("left out").off_types, ["placed"]);
     it.it.browse.set_view(off).await.expect("switched off");
 }
 

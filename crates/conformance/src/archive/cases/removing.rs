@@ -1,7 +1,7 @@
 //! Deleting and restoring single events.
 
 use annals_core::archive::{ArchiveError, ArchiveTarget};
-use annals_core::browse::{BrowseQuery, EVENTS};
+use annals_core::browse::{BrowseQuery, EVENTS, ViewBody};
 use annals_core::handlers::Reason;
 use annals_core::replays::{ReplayAct, ReplayBody, ReplayState, ReplayTarget};
 use annals_core::{Code, Uuid};
@@ -176,4 +176,23 @@ pub async fn the_total_of_the_archive_is_counted_as_far_as_it_is_asked_for(subje
     assert_eq!(counted("placed", None).await, (2, 4, false));
     assert_eq!(counted("placed", Some(0)).await, (2, 2, true));
     assert_eq!(counted("paid", Some(3)).await, (0, 0, false));
+}
+
+/// It would be removed from the view at once.
+pub async fn an_event_of_a_type_that_is_off_stays_in_the_archive(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    let id = it.commit("placed").await;
+    it.archive.delete(&id, reason()).await.expect("deleted");
+    let off = |types: &[&str]| {
+        let off_types = Some(types.iter().map(|it| (*it).to_owned()).collect());
+        ViewBody { off_types, ..ViewBody::switched(None, "a test") }
+    };
+    it.it.browse.set_view(off(&["placed"])).await.expect("set");
+    let refused = it.archive.restore(&id, reason()).await.expect_err("its type is off");
+    assert_eq!(refused.code(), Code::StateConflict);
+    assert!(refused.to_string().contains("off_types"), "{refused}");
+    assert_eq!(it.archived().await.len(), 1);
+    it.it.browse.set_view(off(&[])).await.expect("set");
+    it.archive.restore(&id, reason()).await.expect("restored");
+    assert!(it.in_view(&id).await.is_some());
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use annals_core::browse::{
-    BROWSE_VIEW, BrowseError, BrowseQuery, EVENTS, ReplayFilter, ViewSwitch, browse_id, browse_indexes,
+    BROWSE_VIEW, BrowseError, BrowseQuery, EVENTS, ReplayFilter, ViewBody, ViewSwitch, browse_id, browse_indexes,
 };
 use annals_core::bson::{Document, RawDocumentBuf, doc, oid::ObjectId};
 use annals_core::{
@@ -134,6 +134,40 @@ pub async fn a_view_that_is_off_is_refused_and_comes_back_whole(subject: &dyn Su
     it.commit(Sample { time: 9_000, ..sample() }).await;
     it.switch(Some(ViewSwitch::On)).await;
     assert_eq!(it.browse.page(BrowseQuery::default()).await.expect("a page").total, 4);
+}
+
+/// Those that were there are removed, and none is added. The log keeps them, so they are there again after a rebuild. A document of other
+/// software stays, because it is in no log.
+pub async fn events_of_a_type_that_is_off_are_not_in_the_view(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 3).await;
+    it.commit_many("ping", 2).await;
+    assert_eq!(documents(&it).await.len(), 5);
+    let foreign = doc! {"_id": ObjectId::from_bytes([9; 12]), "event_id": "x-1", "event_type": "ping"};
+    it.records.insert(EVENTS, RawDocumentBuf::try_from(&foreign).expect("BSON")).await.expect("inserted");
+    let off = |types: &[&str]| {
+        let off_types = Some(types.iter().map(|it| (*it).to_owned()).collect());
+        ViewBody { off_types, ..ViewBody::switched(None, "a test") }
+    };
+    let until = async |total: u64| {
+        while it.browse.page(BrowseQuery::default()).await.expect("a page").total != total {
+            crate::between_looks().await;
+        }
+    };
+    assert_eq!(it.browse.set_view(off(&["ping", "ping"])).await.expect("set").off_types, ["ping"]);
+    it.commit(Sample { event_type: "ping", ..sample() }).await;
+    it.commit(Sample { time: 9_000, ..sample() }).await;
+    until(5).await;
+    let types: Vec<_> =
+        documents(&it).await.iter().map(|it| it.get_str("event_type").map(str::to_owned).ok()).collect();
+    assert_eq!(types.iter().filter(|it| it.as_deref() == Some("placed")).count(), 4);
+    assert_eq!(it.browse.view().await.expect("defined").off_types, ["ping"]);
+    assert_eq!(it.it.log.head().await, Ok(7), "the log keeps them");
+    assert!(it.browse.set_view(off(&[])).await.expect("set").off_types.is_empty());
+    it.commit(Sample { event_type: "ping", ..sample() }).await;
+    until(6).await;
+    it.browse.rebuild("a test".into()).await.expect("begun");
+    until(8).await;
 }
 
 /// It is shown as what it is, and everything else goes on.

@@ -12,7 +12,7 @@ use annals_core::processing::{PartitionBy, ProcessingRetry, Then};
 use annals_core::replays::{
     PreviewBody, REPLAY_FILES, ReplayAct, ReplayBody, ReplayError, ReplayOrder, ReplayState, ReplayTarget,
 };
-use annals_core::{Code, Condition, DEFAULT_TENANT, RecordedEvent};
+use annals_core::{Code, Condition, DEFAULT_TENANT, RecordedEvent, Timestamp, TopicSettings};
 use annals_runtime::{Effects, HandleFailure, Handler, HostOptions, consumer};
 use async_trait::async_trait;
 use serde_json::json;
@@ -366,4 +366,67 @@ pub async fn a_replay_that_processes_an_event_ends_its_dead_letter(subject: &dyn
     assert_eq!(letters.get(&open[0].id).await.expect("kept").status, LetterStatus::Retried);
     it.it.advance(1_000_000);
     assert!(it.it.pull_now("again").await.is_empty(), "it is not delivered once more");
+}
+
+/// To a file as to a handler; the log keeps the times that it has. By default it sends those.
+pub async fn a_replay_sends_events_with_the_time_of_sending_if_asked_to(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let it = with_exports(subject, folder.path()).await;
+    let times = |preserve_timestamps: bool, name: &str| {
+        let (target, path) =
+            (ReplayTarget::File { name: name.to_owned() }, folder.path().join(DEFAULT_TENANT).join(name));
+        let body = ReplayBody { preserve_timestamps, ..ReplayBody::new(of_type("placed"), target) };
+        (body, path)
+    };
+    let now = it.it.now_plus(0);
+    for (preserved, name) in [(true, "own.jsonl"), (false, "new.jsonl")] {
+        let (body, path) = times(preserved, name);
+        let id = it.begin(body).await;
+        let over = it.over(&id).await;
+        assert_eq!((over.status, over.replayed), (ReplayState::Completed, 5));
+        assert_eq!(over.last_event_at.map(|at| at.as_millis()), Some(4_000), "the pace is that of the log");
+        let text = std::fs::read_to_string(path).expect("a file");
+        let line = |(n, line): (usize, &str)| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
+            let sent: Timestamp = serde_json::from_value(line["timestamp"].clone()).expect("a time");
+            let own = Timestamp::from_millis(1_000 * n as i64);
+            assert_eq!(sent, if preserved { own } else { now }, "{name}: {line}");
+        };
+        text.lines().enumerate().for_each(line);
+    }
+    it.handler(PartitionBy::None).await;
+    it.begin(ReplayBody { preserve_timestamps: false, ..to_handler() }).await;
+    let deliveries = it.handled(5).await;
+    let log = it.it.log.read(annals_core::LogQuery::default()).await.expect("read").events;
+    for delivery in &deliveries {
+        let stored = &log[delivery.event.sequence_number as usize];
+        assert_eq!(delivery.event, RecordedEvent { time: now, ..stored.clone() });
+        assert_ne!(stored.time, now);
+    }
+}
+
+/// What consumers on such a broker get follows the log. The refusal says how they get it again; so does that of a preview.
+pub async fn a_topic_on_a_broker_of_its_own_is_refused_unless_a_group_follows_the_log(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 2).await;
+    // Which one it is does not matter: a replay does not publish to it.
+    let broker = it.it.host.broker(DEFAULT_TENANT).expect("declared");
+    it.it.host.use_broker(DEFAULT_TENANT, broker, TopicSettings::default());
+    let target = ReplayTarget::Topic { name: None, topics: Default::default() };
+    let body = ReplayBody::new(of_type("placed"), target.clone());
+    let preview = || PreviewBody { filter: of_type("placed"), target: target.clone(), max_events: None };
+    let groups = it.it.host.groups(DEFAULT_TENANT).expect("declared");
+    groups.put(GroupDefinition::new("others", ["paid"])).await.expect("defined");
+    let refused = [
+        it.replays.create(body.clone()).await.expect_err("no group reads it"),
+        it.replays.preview(preview()).await.expect_err("no group reads it"),
+    ];
+    for refused in refused {
+        assert!(matches!(&refused, ReplayError::Invalid(invalid) if invalid.path == "target.kind"), "{refused}");
+        assert!(refused.to_string().contains("--reset-offsets"), "{refused}");
+    }
+    groups.put(GroupDefinition::new("own", ["placed"])).await.expect("defined");
+    assert_eq!(it.replays.preview(preview()).await.expect("counted").count, 2);
+    let id = it.begin(body).await;
+    it.until_replay(&id, |status| status.replayed == 2).await;
 }

@@ -7,7 +7,7 @@ use super::Described;
 impl Described {
     pub(super) async fn browse(&mut self) {
         let reason = json!({"reason": "a test", "by": "me"});
-        let view = json!({"state": "on", "retention_days": 30, "reason": "a test", "by": "me"});
+        let view = json!({"state": "on", "retention_days": 30, "off_types": ["ping"], "reason": "a test", "by": "me"});
         self.put("/v1/events/view", view).await;
         let page = self.get("/v1/events?event_types=opened&sort=-timestamp&limit=1&skip=0&count_up_to=1").await;
         let id = page["items"][0]["event_id"].as_str().expect("an event").to_owned();
@@ -23,7 +23,7 @@ impl Described {
         let replay = json!({
             "replay_type": "event_type", "filter": filter, "target": {"kind": "test"}, "order": "timestamp", "speed": 100.0,
             "batch_size": 10, "max_events": 2, "rate": 1000.0, "on_error": "skip", "retry_attempts": 1, "outage": "fail",
-            "reason": "a test", "by": "me"
+            "preserve_timestamps": false, "reason": "a test", "by": "me"
         });
         for act in ["start", "cancel"] {
             let created = self.post("/v1/replays", replay.clone()).await;

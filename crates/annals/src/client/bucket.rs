@@ -1,0 +1,184 @@
+//! Files of the archive as objects of a bucket: of S3, or of a server that has its API.
+//!
+//! ```text
+//!  put, at most 8 MiB ─▶ one request: the object is there whole or not at all
+//!  put, longer        ─▶ begin ─▶ parts ─▶ complete; aborted where one of them fails
+//!  rename             ─▶ copy ─▶ is the copy as long as the original? ─▶ delete
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::archive::{ArchiveFiles, FileError};
+use annals_core::{Code, OpenError};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::{StreamExt, TryStreamExt};
+use object_store::aws::AmazonS3Builder;
+use object_store::path::Path;
+use object_store::{
+    CopyMode, CopyOptions, GetOptions, MultipartUpload, ObjectStore, PutMultipartOptions, PutOptions, RetryConfig,
+};
+
+use super::bucket_line::Connector;
+
+/// Longer files are uploaded in parts of this length.
+const PART_BYTES: usize = 8 * 1024 * 1024;
+/// How often a request is sent again, and until when. The archive attempts again what failed in the end.
+const RETRIES: (usize, Duration) = (3, Duration::from_secs(30));
+
+/// A bucket, or a part of one, for files of the archive.
+pub(crate) struct BucketFiles {
+    objects: Arc<dyn ObjectStore>,
+    prefix: String,
+    place: String,
+}
+
+impl BucketFiles {
+    /// The files below `s3://BUCKET/PREFIX`. Credentials and the region come from the variables and files that other programs take them
+    /// from: `AWS_ACCESS_KEY_ID`, `AWS_WEB_IDENTITY_TOKEN_FILE` and so on. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// `invalid_config` for what is no such URL, and for variables that contradict each other.
+    pub fn open(url: &str) -> Result<Self, OpenError> {
+        let wrong = |why: &str| {
+            let shown = crate::shown_url(url);
+            let message = format!("{shown:?} is no place for files of the archive: {why}; write s3://BUCKET/PREFIX");
+            OpenError::new(Code::InvalidConfig, message)
+        };
+        let rest = url.strip_prefix("s3://").ok_or_else(|| wrong("it does not begin with s3://"))?;
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.is_empty() || bucket.contains(['?', '#', '@', ':']) {
+            return Err(wrong("it has no bucket"));
+        }
+        let prefix = prefix.trim_matches('/');
+        Path::parse(prefix).map_err(|error| wrong(&error.to_string()))?;
+        let settings = AmazonS3Builder::from_env().with_bucket_name(bucket);
+        let objects = reached(settings).map_err(|error| wrong(&error.to_string()))?;
+        Ok(Self::of(objects, prefix, url.trim_end_matches('/')))
+    }
+
+    fn of(objects: Arc<dyn ObjectStore>, prefix: &str, place: &str) -> Self {
+        Self { objects, prefix: prefix.to_owned(), place: place.to_owned() }
+    }
+
+    /// The error of a file.
+    fn failed(&self, path: &str, error: &dyn std::error::Error) -> FileError {
+        FileError::new(format!("{}/{path}", self.place), super::http::with_causes(error))
+    }
+
+    /// The key of a file.
+    fn key(&self, path: &str) -> Result<Path, FileError> {
+        let key = if self.prefix.is_empty() { path.to_owned() } else { format!("{}/{path}", self.prefix) };
+        // As it is: names of types are percent-encoded already.
+        Path::parse(key).map_err(|error| self.failed(path, &error))
+    }
+
+    /// How long a file is.
+    async fn length(&self, path: &str) -> Result<u64, FileError> {
+        let options = GetOptions::new().with_head(true);
+        let found = self.objects.get_opts(&self.key(path)?, options).await;
+        found.map(|found| found.meta.size).map_err(|error| self.failed(path, &error))
+    }
+
+    async fn put_in_parts(&self, path: &str, content: &Bytes, part: usize) -> Result<(), FileError> {
+        let begun = self.objects.put_multipart_opts(&self.key(path)?, PutMultipartOptions::default()).await;
+        let mut upload = begun.map_err(|error| self.failed(path, &error))?;
+        uploaded(&mut *upload, content, part).await.map_err(|error| self.failed(path, &error))
+    }
+}
+
+/// A bucket with these settings.
+fn reached(settings: AmazonS3Builder) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let retries = RetryConfig { max_retries: RETRIES.0, retry_timeout: RETRIES.1, ..RetryConfig::default() };
+    let settings = settings.with_http_connector(Connector).with_retry(retries);
+    // Some servers have no request that deletes several objects, and one at a time is deleted here.
+    Ok(Arc::new(settings.with_disable_bulk_delete(true).build()?))
+}
+
+/// Uploads the parts of a file. What was uploaded is removed if the rest of it fails.
+async fn uploaded(upload: &mut dyn MultipartUpload, content: &Bytes, part: usize) -> object_store::Result<()> {
+    let sent = sent_in_parts(&mut *upload, content, part).await;
+    if sent.is_err()
+        && let Err(error) = upload.abort().await
+    {
+        tracing::warn!(%error, "parts of an upload stay in the bucket until its rules remove them");
+    }
+    sent
+}
+
+async fn sent_in_parts(upload: &mut dyn MultipartUpload, content: &Bytes, part: usize) -> object_store::Result<()> {
+    let mut from = 0;
+    while from < content.len() {
+        let until = content.len().min(from + part);
+        upload.put_part(content.slice(from..until).into()).await?;
+        from = until;
+    }
+    upload.complete().await.map(|_| ())
+}
+
+#[async_trait]
+impl ArchiveFiles for BucketFiles {
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    async fn put(&self, path: &str, content: Bytes) -> Result<(), FileError> {
+        if content.len() > PART_BYTES {
+            return self.put_in_parts(path, &content, PART_BYTES).await;
+        }
+        let put = self.objects.put_opts(&self.key(path)?, content.into(), PutOptions::default()).await;
+        put.map(|_| ()).map_err(|error| self.failed(path, &error))
+    }
+
+    async fn list(&self, folder: &str) -> Result<Vec<String>, FileError> {
+        let key = self.key(folder)?;
+        let mut objects = self.objects.list(Some(&key));
+        let mut found = Vec::new();
+        while let Some(object) = objects.try_next().await.map_err(|error| self.failed(folder, &error))? {
+            let location: &str = object.location.as_ref();
+            let path = location.strip_prefix(&self.prefix).unwrap_or(location);
+            found.push(path.trim_start_matches('/').to_owned());
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    async fn read(&self, path: &str) -> Result<Bytes, FileError> {
+        let found = self.objects.get_opts(&self.key(path)?, GetOptions::new()).await;
+        let found = found.map_err(|error| self.failed(path, &error))?;
+        found.bytes().await.map_err(|error| self.failed(path, &error))
+    }
+
+    async fn delete(&self, path: &str) -> Result<(), FileError> {
+        let key = self.key(path)?;
+        let mut deleted = self.objects.delete_stream(futures_util::stream::iter([Ok(key)]).boxed());
+        loop {
+            match deleted.try_next().await {
+                Ok(Some(_)) => {}
+                Ok(None) | Err(object_store::Error::NotFound { .. }) => return Ok(()),
+                Err(error) => return Err(self.failed(path, &error)),
+            }
+        }
+    }
+
+    async fn prepare(&self, path: &str) -> Result<(), FileError> {
+        self.key(path).map(|_| ())
+    }
+
+    async fn rename(&self, from: &str, to: &str) -> Result<(), FileError> {
+        let length = self.length(from).await?;
+        let options = CopyOptions::new().with_mode(CopyMode::Overwrite);
+        let copied = self.objects.copy_opts(&self.key(from)?, &self.key(to)?, options).await;
+        copied.map_err(|error| self.failed(to, &error))?;
+        let copy = self.length(to).await?;
+        if copy != length {
+            let reason = format!("the copy has {copy} bytes, and the original {length}; the original is kept");
+            return Err(FileError::new(format!("{}/{to}", self.place), reason));
+        }
+        self.delete(from).await
+    }
+}
+
+#[cfg(test)]
+mod tests;
