@@ -153,3 +153,22 @@ impl TenantArchive {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use annals_core::bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn a_document_that_cannot_be_read_is_not_due() {
+        let is_due = |document: RawDocumentBuf| Due::of(Record { document, revision: 1 }).is_some();
+        let whole = doc! { "_id": 1, "deep": { "list": [{ "text": "zzz" }] } };
+        let whole = RawDocumentBuf::try_from(&whole).expect("BSON");
+        let mut damaged = whole.as_bytes().to_vec();
+        let place = damaged.windows(3).position(|some| some == b"zzz").expect("the text");
+        damaged[place] = 0xff;
+        assert!(is_due(whole));
+        assert!(!is_due(RawDocumentBuf::from_bytes(damaged).expect("its length is right")));
+    }
+}
