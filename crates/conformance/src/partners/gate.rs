@@ -22,7 +22,7 @@ struct Batches {
 
 /// The gate, and what has passed it.
 pub(super) struct Gate {
-    /// Each attempt looks its entity's order up before it claims its delivery, and once more before it ends it.
+    /// Each attempt looks its entity's order up before it claims its delivery, and once more before it ends it if others can wait for it.
     looked_up: watch::Sender<usize>,
     claims: Batches,
     ends: Batches,
@@ -46,6 +46,16 @@ impl Gate {
         self.rival.store(true, Ordering::SeqCst);
     }
 
+    /// How many look-ups there were.
+    pub fn look_ups(&self) -> usize {
+        *self.looked_up.borrow()
+    }
+
+    /// Waits until there were so many look-ups.
+    pub async fn has_seen(&self, look_ups: usize) {
+        let _ = self.looked_up.subscribe().wait_for(|count| *count >= look_ups).await;
+    }
+
     /// How many deliveries each batch claimed, in order.
     pub fn claims(&self) -> Vec<usize> {
         self.claims.sizes().clone()
@@ -63,7 +73,7 @@ impl Gate {
             sizes.len() == 1
         };
         if is_first {
-            let _ = self.looked_up.subscribe().wait_for(|count| *count >= batches.after).await;
+            self.has_seen(batches.after).await;
         }
     }
 }
@@ -102,7 +112,7 @@ impl TapRecords for Gate {
 
     async fn find(&self, records: &dyn Records, query: RecordQuery) -> Result<RecordPage, RecordError> {
         let by_order = query.sort.first().is_some_and(|by| by.path == "order");
-        let of_entity = query.collection == DELIVERIES && query.limit == 1 && by_order;
+        let of_entity = query.collection == DELIVERIES && query.limit <= 2 && by_order;
         let found = records.find(query).await;
         if of_entity {
             self.looked_up.send_modify(|count| *count += 1);
