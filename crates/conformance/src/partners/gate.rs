@@ -1,11 +1,11 @@
 //! A gate before the first batch of claims and the first of ends, which opens once many attempts have come so far. Their writes gather
 //! meanwhile, however fast or slow the machine is.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use annals_core::bson::Bson;
-use annals_core::partners::DELIVERIES;
+use annals_core::partners::{DELIVERIES, PARTNER_EVENTS};
 use annals_core::{RecordChange, RecordError, RecordPage, RecordQuery, Records, Revision};
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -28,6 +28,8 @@ pub(super) struct Gate {
     ends: Batches,
     /// Whether another process wins one of the next claims that share a batch.
     rival: AtomicBool,
+    /// How many times events were read by their ids, several at once.
+    reads: AtomicUsize,
 }
 
 impl Gate {
@@ -38,6 +40,7 @@ impl Gate {
             claims: Batches { after: claims, sizes: Mutex::default() },
             ends: Batches { after: ends, sizes: Mutex::default() },
             rival: AtomicBool::default(),
+            reads: AtomicUsize::default(),
         })
     }
 
@@ -54,6 +57,11 @@ impl Gate {
     /// Waits until there were so many look-ups.
     pub async fn has_seen(&self, look_ups: usize) {
         let _ = self.looked_up.subscribe().wait_for(|count| *count >= look_ups).await;
+    }
+
+    /// How many times the events of several deliveries were read together.
+    pub fn reads(&self) -> usize {
+        self.reads.load(Ordering::SeqCst)
     }
 
     /// How many deliveries each batch claimed, in order.
@@ -113,6 +121,9 @@ impl TapRecords for Gate {
     async fn find(&self, records: &dyn Records, query: RecordQuery) -> Result<RecordPage, RecordError> {
         let by_order = query.sort.first().is_some_and(|by| by.path == "order");
         let of_entity = query.collection == DELIVERIES && query.limit <= 2 && by_order;
+        if query.collection == PARTNER_EVENTS && query.sort.is_empty() {
+            self.reads.fetch_add(1, Ordering::SeqCst);
+        }
         let found = records.find(query).await;
         if of_entity {
             self.looked_up.send_modify(|count| *count += 1);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals_core::partners::{EventStatus, EventsQuery, PartnerEventView};
+use annals_core::partners::{EventStatus, EventsQuery, PartnerDefinition, PartnerEventView};
 
 use crate::Subject;
 use crate::partners::gate::Gate;
@@ -69,6 +69,22 @@ pub async fn the_next_delivery_is_attempted_while_the_end_of_the_last_one_is_sto
     }
     exchange.until(|events| events.len() == 2 && are(events, EventStatus::Success)).await;
     assert_eq!((gate.look_ups(), exchange.scripted.requests().len()), (2, 2));
+}
+
+/// The events of all deliveries that a partner takes at a time are read at once.
+pub async fn the_events_of_deliveries_that_are_due_together_are_read_together(subject: &dyn Subject) {
+    let gate = Gate::opening_after(0, 0);
+    let exchange = behind(&gate, subject).await;
+    let mut definition = placed_to(P);
+    definition.limits.concurrency = 8;
+    exchange.define(PartnerDefinition { paused: true, ..definition.clone() }).await;
+    for n in 0..8 {
+        exchange.commit(&format!("e-{n}")).await;
+    }
+    exchange.until(|events| events.len() == 8 && are(events, EventStatus::Pending)).await;
+    assert!(!exchange.partners.put(definition).await.expect("changed"));
+    exchange.until(|events| are(events, EventStatus::Success)).await;
+    assert_eq!((gate.reads(), exchange.scripted.requests().len()), (1, 8));
 }
 
 /// Every other delivery of the batch is claimed and sent. The one that another process has is left to it until its lease has ended.
