@@ -86,6 +86,10 @@ impl Work<'_> {
 
     /// As many as fit into an answer, and the whole of the first partition; the others are handed out to whoever pulls next.
     fn bounded(&mut self, mut taken: Vec<Taken>, now: Timestamp) -> Vec<Taken> {
+        // Mostly all that is held would fit.
+        if self.bytes <= limits::PAGE_BYTES_MAX {
+            return taken;
+        }
         let mut bytes = 0;
         let size =
             |taken: &Taken| self.events.get(&taken.event.position).map_or(0, |event| event.data.as_bytes().len());
