@@ -227,3 +227,86 @@ fn read_delivery(about: &RawDocument, event: RecordedEvent) -> Result<Delivery, 
         trace: trace.and_then(TraceContext::parse),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Aggregate, CommitInfo, Data};
+
+    fn event(sequence_number: u64) -> RecordedEvent {
+        let time = Timestamp::from_millis(1_000);
+        RecordedEvent {
+            sequence_number,
+            ordinal: 0,
+            id: uuid::Uuid::from_u128(7),
+            event_type: "placed".into(),
+            generation: 1,
+            data: Data::from_json(r#"{"total":1}"#).expect("data"),
+            tags: Vec::new(),
+            public: false,
+            metadata: None,
+            time,
+            commit: Arc::new(CommitInfo {
+                commit_id: uuid::Uuid::from_u128(u128::from(sequence_number)),
+                request_id: Some("r".into()),
+                aggregate: Aggregate::new("order", "o-1"),
+                version: 1,
+                time,
+                tenant_id: "(0)".into(),
+                owner_id: "".into(),
+                space_id: "".into(),
+                command_id: None,
+                correlation_id: None,
+                causation_id: None,
+                header: Vec::new(),
+                transaction: None,
+                received: None,
+            }),
+        }
+    }
+
+    #[test]
+    fn deliveries_come_back_with_what_they_have_and_without_what_they_lack() {
+        let bare = Delivery {
+            token: "1.h".to_owned(),
+            event: event(3),
+            position: 3,
+            partition: None,
+            attempt: 1,
+            last_reason: None,
+            until: Timestamp::from_millis(5_000),
+            replay: None,
+            topic: None,
+            trace: None,
+        };
+        let trace = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+        assert!(trace.is_some());
+        let full = Delivery {
+            token: "2.h".to_owned(),
+            event: event(4),
+            position: 4,
+            partition: Some("order/o-1".into()),
+            attempt: 2,
+            last_reason: Some("down".to_owned()),
+            replay: Some("r-1".into()),
+            topic: Some("placed".into()),
+            trace,
+            ..bare.clone()
+        };
+        let deliveries = vec![bare, full];
+        let written = write_deliveries(&deliveries);
+        assert_eq!(read_deliveries(&written), Ok(deliveries));
+        assert!(read_deliveries(&written[..written.len() - 1]).is_err(), "it is cut off");
+        let mut less = RawDocumentBuf::new();
+        less.append(cstr!("deliveries"), RawArrayBuf::new());
+        let events_only: Vec<u8> = less.as_bytes().iter().chain(split(&written)).copied().collect();
+        assert!(read_deliveries(&events_only).is_err(), "events without deliveries");
+    }
+
+    /// The events behind the first document.
+    fn split(written: &[u8]) -> &[u8] {
+        split_document(written).expect("a document").expect("whole").1
+    }
+}

@@ -59,8 +59,8 @@ pub struct Settled {
 #[derive(Debug, Clone)]
 struct Undo {
     progress: Progress,
-    /// The flight, if this was its last event. Of a longer one the rest stays where it is: a batch is settled one by one, and copying what
-    /// is left of it each time would take the square of its length.
+    /// The flight, if this was its last event. Of a longer one the rest stays where it is: a batch with effects is settled one by one, and
+    /// copying what is left of it each time would take the square of its length.
     alone: Option<Flight>,
     is_letter: bool,
     failing: Option<FailingNow>,
