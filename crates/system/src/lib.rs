@@ -14,8 +14,8 @@ use siphasher::sip128::SipHasher13;
 pub use instant::{Instant, sleep};
 pub use lines::{InLine, Lines};
 
-/// The longest sleep between two looks at the wall clock, so that a sleep until a time notices that the clock was set. A sleep with more than
-/// a minute to go may sleep for a 60th of that: one that is hours away need not wake its task every second.
+/// The longest sleep between two looks at the wall clock, so that a sleep until a time notices that the clock was set. A sleep with more
+/// than a minute to go may sleep for a 60th of that: one that is hours away need not wake its task every second.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The machine's clock. Sleeping needs a Tokio runtime.
