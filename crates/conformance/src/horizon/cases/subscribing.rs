@@ -28,13 +28,14 @@ pub async fn the_state_shows_position_head_and_lag(subject: &dyn Subject) {
     assert!(status.owner.is_some() && status.last_reason.is_none() && status.attempts == 0);
     let last = status.last_progress.expect("an event was received");
     bridge.it.advance(3_000);
-    assert!(bridge.status().await.seconds_since_progress >= Some(3));
+    bridge.until(|status| status.seconds_since_progress >= Some(3)).await;
     assert_eq!(degraded(&bridge).await, None);
     bridge.it.host.drain().await;
     let later = Bridge::on(crate::handlers::opened::Opened::on(bridge.it.store.clone(), bridge.it.clock.clone()));
     let stopped = later.status().await;
     assert_eq!((stopped.state, stopped.owner, stopped.position), (IntakeState::Stopped, None, 3));
-    assert_eq!((stopped.head, stopped.last_progress), (3, Some(last)), "it is noted when the owner ends");
+    // What the owner has stored is seen before the owner says when.
+    assert!(stopped.head == 3 && stopped.last_progress >= Some(last), "it is noted when the owner ends: {stopped:?}");
 }
 
 /// Up to a cap. The first success resets it.
