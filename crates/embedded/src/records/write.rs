@@ -1,10 +1,11 @@
 //! Changing records: on the engine's writer, inside a batch of it.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use annals_core::bson::Bson;
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
+use annals_core::order::Fields;
 use annals_core::{
     ChangeKind, ChangeNumber, Code, Expected, Invalid, Matcher, RecordChange, RecordError, Revision, StoreError,
     limits, order, with_fields,
@@ -215,21 +216,7 @@ impl<'b> Batch<'b> {
         old: Option<Found>,
         document: &RawDocument,
     ) -> Result<ChangeNumber, RecordError> {
-        for known in &collection.indexes {
-            let before = old.as_ref().map_or(Ok(BTreeSet::new()), |old| entries::entries_of(known, &old.document))?;
-            let after = entries::entries_of(known, document)?;
-            if after.len() > 1 {
-                self.several_entries.push(known.id);
-            }
-            for entry in after.difference(&before) {
-                self.check_unique(name, known, document, entry, id)?;
-                let (key, value) = entries::stored(known, entry, id);
-                self.map.put(&key, &value);
-            }
-            if !self.options.has(SeededBug::KeepOldIndexEntries) {
-                self.remove_entries(known, before.difference(&after), id)?;
-            }
-        }
+        self.put_entries(name, collection, id, old.as_ref().map(|old| &*old.document), document)?;
         let kind = if old.is_some() { ChangeKind::Replaced } else { ChangeKind::Inserted };
         let number = self.note(collection, kind, document)?;
         let revision = match old {
@@ -240,24 +227,48 @@ impl<'b> Batch<'b> {
         Ok(number)
     }
 
-    fn delete(&mut self, collection: &KnownCollection, id: &[u8], old: &Found) -> Result<ChangeNumber, RecordError> {
+    /// Changes the entries of those indexes for which the documents differ.
+    fn put_entries(
+        &mut self,
+        name: &str,
+        collection: &KnownCollection,
+        id: &[u8],
+        old: Option<&RawDocument>,
+        document: &RawDocument,
+    ) -> Result<(), RecordError> {
+        let (before, after) = (old.map(Fields::of), Fields::of(document));
         for known in &collection.indexes {
-            self.remove_entries(known, entries::entries_of(known, &old.document)?.iter(), id)?;
+            if before.as_ref().is_some_and(|before| entries::are_same(known, before, &after)) {
+                continue;
+            }
+            let removed = before.as_ref().map_or_else(|| Ok(Vec::new()), |it| entries::entries_of(known, it))?;
+            let added = entries::entries_of(known, &after)?;
+            if added.len() > 1 {
+                self.several_entries.push(known.id);
+            }
+            for entry in added.iter().filter(|entry| removed.binary_search(entry).is_err()) {
+                self.check_unique(name, known, document, entry, id)?;
+                let (key, value) = entries::stored(known, entry, id);
+                self.map.put(&key, &value);
+            }
+            if !self.options.has(SeededBug::KeepOldIndexEntries) {
+                self.remove_entries(known, removed.iter().filter(|entry| added.binary_search(entry).is_err()), id);
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, collection: &KnownCollection, id: &[u8], old: &Found) -> Result<ChangeNumber, RecordError> {
+        let fields = Fields::of(&old.document);
+        for known in &collection.indexes {
+            self.remove_entries(known, entries::entries_of(known, &fields)?.iter(), id);
         }
         self.map.remove(&keys::document(collection.id, id));
         Ok(self.note(collection, ChangeKind::Deleted, &old.document)?)
     }
 
-    fn remove_entries<'e>(
-        &mut self,
-        known: &KnownIndex,
-        entries: impl Iterator<Item = &'e Vec<u8>>,
-        id: &[u8],
-    ) -> Result<(), StoreError> {
-        for entry in entries {
-            self.map.remove(&entries::stored(known, entry, id).0);
-        }
-        Ok(())
+    fn remove_entries<'e>(&mut self, known: &KnownIndex, entries: impl Iterator<Item = &'e Vec<u8>>, id: &[u8]) {
+        entries.for_each(|entry| self.map.remove(&entries::stored(known, entry, id).0));
     }
 
     fn check_unique(
@@ -351,7 +362,7 @@ pub(super) fn delete_expired(
     let mut batch = Batch::begin(map, catalog.clone(), options)?;
     for id in ids {
         if let Some(found) = batch.found(collection, &id)?
-            && entries::entries_of(known, &found.document)?.iter().any(|entry| expired(known, entry))
+            && entries::entries_of(known, &Fields::of(&found.document))?.iter().any(|entry| expired(known, entry))
         {
             batch.delete(collection, &id, &found)?;
         }
