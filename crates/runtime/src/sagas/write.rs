@@ -46,7 +46,7 @@ impl<'e> Input<'e> {
 #[derive(Default)]
 struct Changed {
     order: Vec<String>,
-    sagas: HashMap<String, (SagaRecord, Expected)>,
+    sagas: HashMap<String, (Arc<SagaRecord>, Expected)>,
 }
 
 impl Work<'_> {
@@ -106,13 +106,13 @@ impl Work<'_> {
         let mut changed = Changed::default();
         for item in items.iter().filter(|item| !refused.contains(&item.id)) {
             let known = changed.sagas.get(&item.id).map(|(saga, _)| saga);
-            let known = known.or_else(|| self.busy.get(&item.id).map(|saga| &**saga)).or_else(|| loaded.get(&item.id));
+            let known = known.or_else(|| self.busy.get(&item.id)).map(|saga| &**saga).or_else(|| loaded.get(&item.id));
             let (next, expected) = match (known, &item.input) {
                 (None, Input::Event(event)) => (self.started(event, &item.id, now), Expected::Absent),
                 (None, _) => continue,
                 (Some(saga), input) => (self.next(saga, input, now), unchanged(saga)),
             };
-            let Some(next) = next else { continue };
+            let Some(next) = next.map(Arc::new) else { continue };
             match changed.sagas.get_mut(&item.id) {
                 Some((saga, _)) => *saga = next,
                 None => {
@@ -175,7 +175,7 @@ impl Work<'_> {
     async fn write(&mut self, changed: &Changed) -> Result<(), NotWritten> {
         let mut effects: Vec<RecordChange> = Vec::with_capacity(changed.order.len());
         for (saga, expected) in changed.order.iter().filter_map(|id| changed.sagas.get(id)) {
-            effects.push(TypedRecords::replacement(saga, expected.clone())?);
+            effects.push(TypedRecords::replacement(&**saga, expected.clone())?);
         }
         self.store(&effects, |_| ()).await
     }
@@ -184,7 +184,7 @@ impl Work<'_> {
     fn go_on(&mut self, items: &[Item<'_>], mut changed: Changed) {
         for id in &changed.order {
             if let Some((saga, _)) = changed.sagas.remove(id) {
-                self.begin_work(Arc::new(saga));
+                self.begin_work(saga);
             }
         }
         for item in items.iter().filter(|item| matches!(item.input, Input::Done(_))) {
