@@ -12,9 +12,10 @@ use annals_core::{
 
 use super::catalog::{CatalogCache, KnownCollection, KnownIndex};
 use super::cursor::{self, Position};
-use super::plan::{Ordered, plan};
+use super::plan::{Ordered, documents_after, plan};
 use super::scan::{Candidate, Examined, Scan};
-use super::{keys, value};
+use super::totals::{Total, Totals};
+use super::{feed, keys, value};
 use crate::engine::{Engine, View};
 
 /// A page of records.
@@ -98,10 +99,10 @@ fn number_of(index: Option<&KnownIndex>) -> u32 {
     index.map_or(0, |known| known.id)
 }
 
-/// Counts the records that match, at most so many.
+/// Counts the records that match, at most so many; those that an earlier count has passed are not looked at again.
 pub(super) async fn count(
     engine: &Engine,
-    catalogs: &CatalogCache,
+    (catalogs, totals): (&CatalogCache, &Totals),
     collection: &str,
     condition: &Condition,
     at_most: u64,
@@ -112,15 +113,24 @@ pub(super) async fn count(
     let view = engine.snapshot()?;
     let catalog = catalogs.of(&*view)?;
     let collection = catalog.collection(collection)?;
-    let mut scan = Scan::new(plan(collection, condition, &[])?, collection.id);
+    let revision = feed::last_revision(&*view)?;
+    let (plan, mut count) = match totals.of(collection.id, condition, revision) {
+        Some(total) if total.revision == revision || total.count >= at_most => return Ok(total.count.min(at_most)),
+        Some(total) => (documents_after(collection.id, total.last), total.count),
+        None => (plan(collection, condition, &[])?, 0),
+    };
+    let mut scan = Scan::new(plan, collection.id);
     let matcher = collection.matcher(condition)?;
-    let mut count = 0;
     let mut visit = |candidate: Candidate| {
         count += u64::from(matcher.matches(value::parts(&candidate.id, &candidate.stored)?.1));
         Ok::<_, RecordError>(if count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };
     while !scan.step(&*view, &mut visit)? {
         let_others_run().await;
+    }
+    if count < at_most {
+        let last = keys::last_document(&*view, collection.id)?;
+        totals.keep(collection.id, condition, Total { count, revision, last });
     }
     Ok(count)
 }
