@@ -14,9 +14,9 @@
 //! Ids and entries are in the encoding of `annals_core::order`; numbers are big-endian. Where the last field of an index goes down, so do
 //! the ids of records with the same entry: their bytes are inverted.
 
-use annals_core::{ChangeNumber, Revision};
+use annals_core::{ChangeNumber, Revision, StoreError};
 
-use crate::engine::{Range, Space};
+use crate::engine::{Range, Space, View};
 
 const RECORDS: u8 = Space::Records as u8;
 const DOCUMENTS: u8 = 1;
@@ -39,6 +39,13 @@ pub(super) const FEEDS: &[u8] = &[RECORDS, FEED];
 /// What the documents of a collection begin with.
 pub(super) fn documents(collection: u32) -> Vec<u8> {
     numbered(DOCUMENTS, collection, &[])
+}
+
+/// The key of the last document of a collection, or what its documents begin with where it has none.
+pub(super) fn last_document(view: &(impl View + ?Sized), collection: u32) -> Result<Vec<u8>, StoreError> {
+    let documents = documents(collection);
+    let last = view.descending(&Range::prefix(&documents))?.next().transpose()?;
+    Ok(last.map_or(documents, |(key, _)| key))
 }
 
 /// Where a document stands.

@@ -74,6 +74,13 @@ pub(super) fn plan(collection: &KnownCollection, condition: &Condition, sort: &[
     Ok(best.1)
 }
 
+/// The documents of a collection after the key of one.
+pub(super) fn documents_after(collection: u32, key: Vec<u8>) -> Plan {
+    let prefix = keys::documents(collection);
+    let range = Range { from: std::ops::Bound::Excluded(key), to: Range::prefix(&prefix).to };
+    Plan { index: None, prefix, ranges: vec![range], descending: false, ordered: Ordered::No, narrow: true }
+}
+
 /// The entries of each word of which a record must have one.
 fn words(known: &KnownIndex, search: &TextSearch) -> Plan {
     let prefix = keys::entries(known.id);

@@ -1,6 +1,6 @@
 //! Changing records: on the engine's writer, inside a batch of it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use annals_core::bson::Bson;
@@ -12,6 +12,7 @@ use annals_core::{
 };
 
 use super::catalog::{Catalog, CatalogCache, KnownCollection, KnownIndex};
+use super::totals::Totals;
 use super::{entries, feed, keys, value};
 use crate::Options;
 use crate::engine::{Change, Range, View};
@@ -32,11 +33,12 @@ const PARTS_AT_ONCE: usize = 16;
 pub(super) fn write(
     map: &mut Change,
     catalogs: &CatalogCache,
+    totals: &Totals,
     options: &Options,
     changes: Vec<RecordChange>,
 ) -> Result<Vec<ChangeNumber>, RecordError> {
     let catalog = catalogs.of(&*map)?;
-    let mut batch = Batch::begin(map, catalog, options)?;
+    let mut batch = Batch::begin(map, catalog, totals, options)?;
     for (n, change) in changes.into_iter().enumerate() {
         batch.change = n;
         let number = batch.apply(change)?;
@@ -49,6 +51,7 @@ pub(super) fn write(
 pub(super) struct Batch<'b> {
     map: &'b mut Change,
     catalog: Arc<Catalog>,
+    totals: &'b Totals,
     options: &'b Options,
     /// The revision that the next change makes.
     next: Revision,
@@ -64,6 +67,10 @@ pub(super) struct Batch<'b> {
     large: HashSet<(u32, Vec<u8>)>,
     /// Of [`STORED_BYTES_MAX`].
     stored_bytes: usize,
+    /// By collection with totals to which records were appended, the key of the last document.
+    last: BTreeMap<u32, Vec<u8>>,
+    /// Collections to which more was done than appending.
+    disturbed: BTreeSet<u32>,
     numbers: Vec<ChangeNumber>,
 }
 
@@ -74,11 +81,17 @@ struct Found {
 }
 
 impl<'b> Batch<'b> {
-    fn begin(map: &'b mut Change, catalog: Arc<Catalog>, options: &'b Options) -> Result<Self, StoreError> {
+    fn begin(
+        map: &'b mut Change,
+        catalog: Arc<Catalog>,
+        totals: &'b Totals,
+        options: &'b Options,
+    ) -> Result<Self, StoreError> {
         let next = feed::last_revision(&*map)? + 1;
         Ok(Self {
             map,
             catalog,
+            totals,
             options,
             next,
             change: 0,
@@ -87,6 +100,8 @@ impl<'b> Batch<'b> {
             several_entries: Vec::new(),
             large: HashSet::new(),
             stored_bytes: 0,
+            last: BTreeMap::new(),
+            disturbed: BTreeSet::new(),
             numbers: Vec::new(),
         })
     }
@@ -217,14 +232,33 @@ impl<'b> Batch<'b> {
         document: &RawDocument,
     ) -> Result<ChangeNumber, RecordError> {
         self.put_entries(name, collection, id, old.as_ref().map(|old| &*old.document), document)?;
+        let key = keys::document(collection.id, id);
+        if old.is_some() || !self.is_appended(collection.id, &key)? {
+            self.disturbed.insert(collection.id);
+        }
         let kind = if old.is_some() { ChangeKind::Replaced } else { ChangeKind::Inserted };
         let number = self.note(collection, kind, document)?;
         let revision = match old {
             Some(old) if self.options.has(SeededBug::KeepRevisions) => old.revision,
             _ => number,
         };
-        self.map.put(&keys::document(collection.id, id), &value::stored(id, revision, document));
+        self.map.put(&key, &value::stored(id, revision, document));
         Ok(number)
+    }
+
+    /// Whether a new document comes after all others of its collection. Nobody needs to know where no total is kept.
+    fn is_appended(&mut self, collection: u32, key: &[u8]) -> Result<bool, StoreError> {
+        if self.disturbed.contains(&collection) || !self.totals.has(collection) {
+            return Ok(false);
+        }
+        let is_last = match self.last.get(&collection) {
+            Some(last) => key > last.as_slice(),
+            None => key > keys::last_document(&*self.map, collection)?.as_slice(),
+        };
+        if is_last {
+            self.last.insert(collection, key.to_vec());
+        }
+        Ok(is_last)
     }
 
     /// Changes the entries of those indexes for which the documents differ.
@@ -263,6 +297,7 @@ impl<'b> Batch<'b> {
         for known in &collection.indexes {
             self.remove_entries(known, entries::entries_of(known, &fields)?.iter(), id);
         }
+        self.disturbed.insert(collection.id);
         self.map.remove(&keys::document(collection.id, id));
         Ok(self.note(collection, ChangeKind::Deleted, &old.document)?)
     }
@@ -319,6 +354,7 @@ impl<'b> Batch<'b> {
         if self.made > 0 {
             self.map.put(keys::REVISION, &(self.next - 1).to_be_bytes());
         }
+        self.totals.disturb(&self.disturbed, self.next - 1);
         for (collection, (last, added)) in self.noted {
             feed::advance(self.map, collection, last, added, self.options.record_changes_kept)?;
         }
@@ -350,16 +386,16 @@ fn value_document(name: &str, value: Bson) -> annals_core::bson::Document {
 pub(super) fn delete_expired(
     map: &mut Change,
     catalogs: &CatalogCache,
+    totals: &Totals,
     options: &Options,
-    collection: &str,
-    index: &str,
+    (collection, index): (&str, &str),
     ids: impl Iterator<Item = Vec<u8>>,
     expired: impl Fn(&KnownIndex, &[u8]) -> bool,
 ) -> Result<(), RecordError> {
     let catalog = catalogs.of(&*map)?;
     let collection = catalog.collection(collection)?;
     let Some(known) = collection.index(index) else { return Ok(()) };
-    let mut batch = Batch::begin(map, catalog.clone(), options)?;
+    let mut batch = Batch::begin(map, catalog.clone(), totals, options)?;
     for id in ids {
         if let Some(found) = batch.found(collection, &id)?
             && entries::entries_of(known, &Fields::of(&found.document))?.iter().any(|entry| expired(known, entry))
