@@ -14,7 +14,8 @@ use siphasher::sip128::SipHasher13;
 pub use instant::{Instant, sleep};
 pub use lines::{InLine, Lines};
 
-/// The longest sleep between two looks at the wall clock, so that a sleep until a time notices that the clock was set.
+/// The longest sleep between two looks at the wall clock, so that a sleep until a time notices that the clock was set. A sleep with more
+/// than a minute to go may sleep for a 60th of that: one that is hours away need not wake its task every second.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The machine's clock. Sleeping needs a Tokio runtime.
@@ -38,7 +39,7 @@ impl Clock for SystemClock {
                 if left.is_zero() {
                     return;
                 }
-                sleep(left.min(LOOK_EVERY)).await;
+                sleep(until_look(left)).await;
             }
         })
     }
@@ -47,6 +48,11 @@ impl Clock for SystemClock {
     fn sleep(&self, time: Duration) -> Sleep<'_> {
         Box::pin(sleep(time))
     }
+}
+
+/// How long a sleep that has so much to go sleeps before it looks at the wall clock.
+fn until_look(left: Duration) -> Duration {
+    left.min(LOOK_EVERY.max(left / 60))
 }
 
 /// The machine's time in nanoseconds since 1970, for what is measured and shown and never decides anything.
@@ -109,6 +115,14 @@ mod tests {
         let at = clock.now().plus(Duration::from_millis(20));
         clock.sleep_until(at).await;
         assert!(clock.now() >= at);
+    }
+
+    #[test]
+    fn a_sleep_looks_at_the_clock_every_second_and_more_rarely_while_its_end_is_far_away() {
+        let seconds = |left| until_look(Duration::from_secs(left)).as_secs();
+        assert_eq!([30, 60, 3_600, 86_400].map(seconds), [1, 1, 60, 1_440]);
+        let short = Duration::from_millis(20);
+        assert_eq!(until_look(short), short, "no sleep is longer than what is left");
     }
 
     #[test]

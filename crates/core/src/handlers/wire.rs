@@ -1,14 +1,15 @@
 //! Bodies of pulling and settling. Deliveries are JSON for people and most programs, and BSON for the client of this product, so that
 //! event data arrives with every type.
 
-use bson::{Document, doc};
+use bson::RawDocument;
+use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use serde::{Deserialize, Serialize};
 
 use super::Delivery;
 use crate::processing::Outcome;
 use crate::trace::TraceContext;
 use crate::wire::binary::{FoundWriter, read_found, split_document};
-use crate::{Code, Invalid, Timestamp};
+use crate::{Code, Invalid, RecordedEvent, Timestamp};
 
 /// Most deliveries of one pull.
 const PULL_MAX: usize = 1_000;
@@ -131,31 +132,42 @@ impl Settlement {
     }
 }
 
-/// Writes deliveries as BSON: a document of what they are, then their events as a page of the log is written.
+/// Writes deliveries as BSON: a document of what they are, then their events as a page of the log is written. What a delivery lacks is left
+/// out.
 pub fn write_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
-    let about: Vec<Document> = deliveries
-        .iter()
-        .map(|delivery| {
-            doc! {
-                "token": &delivery.token,
-                "position": delivery.position.cast_signed(),
-                "partition": delivery.partition.as_deref(),
-                "attempt": i64::from(delivery.attempt),
-                "last_reason": delivery.last_reason.as_deref(),
-                "until": delivery.until.as_millis(),
-                "replay": delivery.replay.as_deref(),
-                "topic": delivery.topic.as_deref(),
-                "traceparent": delivery.trace.map(|trace| trace.to_string()),
-            }
-        })
-        .collect();
+    let mut first = RawDocumentBuf::new();
+    first.append(cstr!("deliveries"), deliveries.iter().map(about).collect::<RawArrayBuf>());
     let mut events = FoundWriter::default();
     for delivery in deliveries {
         delivery.event.lend(|event| events.event(&event));
     }
-    // Texts and numbers cannot fail to become BSON.
-    let mut out = bson::serialize_to_vec(&doc! { "deliveries": about }).unwrap_or_default();
+    let mut out = first.into_bytes();
     out.extend(events.end_of_log(0, 0));
+    out
+}
+
+/// What a delivery is apart from its event.
+fn about(delivery: &Delivery) -> RawDocumentBuf {
+    let mut out = RawDocumentBuf::new();
+    out.append(cstr!("token"), &*delivery.token);
+    out.append(cstr!("position"), delivery.position.cast_signed());
+    out.append(cstr!("attempt"), i64::from(delivery.attempt));
+    out.append(cstr!("until"), delivery.until.as_millis());
+    let texts = [
+        (cstr!("partition"), delivery.partition.as_deref()),
+        (cstr!("last_reason"), delivery.last_reason.as_deref()),
+        (cstr!("replay"), delivery.replay.as_deref()),
+        (cstr!("topic"), delivery.topic.as_deref()),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            out.append(name, text);
+        }
+    }
+    if let Some(trace) = delivery.trace {
+        let text = trace.to_string();
+        out.append(cstr!("traceparent"), &*text);
+    }
     out
 }
 
@@ -164,40 +176,137 @@ pub fn write_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
 /// # Errors
 /// A sentence, when the bytes are something else.
 pub fn read_deliveries(bytes: &[u8]) -> Result<Vec<Delivery>, String> {
-    #[derive(Deserialize)]
-    struct Page {
-        deliveries: Vec<About>,
-    }
-    #[derive(Deserialize)]
-    struct About {
-        token: String,
-        position: i64,
-        partition: Option<String>,
-        attempt: i64,
-        last_reason: Option<String>,
-        until: i64,
-        replay: Option<String>,
-        topic: Option<String>,
-        traceparent: Option<String>,
-    }
     let (first, rest) = split_document(bytes)?.ok_or("the answer is cut off")?;
-    let page: Page = bson::deserialize_from_slice(first).map_err(|error| error.to_string())?;
-    let mut events = Vec::with_capacity(page.deliveries.len());
+    let first = RawDocument::from_bytes(first).map_err(|error| error.to_string())?;
+    let mut events = Vec::new();
     read_found(&bytes::Bytes::copy_from_slice(rest), |commit| events.extend(commit.events))?;
-    if events.len() != page.deliveries.len() {
-        return Err(format!("{} deliveries came with {} events", page.deliveries.len(), events.len()));
+    let mut events = events.into_iter();
+    let mut deliveries = Vec::with_capacity(events.len());
+    for about in first.get_array("deliveries").map_err(|error| error.to_string())? {
+        let about = about.map_err(|error| error.to_string())?;
+        let about = about.as_document().ok_or("a delivery that is no document")?;
+        let event = events.next().ok_or("a delivery that came without its event")?;
+        deliveries.push(read_delivery(about, event)?);
     }
-    let deliveries = page.deliveries.into_iter().zip(events).map(|(about, event)| Delivery {
-        token: about.token,
+    match events.len() {
+        0 => Ok(deliveries),
+        more => Err(format!("{more} events came without deliveries")),
+    }
+}
+
+fn read_delivery(about: &RawDocument, event: RecordedEvent) -> Result<Delivery, String> {
+    let (mut token, mut position, mut attempt, mut until) = (None, None, None, None);
+    let (mut partition, mut last_reason, mut replay, mut topic, mut trace) = (None, None, None, None, None);
+    for field in about {
+        let (name, value) = field.map_err(|error| error.to_string())?;
+        match name.as_str() {
+            "token" => token = value.as_str(),
+            "position" => position = value.as_i64(),
+            "attempt" => attempt = value.as_i64(),
+            "until" => until = value.as_i64(),
+            "partition" => partition = value.as_str(),
+            "last_reason" => last_reason = value.as_str(),
+            "replay" => replay = value.as_str(),
+            "topic" => topic = value.as_str(),
+            "traceparent" => trace = value.as_str(),
+            // Of a newer server.
+            _ => {}
+        }
+    }
+    let lacks = |what: &str| format!("a delivery without its {what}");
+    Ok(Delivery {
+        token: token.ok_or_else(|| lacks("token"))?.to_owned(),
         event,
-        position: about.position.cast_unsigned(),
-        partition: about.partition.map(Into::into),
-        attempt: u32::try_from(about.attempt).unwrap_or(u32::MAX),
-        last_reason: about.last_reason,
-        until: Timestamp::from_millis(about.until),
-        replay: about.replay.map(Into::into),
-        topic: about.topic.map(Into::into),
-        trace: about.traceparent.as_deref().and_then(TraceContext::parse),
-    });
-    Ok(deliveries.collect())
+        position: position.ok_or_else(|| lacks("position"))?.cast_unsigned(),
+        partition: partition.map(Into::into),
+        attempt: u32::try_from(attempt.ok_or_else(|| lacks("attempt"))?).unwrap_or(u32::MAX),
+        last_reason: last_reason.map(str::to_owned),
+        until: Timestamp::from_millis(until.ok_or_else(|| lacks("until"))?),
+        replay: replay.map(Into::into),
+        topic: topic.map(Into::into),
+        trace: trace.and_then(TraceContext::parse),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Aggregate, CommitInfo, Data};
+
+    fn event(sequence_number: u64) -> RecordedEvent {
+        let time = Timestamp::from_millis(1_000);
+        RecordedEvent {
+            sequence_number,
+            ordinal: 0,
+            id: uuid::Uuid::from_u128(7),
+            event_type: "placed".into(),
+            generation: 1,
+            data: Data::from_json(r#"{"total":1}"#).expect("data"),
+            tags: Vec::new(),
+            public: false,
+            metadata: None,
+            time,
+            commit: Arc::new(CommitInfo {
+                commit_id: uuid::Uuid::from_u128(u128::from(sequence_number)),
+                request_id: Some("r".into()),
+                aggregate: Aggregate::new("order", "o-1"),
+                version: 1,
+                time,
+                tenant_id: "(0)".into(),
+                owner_id: "".into(),
+                space_id: "".into(),
+                command_id: None,
+                correlation_id: None,
+                causation_id: None,
+                header: Vec::new(),
+                transaction: None,
+                received: None,
+            }),
+        }
+    }
+
+    #[test]
+    fn deliveries_come_back_with_what_they_have_and_without_what_they_lack() {
+        let bare = Delivery {
+            token: "1.h".to_owned(),
+            event: event(3),
+            position: 3,
+            partition: None,
+            attempt: 1,
+            last_reason: None,
+            until: Timestamp::from_millis(5_000),
+            replay: None,
+            topic: None,
+            trace: None,
+        };
+        let trace = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+        assert!(trace.is_some());
+        let full = Delivery {
+            token: "2.h".to_owned(),
+            event: event(4),
+            position: 4,
+            partition: Some("order/o-1".into()),
+            attempt: 2,
+            last_reason: Some("down".to_owned()),
+            replay: Some("r-1".into()),
+            topic: Some("placed".into()),
+            trace,
+            ..bare.clone()
+        };
+        let deliveries = vec![bare, full];
+        let written = write_deliveries(&deliveries);
+        assert_eq!(read_deliveries(&written), Ok(deliveries));
+        assert!(read_deliveries(&written[..written.len() - 1]).is_err(), "it is cut off");
+        let mut less = RawDocumentBuf::new();
+        less.append(cstr!("deliveries"), RawArrayBuf::new());
+        let events_only: Vec<u8> = less.as_bytes().iter().chain(split(&written)).copied().collect();
+        assert!(read_deliveries(&events_only).is_err(), "events without deliveries");
+    }
+
+    /// The events behind the first document.
+    fn split(written: &[u8]) -> &[u8] {
+        split_document(written).expect("a document").expect("whole").1
+    }
 }

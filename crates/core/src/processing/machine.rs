@@ -111,11 +111,21 @@ pub struct Changes {
 
 #[derive(Debug, Clone)]
 struct Flight {
-    events: VecDeque<(u64, Fetched)>,
+    /// Those that are not settled yet. Their tokens follow each other, up to `last`.
+    events: VecDeque<Fetched>,
+    /// The token of its last event.
+    last: u64,
     until: Timestamp,
     worker: String,
     /// What it was offered as, if it is a dead letter.
     letter: Option<Offered>,
+}
+
+impl Flight {
+    /// The token of its first event that is not settled.
+    fn first(&self) -> u64 {
+        (self.last + 1).saturating_sub(self.events.len() as u64)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -146,7 +156,8 @@ pub struct Machine {
     /// Positions of events that were read, are not settled and hold up the position: waiting or in flight.
     open: BTreeSet<u64>,
     in_flight: HashMap<ByteString, Flight>,
-    tokens: HashMap<u64, ByteString>,
+    /// The partitions in flight, by their last tokens.
+    tokens: BTreeMap<u64, ByteString>,
     next_token: u64,
     failing: HashMap<ByteString, FailingNow>,
     /// Failing partitions that are not in flight, by the time of their next attempt.
@@ -173,7 +184,7 @@ impl Machine {
             ready: BTreeMap::new(),
             open: BTreeSet::new(),
             in_flight: HashMap::new(),
-            tokens: HashMap::new(),
+            tokens: BTreeMap::new(),
             next_token: first_token,
             failing: HashMap::new(),
             due: BTreeSet::new(),
@@ -231,13 +242,19 @@ impl Machine {
 
     /// Whether the delivery of this token is in flight.
     pub fn is_in_flight(&self, token: u64) -> bool {
-        self.tokens.contains_key(&token)
+        self.flight_of(token).is_some()
+    }
+
+    /// The flight that a token is in, with its partition; none when the token is not in flight.
+    fn flight_of(&self, token: u64) -> Option<(&ByteString, &Flight)> {
+        let (_, partition) = self.tokens.range(token..).next()?;
+        let flight = self.in_flight.get(partition)?;
+        (flight.first() <= token).then_some((partition, flight))
     }
 
     /// Whether the delivery of this token is in flight and is a dead letter that was offered.
     pub fn is_letter(&self, token: u64) -> bool {
-        let flight = self.tokens.get(&token).and_then(|partition| self.in_flight.get(partition));
-        flight.is_some_and(|flight| flight.letter.is_some())
+        self.flight_of(token).is_some_and(|(_, flight)| flight.letter.is_some())
     }
 
     /// Whether nothing is in flight.
@@ -338,19 +355,19 @@ impl Machine {
         while taken.len() < max && self.in_flight.len() < self.settings.concurrency {
             let Some(batch) = self.next_batch(max - taken.len(), now) else { break };
             let Batch { events, attempt, last_reason, letter } = batch;
-            let mut flight = Flight { events: VecDeque::new(), until, worker: worker.to_owned(), letter };
-            let partition = events.front().map(|event| event.partition.clone()).unwrap_or_default();
-            for (at, event) in events.into_iter().enumerate() {
-                let token = self.next_token;
-                self.next_token += 1;
-                self.tokens.insert(token, partition.clone());
-                flight.events.push_back((token, event.clone()));
+            let Some(partition) = events.front().map(|event| event.partition.clone()) else { break };
+            taken.reserve(events.len());
+            let first = self.next_token;
+            self.next_token += events.len() as u64;
+            let last = self.next_token - 1;
+            for (token, event) in (first..).zip(&events) {
                 // Only the first event of a batch was attempted before.
-                let (attempt, last_reason) = if at == 0 { (attempt, last_reason.clone()) } else { (1, None) };
-                let replay = self.replay_of(&event).cloned();
-                taken.push(Taken { token, event, attempt, last_reason, replay });
+                let (attempt, last_reason) = if token == first { (attempt, last_reason.clone()) } else { (1, None) };
+                let replay = self.replay_of(event).cloned();
+                taken.push(Taken { token, event: event.clone(), attempt, last_reason, replay });
             }
-            self.in_flight.insert(partition, flight);
+            self.tokens.insert(last, partition.clone());
+            self.in_flight.insert(partition, Flight { events, last, until, worker: worker.to_owned(), letter });
         }
         taken
     }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use annals_core::handlers::{Delivery, DeliveryFailure, HandlerError, PullBody, Settlement};
 use annals_core::replays::is_inbox_token;
+use annals_core::trace::TraceContext;
 use annals_core::{Clock, EventLog, NewCommit, RecordedEvent, StoreError, Timestamp};
-use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::owner::Settling;
@@ -23,6 +24,18 @@ const LEASE_MS: (u64, u64) = (100, 12 * 60 * 60 * 1_000);
 const WAIT_MS: u64 = 24 * 60 * 60 * 1_000;
 /// How long until something is asked of the store again that it did not do.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// Settlements that are on their way.
+type Settles<'a> = FuturesUnordered<BoxFuture<'a, Result<(), HandlerError>>>;
+
+/// An attempt that has ended, and is to be settled.
+struct Attempted {
+    settling: Settling,
+    /// When its lease ends.
+    until: Timestamp,
+    /// Whether a replay delivered its events.
+    is_replayed: bool,
+}
 
 /// Runs a handler of this process.
 pub(crate) struct Local {
@@ -43,11 +56,13 @@ impl Supervised for Local {
         let this = &*self;
         // At most one pull, which goes on while attempts end: one that is dropped may have claimed deliveries already.
         let (mut attempts, mut pulls) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let mut settles: Settles<'_> = FuturesUnordered::new();
         let stop = this.handlers.stop();
         // What is claimed for it rests on the life of the process, also while no owner keeps that.
         let _alive = this.handlers.stay_alive();
         let mut pull_at: Option<Timestamp> = None;
         let error = loop {
+            // A lane whose attempt has ended is free: its owner serves the pull once what came before it is settled.
             let free = this.lanes.saturating_sub(attempts.len());
             if pulls.is_empty() && free > 0 && pull_at.is_none() {
                 pulls.push(this.pull((free * this.batch).min(1_000)));
@@ -55,7 +70,10 @@ impl Supervised for Local {
             tokio::select! {
                 biased;
                 () = stop.stopped() => return Ended::Done,
-                Some(settled) = attempts.next(), if !attempts.is_empty() => match settled {
+                Some(attempted) = attempts.next(), if !attempts.is_empty() => {
+                    this.begin_to_settle(ended_by_now(attempted, &mut attempts), &settles);
+                }
+                Some(settled) = settles.next(), if !settles.is_empty() => match settled {
                     Ok(()) => {}
                     // The owner is another one now, and hands the events out again. Attempts in flight go on: an attempt that was
                     // dropped would be repeated beside what it left running.
@@ -77,9 +95,14 @@ impl Supervised for Local {
         };
         drop(pulls);
         // The owner lives on, so what an attempt has would stay in flight until its lease ends.
-        tokio::select! {
-            () = stop.stopped() => return Ended::Done,
-            () = async { while attempts.next().await.is_some() {} } => {}
+        while !(attempts.is_empty() && settles.is_empty()) {
+            tokio::select! {
+                () = stop.stopped() => return Ended::Done,
+                Some(attempted) = attempts.next(), if !attempts.is_empty() => {
+                    this.begin_to_settle(ended_by_now(attempted, &mut attempts), &settles);
+                }
+                Some(_) = settles.next(), if !settles.is_empty() => {}
+            }
         }
         ended(&error)
     }
@@ -93,10 +116,11 @@ impl Local {
         self.handlers.take(&self.name, body, true).await
     }
 
-    /// Handles the deliveries of one partition, and settles them.
-    async fn attempt(&self, deliveries: Vec<Delivery>) -> Result<(), HandlerError> {
-        let events: Vec<RecordedEvent> = deliveries.iter().map(|delivery| delivery.event.clone()).collect();
-        let first = &deliveries[0];
+    /// Handles the deliveries of one partition. None once their lease has ended: their owner has counted the attempt as failed, and hands
+    /// them out again.
+    async fn attempt(&self, deliveries: Vec<Delivery>) -> Option<Attempted> {
+        let first = deliveries.first()?;
+        let (until, is_replayed) = (first.until, deliveries.iter().any(|delivery| is_inbox_token(&delivery.token)));
         let attempt = Attempt {
             number: first.attempt,
             last_reason: first.last_reason.clone(),
@@ -104,49 +128,68 @@ impl Local {
             topic: first.topic.clone(),
             trace: first.trace,
         };
+        let mut settlements = Vec::with_capacity(deliveries.len());
+        let (mut events, mut traces) = (Vec::with_capacity(deliveries.len()), Vec::with_capacity(deliveries.len()));
+        for Delivery { token, event, trace, .. } in deliveries {
+            settlements.push(Settlement::done(token));
+            events.push(event);
+            traces.push(trace);
+        }
         let mut effects = Effects { attempt, ..Effects::default() };
         let handling = async {
             match AssertUnwindSafe(self.handler.handle(&events, &mut effects)).catch_unwind().await {
-                Ok(Ok(())) => self.commit(std::mem::take(&mut effects.commits), &deliveries).await,
+                Ok(Ok(())) => self.commit(std::mem::take(&mut effects.commits), &events, &traces).await,
                 Ok(Err(failure)) => Err(failure),
                 Err(panic) => Err(HandleFailure::new(format!("the handler panicked: {}", message_of(&*panic)))),
             }
         };
         let handled = tokio::select! {
             handled = handling => handled,
-            // Its owner has counted it as failed, and will hand it out again.
-            () = self.clock.sleep_until(first.until) => return Ok(()),
+            () = self.clock.sleep_until(until) => return None,
         };
         let settling = match handled {
-            Ok(()) => Settling {
-                settlements: deliveries.iter().map(|delivery| Settlement::done(delivery.token.clone())).collect(),
-                effects: effects.records,
-            },
+            Ok(()) => Settling { settlements, effects: effects.records },
             // The first one fails; those behind it are released, and come again after it.
-            Err(failure) => Settling { settlements: vec![failed(&deliveries[0].token, failure)], effects: Vec::new() },
+            Err(failure) => {
+                let first = settlements.into_iter().take(1).map(|it| failed(it.token, failure.clone()));
+                Settling { settlements: first.collect(), effects: Vec::new() }
+            }
         };
-        self.settle(settling, first.until).await
+        Some(Attempted { settling, until, is_replayed })
     }
 
-    /// Settles an attempt. That of a replay is settled until it is stored: no owner hands its event out again before its lease ends, at
-    /// `until`.
-    async fn settle(&self, settling: Settling, until: Timestamp) -> Result<(), HandlerError> {
-        let is_replayed = settling.settlements.iter().any(|it| is_inbox_token(&it.token));
+    /// Settles attempts: those of its own events together, and each of a replay by itself.
+    fn begin_to_settle<'a>(&'a self, ended: Vec<Attempted>, settles: &Settles<'a>) {
+        let (replayed, own): (Vec<Attempted>, Vec<Attempted>) = ended.into_iter().partition(|it| it.is_replayed);
+        if !own.is_empty() {
+            let own: Vec<Settling> = own.into_iter().map(|it| it.settling).collect();
+            settles.push(async move { self.handlers.settle_all(&self.name, own).await.map(drop) }.boxed());
+        }
+        for it in replayed {
+            settles.push(self.settle_replayed(it.settling, it.until).boxed());
+        }
+    }
+
+    /// Settles an attempt of a replay until it is stored: no owner hands its event out again before its lease ends, at `until`.
+    async fn settle_replayed(&self, settling: Settling, until: Timestamp) -> Result<(), HandlerError> {
         loop {
             match self.handlers.settle_all(&self.name, vec![settling.clone()]).await {
-                Err(HandlerError::Store(error))
-                    if is_replayed && error != StoreError::Closed && self.clock.now() < until =>
-                {
+                Err(HandlerError::Store(error)) if error != StoreError::Closed && self.clock.now() < until => {
                     tracing::debug!(handler = self.name, %error, "the delivery of a replay is settled again");
                     self.clock.sleep(AGAIN).await;
                 }
-                settled => return settled.map(|_| ()),
+                settled => return settled.map(drop),
             }
         }
     }
 
     /// Makes the commits of a success. A repetition finds them made.
-    async fn commit(&self, commits: Vec<(EventKey, NewCommit)>, deliveries: &[Delivery]) -> Result<(), HandleFailure> {
+    async fn commit(
+        &self,
+        commits: Vec<(EventKey, NewCommit)>,
+        events: &[RecordedEvent],
+        traces: &[Option<TraceContext>],
+    ) -> Result<(), HandleFailure> {
         let mut counts: HashMap<EventKey, u32> = HashMap::new();
         let key = |event: &RecordedEvent| (event.commit.commit_id, event.ordinal);
         for (cause, mut commit) in commits {
@@ -154,12 +197,24 @@ impl Local {
             let (id, ordinal) = cause;
             commit.request_id = Some(format!("{}/{id}.{ordinal}/{n}", self.origin).into());
             *n += 1;
-            let delivery = deliveries.iter().find(|delivery| key(&delivery.event) == cause);
-            delivery.and_then(|delivery| delivery.trace).iter().for_each(|trace| trace.note(&mut commit));
+            let caused = events.iter().zip(traces).find(|(event, _)| key(event) == cause);
+            caused.and_then(|(_, trace)| *trace).iter().for_each(|trace| trace.note(&mut commit));
             self.log.commit(commit).await?;
         }
         Ok(())
     }
+}
+
+/// Returns what this attempt and all others that have ended by now leave to be settled, which is one write.
+fn ended_by_now<F>(first: Option<Attempted>, attempts: &mut FuturesUnordered<F>) -> Vec<Attempted>
+where
+    F: Future<Output = Option<Attempted>>,
+{
+    let mut all = Vec::from_iter(first);
+    while let Some(Some(attempted)) = attempts.next().now_or_never() {
+        all.extend(attempted);
+    }
+    all
 }
 
 /// Deliveries of one partition stand together, in order.
@@ -174,14 +229,14 @@ fn by_partition(deliveries: Vec<Delivery>) -> impl Iterator<Item = Vec<Delivery>
     groups.into_iter()
 }
 
-fn failed(token: &str, failure: HandleFailure) -> Settlement {
+fn failed(token: String, failure: HandleFailure) -> Settlement {
     let HandleFailure { reason, retry } = failure;
     let (retry_after_ms, never) = match retry {
         RetryWish::Policy => (None, false),
         RetryWish::After(millis) => (Some(millis), false),
         RetryWish::Never => (None, true),
     };
-    Settlement { token: token.to_owned(), failure: Some(DeliveryFailure { reason, retry_after_ms, never }) }
+    Settlement { token, failure: Some(DeliveryFailure { reason, retry_after_ms, never }) }
 }
 
 fn ended(error: &HandlerError) -> Ended {

@@ -58,10 +58,9 @@ pub struct Settled {
 
 #[derive(Debug, Clone)]
 struct Undo {
-    token: u64,
     progress: Progress,
-    /// The flight, if this was its last event. Of a longer one the rest stays where it is: a batch is settled one by one, and copying what
-    /// is left of it each time would take the square of its length.
+    /// The flight, if this was its last event. Of a longer one the rest stays where it is: a batch with effects is settled one by one, and
+    /// copying what is left of it each time would take the square of its length.
     alone: Option<Flight>,
     is_letter: bool,
     failing: Option<FailingNow>,
@@ -82,22 +81,19 @@ impl Machine {
         now: Timestamp,
         random: u64,
     ) -> Result<Settled, SettleError> {
-        let partition = self.tokens.get(&token).ok_or(SettleError::LeaseLost)?.clone();
-        let flight = self.in_flight.get(&partition).ok_or(SettleError::LeaseLost)?;
-        let (first, event) = flight.events.front().cloned().ok_or(SettleError::LeaseLost)?;
-        if first != token {
+        let (partition, flight) = self.flight_of(token).ok_or(SettleError::LeaseLost)?;
+        if flight.first() != token {
             return Err(SettleError::OutOfOrder);
         }
+        let event = flight.events.front().cloned().ok_or(SettleError::LeaseLost)?;
         let undo = Undo {
-            token,
             progress: self.progress.clone(),
             alone: (flight.events.len() == 1).then(|| flight.clone()),
             is_letter: flight.letter.is_some(),
-            failing: self.failing.get(&partition).cloned(),
+            failing: self.failing.get(partition).cloned(),
             open: self.open.contains(&event.position),
             in_a_row: self.letters.in_a_row,
         };
-        self.tokens.remove(&token);
         if undo.is_letter {
             self.settle_letter(&event, outcome, now);
             return Ok(Settled { event, undo });
@@ -129,15 +125,50 @@ impl Machine {
                 self.failing.insert(partition.clone(), failing);
             }
         }
-        self.tokens.insert(undo.token, partition.clone());
         match undo.alone {
-            Some(flight) => _ = self.in_flight.insert(partition, flight),
+            Some(flight) => {
+                self.tokens.insert(flight.last, partition.clone());
+                self.in_flight.insert(partition, flight);
+            }
             None => {
                 if let Some(flight) = self.in_flight.get_mut(&partition) {
-                    flight.events.push_front((undo.token, event));
+                    flight.events.push_front(event);
                 }
             }
         }
+    }
+
+    /// Settles deliveries as done in one step: as many of these tokens, from the first one, as are the next ones of one batch in flight.
+    /// Returns how many. Any other token is to be settled by itself, which says what is wrong with it; so is a dead letter, and an event of
+    /// a failing partition.
+    pub fn settle_run(&mut self, tokens: impl IntoIterator<Item = u64>, now: Timestamp) -> usize {
+        let mut tokens = tokens.into_iter();
+        let Some(first) = tokens.next() else { return 0 };
+        let Some((partition, flight)) = self.flight_of(first) else { return 0 };
+        if flight.first() != first || flight.letter.is_some() || self.failing.contains_key(partition) {
+            return 0;
+        }
+        let partition = partition.clone();
+        let following = (first + 1..=flight.last).zip(tokens).take_while(|(next, token)| next == token);
+        let count = 1 + following.count();
+        let Some(flight) = self.in_flight.get_mut(&partition) else { return 0 };
+        let run: Vec<Fetched> = flight.events.drain(..count).collect();
+        if flight.events.is_empty() {
+            self.tokens.remove(&flight.last);
+            self.in_flight.remove(&partition);
+        }
+        self.letters.succeeded();
+        for event in &run {
+            self.letters.processed(event, now);
+            self.open.remove(&event.position);
+        }
+        // Whatever the position moves over needs no range above it.
+        self.advance();
+        for event in &run {
+            self.progress.settle(event.position);
+        }
+        self.make_ready(&partition);
+        count
     }
 
     fn done(&mut self, event: &Fetched, now: Timestamp) {
@@ -171,6 +202,7 @@ impl Machine {
         if let Some(flight) = self.in_flight.get_mut(partition) {
             flight.events.pop_front();
             if flight.events.is_empty() {
+                self.tokens.remove(&flight.last);
                 self.in_flight.remove(partition);
             }
         }
@@ -217,8 +249,8 @@ impl Machine {
     /// put back where the whole processor waits.
     fn ground(&mut self, event: &Fetched) {
         let Some(flight) = self.in_flight.remove(&event.partition) else { return };
-        let rest = flight.events.into_iter().skip(1);
-        let rest: Vec<_> = rest.inspect(|(token, _)| _ = self.tokens.remove(token)).map(|(_, event)| event).collect();
+        self.tokens.remove(&flight.last);
+        let rest: Vec<_> = flight.events.into_iter().skip(1).collect();
         if !self.settings.partitioned {
             let queue = self.waiting.entry(event.partition.clone()).or_default();
             rest.into_iter().rev().for_each(|event| queue.push_front(event));
@@ -281,18 +313,17 @@ impl Machine {
     pub fn release(&mut self, taken: &[Taken], now: Timestamp) {
         for Taken { token, event, .. } in taken {
             // A lease that ended meanwhile may have given the partition to another worker.
-            if self.tokens.get(token).is_none_or(|partition| *partition != event.partition) {
+            if self.flight_of(*token).is_none_or(|(partition, _)| *partition != event.partition) {
                 continue;
             }
             let Some(flight) = self.in_flight.remove(&event.partition) else { continue };
+            self.tokens.remove(&flight.last);
             if let Some(letter) = flight.letter {
-                flight.events.iter().for_each(|(token, _)| _ = self.tokens.remove(token));
                 self.offer(letter);
                 self.make_ready(&event.partition);
                 continue;
             }
-            for (token, event) in flight.events.into_iter().rev() {
-                self.tokens.remove(&token);
+            for event in flight.events.into_iter().rev() {
                 if !self.failing.contains_key(&event.partition) {
                     self.waiting.entry(event.partition.clone()).or_default().push_front(event);
                 }
@@ -307,10 +338,8 @@ impl Machine {
     /// Ends every lease that has run out: its first event counts as failed. Returns how many did.
     pub fn expire(&mut self, now: Timestamp, random: u64) -> usize {
         let ended: Vec<_> = self.in_flight.iter().filter(|(_, flight)| flight.until <= now).collect();
-        let ended: Vec<(u64, String)> = ended
-            .into_iter()
-            .filter_map(|(_, flight)| Some((flight.events.front()?.0, flight.worker.clone())))
-            .collect();
+        let ended: Vec<(u64, String)> =
+            ended.into_iter().map(|(_, flight)| (flight.first(), flight.worker.clone())).collect();
         for (token, worker) in &ended {
             let reason = format!("worker {worker:?} did not settle the event before its lease ended");
             // The token was just seen in front, so it can be settled.

@@ -67,6 +67,46 @@ fn a_partition_has_one_event_in_flight_and_others_do_not_wait_for_it() {
 }
 
 #[test]
+fn a_run_of_successes_changes_what_its_settlements_one_by_one_would() {
+    let mut single = Machine::resume(Settings { batch: 3, ..settings(true) }, Progress::at(0), [], 0);
+    let partitions = ["b", "a", "a", "a", "a"];
+    let events = partitions.iter().enumerate().map(|(n, partition)| event(n as u64, partition));
+    single.read(events, partitions.len() as u64);
+    let taken = take(&mut single, 0);
+    assert_eq!(positions(&taken), [0, 1, 2, 3]);
+    let tokens: Vec<u64> = taken.iter().map(|taken| taken.token).collect();
+    let mut run = single.clone();
+    assert_eq!(run.settle_run([tokens[2], tokens[3]], at(1)), 0, "one before them is not settled");
+    assert_eq!(run.settle_run([tokens[1], tokens[2]], at(1)), 2);
+    done(&mut single, tokens[1], 1);
+    done(&mut single, tokens[2], 1);
+    assert_eq!((run.progress(), run.room()), (single.progress(), single.room()));
+    assert_eq!(run.progress(), &Progress { position: 0, ahead: vec![(1, 3)] });
+    assert_eq!(run.settle_run([tokens[0], tokens[3]], at(2)), 1, "the other one is of another batch");
+    assert_eq!(run.settle_run([tokens[3]], at(2)), 1);
+    done(&mut single, tokens[0], 2);
+    done(&mut single, tokens[3], 2);
+    assert_eq!((run.progress(), run.room()), (single.progress(), single.room()));
+    assert_eq!(run.progress(), &Progress::at(4));
+    assert_eq!(run.settle_run([tokens[3]], at(2)), 0, "it was settled before");
+    assert!(run.is_idle() && !run.is_in_flight(tokens[3]));
+    assert_eq!(positions(&take(&mut run, 2)), [4]);
+}
+
+#[test]
+fn a_run_leaves_what_is_failing_to_settlements_of_their_own() {
+    let mut machine = machine(true, &["a"]);
+    let taken = take(&mut machine, 0);
+    fail(&mut machine, taken[0].token, 0);
+    machine.fetched("a", Some(event(0, "a")), 1);
+    let again = take(&mut machine, 10);
+    assert_eq!(machine.settle_run([again[0].token], at(11)), 0);
+    done(&mut machine, again[0].token, 11);
+    machine.fetched("a", None, 1);
+    assert!(machine.failing("a").is_none());
+}
+
+#[test]
 fn a_failing_partition_keeps_its_place_and_the_position_moves_past_it() {
     let mut machine = machine(true, &["a", "b", "a", "b"]);
     let taken = take(&mut machine, 0);

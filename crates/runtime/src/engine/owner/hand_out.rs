@@ -1,6 +1,7 @@
 //! Handing events out to those who pull.
 
 use std::collections::VecDeque;
+use std::fmt::Write;
 use std::time::Duration;
 
 use annals_core::handlers::{Delivery, PullBody};
@@ -46,7 +47,8 @@ impl Work<'_> {
                 continue;
             }
             let taken = self.bounded(taken, now);
-            let deliveries = taken.iter().filter_map(|taken| self.delivery(taken, until, &consumed)).collect();
+            let mut deliveries = Vec::with_capacity(taken.len());
+            deliveries.extend(taken.iter().filter_map(|taken| self.delivery(taken, until, &consumed)));
             self.last_pull = now;
             self.count_retries(&taken);
             // Who has gone sends them back.
@@ -84,6 +86,10 @@ impl Work<'_> {
 
     /// As many as fit into an answer, and the whole of the first partition; the others are handed out to whoever pulls next.
     fn bounded(&mut self, mut taken: Vec<Taken>, now: Timestamp) -> Vec<Taken> {
+        // Mostly all that is held would fit.
+        if self.bytes <= limits::PAGE_BYTES_MAX {
+            return taken;
+        }
         let mut bytes = 0;
         let size =
             |taken: &Taken| self.events.get(&taken.event.position).map_or(0, |event| event.data.as_bytes().len());
@@ -109,8 +115,12 @@ impl Work<'_> {
         let event = event?.clone();
         let partitioned = self.owner.definition.partition_by.is_partitioned();
         let trace = self.traces.begin(taken, &event, until);
+        let name = &*self.owner.definition.name;
+        let mut token = String::with_capacity(17 + name.len());
+        // Writing to a string cannot fail.
+        let _ = write!(token, "{:x}.{name}", taken.token);
         Some(Delivery {
-            token: format!("{:x}.{}", taken.token, self.owner.definition.name),
+            token,
             event,
             position: taken.event.position,
             partition: partitioned.then(|| taken.event.partition.clone()),

@@ -19,12 +19,16 @@ impl Work<'_> {
         let mut answers = Vec::with_capacity(all.len());
         for (settlings, answer) in all {
             let mut results = Vec::with_capacity(settlings.len());
+            let mut plain = Vec::new();
             for settling in settlings {
-                match settling.effects.is_empty() {
-                    true => results.extend(settling.settlements.into_iter().map(|it| self.settle_one(it))),
-                    false => results.extend(self.settle_with_effects(settling).await?),
+                if settling.effects.is_empty() {
+                    plain.extend(settling.settlements);
+                    continue;
                 }
+                self.settle_plain(std::mem::take(&mut plain), &mut results);
+                results.extend(self.settle_with_effects(settling).await?);
             }
+            self.settle_plain(plain, &mut results);
             answers.push((results, answer));
         }
         let stored = if self.is_unstored() { self.store(&[]).await } else { Ok(()) };
@@ -40,6 +44,29 @@ impl Work<'_> {
         let of_this = text.split_once('.').filter(|(_, name)| *name == &*self.owner.definition.name);
         let number = of_this.and_then(|(number, _)| u64::from_str_radix(number, 16).ok());
         number.ok_or(SettleError::LeaseLost)
+    }
+
+    /// Settles these in their order. Successes that follow each other in one batch are settled in one step.
+    fn settle_plain(&mut self, settlements: Vec<Settlement>, results: &mut Vec<SettleResult>) {
+        let success = |it: &Settlement| if it.failure.is_none() { self.token(&it.token).ok() } else { None };
+        let successes: Vec<Option<u64>> = settlements.iter().map(success).collect();
+        let (now, mut at) = (self.clock.now(), 0);
+        let mut settlements = settlements.into_iter();
+        while at < successes.len() {
+            let run = successes[at..].iter().map_while(|token| *token);
+            let count = self.machine.settle_run(run.clone(), now);
+            if count == 0 {
+                results.extend(settlements.next().map(|it| self.settle_one(it)));
+                at += 1;
+                continue;
+            }
+            run.clone().take(count).for_each(|token| self.traces.end(token, None));
+            drop(self.guard_done(run.take(count), now));
+            self.last_success = Some(now);
+            results.extend(settlements.by_ref().take(count).map(|it| result(it.token, Ok(()))));
+            at += count;
+        }
+        self.guard_released(now);
     }
 
     fn settle_one(&mut self, settlement: Settlement) -> SettleResult {
