@@ -34,6 +34,8 @@ macro_rules! partners {
             }
             gathering {
                 deliveries_that_are_due_together_share_their_batches
+                the_events_of_deliveries_that_are_due_together_are_read_together
+                the_next_delivery_is_attempted_while_the_end_of_the_last_one_is_stored
                 a_claim_that_another_process_won_stops_no_other_of_its_batch
             }
             listing {

@@ -21,6 +21,7 @@ mod known;
 mod lane;
 mod metrics;
 mod owner;
+mod queues;
 mod receive;
 mod replays;
 mod running;

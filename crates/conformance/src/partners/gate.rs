@@ -1,11 +1,11 @@
 //! A gate before the first batch of claims and the first of ends, which opens once many attempts have come so far. Their writes gather
 //! meanwhile, however fast or slow the machine is.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use annals_core::bson::Bson;
-use annals_core::partners::DELIVERIES;
+use annals_core::partners::{DELIVERIES, PARTNER_EVENTS};
 use annals_core::{RecordChange, RecordError, RecordPage, RecordQuery, Records, Revision};
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -22,12 +22,14 @@ struct Batches {
 
 /// The gate, and what has passed it.
 pub(super) struct Gate {
-    /// Each attempt looks its entity's order up before it claims its delivery, and once more before it ends it.
+    /// Each attempt looks its entity's order up before it claims its delivery, and once more before it ends it if others can wait for it.
     looked_up: watch::Sender<usize>,
     claims: Batches,
     ends: Batches,
     /// Whether another process wins one of the next claims that share a batch.
     rival: AtomicBool,
+    /// How many times events were read by their ids, several at once.
+    reads: AtomicUsize,
 }
 
 impl Gate {
@@ -38,12 +40,28 @@ impl Gate {
             claims: Batches { after: claims, sizes: Mutex::default() },
             ends: Batches { after: ends, sizes: Mutex::default() },
             rival: AtomicBool::default(),
+            reads: AtomicUsize::default(),
         })
     }
 
     /// Lets another process win the last claim of the next batch that claims several deliveries.
     pub fn expect_rival(&self) {
         self.rival.store(true, Ordering::SeqCst);
+    }
+
+    /// How many look-ups there were.
+    pub fn look_ups(&self) -> usize {
+        *self.looked_up.borrow()
+    }
+
+    /// Waits until there were so many look-ups.
+    pub async fn has_seen(&self, look_ups: usize) {
+        let _ = self.looked_up.subscribe().wait_for(|count| *count >= look_ups).await;
+    }
+
+    /// How many times the events of several deliveries were read together.
+    pub fn reads(&self) -> usize {
+        self.reads.load(Ordering::SeqCst)
     }
 
     /// How many deliveries each batch claimed, in order.
@@ -63,7 +81,7 @@ impl Gate {
             sizes.len() == 1
         };
         if is_first {
-            let _ = self.looked_up.subscribe().wait_for(|count| *count >= batches.after).await;
+            self.has_seen(batches.after).await;
         }
     }
 }
@@ -102,7 +120,10 @@ impl TapRecords for Gate {
 
     async fn find(&self, records: &dyn Records, query: RecordQuery) -> Result<RecordPage, RecordError> {
         let by_order = query.sort.first().is_some_and(|by| by.path == "order");
-        let of_entity = query.collection == DELIVERIES && query.limit == 1 && by_order;
+        let of_entity = query.collection == DELIVERIES && query.limit <= 2 && by_order;
+        if query.collection == PARTNER_EVENTS && query.sort.is_empty() {
+            self.reads.fetch_add(1, Ordering::SeqCst);
+        }
         let found = records.find(query).await;
         if of_entity {
             self.looked_up.send_modify(|count| *count += 1);

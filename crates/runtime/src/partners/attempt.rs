@@ -1,11 +1,11 @@
-//! One attempt: claim the delivery, send it or commit it, and store what became of it.
+//! One attempt: claim the delivery, and send it or commit it. Its end (finish.rs) stores what became of it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::bson::{Bson, Document};
 use annals_core::partners::{
-    ATTEMPTS_MAX, DELIVERIES, DeliveryRecord, Ending, EventDirection, Next, Outcome, Outgoing, PARTNER_EVENTS,
+    ATTEMPTS_MAX, DELIVERIES, DeliveryRecord, Ending, EventDirection, Outcome, Outgoing, PARTNER_EVENTS,
     PartnerEventRecord, Signed, message, of_answer,
 };
 use annals_core::{CommitError, Condition, Expected, RecordChange, RecordError, StoreError, Timestamp, TypedRecords};
@@ -19,11 +19,24 @@ const LEASE_BEYOND: Duration = Duration::from_secs(15);
 /// When a delivery is looked at again whose store failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// What a lane learns of an attempt.
+/// How an attempt went.
+pub(super) enum Attempted {
+    /// It was made, and what became of it is not stored yet.
+    Made(Box<Made>),
+    /// It is over.
+    Over(Done),
+}
+
+/// An attempt that was made.
+pub(super) struct Made {
+    pub partner: Arc<Partner>,
+    pub delivery: DeliveryRecord,
+    pub outcome: Outcome,
+}
+
+/// What a lane learns of an attempt that is over.
 pub(super) struct Done {
     pub key: String,
-    /// What became of it; none when nothing was attempted.
-    pub outcome: Option<Outcome>,
     /// Whether something else became due.
     pub look: bool,
     /// When it is due again.
@@ -38,26 +51,34 @@ enum Claim {
     Nothing { look: bool },
 }
 
+/// Whose turn it is among the deliveries of an entity.
+enum Turn {
+    /// That of the delivery; whether others of the entity can be open beside it.
+    Its { followed: bool },
+    /// Another one's, and whether that one became due.
+    Anothers { look: bool },
+}
+
 impl Work {
-    /// Attempts a delivery that is due.
+    /// Attempts a delivery that is due. The event is read unless it is given.
     pub async fn attempt(
         self: Arc<Self>,
         partner: Arc<Partner>,
         direction: EventDirection,
         delivery: DeliveryRecord,
-    ) -> Done {
-        let key = delivery.key.clone();
+        event: Option<PartnerEventRecord>,
+    ) -> Attempted {
         let claim = {
             let _order = self.stripe(&delivery.lane, &delivery.entity).lock().await;
-            self.claim(&partner, direction, &delivery).await
+            self.claim(&partner, direction, &delivery, event).await
         };
         let (event, attempt) = match claim {
             Ok(Claim::Begun(event, attempt)) => (event, attempt),
-            Ok(Claim::Nothing { look }) => return Done { key, outcome: None, look, later: None },
+            Ok(Claim::Nothing { look }) => return Attempted::Over(Done { key: delivery.key, look, later: None }),
             Err(error) => {
-                tracing::debug!(key, %error, "a delivery was not claimed");
+                tracing::debug!(key = delivery.key, %error, "a delivery was not claimed");
                 let later = self.partners.now().plus(AFTER_FAILURE);
-                return Done { key, outcome: None, look: false, later: Some(later) };
+                return Attempted::Over(Done { key: delivery.key, look: false, later: Some(later) });
             }
         };
         self.partners.metrics.begun(&partner.definition.id, direction, attempt);
@@ -66,19 +87,14 @@ impl Work {
             EventDirection::Out => self.send(&partner, &event, &delivery).await,
             EventDirection::In => self.commit(&partner, &event, &delivery).await,
         };
-        let (next, look) = self.finish_in_time(&partner, &delivery, &outcome).await;
-        let later = match next {
-            Some(Next::Retry(at)) => Some(at),
-            _ => None,
-        };
-        Done { key, outcome: Some(outcome), look, later }
+        Attempted::Made(Box::new(Made { partner, delivery, outcome }))
     }
 
     /// What a lane learns of an attempt that panicked. What it claimed is claimed again after its lease, and what it did not, at this time.
     pub fn panicked(&self, key: String, said: &str) -> Done {
         tracing::error!(key, said, "an attempt of a delivery panicked");
         let later = self.partners.now().plus(LEASE_BEYOND);
-        Done { key, outcome: None, look: false, later: Some(later) }
+        Done { key, look: false, later: Some(later) }
     }
 
     async fn claim(
@@ -86,19 +102,24 @@ impl Work {
         partner: &Partner,
         direction: EventDirection,
         delivery: &DeliveryRecord,
+        event: Option<PartnerEventRecord>,
     ) -> Result<Claim, RecordError> {
         if !delivery.open {
             return self.release(delivery).await.map(|look| Claim::Nothing { look });
         }
-        let events = TypedRecords::<PartnerEventRecord>::declared(Arc::clone(&self.partners.records));
-        let Some(event) = events.get(delivery.event).await? else {
+        let event = match event {
+            Some(event) => Some(event),
+            None => self.partners.typed_events().get(delivery.event).await?.map(|found| found.value),
+        };
+        let Some(event) = event else {
             let gone = Some("its record was deleted".to_owned());
             let look = self.end_unattempted(partner, delivery, Ending::Cancelled, gone).await?;
             return Ok(Claim::Nothing { look });
         };
-        if let Some(look) = self.waits_for_another(delivery).await? {
-            return Ok(Claim::Nothing { look });
-        }
+        let followed = match self.turn(delivery).await? {
+            Turn::Its { followed } => followed,
+            Turn::Anothers { look } => return Ok(Claim::Nothing { look }),
+        };
         if delivery.attempt - delivery.earlier >= ATTEMPTS_MAX {
             let reason = "the process ended during the last attempt; whether it succeeded is unknown".to_owned();
             let look = self.end_unattempted(partner, delivery, Ending::Exhausted, Some(reason)).await?;
@@ -125,50 +146,59 @@ impl Work {
             RecordChange::set_if(PARTNER_EVENTS, delivery.event, processing, Expected::Present),
         ];
         match self.write(changes).await {
-            Ok(()) => Ok(Claim::Begun(Box::new(event.value), attempt)),
+            Ok(()) => {
+                self.queues.claimed(delivery, followed);
+                Ok(Claim::Begun(Box::new(event), attempt))
+            }
+            // The event was deleted since it was read.
+            Err(RecordError::NotAsExpected { collection, .. }) if collection == PARTNER_EVENTS => {
+                Ok(Claim::Nothing { look: true })
+            }
             // Another process owns it, or an operator has acted on it.
             Err(RecordError::NotAsExpected { .. }) => Ok(Claim::Nothing { look: false }),
             Err(error) => Err(error),
         }
     }
 
-    /// Puts a delivery behind an earlier one of its entity, if there is one. Returns whether the earlier one became due.
-    async fn waits_for_another(&self, delivery: &DeliveryRecord) -> Result<Option<bool>, RecordError> {
+    /// Whose turn it is. Puts the delivery behind an earlier one of its entity, if there is one.
+    async fn turn(&self, delivery: &DeliveryRecord) -> Result<Turn, RecordError> {
         if delivery.alone || delivery.leased {
-            return Ok(None);
+            return Ok(Turn::Its { followed: true });
         }
-        let Some(first) = self.first_open(delivery, false).await? else { return Ok(None) };
+        // Two, because the second one tells whether anything follows the first.
+        let open = self.first_of(DeliveryRecord::open_of(&delivery.lane, &delivery.entity), 2).await?;
+        let Some(first) = open.first() else { return Ok(Turn::Its { followed: true }) };
         if first.key == delivery.key {
-            return Ok(None);
+            return Ok(Turn::Its { followed: open.len() > 1 });
         }
+        self.queues.waits(delivery);
         let as_read = Expected::Matching(delivery.unchanged());
         let behind = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), [("waits", true.into())], as_read);
         let mut changes = vec![behind.unset(["due"])];
         let stuck = first.due.is_none();
         if stuck {
-            changes.push(self.due_now(&first));
+            changes.push(self.due_now(first));
         }
         match self.write(changes).await {
-            Ok(()) => Ok(Some(stuck)),
-            Err(RecordError::NotAsExpected { .. }) => Ok(Some(true)),
+            Ok(()) => Ok(Turn::Anothers { look: stuck }),
+            Err(RecordError::NotAsExpected { .. }) => Ok(Turn::Anothers { look: true }),
             Err(error) => Err(error),
         }
     }
 
-    /// The first open delivery of the same entity; of those that wait, if so wanted.
-    pub(super) async fn first_open(
-        &self,
-        of: &DeliveryRecord,
-        waiting: bool,
-    ) -> Result<Option<DeliveryRecord>, RecordError> {
+    /// The first open delivery of the same entity that waits.
+    pub(super) async fn first_waiting(&self, of: &DeliveryRecord) -> Result<Option<DeliveryRecord>, RecordError> {
+        let open = DeliveryRecord::open_of(&of.lane, &of.entity);
+        let waiting = Condition::and([open, Condition::eq("waits", true)]);
+        Ok(self.first_of(waiting, 1).await?.into_iter().next())
+    }
+
+    /// The first deliveries of an entity for which the condition holds, in order.
+    async fn first_of(&self, condition: Condition, limit: usize) -> Result<Vec<DeliveryRecord>, RecordError> {
         let deliveries = TypedRecords::<DeliveryRecord>::declared(Arc::clone(&self.partners.records));
-        let mut condition = DeliveryRecord::open_of(&of.lane, &of.entity);
-        if waiting {
-            condition = Condition::and([condition, Condition::eq("waits", true)]);
-        }
-        let query = TypedRecords::<DeliveryRecord>::query().matching(condition).ascending("order").limit(1);
+        let query = TypedRecords::<DeliveryRecord>::query().matching(condition).ascending("order").limit(limit);
         let (found, _) = deliveries.find(query).await?;
-        Ok(found.into_iter().next().map(|found| found.value))
+        Ok(found.into_iter().map(|found| found.value).collect())
     }
 
     pub(super) fn due_now(&self, waiting: &DeliveryRecord) -> RecordChange {

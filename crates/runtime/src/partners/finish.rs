@@ -1,5 +1,6 @@
 //! Storing what became of an attempt, and letting the next event of the entity go.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::bson::Bson;
@@ -9,6 +10,7 @@ use annals_core::partners::{
 };
 use annals_core::{Condition, Expected, RecordChange, RecordError, StoreError, Timestamp};
 
+use super::attempt::{Done, Made};
 use super::date;
 use super::known::Partner;
 use super::owner::Work;
@@ -21,9 +23,20 @@ const AGAIN: Duration = Duration::from_millis(500);
 const REASON_MAX: usize = 500;
 
 impl Work {
+    /// Stores what became of an attempt. Returns what a lane learns of it.
+    pub(super) async fn end_attempt(self: Arc<Self>, made: Made) -> Done {
+        let Made { partner, delivery, outcome } = made;
+        let (next, look) = self.finish_in_time(&partner, &delivery, &outcome).await;
+        let later = match next {
+            Some(Next::Retry(at)) => Some(at),
+            _ => None,
+        };
+        Done { key: delivery.key, look, later }
+    }
+
     /// Stores what became of an attempt, also if the store fails for a while. None when it was not stored: the delivery is claimed again
     /// after its lease.
-    pub(super) async fn finish_in_time(
+    async fn finish_in_time(
         &self,
         partner: &Partner,
         delivery: &DeliveryRecord,
@@ -55,7 +68,7 @@ impl Work {
         delivery: &DeliveryRecord,
         outcome: &Outcome,
     ) -> Result<(Next, bool), RecordError> {
-        let now = self.partners.now();
+        let (now, followed) = (self.partners.now(), self.queues.ended(delivery));
         let next = after_attempt(delivery.attempt - delivery.earlier, outcome, now);
         let (reason, status) = match outcome {
             Outcome::Delivered { status } => (None, *status),
@@ -80,7 +93,10 @@ impl Work {
                 let set = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), known, expected).unset(unset);
                 (vec![set, failed], false)
             }
-            Next::End(ending) => self.ending(&partner.definition, delivery, (ending, known, unset), expected).await?,
+            Next::End(ending) => {
+                let ended = (ending, known, unset);
+                self.ending(&partner.definition, delivery, ended, expected, followed).await?
+            }
         };
         self.write(changes).await?;
         if matches!(next, Next::End(Ending::Exhausted | Ending::Refused)) {
@@ -91,13 +107,14 @@ impl Work {
         Ok((next, look))
     }
 
-    /// The changes that end a delivery, and whether they make another one due.
+    /// The changes that end a delivery, and whether they make another one due. Nothing waits for a delivery that is not `followed`.
     async fn ending(
         &self,
         definition: &PartnerDefinition,
         delivery: &DeliveryRecord,
         (ending, mut known, mut unset): (Ending, Vec<(&str, Bson)>, Vec<&str>),
         expected: Expected,
+        followed: bool,
     ) -> Result<(Vec<RecordChange>, bool), RecordError> {
         let now = self.partners.now();
         let expires = expiry(definition, ending, now);
@@ -119,7 +136,7 @@ impl Work {
         ];
         changes.extend(same);
         changes.extend(self.partners.archiving(archive, delivery, (status, now, expires)).await?);
-        let waiting = self.first_open(delivery, true).await?;
+        let waiting = if followed { self.first_waiting(delivery).await? } else { None };
         changes.extend(waiting.as_ref().map(|waiting| self.due_now(waiting)));
         Ok((changes, waiting.is_some()))
     }
@@ -134,8 +151,8 @@ impl Work {
     ) -> Result<bool, RecordError> {
         let known = reason.map(|reason| ("lastReason", reason.into())).into_iter().collect();
         let expected = Expected::Matching(delivery.unchanged());
-        let (mut changes, look) =
-            self.ending(&partner.definition, delivery, (ending, known, Vec::new()), expected).await?;
+        let ended = (ending, known, Vec::new());
+        let (mut changes, look) = self.ending(&partner.definition, delivery, ended, expected, true).await?;
         if ending == Ending::Cancelled {
             // There is no record any more.
             changes.remove(1);
@@ -151,7 +168,7 @@ impl Work {
         let expected = Expected::Matching(delivery.unchanged());
         let released = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), [("waits", false.into())], expected);
         let mut changes = vec![released.unset(["due"])];
-        let waiting = self.first_open(delivery, true).await?;
+        let waiting = self.first_waiting(delivery).await?;
         changes.extend(waiting.as_ref().map(|waiting| self.due_now(waiting)));
         match self.write(changes).await {
             Err(RecordError::NotAsExpected { .. }) => Ok(true),

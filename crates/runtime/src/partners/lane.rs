@@ -1,16 +1,17 @@
 //! A lane: the deliveries of one partner in one direction, each attempted when it is due.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::partners::{Breaker, DeliveryRecord, EventDirection};
-use annals_core::{Clock, RecordError, StoreError, Timestamp, TypedRecords};
+use annals_core::bson::oid::ObjectId;
+use annals_core::partners::{Breaker, DeliveryRecord, EventDirection, PartnerEventRecord};
+use annals_core::{Clock, Condition, RecordError, StoreError, Timestamp, TypedRecords};
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
-use super::attempt::Done;
+use super::attempt::{Attempted, Done, Made};
 use super::known::Partner;
 use super::owner::Work;
 use crate::host::{is_set, locked, message_of};
@@ -22,14 +23,23 @@ const LOOK_ANYWAY: Duration = Duration::from_secs(60);
 /// When a lane looks again whose store failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// A lane at work.
+/// A lane at work. What an attempt stores at its end is stored while the next attempts are made, so that the claims of these and the ends
+/// of those share batches.
 pub(super) struct Lane {
     work: Arc<Work>,
     partner: String,
     direction: EventDirection,
     name: String,
+    /// Claims and requests in flight: as many as the partner takes at a time, at most.
+    attempts: JoinSet<Attempted>,
+    /// What became of attempts and is being stored.
+    ends: JoinSet<Done>,
     /// Due now, and not begun.
     ready: VecDeque<DeliveryRecord>,
+    /// How many of the next ones have had their events read.
+    read: usize,
+    /// The events that were found.
+    events: HashMap<ObjectId, PartnerEventRecord>,
     /// Begun, and not ended.
     taken: HashSet<String>,
     /// Whether there may be more than what is known.
@@ -42,8 +52,21 @@ pub(super) struct Lane {
 impl Lane {
     pub fn new(work: Arc<Work>, partner: String, direction: EventDirection) -> Self {
         let name = DeliveryRecord::lane_of(direction, &partner);
-        let (ready, taken, breaker) = (VecDeque::new(), HashSet::new(), Breaker::default());
-        Self { work, partner, direction, name, ready, taken, look: true, later: None, breaker }
+        Self {
+            work,
+            partner,
+            direction,
+            name,
+            attempts: JoinSet::new(),
+            ends: JoinSet::new(),
+            ready: VecDeque::new(),
+            read: 0,
+            events: HashMap::new(),
+            taken: HashSet::new(),
+            look: true,
+            later: None,
+            breaker: Breaker::default(),
+        }
     }
 
     /// Attempts what is due, until the partner is deleted or the owner ends. Returns the lane's name.
@@ -52,18 +75,23 @@ impl Lane {
         let (mut known, mut ending) = (self.work.known.subscribe(), self.work.ending.subscribe());
         let wake = partners.wake_of(&self.name);
         let clock: Arc<dyn Clock> = Arc::clone(partners.clock());
-        let mut flights: JoinSet<Done> = JoinSet::new();
         loop {
             let partner = known.borrow_and_update().partners.get(&self.partner).cloned();
             let Some(partner) = partner.filter(|_| !*ending.borrow()) else {
-                while flights.join_next().await.is_some() {}
+                while let Some(attempted) = self.attempts.join_next().await {
+                    if let Ok(attempted) = attempted {
+                        self.attempted(attempted);
+                    }
+                }
+                while self.ends.join_next().await.is_some() {}
                 locked(&partners.breakers).remove(&self.name);
                 return self.name;
             };
-            let until = self.begin(&partner, &mut flights).await;
+            let until = self.begin(&partner).await;
             tokio::select! {
-                // An attempt that panics ends as well.
-                Some(Ok(done)) = flights.join_next() => self.ended(&partner, done),
+                // One that panics ends as well.
+                Some(Ok(attempted)) = self.attempts.join_next() => self.attempted(attempted),
+                Some(Ok(done)) = self.ends.join_next() => self.ended(done),
                 () = wake.notified() => self.look = true,
                 () = sleep_until(&*clock, until) => {
                     self.look = true;
@@ -71,6 +99,13 @@ impl Lane {
                 }
                 _ = known.changed() => self.look = true,
                 () = is_set(&mut ending) => {}
+            }
+            // What else is over by now, so that as many as possible begin together.
+            while let Some(Ok(attempted)) = self.attempts.try_join_next() {
+                self.attempted(attempted);
+            }
+            while let Some(Ok(done)) = self.ends.try_join_next() {
+                self.ended(done);
             }
         }
     }
@@ -90,13 +125,15 @@ impl Lane {
     }
 
     /// Begins attempts as far as they may be in flight. Returns when to look again.
-    async fn begin(&mut self, partner: &Arc<Partner>, flights: &mut JoinSet<Done>) -> Option<Timestamp> {
+    async fn begin(&mut self, partner: &Arc<Partner>) -> Option<Timestamp> {
         let now = self.work.partners.now();
         let (most, opens) = self.most(partner, now);
         if most == 0 {
+            (self.read, self.events) = (0, HashMap::new());
             return opens;
         }
-        while flights.len() < most {
+        // No more ends gather while the store is slow than there are attempts.
+        while self.attempts.len() < most && self.attempts.len() + self.ends.len() < 2 * most {
             if self.ready.is_empty()
                 && self.look
                 && let Err(error) = self.look_up(now).await
@@ -106,20 +143,40 @@ impl Lane {
                 }
                 return Some(now.plus(AFTER_FAILURE));
             }
+            if self.read == 0 {
+                self.read_events(most).await;
+            }
             let Some(delivery) = self.ready.pop_front() else { break };
+            self.read = self.read.saturating_sub(1);
+            let event = self.events.remove(&delivery.event);
             let (work, key) = (Arc::clone(&self.work), delivery.key.clone());
             self.taken.insert(key.clone());
-            let attempt = Arc::clone(&self.work).attempt(Arc::clone(partner), self.direction, delivery);
-            flights.spawn(async move {
+            let attempt = Arc::clone(&self.work).attempt(Arc::clone(partner), self.direction, delivery, event);
+            self.attempts.spawn(async move {
                 match AssertUnwindSafe(attempt).catch_unwind().await {
-                    Ok(done) => done,
-                    Err(panic) => work.panicked(key, message_of(&*panic)),
+                    Ok(attempted) => attempted,
+                    Err(panic) => Attempted::Over(work.panicked(key, message_of(&*panic))),
                 }
             });
         }
         // A process that records a delivery and ends before it tells the owner leaves it to be found.
         let anyway = self.work.partners.shared.may_share().then(|| now.plus(LOOK_ANYWAY));
         [self.later, anyway].into_iter().flatten().min()
+    }
+
+    /// Reads the events of the next deliveries together. An attempt whose event this does not find reads it alone, and fails alone.
+    async fn read_events(&mut self, most: usize) {
+        let ids: Vec<ObjectId> = self.ready.iter().take(most).map(|delivery| delivery.event).collect();
+        (self.read, self.events) = (ids.len(), HashMap::new());
+        if ids.len() < 2 {
+            return;
+        }
+        let wanted = Condition::is_in("_id", ids);
+        let query = TypedRecords::<PartnerEventRecord>::query().matching(wanted).limit(most);
+        match self.work.partners.typed_events().find_readable(query, drop).await {
+            Ok((found, _)) => self.events = found.into_iter().map(|found| (found.value.id, found.value)).collect(),
+            Err(error) => tracing::debug!(lane = self.name, %error, "events of deliveries are read one by one"),
+        }
     }
 
     async fn look_up(&mut self, now: Timestamp) -> Result<(), RecordError> {
@@ -146,19 +203,30 @@ impl Lane {
         Ok(())
     }
 
-    fn ended(&mut self, partner: &Partner, done: Done) {
-        self.taken.remove(&done.key);
-        self.look |= done.look;
-        self.later = match (self.later, done.later) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
+    /// Takes note of an attempt, and begins to store what became of it.
+    fn attempted(&mut self, attempted: Attempted) {
+        let made = match attempted {
+            Attempted::Made(made) => *made,
+            Attempted::Over(done) => return self.ended(done),
         };
+        self.note(&made);
+        let (work, key) = (Arc::clone(&self.work), made.delivery.key.clone());
+        let end = Arc::clone(&self.work).end_attempt(made);
+        self.ends.spawn(async move {
+            match AssertUnwindSafe(end).catch_unwind().await {
+                Ok(done) => done,
+                Err(panic) => work.panicked(key, message_of(&*panic)),
+            }
+        });
+    }
+
+    /// Counts an attempt, and opens or closes the breaker.
+    fn note(&mut self, made: &Made) {
         let partners = &self.work.partners;
-        let Some(outcome) = done.outcome else { return };
-        partners.metrics.attempted(&self.partner, self.direction, &outcome);
+        partners.metrics.attempted(&self.partner, self.direction, &made.outcome);
         if self.direction == EventDirection::Out {
-            let limits = &partner.definition.limits;
-            self.breaker.note(&outcome, partners.now(), limits.breaker_failures);
+            let limits = &made.partner.definition.limits;
+            self.breaker.note(&made.outcome, partners.now(), limits.breaker_failures);
             let until = self.breaker.opens_until(Duration::from_millis(limits.breaker_ms.into()));
             let mut breakers = locked(&partners.breakers);
             match until {
@@ -166,6 +234,16 @@ impl Lane {
                 None => breakers.remove(&self.name),
             };
         }
+    }
+
+    /// Takes note of an attempt that is over.
+    fn ended(&mut self, done: Done) {
+        self.taken.remove(&done.key);
+        self.look |= done.look;
+        self.later = match (self.later, done.later) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
     }
 }
 

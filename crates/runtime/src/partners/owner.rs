@@ -14,6 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::TenantPartners;
 use super::known::Known;
 use super::lane::Lane;
+use super::queues::Queues;
 use super::writer::Job;
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked};
 
@@ -39,6 +40,8 @@ pub(super) struct Work {
     pub ending: watch::Sender<bool>,
     /// What attempts store; see writer.rs.
     pub jobs: mpsc::UnboundedSender<Job>,
+    /// What can wait behind the deliveries in flight.
+    pub queues: Queues,
     /// INVARIANT: what decides about an entity's order holds the lock of its stripe.
     stripes: Vec<Mutex<()>>,
 }
@@ -121,6 +124,7 @@ impl Owner {
             known: watch::Sender::new(Arc::new(known)),
             ending: watch::Sender::new(false),
             jobs,
+            queues: Queues::default(),
             stripes: std::iter::repeat_with(Mutex::default).take(STRIPES).collect(),
         });
         partners.set_owner(true);
