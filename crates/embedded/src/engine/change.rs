@@ -2,7 +2,7 @@
 
 use annals_core::StoreError;
 
-use super::recent::{Recent, Value, Write};
+use super::recent::{Recent, Stored, Write};
 use super::snapshot::Snapshot;
 use super::view::{Entries, Range, View};
 
@@ -12,7 +12,7 @@ pub(crate) struct Change {
     /// All that the batch writes, in the order in which it was written.
     written: Vec<Write>,
     /// What the last of these had written over: it is put back, in reverse, when the write under way is refused.
-    before: Vec<Option<Value>>,
+    before: Vec<Option<Stored>>,
     /// The defect not to undo, for the tests of the tests.
     keeps_refused: bool,
 }
@@ -34,8 +34,8 @@ impl Change {
     }
 
     fn set(&mut self, write: Write) {
-        self.written.push(write.clone());
-        self.before.push(self.state.recent.set(write));
+        self.before.push(self.state.recent.set(&write));
+        self.written.push(write);
     }
 
     /// Runs one write. What it changed is undone when it refuses.
