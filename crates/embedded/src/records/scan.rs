@@ -5,8 +5,9 @@ use std::ops::{Bound, ControlFlow};
 
 use annals_core::StoreError;
 
+use super::documents::Documents;
+use super::entries;
 use super::plan::Plan;
-use super::{entries, keys};
 use crate::engine::{Range, View};
 use crate::turn::Turn;
 
@@ -93,9 +94,10 @@ impl Scan {
         visit: &mut dyn FnMut(Candidate) -> Result<ControlFlow<()>, E>,
     ) -> Result<bool, E> {
         let Self { plan, collection, places, seen, examined } = self;
+        let mut documents = Documents::new(view, *collection);
         places.step(view, &mut |place, value| {
             examined.entries += u64::from(plan.index.is_some());
-            match candidate(plan, *collection, seen, view, place, value)? {
+            match candidate(plan, seen, &mut documents, place, value)? {
                 Some(candidate) => {
                     examined.documents += 1;
                     visit(candidate)
@@ -156,9 +158,8 @@ impl Places {
 /// What stands at a place; none when the record was found already.
 fn candidate(
     plan: &Plan,
-    collection: u32,
     seen: &mut HashSet<Vec<u8>>,
-    view: &dyn View,
+    documents: &mut Documents<'_>,
     place: Vec<u8>,
     value: Vec<u8>,
 ) -> Result<Option<Candidate>, StoreError> {
@@ -172,7 +173,7 @@ fn candidate(
     if known.several_entries && !seen.insert(id.clone()) {
         return Ok(None);
     }
-    let stored = view.get(&keys::document(collection, &id))?.ok_or_else(damaged)?;
+    let stored = documents.get(&id)?.ok_or_else(damaged)?;
     Ok(Some(Candidate { id, stored, place }))
 }
 
