@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use crate::handlers::Reason;
 
 pub use answer::{BrowsePage, EventDetail, EventSummary, ViewPosition};
-pub use document::{browse_document, browse_id, browse_indexes, number_of};
+pub use document::{browse_document, browse_id, browse_indexes, number_of, stored_browse_document};
 pub use error::BrowseError;
 pub use export::{CSV_HEADER, ExportFormat, csv_line, json_line};
 pub use filter::ReplayFilter;

@@ -4,6 +4,7 @@
 //!   write.rs     a batch of changes: judge · keep the indexes · note the change              runs on the engine's writer
 //!   declare.rs   collections and indexes: compare, create, fill                              runs on the engine's writer
 //!   find.rs      pages and counts: plan.rs says where to look, scan.rs looks, a piece at a time
+//!   documents.rs documents by id, read on where they follow each other
 //!   totals.rs    counts that resume where an earlier one ended
 //!   group.rs     groups of records, from the same scans
 //!   feed.rs      what has changed
@@ -23,6 +24,7 @@ mod catalog;
 mod check;
 mod cursor;
 mod declare;
+mod documents;
 mod entries;
 mod expiry;
 mod feed;

@@ -43,7 +43,9 @@ impl ExportFormat {
 
 /// Writes a document as one line of JSON.
 pub fn json_line(document: &RawDocument) -> String {
-    ShownDocument::new(document).line()
+    let mut line = ShownDocument::new(document).text();
+    line.push('\n');
+    line
 }
 
 /// Writes a document as one line of CSV.

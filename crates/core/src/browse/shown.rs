@@ -41,11 +41,9 @@ impl<'a> ShownDocument<'a> {
         serde_json::to_value(self).unwrap_or(Value::Null)
     }
 
-    /// Returns it as one line of JSON, with its end.
-    pub fn line(&self) -> String {
-        let mut line = serde_json::to_string(self).unwrap_or_else(|_| "null".to_owned());
-        line.push('\n');
-        line
+    /// Returns it as JSON on one line.
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|_| "null".to_owned())
     }
 }
 

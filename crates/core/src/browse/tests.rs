@@ -194,7 +194,7 @@ fn a_line_of_an_export_is_the_document_as_it_is_shown() {
         assert_eq!(serde_json::from_str::<Value>(&line).expect("it is JSON"), shown(&document));
     }
     let (document, replay) = (raw(&browse_document(&event(&data), None)), json!({"id": "r"}));
-    let line = ShownDocument::new(&document).with("replay", &replay).line();
+    let line = ShownDocument::new(&document).with("replay", &replay).text();
     assert_eq!(line.matches("\"replay\"").count(), 1, "{line}");
     assert_eq!(serde_json::from_str::<Value>(&line).expect("it is JSON")["replay"], replay);
 }

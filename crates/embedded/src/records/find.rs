@@ -13,7 +13,7 @@ use annals_core::{
 
 use super::catalog::{CatalogCache, KnownCollection, KnownIndex};
 use super::cursor::{self, Position};
-use super::plan::{Ordered, documents_after, plan};
+use super::plan::{Ordered, documents_after, plan, plan_of_count};
 use super::scan::{Candidate, Examined, Scan};
 use super::totals::{Total, Totals};
 use super::{feed, keys, value};
@@ -126,16 +126,23 @@ pub(super) async fn count(
     let (plan, mut count) = match totals.of(collection.id, condition, revision) {
         Some(total) if total.revision == revision || total.count >= at_most => return Ok(total.count.min(at_most)),
         Some(total) => (documents_after(collection.id, total.last), total.count),
-        None => (plan(collection, condition, &[])?, 0),
+        None => (plan_of_count(collection, condition)?, 0),
     };
+    let is_exact = plan.exact;
     let mut scan = Scan::new(plan, collection.id);
     let matcher = collection.matcher(condition)?;
-    let mut visit = |candidate: Candidate| {
-        count += u64::from(matcher.matches(value::parts(&candidate.id, &candidate.stored)?.1));
-        Ok::<_, RecordError>(if count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    };
-    while !scan.step(&*view, &mut visit)? {
-        let_others_run().await;
+    if is_exact {
+        while !scan.count(&*view, &mut count, at_most)? {
+            let_others_run().await;
+        }
+    } else {
+        let mut visit = |candidate: Candidate| {
+            count += u64::from(matcher.matches(value::parts(&candidate.id, &candidate.stored)?.1));
+            Ok::<_, RecordError>(if count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        };
+        while !scan.step(&*view, &mut visit)? {
+            let_others_run().await;
+        }
     }
     if count < at_most {
         let last = keys::last_document(&*view, collection.id)?;
