@@ -17,12 +17,12 @@ use async_trait::async_trait;
 use crate::handlers::Reason;
 
 pub use answer::{BrowsePage, EventDetail, EventSummary, ViewPosition};
-pub use document::{browse_document, browse_id, browse_indexes, number_of};
+pub use document::{browse_document, browse_id, browse_indexes, number_of, stored_browse_document};
 pub use error::BrowseError;
 pub use export::{CSV_HEADER, ExportFormat, csv_line, json_line};
 pub use filter::ReplayFilter;
 pub use query::{BrowseQuery, BrowseSort};
-pub use shown::shown;
+pub use shown::{ShownDocument, shown};
 pub use statistics::{
     EventStatistics, FAILURE_TYPES, HOURS_MAX, HourCount, StatisticsQuery, TypeCount, UserCount, percent,
 };
@@ -50,11 +50,11 @@ pub trait Browse: Send + Sync + 'static {
     /// [`BrowseError::Off`]; `invalid_query` or `invalid_condition`.
     async fn page(&self, query: BrowseQuery) -> Result<BrowsePage, BrowseError>;
 
-    /// Returns one page without counting: an export reads many of them. The cursor is null at the end.
+    /// Returns one page as it is stored, without counting: an export reads many of them. The cursor is null at the end.
     ///
     /// # Errors
     /// As [`page`](Self::page).
-    async fn rows(&self, query: BrowseQuery) -> Result<(Vec<bson::Document>, Option<String>), BrowseError>;
+    async fn rows(&self, query: BrowseQuery) -> Result<(Vec<bson::RawDocumentBuf>, Option<String>), BrowseError>;
 
     /// Returns an event with others of its aggregate.
     ///

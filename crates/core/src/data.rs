@@ -357,14 +357,15 @@ impl serde::Serialize for Data {
 #[derive(Debug, Clone, Copy)]
 pub struct DocumentView<'a>(pub &'a RawDocument);
 struct Array<'a>(&'a RawArray);
-struct Value<'a>(RawBsonRef<'a>);
+/// A value as relaxed Extended JSON.
+pub(crate) struct ValueView<'a>(pub(crate) RawBsonRef<'a>);
 
 impl serde::Serialize for DocumentView<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for element in self.0.iter() {
             let (key, value) = element.map_err(S::Error::custom)?;
-            map.serialize_entry(key.as_str(), &Value(value))?;
+            map.serialize_entry(key.as_str(), &ValueView(value))?;
         }
         map.end()
     }
@@ -374,13 +375,13 @@ impl serde::Serialize for Array<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut seq = serializer.serialize_seq(None)?;
         for element in self.0 {
-            seq.serialize_element(&Value(element.map_err(S::Error::custom)?))?;
+            seq.serialize_element(&ValueView(element.map_err(S::Error::custom)?))?;
         }
         seq.end()
     }
 }
 
-impl serde::Serialize for Value<'_> {
+impl serde::Serialize for ValueView<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             RawBsonRef::Document(document) => DocumentView(document).serialize(serializer),

@@ -17,7 +17,7 @@ use std::cmp::Ordering;
 use bson::RawBsonRef;
 use bson::raw::{RawArray, RawDocument};
 
-pub use keys::{Direction, ParallelArrays, document_keys, invert};
+pub use keys::{Direction, Fields, ParallelArrays, document_keys, invert};
 
 /// Ends a document or an array; below every type.
 const END: u8 = 0;

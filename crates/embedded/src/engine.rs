@@ -57,7 +57,7 @@ pub(crate) use self::journal::FILES as JOURNAL_FILES;
 pub(crate) use self::look::{Looked, look};
 pub(crate) use self::make::make;
 pub(crate) use self::open::{Damage, FILE, FORMAT_KEY};
-pub(crate) use self::view::{Range, View, after_prefix};
+pub(crate) use self::view::{Entries as ViewEntries, Range, View, after_prefix};
 
 use self::file::Patience;
 use self::generation::Generation;

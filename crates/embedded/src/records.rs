@@ -4,6 +4,8 @@
 //!   write.rs     a batch of changes: judge · keep the indexes · note the change              runs on the engine's writer
 //!   declare.rs   collections and indexes: compare, create, fill                              runs on the engine's writer
 //!   find.rs      pages and counts: plan.rs says where to look, scan.rs looks, a piece at a time
+//!   documents.rs documents by id, read on where they follow each other
+//!   totals.rs    counts that resume where an earlier one ended
 //!   group.rs     groups of records, from the same scans
 //!   feed.rs      what has changed
 //!   rebuild.rs   indexes made again, for a store that no process has open
@@ -22,6 +24,7 @@ mod catalog;
 mod check;
 mod cursor;
 mod declare;
+mod documents;
 mod entries;
 mod expiry;
 mod feed;
@@ -31,6 +34,7 @@ mod keys;
 mod plan;
 mod rebuild;
 mod scan;
+mod totals;
 mod value;
 mod write;
 
@@ -52,6 +56,7 @@ use crate::engine::Engine;
 
 use self::catalog::CatalogCache;
 use self::expiry::Expiry;
+use self::totals::Totals;
 
 pub(crate) use self::check::check;
 pub(crate) use self::rebuild::rebuild;
@@ -62,6 +67,7 @@ pub(crate) struct TenantRecords {
     engine: Arc<Engine>,
     options: Options,
     catalogs: Arc<CatalogCache>,
+    totals: Arc<Totals>,
     expiry: Expiry,
 }
 
@@ -69,11 +75,13 @@ impl TenantRecords {
     /// The records in this engine.
     pub(crate) fn new(engine: Arc<Engine>, options: &Options) -> Arc<Self> {
         let catalogs = Arc::new(CatalogCache::default());
+        let totals = Arc::new(Totals::default());
         let records = Arc::new(Self {
-            expiry: Expiry::new(engine.clone(), catalogs.clone(), options.clone()),
+            expiry: Expiry::new(engine.clone(), catalogs.clone(), totals.clone(), options.clone()),
             engine,
             options: options.clone(),
             catalogs,
+            totals,
         });
         // Nothing can be awaited here, and whatever is wrong is said by the first use.
         if records.expires().unwrap_or(false) {
@@ -127,8 +135,8 @@ impl Records for TenantRecords {
 
     async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
         valid_changes(&changes)?;
-        let (catalogs, options) = (self.catalogs.clone(), self.options.clone());
-        self.engine.write(move |map| write::write(map, &catalogs, &options, changes)).await
+        let (catalogs, totals, options) = (self.catalogs.clone(), self.totals.clone(), self.options.clone());
+        self.engine.write(move |map| write::write(map, &catalogs, &totals, &options, changes)).await
     }
 
     async fn get(&self, collection: &str, id: &Bson) -> Result<Option<Record>, RecordError> {
@@ -163,7 +171,7 @@ impl Records for TenantRecords {
         let condition = &condition.resolved(DocumentKind::Record, &self.now())?;
         condition.validate()?;
         condition.without_text_search().judgeable()?;
-        find::count(&self.engine, &self.catalogs, collection, condition, at_most).await
+        find::count(&self.engine, (&self.catalogs, &self.totals), collection, condition, at_most).await
     }
 
     async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {

@@ -14,17 +14,18 @@ use std::time::Duration;
 
 use annals_core::browse::{
     BROWSE_VIEW, Browse, BrowseError, BrowsePage, BrowseQuery, EventDetail, EventStatistics, EventSummary,
-    StatisticsQuery, ViewBody, ViewPosition, ViewRecord, ViewStatus, ViewSwitch, browse_id, shown,
+    ShownDocument, StatisticsQuery, ViewBody, ViewPosition, ViewRecord, ViewStatus, ViewSwitch, browse_id, shown,
 };
-use annals_core::bson::Document;
+use annals_core::bson::{Document, RawDocumentBuf};
 use annals_core::handlers::Reason;
 use annals_core::projections::{ProjectionAct, ProjectionDefinition, ProjectionError, Projections};
 use annals_core::{
-    Condition, Cursor, DEFAULT_SCOPE, EventLog, Expected, RecordError, RecordQuery, RecordType, Records, TypedRecords,
+    Condition, DEFAULT_SCOPE, EventLog, Expected, RecordError, RecordQuery, RecordType, Records, TypedRecords,
     UnknownLog,
 };
 use async_trait::async_trait;
 
+use self::paging::Found;
 use crate::host::{Host, Shared};
 use crate::projections::TenantProjections;
 
@@ -140,15 +141,21 @@ impl TenantBrowse {
     }
 
     /// Returns one page of documents and the next page's cursor. The collection of the query is ignored.
-    pub(crate) async fn find(&self, query: RecordQuery) -> Result<(Vec<Document>, Option<Cursor>), BrowseError> {
-        let page = self.projections.find(BROWSE_VIEW, query).await?;
+    pub(crate) async fn find(&self, query: RecordQuery) -> Result<Found<Document>, BrowseError> {
+        let (stored, next) = self.find_stored(query).await?;
         // A document that cannot be read is shown as an empty one, which is damaged.
-        let documents = page.records.iter().map(|it| Document::try_from(&*it.document).unwrap_or_default());
-        Ok((documents.collect(), page.next))
+        let documents = stored.iter().map(|it| Document::try_from(&**it).unwrap_or_default());
+        Ok((documents.collect(), next))
     }
 
-    async fn asked(&self, query: &BrowseQuery) -> Result<(Vec<Document>, Option<Cursor>), BrowseError> {
-        paging::asked(query, "", |query| self.find(query)).await
+    /// Returns one page of documents as they are stored, and the next page's cursor.
+    async fn find_stored(&self, query: RecordQuery) -> Result<Found<RawDocumentBuf>, BrowseError> {
+        let page = self.projections.find(BROWSE_VIEW, query).await?;
+        Ok((page.records.into_iter().map(|it| it.document).collect(), page.next))
+    }
+
+    async fn asked(&self, query: &BrowseQuery) -> Result<Found<RawDocumentBuf>, BrowseError> {
+        paging::asked(query, "", |query| self.find_stored(query)).await
     }
 
     async fn status(&self) -> Result<ViewStatus, BrowseError> {
@@ -199,7 +206,7 @@ impl Browse for TenantBrowse {
         // Events that came between the two looks, or expired.
         let total = counted.max(query.skip.min(counted) + found.len() as u64);
         Ok(BrowsePage {
-            items: found.iter().map(shown).collect(),
+            items: found.iter().map(|it| ShownDocument::new(it).value()).collect(),
             total,
             total_is_bound: counted == at_most,
             has_more: next.is_some(),
@@ -208,7 +215,7 @@ impl Browse for TenantBrowse {
         })
     }
 
-    async fn rows(&self, query: BrowseQuery) -> Result<(Vec<Document>, Option<String>), BrowseError> {
+    async fn rows(&self, query: BrowseQuery) -> Result<(Vec<RawDocumentBuf>, Option<String>), BrowseError> {
         query.validate()?;
         if query.cursor.is_none() {
             self.caught_up().await?;

@@ -3,7 +3,7 @@
 use annals_core::browse::{
     Browse, BrowseError, BrowsePage, BrowseQuery, EventDetail, EventStatistics, StatisticsQuery, ViewBody, ViewStatus,
 };
-use annals_core::bson::{Bson, DateTime, Document};
+use annals_core::bson::{Bson, DateTime, Document, RawDocumentBuf};
 use annals_core::handlers::{ActBody, Reason};
 use annals_core::{Code, Invalid, ReadError, StoreError, Timestamp};
 use async_trait::async_trait;
@@ -122,9 +122,10 @@ impl Browse for BrowseClient {
         self.ask(Method::GET, page(&query), String::new()).await
     }
 
-    async fn rows(&self, query: BrowseQuery) -> Result<(Vec<Document>, Option<String>), BrowseError> {
+    async fn rows(&self, query: BrowseQuery) -> Result<(Vec<RawDocumentBuf>, Option<String>), BrowseError> {
         let page = self.page(query).await?;
-        Ok((page.items.into_iter().map(document).collect(), page.cursor))
+        let stored = |item| RawDocumentBuf::try_from(&document(item)).unwrap_or_default();
+        Ok((page.items.into_iter().map(stored).collect(), page.cursor))
     }
 
     async fn event(&self, event_id: &str) -> Result<EventDetail, BrowseError> {

@@ -9,6 +9,7 @@ use annals::browse::{
     Browse, BrowseQuery, BrowseSort, CSV_HEADER, EventSummary, ExportFormat, ReplayFilter, StatisticsQuery, ViewBody,
     ViewSwitch, shown,
 };
+use annals::bson::Document;
 use annals::handlers::Reason;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -263,7 +264,11 @@ async fn list(browse: &dyn Browse, args: &List, output: &mut Output) -> Result<(
         sort: args.sort.unwrap_or_default(),
         ..BrowseQuery::default()
     };
-    let page = async |cursor, limit| Ok(browse.rows(BrowseQuery { cursor, limit, ..query.clone() }).await?);
+    let page = async |cursor, limit| {
+        let (rows, next) = browse.rows(BrowseQuery { cursor, limit, ..query.clone() }).await?;
+        let rows = rows.iter().map(|row| Document::try_from(&**row).unwrap_or_default());
+        Ok((rows.collect::<Vec<_>>(), next))
+    };
     let row = |output: &mut Output, row: &_| match output.format() {
         Format::Json => output.json(&shown(row)),
         Format::Table => print(output, &EventSummary::of(row)),

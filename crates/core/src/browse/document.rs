@@ -1,7 +1,8 @@
 //! The documents of the view, in the layout of Integr8sCode's `EventDocument`.
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Bson, DateTime, Document, cstr};
 
 use crate::order::Direction::{Ascending, Descending};
 use crate::{Index, RecordedEvent, TextLanguage, limits};
@@ -47,39 +48,52 @@ pub fn number_of(id: &Bson) -> Option<u64> {
 ///
 /// A field of the data that has the name of a base field, or that the indexes cannot hold, is in `annals.data`.
 pub fn browse_document(event: &RecordedEvent, retention_days: Option<u32>) -> Document {
+    let decoded = |data: &RawDocument| Document::try_from(&*document_of(event, data, retention_days));
+    // Without data that cannot be decoded.
+    decoded(event.data.as_raw()).or_else(|_| decoded(&RawDocumentBuf::new())).unwrap_or_default()
+}
+
+/// Returns the document of an event as [`browse_document`] does, as it is stored: its data is copied, not decoded.
+pub fn stored_browse_document(event: &RecordedEvent, retention_days: Option<u32>) -> RawDocumentBuf {
+    document_of(event, event.data.as_raw(), retention_days)
+}
+
+fn document_of(event: &RecordedEvent, data: &RawDocument, retention_days: Option<u32>) -> RawDocumentBuf {
     let commit = &*event.commit;
-    let data = Document::try_from(event.data.as_raw()).unwrap_or_default();
+    let aggregate_id: &str = commit.aggregate.event_source().unwrap_or(&*commit.aggregate.id);
     let stored = stored_at(event);
-    let mut out = doc! {
-        "_id": browse_id(event.sequence_number),
-        "event_id": event.id.hyphenated().to_string(),
-        "event_type": &*event.event_type,
-        "event_version": format!("{}.0", event.generation),
-        "timestamp": DateTime::from_millis(event.time.as_millis()),
-        "aggregate_id": commit.aggregate.event_source().unwrap_or(&*commit.aggregate.id),
-        "metadata": metadata(event, &data),
-        "stored_at": DateTime::from_millis(stored),
-    };
+    let mut out = RawDocumentBuf::new();
+    out.append(cstr!("_id"), browse_id(event.sequence_number));
+    out.append(cstr!("event_id"), event.id.hyphenated().to_string());
+    out.append(cstr!("event_type"), &*event.event_type);
+    out.append(cstr!("event_version"), format!("{}.0", event.generation));
+    out.append(cstr!("timestamp"), DateTime::from_millis(event.time.as_millis()));
+    out.append(cstr!("aggregate_id"), aggregate_id);
+    out.append(cstr!("metadata"), metadata(event, data));
+    out.append(cstr!("stored_at"), DateTime::from_millis(stored));
     if let Some(days) = retention_days {
-        out.insert("ttl_expires_at", DateTime::from_millis(stored.saturating_add(i64::from(days) * DAY_MS)));
+        let expires = stored.saturating_add(i64::from(days) * DAY_MS);
+        out.append(cstr!("ttl_expires_at"), DateTime::from_millis(expires));
     }
-    let mut own = doc! { "sequence_number": event.sequence_number.cast_signed(), "aggregate": &*commit.aggregate.name };
-    let (mut moved, mut left_out) = (Document::new(), Vec::new());
-    for (name, value) in data {
+    let (mut moved, mut left_out) = (Vec::new(), Vec::new());
+    for (name, value) in data.iter().flatten() {
         match value {
-            Bson::Null | Bson::Undefined => {}
-            value if is_flat(&name, &value) => _ = out.insert(name, value),
-            value if depth(&value) <= MOVED_DEPTH_MAX => _ = moved.insert(name, value),
-            _ => left_out.push(name),
+            RawBsonRef::Null | RawBsonRef::Undefined => {}
+            value if is_flat(name.as_str(), value) => out.append(name, value),
+            value if depth(value) <= MOVED_DEPTH_MAX => moved.push((name, value)),
+            _ => left_out.push(name.as_str()),
         }
     }
+    let mut own = RawDocumentBuf::new();
+    own.append(cstr!("sequence_number"), event.sequence_number.cast_signed());
+    own.append(cstr!("aggregate"), &*commit.aggregate.name);
     if !moved.is_empty() {
-        own.insert("data", moved);
+        own.append(cstr!("data"), RawDocumentBuf::from_iter(moved));
     }
     if !left_out.is_empty() {
-        own.insert("left_out", left_out);
+        own.append(cstr!("left_out"), RawArrayBuf::from_iter(left_out));
     }
-    out.insert("annals", own);
+    out.append(cstr!("annals"), own);
     out
 }
 
@@ -93,7 +107,7 @@ fn stored_at(event: &RecordedEvent) -> i64 {
     }
 }
 
-fn is_flat(name: &str, value: &Bson) -> bool {
+fn is_flat(name: &str, value: RawBsonRef<'_>) -> bool {
     if INDEXED.contains(&name) {
         return value.as_str().is_some_and(|text| text.len() <= limits::ID_BYTES_MAX);
     }
@@ -104,17 +118,18 @@ fn is_flat(name: &str, value: &Bson) -> bool {
         || name.contains('.'))
 }
 
-fn depth(value: &Bson) -> usize {
+fn depth(value: RawBsonRef<'_>) -> usize {
+    let fields = |inner: &RawDocument| inner.iter().flatten().map(|(_, value)| depth(value)).max().unwrap_or(0);
     match value {
-        Bson::Document(inner) => 1 + inner.values().map(depth).max().unwrap_or(0),
-        Bson::Array(inner) => 1 + inner.iter().map(depth).max().unwrap_or(0),
-        Bson::JavaScriptCodeWithScope(code) => 1 + code.scope.values().map(depth).max().unwrap_or(0),
+        RawBsonRef::Document(inner) => 1 + fields(inner),
+        RawBsonRef::Array(inner) => 1 + inner.into_iter().flatten().map(depth).max().unwrap_or(0),
+        RawBsonRef::JavaScriptCodeWithScope(code) => 1 + fields(code.scope),
         _ => 0,
     }
 }
 
 /// Who did it with what: from the commit's header, else from the event's metadata, else from `metadata` in the data.
-fn metadata(event: &RecordedEvent, data: &Document) -> Document {
+fn metadata(event: &RecordedEvent, data: &RawDocument) -> RawDocumentBuf {
     let inner = data.get_document("metadata").ok();
     let find = |name: &str| {
         let header = event.commit.header.iter().find(|(key, _)| **key == *name).map(|(_, value)| &**value);
@@ -123,16 +138,15 @@ fn metadata(event: &RecordedEvent, data: &Document) -> Document {
         text.map(|text| cut(text).to_owned())
     };
     let unknown = || "unknown".to_owned();
-    let mut out = doc! {
-        "service_name": find("service_name").unwrap_or_else(unknown),
-        "service_version": find("service_version").unwrap_or_else(unknown),
-    };
+    let mut out = RawDocumentBuf::new();
+    out.append(cstr!("service_name"), find("service_name").unwrap_or_else(unknown));
+    out.append(cstr!("service_version"), find("service_version").unwrap_or_else(unknown));
     let owner = Some(&*event.commit.owner_id).filter(|owner| !owner.is_empty());
     let user = find("user_id").or_else(|| owner.or_else(|| data.get_str("user_id").ok()).map(|id| cut(id).to_owned()));
     if let Some(user) = user {
-        out.insert("user_id", user);
+        out.append(cstr!("user_id"), user);
     }
-    out.insert("environment", find("environment").unwrap_or_else(|| "production".to_owned()));
+    out.append(cstr!("environment"), find("environment").unwrap_or_else(|| "production".to_owned()));
     out
 }
 

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use bson::Document;
+use bson::raw::RawDocument;
 
-use super::shown;
+use super::ShownDocument;
 use crate::{Code, Invalid, Timestamp};
 
 /// The first line of a CSV export.
@@ -33,7 +33,7 @@ impl ExportFormat {
     }
 
     /// Writes the row of a document.
-    pub fn row(self, document: &Document) -> String {
+    pub fn row(self, document: &RawDocument) -> String {
         match self {
             Self::Csv => csv_line(document),
             Self::JsonLines => json_line(document),
@@ -42,15 +42,15 @@ impl ExportFormat {
 }
 
 /// Writes a document as one line of JSON.
-pub fn json_line(document: &Document) -> String {
-    let mut line = shown(document).to_string();
+pub fn json_line(document: &RawDocument) -> String {
+    let mut line = ShownDocument::new(document).text();
     line.push('\n');
     line
 }
 
 /// Writes a document as one line of CSV.
-pub fn csv_line(document: &Document) -> String {
-    let text = |document: Option<&Document>, name: &str| {
+pub fn csv_line(document: &RawDocument) -> String {
+    let text = |document: Option<&RawDocument>, name: &str| {
         document.and_then(|it| it.get_str(name).ok()).unwrap_or_default().to_owned()
     };
     let whole = Some(document);

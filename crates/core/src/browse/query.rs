@@ -25,7 +25,7 @@ pub struct BrowseQuery {
     pub limit: usize,
     /// Resumes after another page; then nothing can be skipped.
     pub cursor: Option<String>,
-    /// How far the total is counted; to its end without it. Counting costs as much as there is to count.
+    /// How far the total is counted; to its end without it. Counting can cost as much as there is to count.
     pub count_up_to: Option<u64>,
 }
 

@@ -1,8 +1,11 @@
 //! Documents of the view as JSON, for people. A document of other software, or a damaged one, is shown as it is.
 
-use bson::{Bson, Document, RawDocumentBuf};
-use serde_json::{Map, Value, json};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{DateTime, Document};
+use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
+use serde_json::Value;
 
+use crate::data::ValueView;
 use crate::{DocumentView, Timestamp};
 
 /// The base fields that are dates.
@@ -11,28 +14,71 @@ const DATES: [&str; 3] = ["timestamp", "stored_at", "ttl_expires_at"];
 /// Returns a document of the view as JSON: dates of base fields as RFC 3339, everything else as relaxed Extended JSON. A document that
 /// lacks a base field, or has one of a wrong type, is returned under `document`, with what is wrong with it under `damaged`.
 pub fn shown(document: &Document) -> Value {
-    let whole = plain(document);
-    if let Some(wrong) = damage(document) {
-        return json!({ "damaged": wrong, "document": whole });
-    }
-    let Value::Object(whole) = whole else { return whole };
-    let fields = whole.into_iter().filter(|(name, _)| name != "_id" && name != "_annals");
-    let dated = fields.map(|(name, value)| {
-        let date = DATES.contains(&name.as_str()).then(|| document.get_datetime(&name).ok()).flatten();
-        let text = date.map(|date| Timestamp::from_millis(date.timestamp_millis()).nearest_writable().to_string());
-        (name, text.map_or(value, Value::String))
-    });
-    Value::Object(dated.collect::<Map<_, _>>())
+    ShownDocument::new(&RawDocumentBuf::try_from(document).unwrap_or_default()).value()
 }
 
-fn plain(document: &Document) -> Value {
-    let raw = RawDocumentBuf::try_from(document);
-    raw.ok().and_then(|raw| serde_json::to_value(DocumentView(&raw)).ok()).unwrap_or(Value::Null)
+/// A document of the view, which serializes as [`shown`] without being decoded first.
+#[derive(Debug, Clone, Copy)]
+pub struct ShownDocument<'a> {
+    document: &'a RawDocument,
+    beside: Option<(&'a str, &'a Value)>,
+}
+
+impl<'a> ShownDocument<'a> {
+    /// Shows a stored document.
+    pub fn new(document: &'a RawDocument) -> Self {
+        Self { document, beside: None }
+    }
+
+    /// Adds a field, which takes the place of one with the same name.
+    #[must_use]
+    pub fn with(self, name: &'a str, value: &'a Value) -> Self {
+        Self { beside: Some((name, value)), ..self }
+    }
+
+    /// Returns it as a value.
+    pub fn value(&self) -> Value {
+        serde_json::to_value(self).unwrap_or(Value::Null)
+    }
+
+    /// Returns it as JSON on one line.
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|_| "null".to_owned())
+    }
+}
+
+impl Serialize for ShownDocument<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if let Some(wrong) = damage(self.document) {
+            map.serialize_entry("damaged", &wrong)?;
+            map.serialize_entry("document", &DocumentView(self.document))?;
+        } else {
+            for element in self.document.iter() {
+                let (name, value) = element.map_err(S::Error::custom)?;
+                let name = name.as_str();
+                let is_hidden = matches!(name, "_id" | "_annals");
+                match value {
+                    _ if is_hidden || self.beside.is_some_and(|(beside, _)| beside == name) => {}
+                    RawBsonRef::DateTime(date) if DATES.contains(&name) => map.serialize_entry(name, &time_of(date))?,
+                    value => map.serialize_entry(name, &ValueView(value))?,
+                }
+            }
+        }
+        if let Some((name, value)) = self.beside {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+fn time_of(date: DateTime) -> Timestamp {
+    Timestamp::from_millis(date.timestamp_millis()).nearest_writable()
 }
 
 /// What is wrong with a document.
-fn damage(document: &Document) -> Option<String> {
-    let kind = |name: &str, is_right: fn(&Bson) -> bool| match document.get(name) {
+fn damage(document: &RawDocument) -> Option<String> {
+    let kind = |name: &str, is_right: fn(RawBsonRef<'_>) -> bool| match document.get(name).ok().flatten() {
         None => Some(format!("{name} is missing")),
         Some(value) if !is_right(value) => Some(format!("{name} has the wrong type")),
         Some(_) => None,

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use bson::{Bson, Document, doc};
-use serde_json::json;
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{
-    CSV_HEADER, ExportFormat, ReplayFilter, browse_document, browse_id, browse_indexes, csv_line, json_line, number_of,
-    percent, shown,
+    CSV_HEADER, ExportFormat, ReplayFilter, ShownDocument, browse_document, browse_id, browse_indexes, csv_line,
+    json_line, number_of, percent, shown,
 };
 use crate::{Aggregate, CommitInfo, Data, RecordedEvent, TextLanguage, Timestamp, limits, valid_document};
 
@@ -162,9 +162,9 @@ fn a_cell_of_an_export_never_becomes_a_formula() {
         ("two\nlines", "\"two\nlines\""),
     ] {
         let document = doc! {"event_id": "i", "event_type": "t", "aggregate_id": text, "metadata": {"user_id": "u", "service_name": "s"}};
-        assert_eq!(csv_line(&document), format!("i,t,,{cell},u,s,,\r\n"), "{text}");
+        assert_eq!(csv_line(&raw(&document)), format!("i,t,,{cell},u,s,,\r\n"), "{text}");
     }
-    assert_eq!(csv_line(&doc! {"status": "s", "message": "m"}), ",,,,,,s,m\r\n");
+    assert_eq!(csv_line(&raw(&doc! {"status": "s", "message": "m"})), ",,,,,,s,m\r\n");
     assert_eq!(CSV_HEADER.split(',').count(), 8);
     assert!(ExportFormat::parse("xml").is_err());
 }
@@ -182,7 +182,25 @@ fn a_document_is_shown_with_dates_as_text_and_a_damaged_one_as_it_is() {
         (&wrong["damaged"], &wrong["document"]["event_type"]),
         (&json!("event_type has the wrong type"), &json!(7))
     );
-    assert!(json_line(&document).ends_with("}\n"));
+}
+
+#[test]
+fn a_line_of_an_export_is_the_document_as_it_is_shown() {
+    let data = doc! {"n": 1_i64, "half": 0.5, "at": bson::DateTime::from_millis(0), "list": [1, {"a": "\"b\""}], "replay": "own"};
+    let damaged = doc! {"event_id": "x", "event_type": 7, "timestamp": bson::DateTime::from_millis(0)};
+    for document in [browse_document(&event(&data), Some(3)), damaged, doc! {}] {
+        let line = json_line(&raw(&document));
+        assert!(line.ends_with("}\n") && line.matches('\n').count() == 1, "{line}");
+        assert_eq!(serde_json::from_str::<Value>(&line).expect("it is JSON"), shown(&document));
+    }
+    let (document, replay) = (raw(&browse_document(&event(&data), None)), json!({"id": "r"}));
+    let line = ShownDocument::new(&document).with("replay", &replay).text();
+    assert_eq!(line.matches("\"replay\"").count(), 1, "{line}");
+    assert_eq!(serde_json::from_str::<Value>(&line).expect("it is JSON")["replay"], replay);
+}
+
+fn raw(document: &Document) -> RawDocumentBuf {
+    RawDocumentBuf::try_from(document).expect("it is BSON")
 }
 
 #[test]

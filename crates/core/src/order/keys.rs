@@ -1,7 +1,7 @@
 //! The keys of a document under some paths: what an index holds of it, and what it is sorted by.
 
 use bson::RawBsonRef;
-use bson::raw::{RawArray, RawDocument};
+use bson::raw::{RawArray, RawDocument, RawElement};
 use serde::{Deserialize, Serialize};
 
 use super::{TypeOrder, encode};
@@ -38,7 +38,47 @@ pub fn document_keys(
     document: &RawDocument,
     paths: &[(&str, Direction)],
 ) -> Result<(Vec<Vec<u8>>, usize), ParallelArrays> {
-    let fields = paths.iter().map(|(path, _)| Field::Open(Some(document), path)).collect();
+    keys_of(paths, paths.iter().map(|(path, _)| Field::Open(Some(document), path)).collect())
+}
+
+/// The fields of a document, read once for many paths.
+pub struct Fields<'a> {
+    document: &'a RawDocument,
+    elements: Vec<RawElement<'a>>,
+}
+
+impl<'a> Fields<'a> {
+    /// Those of this document.
+    pub fn of(document: &'a RawDocument) -> Self {
+        Self { document, elements: document.iter_elements().map_while(Result::ok).collect() }
+    }
+
+    /// The document.
+    pub fn document(&self) -> &'a RawDocument {
+        self.document
+    }
+
+    /// The keys of the document under these paths, as [`document_keys`] says.
+    ///
+    /// # Errors
+    /// [`ParallelArrays`].
+    pub fn keys(&self, paths: &[(&str, Direction)]) -> Result<(Vec<Vec<u8>>, usize), ParallelArrays> {
+        keys_of(paths, paths.iter().map(|(path, _)| self.at(path)).collect())
+    }
+
+    /// Whether a path leads to the same in another document, so that both have the same keys under it. It may be false where only the
+    /// type of a number differs.
+    pub fn has_same(&self, other: &Fields<'_>, path: &str) -> bool {
+        self.at(path) == other.at(path)
+    }
+
+    fn at<'p>(&'p self, path: &'p str) -> Field<'p> {
+        follow_from(path, |name| self.elements.iter().find(|element| element.key().as_str() == name)?.value().ok())
+    }
+}
+
+/// The keys under these paths, each of which has been followed so far.
+fn keys_of(paths: &[(&str, Direction)], fields: Vec<Field<'_>>) -> Result<(Vec<Vec<u8>>, usize), ParallelArrays> {
     let mut found = Found { paths, keys: Vec::new(), missing_of_all: usize::MAX };
     found.expand(fields)?;
     found.keys.sort_unstable();
@@ -47,7 +87,7 @@ pub fn document_keys(
 }
 
 /// How far one path has been followed.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 enum Field<'a> {
     /// To this document (none where there is none), and this is left of the path.
     Open(Option<&'a RawDocument>, &'a str),
@@ -118,8 +158,13 @@ impl Found<'_> {
 /// Follows a path through documents.
 fn follow<'a>(document: Option<&'a RawDocument>, path: &'a str) -> Field<'a> {
     let Some(document) = document else { return Field::Missing };
+    follow_from(path, |name| document.get(name).ok().flatten())
+}
+
+/// Follows a path from a document whose fields `get` answers.
+fn follow_from<'a>(path: &'a str, get: impl FnOnce(&str) -> Option<RawBsonRef<'a>>) -> Field<'a> {
     let (name, rest) = path.split_once('.').unwrap_or((path, ""));
-    match document.get(name).ok().flatten() {
+    match get(name) {
         None => Field::Missing,
         Some(RawBsonRef::Array(array)) => Field::InArray(array, rest),
         Some(value) if rest.is_empty() => Field::Value(value),

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use bson::{Bson, RawBson, RawDocumentBuf, doc, rawdoc};
 
-use super::{Direction, ParallelArrays, compare, document_keys, encoded};
+use super::{Direction, Fields, ParallelArrays, compare, document_keys, encoded};
 
 fn order(a: impl Into<Bson>, b: impl Into<Bson>) -> Ordering {
     let [a, b] = [a.into(), b.into()].map(|value| RawBson::try_from(value).expect("it is a value"));
@@ -145,6 +145,30 @@ fn an_array_gives_a_key_for_each_different_element() {
     assert_eq!(keys(&document, &[("c.x", UP), ("c.y", DOWN), ("d", UP)]), 3);
     assert_eq!(keys(&document, &[("d", DOWN), ("a", UP)]), 3);
     assert_eq!(document_keys(&document, &[("a", UP), ("c.x", UP)]), Err(ParallelArrays));
+}
+
+#[test]
+fn fields_that_were_read_once_have_the_keys_of_their_document() {
+    let document = rawdoc! { "a": [1, 2], "c": [{ "x": 1, "y": 2 }, 5], "d": { "e": 3, "f": [] }, "g": 4 };
+    let fields = Fields::of(&document);
+    for path in ["a", "c", "c.x", "c.x.z", "d", "d.e", "d.e.z", "d.f", "g", "g.z", "h", "h.z"] {
+        let paths = [("g", DOWN), (path, UP)];
+        assert_eq!(fields.keys(&paths), document_keys(&document, &paths), "{path}");
+    }
+    assert_eq!(fields.keys(&[("a", UP), ("c.x", UP)]), Err(ParallelArrays));
+}
+
+#[test]
+fn a_path_leads_to_the_same_where_what_it_leads_to_is_the_same() {
+    let one = rawdoc! { "a": { "x": 1, "y": 1 }, "b": [1, 2], "c": "t", "n": 1 };
+    let other = rawdoc! { "n": 1i64, "c": "t", "b": [1, 3], "a": { "y": 2, "x": 1 } };
+    let (one, other) = (Fields::of(&one), Fields::of(&other));
+    for same in ["a.x", "c", "c.x", "d", "a.z"] {
+        assert!(one.has_same(&other, same), "{same}");
+    }
+    for different in ["a", "a.y", "b", "b.x", "n"] {
+        assert!(!one.has_same(&other, different), "{different}");
+    }
 }
 
 #[test]

@@ -244,15 +244,17 @@ fn invalid(path: &str, message: String) -> Invalid {
 }
 
 fn readable(document: &RawDocument, depth: usize) -> Result<(), Invalid> {
-    let mut names = std::collections::HashSet::new();
+    let mut names = Vec::new();
     for element in document.iter() {
         let (name, value) = element.map_err(|error| invalid("document", format!("is no BSON document: {error}")))?;
-        if !names.insert(name.as_str()) {
-            return Err(invalid("document", format!("has the field {:?} twice", name.as_str())));
-        }
+        names.push(name.as_str());
         readable_value(value, depth)?;
     }
-    Ok(())
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(invalid("document", format!("has the field {:?} twice", pair[0]))),
+        None => Ok(()),
+    }
 }
 
 fn readable_array(array: &RawArray, depth: usize) -> Result<(), Invalid> {

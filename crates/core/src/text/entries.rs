@@ -37,6 +37,12 @@ pub fn text_entries(index: &TextIndex, document: &RawDocument) -> Result<BTreeSe
     Ok(entries)
 }
 
+/// Whether two documents have the same texts in the fields of a text index, and so the same entries.
+pub fn have_same_texts(index: &TextIndex, one: &RawDocument, other: &RawDocument) -> bool {
+    let fields = TextFields::new(index.paths.iter().map(String::as_str));
+    fields.texts(one) == fields.texts(other)
+}
+
 /// The entry of a word.
 pub fn text_entry(word: &str) -> Vec<u8> {
     let end = (0..=WORD_BYTES_MAX.min(word.len())).rev().find(|end| word.is_char_boundary(*end));

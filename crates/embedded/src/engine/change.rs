@@ -2,7 +2,7 @@
 
 use annals_core::StoreError;
 
-use super::recent::{Key, Recent, Value, Write};
+use super::recent::{Recent, Stored, Write};
 use super::snapshot::Snapshot;
 use super::view::{Entries, Range, View};
 
@@ -11,8 +11,8 @@ pub(crate) struct Change {
     state: Snapshot,
     /// All that the batch writes, in the order in which it was written.
     written: Vec<Write>,
-    /// What to put back, in reverse, when the write under way is refused.
-    before: Vec<(Key, Option<Value>)>,
+    /// What the last of these had written over: it is put back, in reverse, when the write under way is refused.
+    before: Vec<Option<Stored>>,
     /// The defect not to undo, for the tests of the tests.
     keeps_refused: bool,
 }
@@ -34,10 +34,8 @@ impl Change {
     }
 
     fn set(&mut self, write: Write) {
-        self.written.push(write.clone());
-        let key = write.0.clone();
-        let before = self.state.recent.set(write);
-        self.before.push((key, before));
+        self.before.push(self.state.recent.set(&write));
+        self.written.push(write);
     }
 
     /// Runs one write. What it changed is undone when it refuses.
@@ -45,9 +43,10 @@ impl Change {
         self.before.clear();
         let outcome = work(self);
         if outcome.is_err() && !self.keeps_refused {
-            self.written.truncate(self.written.len() - self.before.len());
-            let undone = std::mem::take(&mut self.before);
-            undone.into_iter().rev().for_each(|(key, before)| self.state.recent.unset(key, before));
+            let undone = self.written.split_off(self.written.len() - self.before.len());
+            for ((key, _), before) in undone.iter().zip(self.before.drain(..)).rev() {
+                self.state.recent.unset(key, before);
+            }
         }
         outcome
     }

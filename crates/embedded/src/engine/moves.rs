@@ -9,7 +9,7 @@ use redb::{Database, ReadableDatabase, StorageError, Table, TableDefinition, Tab
 use super::Shared;
 use super::journal::Begun;
 use super::open::{self, MAP};
-use super::recent::{Key, Recent, Value};
+use super::recent::Recent;
 use super::snapshot::Below;
 
 /// How often a writer that waits for the mover looks whether that waits for room on the disk.
@@ -171,7 +171,7 @@ pub(super) fn own(database: &Database, owner: Option<u64>) -> Result<(), redb::E
 /// Why the map cannot be written.
 pub(super) fn end<'w>(
     database: &Database,
-    writes: impl Iterator<Item = (&'w Key, &'w Value)>,
+    writes: impl Iterator<Item = (&'w [u8], Option<&'w [u8]>)>,
     up_to: u64,
     generation: Option<u64>,
 ) -> Result<(), redb::Error> {
@@ -185,7 +185,7 @@ pub(super) fn end<'w>(
 
 fn put<'w>(
     database: &Database,
-    writes: impl Iterator<Item = (&'w Key, &'w Value)>,
+    writes: impl Iterator<Item = (&'w [u8], Option<&'w [u8]>)>,
     note: impl FnOnce(&mut Table<'_, &'static str, u64>) -> Result<(), StorageError>,
 ) -> Result<(), redb::Error> {
     let mut write = database.begin_write()?;
@@ -196,8 +196,8 @@ fn put<'w>(
         let mut map = write.open_table(MAP)?;
         for (key, value) in writes {
             match value {
-                Some(value) => drop(map.insert(&key[..], &value[..])?),
-                None => drop(map.remove(&key[..])?),
+                Some(value) => drop(map.insert(key, value)?),
+                None => drop(map.remove(key)?),
             }
         }
         note(&mut write.open_table(JOURNAL)?)?;

@@ -151,7 +151,7 @@ pub(super) fn on(
         let next = marks.generation.map(generation::next);
         generation = next.unwrap_or(generation);
         let mut newest = Recent::default();
-        found.writes.into_iter().for_each(|write| drop(newest.set(write)));
+        found.writes.iter().for_each(|write| drop(newest.set(write)));
         moves::end(&database, newest.iter(), found.last, next).map_err(|error| match io_error(error) {
             error if error.kind() == io::ErrorKind::Other => damaged(path, &error.to_string()),
             error => Failure::Refused(cannot_open(path, &error)),

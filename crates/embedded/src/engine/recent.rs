@@ -1,12 +1,9 @@
 //! The newest writes, in memory: what the map in the file does not hold yet.
 
-use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::iter::Peekable;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::sync::Arc;
-
-use rpds::RedBlackTreeMapSync;
 
 use super::view::{Entries, Range};
 
@@ -17,20 +14,142 @@ pub(super) type Value = Option<Arc<[u8]>>;
 /// One change of a key.
 pub(super) type Write = (Key, Value);
 
-/// What an entry takes in memory beside its key and value, about: two counted allocations and a node of the tree.
-const ENTRY_BYTES: usize = 160;
+/// What an entry takes in memory beside its key and value, about.
+const ENTRY_BYTES: usize = 64;
+/// Most entries of a chunk, and most bytes of its keys unless it has one entry only: the first write to it after a copy copies them.
+const CHUNK_MAX: (usize, usize) = (128, 16 * 1024);
+/// Values up to this length stand in their chunk; longer ones beside it, so that copies share them.
+const SHORT_MAX: usize = 22;
 
 /// The newest value of each key that was written. A copy costs nothing and stays as it is, so each reader has its own.
+///
+/// The writes are in chunks, in the order of their keys, which copies share. The first write after a copy copies the list of chunks, and
+/// the first write to a chunk copies that chunk, so a batch copies what it changes once.
 #[derive(Clone, Default)]
 pub(super) struct Recent {
-    values: RedBlackTreeMapSync<Key, Value>,
+    /// None is empty.
+    chunks: Arc<Vec<Arc<Chunk>>>,
     /// About what it takes in memory; keys that are written again count again, as they do in the journal.
     bytes: usize,
 }
 
+/// Writes that follow each other, in the order of their keys.
+#[derive(Clone, Default)]
+struct Chunk {
+    /// The keys, one after the other.
+    keys: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<u32>,
+    values: Vec<Stored>,
+}
+
+/// What was written to a key last.
+#[derive(Clone)]
+pub(super) enum Stored {
+    Removed,
+    Short { length: u8, bytes: [u8; SHORT_MAX] },
+    Long(Arc<[u8]>),
+}
+
+impl From<&Value> for Stored {
+    fn from(value: &Value) -> Self {
+        match value {
+            None => Self::Removed,
+            Some(value) if value.len() <= SHORT_MAX => {
+                let mut bytes = [0; SHORT_MAX];
+                bytes[..value.len()].copy_from_slice(value);
+                Self::Short { length: value.len() as u8, bytes }
+            }
+            Some(value) => Self::Long(value.clone()),
+        }
+    }
+}
+
+impl Stored {
+    /// The value; none where the key was removed.
+    fn value(&self) -> Option<&[u8]> {
+        match self {
+            Self::Removed => None,
+            Self::Short { length, bytes } => Some(&bytes[..usize::from(*length)]),
+            Self::Long(value) => Some(&value[..]),
+        }
+    }
+}
+
+impl Chunk {
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn is_full(&self) -> bool {
+        self.len() > CHUNK_MAX.0 || self.len() > 1 && self.keys.len() > CHUNK_MAX.1
+    }
+
+    /// Where a key begins, or would begin behind the last one.
+    fn start(&self, at: usize) -> usize {
+        at.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
+    }
+
+    fn key(&self, at: usize) -> &[u8] {
+        &self.keys[self.start(at)..self.ends[at] as usize]
+    }
+
+    fn entry(&self, at: usize) -> (&[u8], Option<&[u8]>) {
+        (self.key(at), self.values[at].value())
+    }
+
+    /// The number of keys of which this holds; it holds of none above another of which it does not.
+    fn count(&self, is_before: impl Fn(&[u8]) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_before(self.key(middle)) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// The place of a key, or where it would stand.
+    fn find(&self, key: &[u8]) -> Result<usize, usize> {
+        let at = self.count(|known| known < key);
+        if at < self.len() && self.key(at) == key { Ok(at) } else { Err(at) }
+    }
+
+    fn insert(&mut self, at: usize, key: &[u8], value: Stored) {
+        let start = self.start(at);
+        self.keys.extend_from_slice(key);
+        self.keys[start..].rotate_right(key.len());
+        self.ends[at..].iter_mut().for_each(|end| *end += key.len() as u32);
+        self.ends.insert(at, (start + key.len()) as u32);
+        self.values.insert(at, value);
+    }
+
+    fn remove(&mut self, at: usize) {
+        let (start, end) = (self.start(at), self.ends.remove(at));
+        drop(self.keys.drain(start..end as usize));
+        self.ends[at..].iter_mut().for_each(|other| *other -= end - start as u32);
+        drop(self.values.remove(at));
+    }
+
+    /// Takes the entries from this place on away.
+    fn split_off(&mut self, at: usize) -> Self {
+        let start = self.start(at);
+        let ends = self.ends.split_off(at).into_iter().map(|end| end - start as u32).collect();
+        Self { keys: self.keys.split_off(start), ends, values: self.values.split_off(at) }
+    }
+}
+
+/// The place of the chunk that has a key, if one has it. The first takes keys below all others.
+fn chunk_of(chunks: &[Arc<Chunk>], key: &[u8]) -> usize {
+    chunks.partition_point(|chunk| chunk.key(0) <= key).saturating_sub(1)
+}
+
 impl Recent {
     pub(super) fn is_empty(&self) -> bool {
-        self.values.is_empty()
+        self.chunks.is_empty()
     }
 
     /// About what it takes in memory, and in the journal.
@@ -39,29 +158,50 @@ impl Recent {
     }
 
     /// Writes to a key. Answers what had been written to it, if anything.
-    pub(super) fn set(&mut self, (key, value): Write) -> Option<Value> {
-        let before = self.values.get(&key).cloned();
+    pub(super) fn set(&mut self, (key, value): &Write) -> Option<Stored> {
         self.bytes += key.len() + value.as_ref().map_or(0, |value| value.len()) + ENTRY_BYTES;
-        self.values.insert_mut(key, value);
-        before
+        let chunks = Arc::make_mut(&mut self.chunks);
+        let place = chunk_of(chunks, key);
+        if chunks.is_empty() {
+            chunks.push(Arc::default());
+        }
+        let chunk = Arc::make_mut(&mut chunks[place]);
+        match chunk.find(key) {
+            Ok(at) => return Some(std::mem::replace(&mut chunk.values[at], value.into())),
+            Err(at) => chunk.insert(at, key, value.into()),
+        }
+        if chunk.is_full() {
+            let second = chunk.split_off(chunk.len() / 2);
+            chunks.insert(place + 1, Arc::new(second));
+        }
+        None
     }
 
     /// Undoes the last write to a key, before which this had been written to it.
-    pub(super) fn unset(&mut self, key: Key, before: Option<Value>) {
+    pub(super) fn unset(&mut self, key: &[u8], before: Option<Stored>) {
+        let chunks = Arc::make_mut(&mut self.chunks);
+        let place = chunk_of(chunks, key);
+        let Some(chunk) = chunks.get_mut(place).map(Arc::make_mut) else { return };
+        let Ok(at) = chunk.find(key) else { return };
         match before {
-            Some(value) => self.values.insert_mut(key, value),
-            None => drop(self.values.remove_mut(&key)),
+            Some(value) => chunk.values[at] = value,
+            None => chunk.remove(at),
+        }
+        if chunk.len() == 0 {
+            drop(chunks.remove(place));
         }
     }
 
     /// What was written last to this key, if anything was: a value, or that it was removed.
-    pub(super) fn get(&self, key: &[u8]) -> Option<&Value> {
-        self.values.get(key)
+    pub(super) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        let chunk = self.chunks.get(chunk_of(&self.chunks, key))?;
+        let at = chunk.find(key).ok()?;
+        Some(chunk.values[at].value())
     }
 
     /// All that was written, in the order of the keys' bytes.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Value)> {
-        self.values.iter()
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        self.chunks.iter().flat_map(|chunk| (0..chunk.len()).map(move |at| chunk.entry(at)))
     }
 
     /// The entries of a range as this leaves those below it, lowest key first.
@@ -81,28 +221,40 @@ impl Recent {
     }
 
     /// What was written in a range; none when nothing can be in it.
-    fn within<'a>(&'a self, range: &Range) -> Option<impl DoubleEndedIterator<Item = (&'a Key, &'a Value)> + use<'a>> {
-        let bounds = range.bounds().filter(|_| !self.is_empty())?;
-        Some(self.values.range(Within(bounds.0.map(<[u8]>::to_vec), bounds.1.map(<[u8]>::to_vec))))
+    fn within<'a>(
+        &'a self,
+        range: &Range,
+    ) -> Option<impl DoubleEndedIterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a>> {
+        let (from, to) = range.bounds().filter(|_| !self.is_empty())?;
+        let start = self.place(|key| match from {
+            Bound::Included(from) => key < from,
+            Bound::Excluded(from) => key <= from,
+            Bound::Unbounded => false,
+        });
+        let end = self.place(|key| match to {
+            Bound::Included(to) => key <= to,
+            Bound::Excluded(to) => key < to,
+            Bound::Unbounded => true,
+        });
+        let chunks = self.chunks.get(start.0..=end.0).unwrap_or_default();
+        let last = chunks.len().saturating_sub(1);
+        Some(chunks.iter().enumerate().flat_map(move |(n, chunk)| {
+            let first = if n == 0 { start.1 } else { 0 };
+            let until = if n == last { end.1 } else { chunk.len() };
+            (first..until).map(move |at| chunk.entry(at))
+        }))
     }
-}
 
-/// Bounds that are compared with parts of keys.
-struct Within(Bound<Vec<u8>>, Bound<Vec<u8>>);
-
-impl RangeBounds<[u8]> for Within {
-    fn start_bound(&self) -> Bound<&[u8]> {
-        self.0.as_ref().map(Borrow::borrow)
-    }
-
-    fn end_bound(&self) -> Bound<&[u8]> {
-        self.1.as_ref().map(Borrow::borrow)
+    /// Where the keys end of which this holds; it holds of none above another of which it does not. The chunk, and the place in it.
+    fn place(&self, is_before: impl Fn(&[u8]) -> bool) -> (usize, usize) {
+        let place = self.chunks.partition_point(|chunk| is_before(chunk.key(0))).saturating_sub(1);
+        (place, self.chunks.get(place).map_or(0, |chunk| chunk.count(is_before)))
     }
 }
 
 /// Entries with those written above them put in their places; both in the order that `compare` says.
 fn merged<'a>(
-    above: impl Iterator<Item = (&'a Key, &'a Value)> + 'a,
+    above: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + 'a,
     below: Entries<'a>,
     compare: impl Fn(&[u8], &[u8]) -> Ordering + 'a,
 ) -> Entries<'a> {
@@ -112,7 +264,7 @@ fn merged<'a>(
 
 /// The next of both. Where both have a key, what is above counts; a key that was removed is passed over.
 fn next<'a>(
-    above: &mut Peekable<impl Iterator<Item = (&'a Key, &'a Value)>>,
+    above: &mut Peekable<impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>>,
     below: &mut Peekable<Entries<'a>>,
     compare: &impl Fn(&[u8], &[u8]) -> Ordering,
 ) -> Option<<Entries<'a> as Iterator>::Item> {
@@ -147,7 +299,11 @@ mod tests {
     }
 
     fn key(random: &mut fastrand::Rng) -> Vec<u8> {
-        (0..random.usize(1..4)).map(|_| random.u8(0..3)).collect()
+        (0..random.usize(1..6)).map(|_| random.u8(0..4)).collect()
+    }
+
+    fn owned(value: Option<Option<&[u8]>>) -> Option<Option<Vec<u8>>> {
+        value.map(|value| value.map(<[u8]>::to_vec))
     }
 
     fn bound(random: &mut fastrand::Rng) -> Bound<Vec<u8>> {
@@ -170,12 +326,16 @@ mod tests {
             let random = &mut fastrand::Rng::with_seed(seed);
             let below: Model = (0..random.usize(0..20)).map(|_| (key(random), key(random))).collect();
             let (mut recent, mut model) = (Recent::default(), below.clone());
-            for _ in 0..random.usize(0..20) {
-                let (key, value) = (key(random), random.bool().then(|| key(random)));
-                let before = recent.get(&key).cloned();
-                assert_eq!(recent.set((key.clone().into(), value.clone().map(Into::into))), before, "seed {seed}");
+            // Some fill many chunks.
+            let writes = [20, 20, 20, 10 * CHUNK_MAX.0][random.usize(0..4)];
+            for _ in 0..random.usize(0..writes) {
+                let (key, value) = (key(random), random.bool().then(|| key(random).repeat(random.usize(1..9))));
+                let known = owned(recent.get(&key));
+                let before = recent.set(&(key.clone().into(), value.clone().map(Into::into)));
+                assert_eq!(owned(before.as_ref().map(Stored::value)), known, "seed {seed}");
+                assert_eq!(owned(recent.get(&key)), Some(value.clone()), "seed {seed}");
                 if random.u8(0..4) == 0 {
-                    recent.unset(key.clone().into(), before);
+                    recent.unset(&key, before);
                     continue;
                 }
                 match value {
@@ -191,5 +351,39 @@ mod tests {
             down.reverse();
             assert_eq!((&up, &down), (&wanted, &wanted), "seed {seed}");
         }
+    }
+
+    #[test]
+    fn a_copy_stays_as_it_is_while_more_is_written_and_undone() {
+        // Some keys are so long that fewer of them fill a chunk.
+        let number = |n: u32| -> Key { [&n.to_be_bytes()[..], &vec![7; n as usize % 3 * 400][..]].concat().into() };
+        let all = |recent: &Recent| -> Vec<_> {
+            recent.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect()
+        };
+        let mut recent = Recent::default();
+        (0..2_000).for_each(|n| drop(recent.set(&(number(n * 7 % 2_000), Some(number(n))))));
+        let copy = recent.clone();
+        let before = all(&copy);
+        assert!(before.is_sorted_by(|a, b| a.0 < b.0) && before.len() == 2_000);
+        for n in 1_000..3_000 {
+            let known = recent.set(&(number(n), None));
+            assert_eq!(known.is_some(), n < 2_000);
+            if n % 2 == 0 {
+                recent.unset(&number(n), known);
+            }
+        }
+        assert_eq!(all(&copy), before);
+        assert_eq!(all(&recent).iter().filter(|(_, value)| value.is_none()).count(), 1_000);
+        assert_eq!(all(&recent).len(), 2_500);
+    }
+
+    #[test]
+    fn nothing_is_left_where_every_write_is_undone() {
+        let mut recent = Recent::default();
+        for n in 0..1_000_u16 {
+            recent.set(&(n.to_be_bytes().into(), None));
+        }
+        (0..1_000_u16).rev().for_each(|n| recent.unset(&n.to_be_bytes(), None));
+        assert!(recent.is_empty() && recent.get(&[0, 0]).is_none());
     }
 }

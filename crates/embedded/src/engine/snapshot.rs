@@ -6,7 +6,7 @@ use annals_core::StoreError;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableError, TransactionError};
 
 use super::open::MAP;
-use super::recent::{Key, Recent, Value};
+use super::recent::Recent;
 use super::view::{Entries, Range, View, owned, store_error};
 
 /// The durable state at one moment. A copy costs nothing.
@@ -42,7 +42,7 @@ impl Snapshot {
     }
 
     /// What the map in the file does not hold, oldest first.
-    pub(super) fn above_the_map(&self) -> impl Iterator<Item = (&Key, &Value)> {
+    pub(super) fn above_the_map(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         self.below.moving.iter().chain(self.recent.iter())
     }
 
@@ -72,7 +72,7 @@ impl Below {
 impl View for Below {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         if let Some(value) = self.moving.get(key) {
-            return Ok(value.as_ref().map(|value| value.to_vec()));
+            return Ok(value.map(<[u8]>::to_vec));
         }
         let Some(map) = &self.map else { return Ok(None) };
         Ok(ReadableTable::get(&**map, key).map_err(store_error)?.map(|value| value.value().to_vec()))
@@ -102,7 +102,7 @@ impl View for Below {
 impl View for Snapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         match self.recent.get(key) {
-            Some(value) => Ok(value.as_ref().map(|value| value.to_vec())),
+            Some(value) => Ok(value.map(<[u8]>::to_vec)),
             None => self.below.get(key),
         }
     }

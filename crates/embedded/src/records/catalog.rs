@@ -40,6 +40,9 @@ pub(super) struct KnownIndex {
     /// The partial condition, ready.
     #[serde(skip)]
     pub(super) admits: Option<Matcher>,
+    /// Ids of records with the same entry go down.
+    #[serde(skip)]
+    ids_descend: bool,
 }
 
 impl KnownIndex {
@@ -50,11 +53,12 @@ impl KnownIndex {
 
     /// Whether ids of records with the same entry go down.
     pub(super) fn ids_descend(&self) -> bool {
-        self.fields().last().is_some_and(|(_, direction)| *direction == Direction::Descending)
+        self.ids_descend
     }
 
     fn prepare(&mut self) {
         self.admits = self.index.partial().map(Matcher::new);
+        self.ids_descend = self.fields().last().is_some_and(|(_, direction)| *direction == Direction::Descending);
     }
 }
 
@@ -184,7 +188,8 @@ impl Catalog {
 
     /// Adds an index to a collection that is there.
     pub(super) fn add_index(&mut self, name: &str, index: Index) -> KnownIndex {
-        let mut known = KnownIndex { id: self.take_id(), index, several_entries: false, admits: None };
+        let mut known =
+            KnownIndex { id: self.take_id(), index, several_entries: false, admits: None, ids_descend: false };
         known.prepare();
         if let Some(collection) = self.collections.get_mut(name) {
             collection.indexes.push(known.clone());

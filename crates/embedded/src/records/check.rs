@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use annals_core::bson::raw::RawDocument;
-use annals_core::{Collection, Revision, StoreError, order, valid_document};
+use annals_core::order::{self, Fields};
+use annals_core::{Collection, Revision, StoreError, valid_document};
 
 use super::catalog::{Catalog, KnownCollection, KnownIndex};
 use super::feed::Feed;
@@ -155,12 +156,13 @@ impl Checking<'_> {
         counts: &mut BTreeMap<u32, u64>,
         faults: Faults<'_>,
     ) -> Result<(), StoreError> {
+        let fields = Fields::of(document);
         for known in &self.collection.indexes {
             let mut fault = |what: String| {
                 let (index, name) = (known.index.name(), self.name);
                 faults("index_entry", format!("index {index} of {name}, record {}: {what}", readable(document)));
             };
-            let due = match entries::entries_of(known, document) {
+            let due = match entries::entries_of(known, &fields) {
                 Ok(due) => due,
                 Err(invalid) => {
                     fault(invalid.to_string());
@@ -225,7 +227,7 @@ impl Checking<'_> {
         let Some(id) = entries::id_of(known, key, value) else { return Ok(false) };
         let Some(bytes) = self.view.get(&keys::document(self.collection.id, &id))? else { return Ok(false) };
         let Ok((_, document)) = value::parts(&id, &bytes) else { return Ok(true) };
-        let Ok(due) = entries::entries_of(known, document) else { return Ok(true) };
+        let Ok(due) = entries::entries_of(known, &Fields::of(document)) else { return Ok(true) };
         Ok(due.iter().any(|entry| entries::stored(known, entry, &id).0 == key))
     }
 }

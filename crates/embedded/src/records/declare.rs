@@ -2,6 +2,7 @@
 
 use std::mem::discriminant;
 
+use annals_core::order::Fields;
 use annals_core::{Collection, Index, RecordError, StoreError, TextIndex, TextLanguage};
 
 use super::catalog::{Catalog, CatalogCache, KnownIndex};
@@ -71,7 +72,7 @@ pub(super) fn fill(map: &mut Change, name: &str, collection: u32, known: &KnownI
         for (key, bytes) in &piece {
             let id = &key[prefix.len()..];
             let (_, document) = value::parts(id, bytes)?;
-            let entries = entries::entries_of(known, document)?;
+            let entries = entries::entries_of(known, &Fields::of(document))?;
             several |= entries.len() > 1;
             for entry in entries {
                 if known.index.is_unique() && write::has_entry(&*map, known, &entry, id)? {

@@ -8,6 +8,7 @@ use annals_core::order::{Direction, TypeOrder, encoded, invert};
 use annals_core::{RecordError, StoreError};
 
 use super::catalog::{CatalogCache, KnownIndex};
+use super::totals::Totals;
 use super::{entries, keys, write};
 use crate::Options;
 use crate::engine::{Engine, Range};
@@ -24,15 +25,17 @@ pub(super) struct Expiry {
 struct Sweeper {
     engine: Arc<Engine>,
     catalogs: Arc<CatalogCache>,
+    totals: Arc<Totals>,
     options: Options,
     ended: Mutex<bool>,
     wake: Condvar,
 }
 
 impl Expiry {
-    pub(super) fn new(engine: Arc<Engine>, catalogs: Arc<CatalogCache>, options: Options) -> Self {
+    pub(super) fn new(engine: Arc<Engine>, catalogs: Arc<CatalogCache>, totals: Arc<Totals>, options: Options) -> Self {
         let (ended, wake) = (Mutex::new(false), Condvar::new());
-        Self { sweeper: Arc::new(Sweeper { engine, catalogs, options, ended, wake }), thread: Mutex::new(None) }
+        let sweeper = Sweeper { engine, catalogs, totals, options, ended, wake };
+        Self { sweeper: Arc::new(sweeper), thread: Mutex::new(None) }
     }
 
     /// Starts the thread, unless it runs or has been ended.
@@ -115,12 +118,12 @@ impl Sweeper {
             return Ok(false);
         }
         let more = ids.len() == DELETED_AT_ONCE;
-        let (catalogs, options) = (self.catalogs.clone(), self.options.clone());
+        let (catalogs, totals, options) = (self.catalogs.clone(), self.totals.clone(), self.options.clone());
         let (collection, index) = (collection.to_owned(), known.index.name().to_owned());
         self.engine.write_blocking(move |map| {
             let ids = ids.into_iter().flatten();
             let expired = |known: &KnownIndex, entry: &[u8]| is_expired(known, entry, until);
-            write::delete_expired(map, &catalogs, &options, &collection, &index, ids, expired)
+            write::delete_expired(map, &catalogs, &totals, &options, (&collection, &index), ids, expired)
         })?;
         Ok(more)
     }
@@ -173,8 +176,8 @@ mod tests {
         let engine = Engine::open(Arc::new(MemoryDisk::default()), "e".to_owned(), Known::default(), &options);
         let engine = Arc::new(engine.expect("it opens"));
         let records = TenantRecords::new(engine.clone(), &options);
-        let catalogs = records.catalogs.clone();
-        let sweeper = Sweeper { engine, catalogs, options, ended: Mutex::new(false), wake: Condvar::new() };
+        let (catalogs, totals) = (records.catalogs.clone(), records.totals.clone());
+        let sweeper = Sweeper { engine, catalogs, totals, options, ended: Mutex::new(false), wake: Condvar::new() };
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             let expiring = Collection::new("sessions").index(Index::on("until").expires_after_seconds(0)).with_feed();

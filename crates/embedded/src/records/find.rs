@@ -1,5 +1,6 @@
 //! Finding and counting records.
 
+use std::borrow::Cow;
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
@@ -12,9 +13,10 @@ use annals_core::{
 
 use super::catalog::{CatalogCache, KnownCollection, KnownIndex};
 use super::cursor::{self, Position};
-use super::plan::{Ordered, plan};
+use super::plan::{Ordered, documents_after, plan, plan_of_count};
 use super::scan::{Candidate, Examined, Scan};
-use super::{keys, value};
+use super::totals::{Total, Totals};
+use super::{feed, keys, value};
 use crate::engine::{Engine, View};
 
 /// A page of records.
@@ -26,7 +28,7 @@ pub(super) async fn find(
     let view = engine.snapshot()?;
     let catalog = catalogs.of(&*view)?;
     let collection = catalog.collection(&query.collection)?;
-    let looked = look(&*view, collection, &query).await?;
+    let looked = look(&*view, collection, &query, true).await?;
     page(&query, &*view, collection.id, looked)
 }
 
@@ -39,7 +41,7 @@ pub(super) async fn explain(
     let view = engine.snapshot()?;
     let catalog = catalogs.of(&*view)?;
     let collection = catalog.collection(&query.collection)?;
-    let looked = look(&*view, collection, &query).await?;
+    let looked = look(&*view, collection, &query, false).await?;
     let by_id = looked.by_id.then(|| "_id_".to_owned());
     Ok(Explained {
         index: looked.index.map(|known| known.index.name().to_owned()).or(by_id),
@@ -61,20 +63,26 @@ struct Looked {
     examined: Examined,
 }
 
+/// Looks for a page. Where records come in order, `keeps` keeps what is stored of those of the page, so that it need not be read again.
 async fn look(
     view: &(dyn View + Send + Sync),
     collection: &KnownCollection,
     query: &RecordQuery,
+    keeps: bool,
 ) -> Result<Looked, RecordError> {
     let plan = plan(collection, &query.condition, &query.sort)?;
-    let after = query.after.as_ref().map(|text| cursor::read(query, text)).transpose()?;
+    let mut after = query.after.as_ref().map(|text| cursor::read(query, text)).transpose()?;
     let (ordered, index, start) = (plan.ordered, plan.index.clone(), plan.prefix.len());
     let by_id = index.is_none() && plan.narrow;
     let mut scan = Scan::new(plan, collection.id);
     let place = after.as_ref().and_then(|position| position.place.as_ref());
     if let Some((_, key)) = place.filter(|(found_in, _)| *found_in == number_of(index.as_ref())) {
         match ordered {
-            Ordered::Wholly => scan.go_on_after(key),
+            Ordered::Wholly => {
+                scan.go_on_after(key);
+                // All that follow this place also follow it in the order that was asked for.
+                after = None;
+            }
             Ordered::First { .. } => scan.go_on_with(key),
             Ordered::No => {}
         }
@@ -84,9 +92,11 @@ async fn look(
         _ => None,
     };
     let matcher = collection.matcher(&query.condition)?;
-    let wanted = Wanted { matcher, sort: &query.sort, after: after.map(|at| at.order), common };
+    let (in_order, after) = (ordered == Ordered::Wholly, after.map(|at| at.order));
+    let (keeps_stored, keeps_order) = (keeps && in_order, !in_order || after.is_some());
+    let wanted = Wanted { matcher, sort: &query.sort, after, common, keeps_stored, keeps_order };
     let found = match ordered {
-        Ordered::Wholly => in_order(&mut scan, view, &wanted, query.limit).await?,
+        Ordered::Wholly => first(&mut scan, view, &wanted, query.limit).await?,
         Ordered::First { fields, .. } => lowest(&mut scan, view, &wanted, query.limit, fields).await?,
         Ordered::No => lowest(&mut scan, view, &wanted, query.limit, 0).await?,
     };
@@ -98,10 +108,10 @@ fn number_of(index: Option<&KnownIndex>) -> u32 {
     index.map_or(0, |known| known.id)
 }
 
-/// Counts the records that match, at most so many.
+/// Counts the records that match, at most so many; those that an earlier count has passed are not looked at again.
 pub(super) async fn count(
     engine: &Engine,
-    catalogs: &CatalogCache,
+    (catalogs, totals): (&CatalogCache, &Totals),
     collection: &str,
     condition: &Condition,
     at_most: u64,
@@ -112,15 +122,31 @@ pub(super) async fn count(
     let view = engine.snapshot()?;
     let catalog = catalogs.of(&*view)?;
     let collection = catalog.collection(collection)?;
-    let mut scan = Scan::new(plan(collection, condition, &[])?, collection.id);
-    let matcher = collection.matcher(condition)?;
-    let mut count = 0;
-    let mut visit = |candidate: Candidate| {
-        count += u64::from(matcher.matches(value::parts(&candidate.id, &candidate.stored)?.1));
-        Ok::<_, RecordError>(if count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    let revision = feed::last_revision(&*view)?;
+    let (plan, mut count) = match totals.of(collection.id, condition, revision) {
+        Some(total) if total.revision == revision || total.count >= at_most => return Ok(total.count.min(at_most)),
+        Some(total) => (documents_after(collection.id, total.last), total.count),
+        None => (plan_of_count(collection, condition)?, 0),
     };
-    while !scan.step(&*view, &mut visit)? {
-        let_others_run().await;
+    let is_exact = plan.exact;
+    let mut scan = Scan::new(plan, collection.id);
+    let matcher = collection.matcher(condition)?;
+    if is_exact {
+        while !scan.count(&*view, &mut count, at_most)? {
+            let_others_run().await;
+        }
+    } else {
+        let mut visit = |candidate: Candidate| {
+            count += u64::from(matcher.matches(value::parts(&candidate.id, &candidate.stored)?.1));
+            Ok::<_, RecordError>(if count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        };
+        while !scan.step(&*view, &mut visit)? {
+            let_others_run().await;
+        }
+    }
+    if count < at_most {
+        let last = keys::last_document(&*view, collection.id)?;
+        totals.keep(collection.id, condition, Total { count, revision, last });
     }
     Ok(count)
 }
@@ -133,6 +159,10 @@ struct Wanted<'q> {
     after: Option<Vec<u8>>,
     /// Of records that come in the order of some fields only, where those that are equal in them begin.
     common: Option<Common<'q>>,
+    /// Whether what is stored of a record is kept.
+    keeps_stored: bool,
+    /// Whether the place of a record in the order is determined.
+    keeps_order: bool,
 }
 
 /// The beginning that entries have in common whose records are equal in the first fields.
@@ -156,10 +186,24 @@ impl Common<'_> {
 /// A record that is wanted. Records compare by their place in the order.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Found {
+    /// Empty where records come in the order.
     order: Vec<u8>,
     id: Vec<u8>,
     /// Where it was found.
     place: Vec<u8>,
+    /// The stored document, where it is kept; empty otherwise.
+    stored: Vec<u8>,
+}
+
+impl Found {
+    /// Returns the stored document.
+    fn stored(&self, view: &dyn View, collection: u32) -> Result<Cow<'_, [u8]>, StoreError> {
+        if !self.stored.is_empty() {
+            return Ok(Cow::Borrowed(&self.stored));
+        }
+        let gone = || StoreError::RecordsDamaged("an index knows a record that is not there".to_owned());
+        Ok(Cow::Owned(view.get(&keys::document(collection, &self.id))?.ok_or_else(gone)?))
+    }
 }
 
 impl Wanted<'_> {
@@ -168,7 +212,7 @@ impl Wanted<'_> {
         if !self.matcher.matches(document) {
             return Ok(None);
         }
-        let order = order_of(self.sort, document, &candidate.id)?;
+        let order = if self.keeps_order { order_of(self.sort, document, &candidate.id)? } else { Vec::new() };
         if self.after.as_ref().is_some_and(|after| order <= *after) {
             return Ok(None);
         }
@@ -176,7 +220,8 @@ impl Wanted<'_> {
             Some(common) => common.beginning(document, candidate.place),
             None => candidate.place,
         };
-        Ok(Some(Found { order, id: candidate.id, place }))
+        let stored = if self.keeps_stored { candidate.stored } else { Vec::new() };
+        Ok(Some(Found { order, id: candidate.id, place, stored }))
     }
 
     /// Whether a record is behind another, and all that come after it are too, because they come in the order of the first fields.
@@ -209,17 +254,25 @@ fn key_of(sort: &[SortBy], document: &RawDocument) -> Result<Vec<u8>, Invalid> {
     Ok(sort_keys.into_iter().next().unwrap_or_default())
 }
 
-/// The first records of a scan that comes in order, and one more to know whether there is more.
-async fn in_order(
+/// The first records of a scan that comes in order, and one more to know whether there is more. What is kept of them is no more than a
+/// page.
+async fn first(
     scan: &mut Scan,
     view: &(dyn View + Send + Sync),
     wanted: &Wanted<'_>,
     limit: usize,
 ) -> Result<Vec<Found>, RecordError> {
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     let mut visit = |candidate: Candidate| {
-        found.extend(wanted.judge(candidate)?);
-        Ok::<_, RecordError>(if found.len() > limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        if let Some(one) = wanted.judge(candidate)? {
+            let is_full = found.len() == limit || bytes > limits::PAGE_BYTES_MAX;
+            bytes += one.stored.len();
+            found.push(one);
+            if is_full {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok::<_, RecordError>(ControlFlow::Continue(()))
     };
     while !scan.step(view, &mut visit)? {
         let_others_run().await;
@@ -264,15 +317,18 @@ fn page(query: &RecordQuery, view: &dyn View, collection: u32, looked: Looked) -
     let mut bytes = 0;
     for found in &looked.found {
         if page.records.len() == query.limit || bytes > limits::PAGE_BYTES_MAX {
-            let end = last.map(|last| Position {
-                order: last.order.clone(),
-                place: source.map(|source| (source, last.place.clone())),
-            });
-            page.next = end.map(|end| cursor::write(query, &end));
+            if let Some(last) = last {
+                let mut order = last.order.clone();
+                if order.is_empty() {
+                    let stored = last.stored(view, collection)?;
+                    order = order_of(&query.sort, value::parts(&last.id, &stored)?.1, &last.id)?;
+                }
+                let place = source.map(|source| (source, last.place.clone()));
+                page.next = Some(cursor::write(query, &Position { order, place }));
+            }
             return Ok(page);
         }
-        let gone = || StoreError::RecordsDamaged("an index knows a record that is not there".to_owned());
-        let stored = view.get(&keys::document(collection, &found.id))?.ok_or_else(gone)?;
+        let stored = found.stored(view, collection)?;
         let (revision, document) = value::parts(&found.id, &stored)?;
         bytes += stored.len();
         page.records.push(Record { document: query.projection.of(document), revision });

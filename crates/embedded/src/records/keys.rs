@@ -14,9 +14,9 @@
 //! Ids and entries are in the encoding of `annals_core::order`; numbers are big-endian. Where the last field of an index goes down, so do
 //! the ids of records with the same entry: their bytes are inverted.
 
-use annals_core::{ChangeNumber, Revision};
+use annals_core::{ChangeNumber, Revision, StoreError};
 
-use crate::engine::{Range, Space};
+use crate::engine::{Range, Space, View};
 
 const RECORDS: u8 = Space::Records as u8;
 const DOCUMENTS: u8 = 1;
@@ -38,12 +38,19 @@ pub(super) const FEEDS: &[u8] = &[RECORDS, FEED];
 
 /// What the documents of a collection begin with.
 pub(super) fn documents(collection: u32) -> Vec<u8> {
-    numbered(DOCUMENTS, collection)
+    numbered(DOCUMENTS, collection, &[])
+}
+
+/// The key of the last document of a collection, or what its documents begin with where it has none.
+pub(super) fn last_document(view: &(impl View + ?Sized), collection: u32) -> Result<Vec<u8>, StoreError> {
+    let documents = documents(collection);
+    let last = view.descending(&Range::prefix(&documents))?.next().transpose()?;
+    Ok(last.map_or(documents, |(key, _)| key))
 }
 
 /// Where a document stands.
 pub(super) fn document(collection: u32, id: &[u8]) -> Vec<u8> {
-    joined(documents(collection), id)
+    numbered(DOCUMENTS, collection, &[id])
 }
 
 /// The id's encoding in the key of a document; none of another key.
@@ -64,22 +71,22 @@ pub(super) fn unused() -> [Range; 5] {
 
 /// What the entries of an index begin with.
 pub(super) fn entries(index: u32) -> Vec<u8> {
-    numbered(ENTRIES, index)
+    numbered(ENTRIES, index, &[])
 }
 
 /// Where an entry stands.
 pub(super) fn entry(index: u32, entry: &[u8], id: &[u8]) -> Vec<u8> {
-    joined(joined(entries(index), entry), id)
+    numbered(ENTRIES, index, &[entry, id])
 }
 
 /// What the notes of a collection's changes begin with.
 pub(super) fn changes(collection: u32) -> Vec<u8> {
-    numbered(CHANGE, collection)
+    numbered(CHANGE, collection, &[])
 }
 
 /// Where the note of a change stands.
 pub(super) fn change(collection: u32, number: ChangeNumber) -> Vec<u8> {
-    joined(changes(collection), &number.to_be_bytes())
+    numbered(CHANGE, collection, &[&number.to_be_bytes()])
 }
 
 /// The number of a noted change.
@@ -97,14 +104,13 @@ pub(super) fn revision_of_all(key: &[u8]) -> Option<Revision> {
 
 /// Where the state of a collection's feed stands.
 pub(super) fn feed(collection: u32) -> Vec<u8> {
-    numbered(FEED, collection)
+    numbered(FEED, collection, &[])
 }
 
-fn numbered(kind: u8, number: u32) -> Vec<u8> {
-    joined(vec![RECORDS, kind], &number.to_be_bytes())
-}
-
-fn joined(mut key: Vec<u8>, rest: &[u8]) -> Vec<u8> {
-    key.extend_from_slice(rest);
+fn numbered(kind: u8, number: u32, rest: &[&[u8]]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(6 + rest.iter().map(|part| part.len()).sum::<usize>());
+    key.extend_from_slice(&[RECORDS, kind]);
+    key.extend_from_slice(&number.to_be_bytes());
+    rest.iter().for_each(|part| key.extend_from_slice(part));
     key
 }

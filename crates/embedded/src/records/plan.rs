@@ -28,6 +28,8 @@ pub(super) struct Plan {
     pub(super) ordered: Ordered,
     /// The ranges leave something out.
     pub(super) narrow: bool,
+    /// Each place in the ranges is of a record that matches, and of another one: counting places counts records.
+    pub(super) exact: bool,
 }
 
 /// How far the order in which records come is the one that was asked for.
@@ -74,6 +76,35 @@ pub(super) fn plan(collection: &KnownCollection, condition: &Condition, sort: &[
     Ok(best.1)
 }
 
+/// Chooses where to count. Where everything is counted, entries are shorter than documents.
+///
+/// # Errors
+/// As [`plan`].
+pub(super) fn plan_of_count(collection: &KnownCollection, condition: &Condition) -> Result<Plan, Invalid> {
+    let best = plan(collection, condition, &[])?;
+    if best.narrow || !best.exact {
+        return Ok(best);
+    }
+    let has_all = |known: &&KnownIndex| known.index.as_text().is_none() && holds_all_matches(known, &[]);
+    let mut of_entries = collection.indexes.iter().filter(has_all).map(|known| entries(known, &[], &[]).1);
+    Ok(of_entries.find(|plan| plan.exact).unwrap_or(best))
+}
+
+/// The documents of a collection after the key of one.
+pub(super) fn documents_after(collection: u32, key: Vec<u8>) -> Plan {
+    let prefix = keys::documents(collection);
+    let range = Range { from: std::ops::Bound::Excluded(key), to: Range::prefix(&prefix).to };
+    Plan {
+        index: None,
+        prefix,
+        ranges: vec![range],
+        descending: false,
+        ordered: Ordered::No,
+        narrow: true,
+        exact: false,
+    }
+}
+
 /// The entries of each word of which a record must have one.
 fn words(known: &KnownIndex, search: &TextSearch) -> Plan {
     let prefix = keys::entries(known.id);
@@ -85,6 +116,7 @@ fn words(known: &KnownIndex, search: &TextSearch) -> Plan {
         descending: false,
         ordered: Ordered::No,
         narrow: true,
+        exact: false,
     }
 }
 
@@ -118,7 +150,7 @@ fn documents(collection: &KnownCollection, parts: &[&Condition], sort: &[SortBy]
     let descending = sort.first().is_some_and(|by| by.direction == Direction::Descending);
     let fit = if looked_up.fields > 0 { FIT_OF_ONE } else { usize::from(looked_up.spans) };
     let ordered = if by_id { Ordered::Wholly } else { Ordered::No };
-    ((fit, ordered), looked_up.plan(None, prefix, ordered, by_id && descending))
+    ((fit, ordered), looked_up.plan(None, prefix, ordered, by_id && descending, parts.is_empty()))
 }
 
 fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> (Fit, Plan) {
@@ -135,7 +167,55 @@ fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> (Fit, P
         some => 2 * some + usize::from(looked_up.spans),
     };
     let descending = direction == Direction::Descending;
-    ((fit, ordered), looked_up.plan(Some(known.clone()), prefix, ordered, descending))
+    let exact = !known.several_entries && known.index.partial().is_none() && is_exact(&fields, &looked_up, parts);
+    ((fit, ordered), looked_up.plan(Some(known.clone()), prefix, ordered, descending, exact))
+}
+
+/// Whether the ranges of some fields leave out all that does not match: each part names the values of a field that is looked up, or an end
+/// of the time to which the field after them is narrowed.
+fn is_exact(fields: &[(&str, Direction)], looked_up: &LookUp, parts: &[&Condition]) -> bool {
+    let points = &fields[..looked_up.fields];
+    let span = fields.get(looked_up.fields).filter(|_| looked_up.spans);
+    let is_only = |path: &str| {
+        let on_path = |part: &&&Condition| matches!(part, Condition::Field { path: other, .. } if other == path);
+        parts.iter().filter(on_path).count() == 1
+    };
+    parts.iter().all(|part| {
+        let Condition::Field { path, test } = part else { return false };
+        if points.iter().any(|(known, _)| known == path) {
+            return is_only(path) && is_plain(test);
+        }
+        span.is_some_and(|(known, _)| known == path) && is_time(test)
+    })
+}
+
+/// Whether a test names values that nothing else is equal to.
+fn is_plain(test: &Test) -> bool {
+    let plain = |value: &Bson| {
+        matches!(
+            value,
+            Bson::String(_)
+                | Bson::ObjectId(_)
+                | Bson::Int32(_)
+                | Bson::Int64(_)
+                | Bson::Boolean(_)
+                | Bson::DateTime(_)
+        )
+    };
+    match test {
+        Test::Eq(value) => plain(value),
+        Test::In(values) => values.iter().all(plain),
+        _ => false,
+    }
+}
+
+/// Whether a test is an end of a span of time that is part of it.
+fn is_time(test: &Test) -> bool {
+    match test {
+        Test::Gte(value) | Test::Lte(value) => matches!(value, Bson::DateTime(_)),
+        Test::Between(low, high) => matches!((low, high), (Bson::DateTime(_), Bson::DateTime(_))),
+        _ => false,
+    }
 }
 
 /// How the entries of an index stand to the sort, and in which direction they are to be read. The first `same` fields are the same in all
@@ -209,12 +289,19 @@ impl LookUp {
         Self { ranges: whole(&prefixes), prefixes: prefixes.len(), fields: fields.len(), spans: false }
     }
 
-    fn plan(mut self, index: Option<KnownIndex>, prefix: Vec<u8>, ordered: Ordered, descending: bool) -> Plan {
+    fn plan(
+        mut self,
+        index: Option<KnownIndex>,
+        prefix: Vec<u8>,
+        ordered: Ordered,
+        descending: bool,
+        exact: bool,
+    ) -> Plan {
         if descending {
             self.ranges.reverse();
         }
         let narrow = self.fields > 0 || self.spans;
-        Plan { index, prefix, ranges: self.ranges, descending, ordered, narrow }
+        Plan { index, prefix, ranges: self.ranges, descending, ordered, narrow, exact }
     }
 }
 

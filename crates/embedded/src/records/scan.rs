@@ -5,8 +5,9 @@ use std::ops::{Bound, ControlFlow};
 
 use annals_core::StoreError;
 
+use super::documents::Documents;
+use super::entries;
 use super::plan::Plan;
-use super::{entries, keys};
 use crate::engine::{Range, View};
 use crate::turn::Turn;
 
@@ -27,10 +28,16 @@ pub(super) struct Candidate {
 pub(super) struct Scan {
     plan: Plan,
     collection: u32,
-    ranges: VecDeque<Range>,
+    places: Places,
     /// Records that were found already, where one may stand in several places.
     seen: HashSet<Vec<u8>>,
     examined: Examined,
+}
+
+/// The places that are left of a plan.
+struct Places {
+    ranges: VecDeque<Range>,
+    descending: bool,
 }
 
 /// What was looked at.
@@ -42,26 +49,26 @@ pub(super) struct Examined {
 
 impl Scan {
     pub(super) fn new(plan: Plan, collection: u32) -> Self {
-        let ranges = plan.ranges.iter().cloned().collect();
-        Self { plan, collection, ranges, seen: HashSet::new(), examined: Examined::default() }
+        let places = Places { ranges: plan.ranges.iter().cloned().collect(), descending: plan.descending };
+        Self { plan, collection, places, seen: HashSet::new(), examined: Examined::default() }
     }
 
     /// Goes on behind a place in an ordered plan.
     pub(super) fn go_on_after(&mut self, place: &[u8]) {
-        while let Some(range) = self.ranges.front_mut() {
+        while let Some(range) = self.places.ranges.front_mut() {
             if is_within(range, place) {
                 narrow(range, place, self.plan.descending);
                 return;
             }
             // The place is in a later range; all of this one is done.
-            self.ranges.pop_front();
+            self.places.ranges.pop_front();
         }
     }
 
     /// Goes on with the first place that begins so.
     pub(super) fn go_on_with(&mut self, beginning: &[u8]) {
         let places = Range::prefix(beginning);
-        for range in &mut self.ranges {
+        for range in &mut self.places.ranges {
             match (&range.from, &range.to, &places.to) {
                 (Bound::Included(from), ..) if !self.plan.descending && from.as_slice() < beginning => {
                     range.from = places.from.clone();
@@ -86,39 +93,61 @@ impl Scan {
         view: &dyn View,
         visit: &mut dyn FnMut(Candidate) -> Result<ControlFlow<()>, E>,
     ) -> Result<bool, E> {
+        let Self { plan, collection, places, seen, examined } = self;
+        let mut documents = Documents::new(view, *collection);
+        places.step(view, &mut |place, value| {
+            examined.entries += u64::from(plan.index.is_some());
+            match candidate(plan, seen, &mut documents, place, value)? {
+                Some(candidate) => {
+                    examined.documents += 1;
+                    visit(candidate)
+                }
+                None => Ok(ControlFlow::Continue(())),
+            }
+        })
+    }
+
+    /// Counts places for a while, up to a number. Answers whether there are none left or there are so many.
+    pub(super) fn count(&mut self, view: &dyn View, count: &mut u64, at_most: u64) -> Result<bool, StoreError> {
+        self.places.step(view, &mut |_, _| {
+            *count += 1;
+            Ok(if *count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })
+    }
+}
+
+impl Places {
+    /// Visits places for a while. Answers whether there are none left or the visitor has enough.
+    fn step<E: From<StoreError>>(
+        &mut self,
+        view: &dyn View,
+        visit: &mut dyn FnMut(Vec<u8>, Vec<u8>) -> Result<ControlFlow<()>, E>,
+    ) -> Result<bool, E> {
         let turn = Turn::begin();
         let mut left = PLACES_AT_ONCE;
         while let Some(range) = self.ranges.front() {
-            let found = if self.plan.descending { view.descending(range)? } else { view.ascending(range)? };
+            let found = if self.descending { view.descending(range)? } else { view.ascending(range)? };
             let mut last = None;
             for entry in found {
+                let (place, value) = entry?;
+                left = if turn.is_over() { 0 } else { left - 1 };
+                if left == 0 {
+                    last = Some(place.clone());
+                }
+                if visit(place, value)?.is_break() {
+                    return Ok(true);
+                }
                 if left == 0 {
                     break;
                 }
-                left -= 1;
-                let (place, value) = entry?;
-                last = Some(place.clone());
-                self.examined.entries += u64::from(self.plan.index.is_some());
-                let Some(candidate) = candidate(&self.plan, self.collection, &mut self.seen, view, place, value)?
-                else {
-                    continue;
-                };
-                self.examined.documents += 1;
-                if visit(candidate)?.is_break() {
-                    return Ok(true);
-                }
-                if turn.is_over() {
-                    left = 0;
-                }
             }
-            match last.filter(|_| left == 0) {
+            match last {
                 Some(last) => {
                     if let Some(range) = self.ranges.front_mut() {
-                        narrow(range, &last, self.plan.descending);
+                        narrow(range, &last, self.descending);
                     }
                     return Ok(false);
                 }
-                None if left == 0 => return Ok(false),
                 None => self.ranges.pop_front(),
             };
         }
@@ -129,9 +158,8 @@ impl Scan {
 /// What stands at a place; none when the record was found already.
 fn candidate(
     plan: &Plan,
-    collection: u32,
     seen: &mut HashSet<Vec<u8>>,
-    view: &dyn View,
+    documents: &mut Documents<'_>,
     place: Vec<u8>,
     value: Vec<u8>,
 ) -> Result<Option<Candidate>, StoreError> {
@@ -145,7 +173,7 @@ fn candidate(
     if known.several_entries && !seen.insert(id.clone()) {
         return Ok(None);
     }
-    let stored = view.get(&keys::document(collection, &id))?.ok_or_else(damaged)?;
+    let stored = documents.get(&id)?.ok_or_else(damaged)?;
     Ok(Some(Candidate { id, stored, place }))
 }
 

@@ -1,12 +1,11 @@
 //! Which index a plan uses. That a plan finds what it must is for the model and the suite.
 
-use annals_core::bson::Bson;
+use annals_core::bson::{Bson, DateTime};
 use annals_core::order::Direction::{Ascending, Descending};
 use annals_core::{Code, Condition, Index, RecordQuery};
 
 use super::catalog::{Catalog, KnownCollection};
-use super::plan::{Ordered, Plan, plan};
-use super::write::Changed;
+use super::plan::{Ordered, Plan, plan, plan_of_count};
 
 fn collection<I: Into<Index>>(indexes: impl IntoIterator<Item = I>) -> KnownCollection {
     let mut catalog = Catalog::default();
@@ -62,6 +61,34 @@ fn an_index_in_the_order_of_the_sort_spares_sorting() {
     assert_eq!(used(&of, a()), (index(), false));
     assert_eq!(used(&of, query(Condition::is_in("a", [1, 2])).descending("b")), (index(), false));
     assert_eq!(used(&of, query(Condition::gt("b", 1)).descending("_id")), ("documents".into(), true));
+}
+
+#[test]
+fn entries_are_counted_where_each_is_of_another_record_that_matches() {
+    let mut of = collection([Index::ordered([("a", Ascending), ("t", Descending)])]);
+    let time = |millis| Bson::DateTime(DateTime::from_millis(millis));
+    let (a, from, to) = (Condition::eq("a", "x"), Condition::gte("t", time(1)), Condition::lte("t", time(5)));
+    let some = Condition::is_in("a", ["x", "y"]);
+    for condition in [a.clone(), some.clone(), Condition::and([some, from.clone(), to]), Condition::All] {
+        let plan = plan_of_count(&of, &condition).expect("there is one");
+        assert!(plan.exact && plan.index.is_some(), "{condition:?}");
+    }
+    let with_a = |other| Condition::and([a.clone(), other]);
+    for condition in [
+        Condition::eq("a", Bson::Null),
+        from.clone(),
+        with_a(Condition::gt("t", time(1))),
+        with_a(Condition::gte("t", 1)),
+        with_a(Condition::eq("a", "y")),
+        with_a(Condition::eq("b", 1)),
+        Condition::or([a.clone(), from]),
+    ] {
+        assert!(!plan_of_count(&of, &condition).expect("there is one").exact, "{condition:?}");
+    }
+    // A record may have several entries.
+    of.indexes[0].several_entries = true;
+    assert!(!plan_of_count(&of, &a).expect("there is one").exact);
+    assert!(plan_of_count(&of, &Condition::All).is_ok_and(|plan| plan.exact && plan.index.is_none()));
 }
 
 #[test]
@@ -140,23 +167,4 @@ fn words_are_looked_up_in_the_text_index_and_nothing_else_is() {
     assert_eq!(used(&collection([Index::text(["t"])]), query(Condition::eq("t", "a"))).0, "documents");
     let without = collection([Index::on("t")]);
     assert!(super::plan::plan(&without, &words(), &[]).is_err_and(|error| error.code == Code::NoTextIndex));
-}
-
-#[test]
-fn a_change_of_fields_concerns_the_indexes_that_may_cover_them() {
-    let partial = Index::on("b").partial(Condition::exists("c"));
-    let both = Index::ordered([("x.y", Ascending), ("d.e", Ascending)]);
-    let of = collection([Index::from(Index::on("a")), partial.into(), both.into(), Index::text(["a-b", "t.u"]).into()]);
-    let concerned = |fields: &[&str], unset: &[&str]| {
-        let fields: Vec<_> = fields.iter().map(|path| ((*path).to_owned(), Bson::Null)).collect();
-        let unset: Vec<_> = unset.iter().map(|path| (*path).to_owned()).collect();
-        let changed = Changed::Within { fields: &fields, unset: &unset };
-        of.indexes.iter().map(|known| changed.may_be_in(known)).collect::<Vec<_>>()
-    };
-    assert_eq!(concerned(&["z"], &["y", "e"]), [false, true, false, false]);
-    assert_eq!(concerned(&["a"], &[]), [true, true, false, false]);
-    assert_eq!(concerned(&["z"], &["a.deep"]), [true, true, false, false]);
-    assert_eq!(concerned(&["d"], &[]), [false, true, true, false]);
-    assert_eq!(concerned(&["x.other"], &["t"]), [false, true, true, true]);
-    assert!(of.indexes.iter().all(|known| Changed::Any.may_be_in(known)));
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use annals_core::bson::Bson;
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
+use annals_core::order::Fields;
 use annals_core::{
     ChangeKind, ChangeNumber, Code, Expected, Invalid, Matcher, RecordChange, RecordError, Revision, StoreError,
     limits, order, with_fields,
 };
 
 use super::catalog::{Catalog, CatalogCache, KnownCollection, KnownIndex};
+use super::totals::Totals;
 use super::{entries, feed, keys, value};
 use crate::Options;
 use crate::engine::{Change, Range, View};
@@ -31,11 +33,12 @@ const PARTS_AT_ONCE: usize = 16;
 pub(super) fn write(
     map: &mut Change,
     catalogs: &CatalogCache,
+    totals: &Totals,
     options: &Options,
     changes: Vec<RecordChange>,
 ) -> Result<Vec<ChangeNumber>, RecordError> {
     let catalog = catalogs.of(&*map)?;
-    let mut batch = Batch::begin(map, catalog, options)?;
+    let mut batch = Batch::begin(map, catalog, totals, options)?;
     for (n, change) in changes.into_iter().enumerate() {
         batch.change = n;
         let number = batch.apply(change)?;
@@ -48,6 +51,7 @@ pub(super) fn write(
 pub(super) struct Batch<'b> {
     map: &'b mut Change,
     catalog: Arc<Catalog>,
+    totals: &'b Totals,
     options: &'b Options,
     /// The revision that the next change makes.
     next: Revision,
@@ -63,6 +67,10 @@ pub(super) struct Batch<'b> {
     large: HashSet<(u32, Vec<u8>)>,
     /// Of [`STORED_BYTES_MAX`].
     stored_bytes: usize,
+    /// By collection with totals to which records were appended, the key of the last document.
+    last: BTreeMap<u32, Vec<u8>>,
+    /// Collections to which more was done than appending.
+    disturbed: BTreeSet<u32>,
     numbers: Vec<ChangeNumber>,
 }
 
@@ -72,36 +80,18 @@ struct Found {
     document: RawDocumentBuf,
 }
 
-/// The fields in which a document may differ from the one that it replaces.
-#[derive(Clone, Copy)]
-pub(super) enum Changed<'c> {
-    /// Any.
-    Any,
-    /// Those that were set and those that were removed, by their paths.
-    Within { fields: &'c [(String, Bson)], unset: &'c [String] },
-}
-
-impl Changed<'_> {
-    /// Whether the entries of an index may differ: it covers a field with the same first name as one that changed, or has a condition.
-    pub(super) fn may_be_in(self, known: &KnownIndex) -> bool {
-        let Self::Within { fields, unset } = self else { return true };
-        let covered: Vec<&str> = known.fields().into_iter().map(|(path, _)| first_name(path)).collect();
-        let mut changed = fields.iter().map(|(path, _)| path).chain(unset);
-        known.admits.is_some() || changed.any(|path| covered.contains(&first_name(path)))
-    }
-}
-
-/// The name of the field of the document itself in which a path is.
-fn first_name(path: &str) -> &str {
-    path.split('.').next().unwrap_or_default()
-}
-
 impl<'b> Batch<'b> {
-    fn begin(map: &'b mut Change, catalog: Arc<Catalog>, options: &'b Options) -> Result<Self, StoreError> {
+    fn begin(
+        map: &'b mut Change,
+        catalog: Arc<Catalog>,
+        totals: &'b Totals,
+        options: &'b Options,
+    ) -> Result<Self, StoreError> {
         let next = feed::last_revision(&*map)? + 1;
         Ok(Self {
             map,
             catalog,
+            totals,
             options,
             next,
             change: 0,
@@ -110,6 +100,8 @@ impl<'b> Batch<'b> {
             several_entries: Vec::new(),
             large: HashSet::new(),
             stored_bytes: 0,
+            last: BTreeMap::new(),
+            disturbed: BTreeSet::new(),
             numbers: Vec::new(),
         })
     }
@@ -126,14 +118,14 @@ impl<'b> Batch<'b> {
                     let index = ID_INDEX.to_owned();
                     return Err(RecordError::DuplicateKey { collection: name, index, key, change: self.change });
                 }
-                self.put(&name, collection, &id, None, &document, Changed::Any)
+                self.put(&name, collection, &id, None, &document)
             }
             RecordChange::Replace { document, expected, .. } => {
                 let id = order::encoded(value::id_of(&document));
                 let found = self.found(collection, &id)?;
                 self.count(collection, &id, found.as_ref(), &expected)?;
                 self.check(&name, || bson_id(&document), found.as_ref(), &expected)?;
-                self.put(&name, collection, &id, found, &document, Changed::Any)
+                self.put(&name, collection, &id, found, &document)
             }
             RecordChange::Delete { id, expected, .. } => {
                 let key = value::id_key(&id)?;
@@ -158,11 +150,7 @@ impl<'b> Batch<'b> {
                 if document.as_bytes().len() >= LARGE_BYTES_MIN {
                     self.add(document.as_bytes().len())?;
                 }
-                let changed = match &found {
-                    Some(_) => Changed::Within { fields: &fields, unset: &unset },
-                    None => Changed::Any,
-                };
-                self.put(&name, collection, &key, found, &document, changed)
+                self.put(&name, collection, &key, found, &document)
             }
             RecordChange::Check { id, expected, .. } => {
                 let key = value::id_key(&id)?;
@@ -242,23 +230,11 @@ impl<'b> Batch<'b> {
         id: &[u8],
         old: Option<Found>,
         document: &RawDocument,
-        changed: Changed<'_>,
     ) -> Result<ChangeNumber, RecordError> {
-        // All other indexes have the same entries before and after.
-        for known in collection.indexes.iter().filter(|known| changed.may_be_in(known)) {
-            let before = old.as_ref().map_or(Ok(BTreeSet::new()), |old| entries::entries_of(known, &old.document))?;
-            let after = entries::entries_of(known, document)?;
-            if after.len() > 1 {
-                self.several_entries.push(known.id);
-            }
-            for entry in after.difference(&before) {
-                self.check_unique(name, known, document, entry, id)?;
-                let (key, value) = entries::stored(known, entry, id);
-                self.map.put(&key, &value);
-            }
-            if !self.options.has(SeededBug::KeepOldIndexEntries) {
-                self.remove_entries(known, before.difference(&after), id)?;
-            }
+        self.put_entries(name, collection, id, old.as_ref().map(|old| &*old.document), document)?;
+        let key = keys::document(collection.id, id);
+        if old.is_some() || !self.is_appended(collection.id, &key)? {
+            self.disturbed.insert(collection.id);
         }
         let kind = if old.is_some() { ChangeKind::Replaced } else { ChangeKind::Inserted };
         let number = self.note(collection, kind, document)?;
@@ -266,28 +242,68 @@ impl<'b> Batch<'b> {
             Some(old) if self.options.has(SeededBug::KeepRevisions) => old.revision,
             _ => number,
         };
-        self.map.put(&keys::document(collection.id, id), &value::stored(id, revision, document));
+        self.map.put(&key, &value::stored(id, revision, document));
         Ok(number)
     }
 
-    fn delete(&mut self, collection: &KnownCollection, id: &[u8], old: &Found) -> Result<ChangeNumber, RecordError> {
-        for known in &collection.indexes {
-            self.remove_entries(known, entries::entries_of(known, &old.document)?.iter(), id)?;
+    /// Whether a new document comes after all others of its collection. Nobody needs to know where no total is kept.
+    fn is_appended(&mut self, collection: u32, key: &[u8]) -> Result<bool, StoreError> {
+        if self.disturbed.contains(&collection) || !self.totals.has(collection) {
+            return Ok(false);
         }
+        let is_last = match self.last.get(&collection) {
+            Some(last) => key > last.as_slice(),
+            None => key > keys::last_document(&*self.map, collection)?.as_slice(),
+        };
+        if is_last {
+            self.last.insert(collection, key.to_vec());
+        }
+        Ok(is_last)
+    }
+
+    /// Changes the entries of those indexes for which the documents differ.
+    fn put_entries(
+        &mut self,
+        name: &str,
+        collection: &KnownCollection,
+        id: &[u8],
+        old: Option<&RawDocument>,
+        document: &RawDocument,
+    ) -> Result<(), RecordError> {
+        let (before, after) = (old.map(Fields::of), Fields::of(document));
+        for known in &collection.indexes {
+            if before.as_ref().is_some_and(|before| entries::are_same(known, before, &after)) {
+                continue;
+            }
+            let removed = before.as_ref().map_or_else(|| Ok(Vec::new()), |it| entries::entries_of(known, it))?;
+            let added = entries::entries_of(known, &after)?;
+            if added.len() > 1 {
+                self.several_entries.push(known.id);
+            }
+            for entry in added.iter().filter(|entry| removed.binary_search(entry).is_err()) {
+                self.check_unique(name, known, document, entry, id)?;
+                let (key, value) = entries::stored(known, entry, id);
+                self.map.put(&key, &value);
+            }
+            if !self.options.has(SeededBug::KeepOldIndexEntries) {
+                self.remove_entries(known, removed.iter().filter(|entry| added.binary_search(entry).is_err()), id);
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, collection: &KnownCollection, id: &[u8], old: &Found) -> Result<ChangeNumber, RecordError> {
+        let fields = Fields::of(&old.document);
+        for known in &collection.indexes {
+            self.remove_entries(known, entries::entries_of(known, &fields)?.iter(), id);
+        }
+        self.disturbed.insert(collection.id);
         self.map.remove(&keys::document(collection.id, id));
         Ok(self.note(collection, ChangeKind::Deleted, &old.document)?)
     }
 
-    fn remove_entries<'e>(
-        &mut self,
-        known: &KnownIndex,
-        entries: impl Iterator<Item = &'e Vec<u8>>,
-        id: &[u8],
-    ) -> Result<(), StoreError> {
-        for entry in entries {
-            self.map.remove(&entries::stored(known, entry, id).0);
-        }
-        Ok(())
+    fn remove_entries<'e>(&mut self, known: &KnownIndex, entries: impl Iterator<Item = &'e Vec<u8>>, id: &[u8]) {
+        entries.for_each(|entry| self.map.remove(&entries::stored(known, entry, id).0));
     }
 
     fn check_unique(
@@ -338,6 +354,7 @@ impl<'b> Batch<'b> {
         if self.made > 0 {
             self.map.put(keys::REVISION, &(self.next - 1).to_be_bytes());
         }
+        self.totals.disturb(&self.disturbed, self.next - 1);
         for (collection, (last, added)) in self.noted {
             feed::advance(self.map, collection, last, added, self.options.record_changes_kept)?;
         }
@@ -369,19 +386,19 @@ fn value_document(name: &str, value: Bson) -> annals_core::bson::Document {
 pub(super) fn delete_expired(
     map: &mut Change,
     catalogs: &CatalogCache,
+    totals: &Totals,
     options: &Options,
-    collection: &str,
-    index: &str,
+    (collection, index): (&str, &str),
     ids: impl Iterator<Item = Vec<u8>>,
     expired: impl Fn(&KnownIndex, &[u8]) -> bool,
 ) -> Result<(), RecordError> {
     let catalog = catalogs.of(&*map)?;
     let collection = catalog.collection(collection)?;
     let Some(known) = collection.index(index) else { return Ok(()) };
-    let mut batch = Batch::begin(map, catalog.clone(), options)?;
+    let mut batch = Batch::begin(map, catalog.clone(), totals, options)?;
     for id in ids {
         if let Some(found) = batch.found(collection, &id)?
-            && entries::entries_of(known, &found.document)?.iter().any(|entry| expired(known, entry))
+            && entries::entries_of(known, &Fields::of(&found.document))?.iter().any(|entry| expired(known, entry))
         {
             batch.delete(collection, &id, &found)?;
         }

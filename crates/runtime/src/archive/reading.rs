@@ -11,7 +11,7 @@ use super::TenantArchive;
 use crate::browse::paging::{Found, asked};
 
 impl TenantArchive {
-    async fn find_archived(&self, query: RecordQuery) -> Result<Found, RecordError> {
+    async fn find_archived(&self, query: RecordQuery) -> Result<Found<Document>, RecordError> {
         let page = match self.records.find(query).await {
             Err(RecordError::UnknownCollection(_)) => return Ok((Vec::new(), None)),
             page => page?,

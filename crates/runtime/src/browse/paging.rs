@@ -1,18 +1,17 @@
 //! Pages of documents of events: filled, and after documents that are skipped.
 
 use annals_core::browse::BrowseQuery;
-use annals_core::bson::Document;
 use annals_core::{Cursor, Projection, RecordQuery, limits};
 
 /// Documents, and where the page after them begins.
-pub(crate) type Found = (Vec<Document>, Option<Cursor>);
+pub(crate) type Found<D> = (Vec<D>, Option<Cursor>);
 
 /// Returns the page of a collection that a query asks for.
-pub(crate) async fn asked<E, F: Future<Output = Result<Found, E>>>(
+pub(crate) async fn asked<D, E, F: Future<Output = Result<Found<D>, E>>>(
     query: &BrowseQuery,
     collection: &str,
     find: impl Fn(RecordQuery) -> F,
-) -> Result<Found, E> {
+) -> Result<Found<D>, E> {
     let mut records = query.records(collection);
     records.after = query.cursor.clone().map(Cursor::new);
     if query.skip > 0 {
@@ -25,10 +24,10 @@ pub(crate) async fn asked<E, F: Future<Output = Result<Found, E>>>(
 }
 
 /// Fills a page: pages of records end early where they are large.
-async fn filled<E, F: Future<Output = Result<Found, E>>>(
+async fn filled<D, E, F: Future<Output = Result<Found<D>, E>>>(
     mut query: RecordQuery,
     find: &impl Fn(RecordQuery) -> F,
-) -> Result<Found, E> {
+) -> Result<Found<D>, E> {
     let (wanted, mut all) = (query.limit, Vec::new());
     loop {
         let (some, next) = find(query.clone()).await?;
@@ -43,7 +42,7 @@ async fn filled<E, F: Future<Output = Result<Found, E>>>(
 }
 
 /// Passes over documents, and returns where the page after them begins; none where there are no more.
-async fn skipped<E, F: Future<Output = Result<Found, E>>>(
+async fn skipped<D, E, F: Future<Output = Result<Found<D>, E>>>(
     query: &RecordQuery,
     mut skip: u64,
     find: &impl Fn(RecordQuery) -> F,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use annals_core::browse::number_of;
 use annals_core::bson::{Bson, DateTime, Document};
 use annals_core::replays::{After, ReplayBody, ReplayOrder, ReplaySession};
-use annals_core::{Condition, LogQuery, RecordQuery, RecordedEvent, limits};
+use annals_core::{Condition, LogQuery, Projection, RecordQuery, RecordedEvent, limits};
 
 use super::{ReplayError, TenantReplays};
 use crate::browse::below;
@@ -21,10 +21,10 @@ pub(super) struct Next {
     pub event: Option<RecordedEvent>,
 }
 
-/// Returns the query of a session's events, from its place on.
+/// Returns the query of a session's events, from its place on: their ids and times, because the events themselves are read from the log.
 pub(super) fn query_of(session: &ReplaySession, body: &ReplayBody) -> RecordQuery {
     let mut all = vec![selected(session, body)];
-    let query = RecordQuery::new("");
+    let query = RecordQuery { projection: Projection::only(["event_id", "timestamp"]), ..RecordQuery::new("") };
     let query = match body.order {
         ReplayOrder::SequenceNumber => query,
         ReplayOrder::Timestamp => query.ascending("timestamp"),

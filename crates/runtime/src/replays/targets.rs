@@ -6,7 +6,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use annals_core::browse::{browse_document, shown};
+use annals_core::browse::{ShownDocument, stored_browse_document};
 use annals_core::groups::GroupDefinition;
 use annals_core::handlers::{HandlerDefinition, HandlerError};
 use annals_core::replays::{InboxRecord, OnError, ReplayBody, ReplaySession, ReplayTarget, Sent};
@@ -249,11 +249,8 @@ impl Target {
 
 /// An event as JSON: the document of the browse view, and the replay that sends it.
 pub(super) fn line(event: &RecordedEvent, session: &ReplaySession) -> String {
-    let mut line = shown(&browse_document(event, None));
-    if let Some(fields) = line.as_object_mut() {
-        fields.insert("replay".to_owned(), json!({ "id": session.replay_id, "session_id": session.id }));
-    }
-    line.to_string()
+    let replay = json!({ "id": session.replay_id, "session_id": session.id });
+    ShownDocument::new(&stored_browse_document(event, None)).with("replay", &replay).text()
 }
 
 impl Lines {

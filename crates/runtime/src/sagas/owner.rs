@@ -55,7 +55,7 @@ pub(super) struct Work<'o> {
     pub read_to: u64,
     last_stored: Timestamp,
     /// The sagas with work under way, as they were written last.
-    pub busy: HashMap<String, SagaRecord>,
+    pub busy: HashMap<String, Arc<SagaRecord>>,
     pub running: HashMap<String, Task>,
     pub tasks: JoinSet<(String, u64, Done)>,
     /// Counts tasks.

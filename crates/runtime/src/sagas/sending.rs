@@ -21,7 +21,7 @@ pub(super) enum Done {
 }
 
 /// Commits the entries of the outbox in order, up to one that is refused. An entry that was committed before adds nothing.
-pub(super) async fn send(log: Arc<dyn EventLog>, clock: Arc<dyn Clock>, saga: SagaRecord) -> Done {
+pub(super) async fn send(log: Arc<dyn EventLog>, clock: Arc<dyn Clock>, saga: Arc<SagaRecord>) -> Done {
     for (count, entry) in saga.annals.outbox.iter().enumerate() {
         let commit = match entry.commit(&saga) {
             Ok(commit) => commit,
@@ -49,7 +49,7 @@ fn is_passing(error: &StoreError) -> bool {
 }
 
 /// Carries out a step or compensation that is a function.
-pub(super) async fn call(function: Function, saga: SagaRecord, work: SagaWork) -> Done {
+pub(super) async fn call(function: Function, saga: Arc<SagaRecord>, work: SagaWork) -> Done {
     let called = AssertUnwindSafe(async { function(SagaCall::of(&saga, &work)).await }).catch_unwind().await;
     let result = called.unwrap_or_else(|panic| {
         let reason = format!("the function of {:?} panicked: {}", work.name, message_of(&*panic));

@@ -46,7 +46,7 @@ impl<'e> Input<'e> {
 #[derive(Default)]
 struct Changed {
     order: Vec<String>,
-    sagas: HashMap<String, (SagaRecord, Expected)>,
+    sagas: HashMap<String, (Arc<SagaRecord>, Expected)>,
 }
 
 impl Work<'_> {
@@ -106,13 +106,13 @@ impl Work<'_> {
         let mut changed = Changed::default();
         for item in items.iter().filter(|item| !refused.contains(&item.id)) {
             let known = changed.sagas.get(&item.id).map(|(saga, _)| saga);
-            let known = known.or_else(|| self.busy.get(&item.id)).or_else(|| loaded.get(&item.id));
+            let known = known.or_else(|| self.busy.get(&item.id)).map(|saga| &**saga).or_else(|| loaded.get(&item.id));
             let (next, expected) = match (known, &item.input) {
                 (None, Input::Event(event)) => (self.started(event, &item.id, now), Expected::Absent),
                 (None, _) => continue,
                 (Some(saga), input) => (self.next(saga, input, now), unchanged(saga)),
             };
-            let Some(next) = next else { continue };
+            let Some(next) = next.map(Arc::new) else { continue };
             match changed.sagas.get_mut(&item.id) {
                 Some((saga, _)) => *saga = next,
                 None => {
@@ -166,7 +166,7 @@ impl Work<'_> {
             if let Some(known) = self.busy.get_mut(id)
                 && let Some(found) = typed.get(id.as_str()).await.map_err(NotWritten::from)?
             {
-                *known = found.value;
+                *known = Arc::new(found.value);
             }
         }
         Ok(())
@@ -175,7 +175,7 @@ impl Work<'_> {
     async fn write(&mut self, changed: &Changed) -> Result<(), NotWritten> {
         let mut effects: Vec<RecordChange> = Vec::with_capacity(changed.order.len());
         for (saga, expected) in changed.order.iter().filter_map(|id| changed.sagas.get(id)) {
-            effects.push(TypedRecords::replacement(saga, expected.clone())?);
+            effects.push(TypedRecords::replacement(&**saga, expected.clone())?);
         }
         self.store(&effects, |_| ()).await
     }
@@ -198,7 +198,7 @@ impl Work<'_> {
     }
 
     /// Begins what a saga that is stored so is to do next.
-    fn begin_work(&mut self, saga: SagaRecord) {
+    fn begin_work(&mut self, saga: Arc<SagaRecord>) {
         let id = saga.saga_id.clone();
         let sooner = saga.timer().into_iter().chain(self.next_due).min();
         self.next_due = sooner;
@@ -215,12 +215,12 @@ impl Work<'_> {
         }
         let (number, busy) = (self.task, id.clone());
         let handle = if !saga.annals.outbox.is_empty() {
-            let sending = send(Arc::clone(&self.owner.sagas.log), Arc::clone(&self.clock), saga.clone());
+            let sending = send(Arc::clone(&self.owner.sagas.log), Arc::clone(&self.clock), Arc::clone(&saga));
             Some((None, self.tasks.spawn(async move { (id, number, sending.await) })))
         } else if let Some(work) = work {
             let function = self.owner.sagas.function(&self.owner.name, saga.annals.version, &work.name);
             function.map(|function| {
-                let calling = call(function, saga.clone(), work.clone());
+                let calling = call(function, Arc::clone(&saga), work.clone());
                 (Some(work), self.tasks.spawn(async move { (id, number, calling.await) }))
             })
         } else {
@@ -248,7 +248,7 @@ impl Work<'_> {
         loop {
             let (page, next) = typed.find(query.clone()).await.map_err(NotWritten::from)?;
             let mut items = Vec::new();
-            for saga in page.into_iter().map(|found| found.value) {
+            for saga in page.into_iter().map(|found| Arc::new(found.value)) {
                 let id = saga.saga_id.clone();
                 let fires = saga.annals.asked.is_some() || saga.timer().is_some_and(|timer| timer <= now);
                 match self.busy.get_mut(&id) {
@@ -270,7 +270,7 @@ impl Work<'_> {
         let query = RecordQuery::new(SAGAS).matching(later).ascending("annals.due").limit(1);
         let (page, _) = typed.find(query).await.map_err(NotWritten::from)?;
         let stored = page.first().and_then(|found| found.value.due());
-        let timers = self.busy.values().filter_map(SagaRecord::timer);
+        let timers = self.busy.values().filter_map(|saga| saga.timer());
         self.next_due = timers.chain(stored).chain(self.next_due).min();
         Ok(())
     }

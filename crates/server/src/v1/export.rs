@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use annals_core::browse::{Browse, BrowseQuery, CSV_HEADER, ExportFormat};
-use annals_core::bson::Document;
+use annals_core::bson::RawDocumentBuf;
 use annals_core::{ReadError, StoreError};
 use axum::body::Body;
 use axum::http::header;
@@ -70,7 +70,7 @@ struct Export {
     /// Rows that may still be answered.
     left: usize,
     /// What is left of the page that was read last.
-    page: std::vec::IntoIter<Document>,
+    page: std::vec::IntoIter<RawDocumentBuf>,
     ended: bool,
     /// Whether the header was written, if there is one.
     begun: bool,

@@ -97,7 +97,7 @@ async fn export(browse: &dyn Browse, into: &Path) -> Result<Duration, String> {
     let (mut query, mut packing) = (BrowseQuery { limit: 1_000, ..BrowseQuery::default() }, Duration::ZERO);
     loop {
         let (rows, cursor) = browse.rows(query.clone()).await.map_err(text)?;
-        let lines: String = rows.iter().map(json_line).collect();
+        let lines: String = rows.iter().map(|row| json_line(row)).collect();
         let began = Instant::now();
         pipe.write_all(lines.as_bytes()).map_err(text)?;
         packing += began.elapsed();
