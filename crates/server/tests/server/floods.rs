@@ -57,7 +57,8 @@ async fn until_frame(stream: &mut (impl AsyncReadExt + Unpin), kind: u8, of: u32
 
 /// A header field whose name has this number, as HPACK writes it.
 fn field(number: u8, value: &str) -> Vec<u8> {
-    [&[0x40 | number, u8::try_from(value.len()).expect("a short value")], value.as_bytes()].concat()
+    let length = u8::try_from(value.len()).expect("a short value");
+    [[0x40 | number, length].as_slice(), value.as_bytes()].concat()
 }
 
 #[tokio::test(flavor = "multi_thread")]
