@@ -16,6 +16,7 @@ macro_rules! horizon {
                 without_a_consent_nothing_is_received_until_there_is_one
                 a_revoked_consent_stops_the_flow_and_a_new_one_continues_it
                 a_revoked_consent_ends_a_request_that_waits
+                a_revoked_consent_ends_a_request_that_waits_although_the_caller_goes_away
                 a_consent_is_for_one_consumer_one_stream_and_one_partition
                 the_first_of_several_consents_is_sent_with_the_events
                 a_stream_that_is_not_public_is_refused
@@ -58,6 +59,8 @@ macro_rules! horizon {
                 a_subscription_that_fails_is_attempted_again_later_each_time
                 putting_a_subscription_again_attempts_it_at_once
                 a_subscription_that_is_put_again_while_it_receives_goes_on
+                a_new_subscription_receives_although_the_caller_goes_away
+                a_subscription_is_deleted_whole_although_the_caller_goes_away
                 a_credential_is_never_shown
                 a_subscription_that_cannot_work_is_refused
                 subscriptions_are_listed_page_by_page

@@ -31,6 +31,7 @@ macro_rules! projections {
                 records_of_a_dropped_build_are_removed
                 an_older_version_is_refused
                 a_changed_definition_gets_past_an_event_that_did_not_fit
+                a_new_projection_is_built_although_the_caller_goes_away
             }
             operating {
                 a_paused_projection_folds_nothing_until_it_is_resumed

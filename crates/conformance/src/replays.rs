@@ -61,6 +61,8 @@ macro_rules! replays {
                 a_settlement_of_a_handler_in_rust_that_the_store_did_not_get_is_repeated
                 a_delivery_of_a_handler_in_rust_whose_process_ended_is_made_again
                 a_refused_effect_of_a_handler_in_rust_fails_the_delivery_of_a_replay
+                a_claim_whose_outcome_is_unknown_is_withdrawn
+                a_withdrawal_that_fails_is_repeated
             }
         }
     };
@@ -87,6 +89,7 @@ macro_rules! replays_of_processes {
                 another_process_continues_a_replay
                 a_replay_that_one_process_cannot_send_is_sent_by_another
                 a_replay_to_a_file_is_left_to_a_process_that_has_a_folder
+                an_event_that_a_process_handles_is_not_sent_again_by_one_whose_clock_is_ahead
             }
         }
     };

@@ -28,7 +28,7 @@ use annals_core::{Clock, Condition, Expected, Lease, RecordError, RecordType, Re
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::host::{Host, Shared, locked, supervise};
+use crate::host::{Host, Shared, detached, locked, supervise};
 use owner::Owner;
 
 /// The event horizon of one tenant in this process.
@@ -169,7 +169,8 @@ impl TenantHorizon {
 #[async_trait]
 impl Horizon for TenantHorizon {
     async fn put_consent(&self, consent: Consent) -> Result<bool, HorizonError> {
-        self.give(consent).await
+        let horizon = self.me.upgrade().ok_or(StoreError::Closed)?;
+        detached(async move { horizon.give(consent).await }).await
     }
 
     async fn consents(&self, after: Option<&str>, limit: usize) -> Result<ConsentPage, HorizonError> {
@@ -181,11 +182,13 @@ impl Horizon for TenantHorizon {
     }
 
     async fn revoke_consent(&self, id: &str, reason: Reason) -> Result<(), HorizonError> {
-        self.revoke(id, reason).await
+        let (horizon, id) = (self.me.upgrade().ok_or(StoreError::Closed)?, id.to_owned());
+        detached(async move { horizon.revoke(&id, reason).await }).await
     }
 
     async fn put_subscription(&self, definition: SubscriptionDefinition) -> Result<bool, HorizonError> {
-        self.define(definition).await
+        let horizon = self.me.upgrade().ok_or(StoreError::Closed)?;
+        detached(async move { horizon.define(definition).await }).await
     }
 
     async fn subscriptions(&self, after: Option<&str>, limit: usize) -> Result<SubscriptionPage, HorizonError> {
@@ -199,7 +202,8 @@ impl Horizon for TenantHorizon {
     }
 
     async fn delete_subscription(&self, name: &str, reason: Reason) -> Result<(), HorizonError> {
-        self.remove(name, reason).await
+        let (horizon, name) = (self.me.upgrade().ok_or(StoreError::Closed)?, name.to_owned());
+        detached(async move { horizon.remove(&name, reason).await }).await
     }
 }
 

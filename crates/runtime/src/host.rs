@@ -369,6 +369,26 @@ impl Shared {
         }
     }
 
+    /// Whether a process is gone that holds something in a tenant for as long as this life lasts: by the clock of this process, which
+    /// must look at least four times in the time of a lease, its heartbeat was not renewed for that time. What rests on no life is not
+    /// known to be left, except where no other process can have the store open.
+    pub async fn is_gone(
+        self: &Arc<Self>,
+        tenant: &str,
+        records: &Arc<dyn Records>,
+        process: &str,
+        life: Option<i64>,
+    ) -> Result<bool, RecordError> {
+        match life {
+            _ if !self.store.is_shared() => Ok(!beside::is_running(process)),
+            None => Ok(false),
+            Some(life) => {
+                let tasks = Spread::of(self, tenant, records);
+                Ok(tasks.heartbeat().after_life(process, life).await?.is_some())
+            }
+        }
+    }
+
     /// Whether this lease is in force: the heartbeat of its holder has not expired, or it is of another host of this process on a store
     /// that is not shared.
     pub async fn holds(&self, records: &Arc<dyn Records>, lease: &Lease) -> Result<bool, RecordError> {

@@ -37,7 +37,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::engine::source::Source;
-use crate::host::{Shared, locked, supervise};
+use crate::host::{Shared, detached, locked, supervise};
 use build::Build;
 
 /// The projections of one tenant in this process.
@@ -258,6 +258,39 @@ impl TenantProjections {
         Ok(self.records.declare(<ActRecord as RecordType>::collection()).await?)
     }
 
+    /// Defines a projection, and starts and ends its builds in this process accordingly.
+    async fn define(&self, definition: ProjectionDefinition) -> Result<PutProjection, ProjectionError> {
+        self.open()?;
+        definition.validate()?;
+        let name = definition.name.to_string();
+        if definition.is_program() && !locked(&self.reducers).contains_key(&(name.clone(), definition.version())) {
+            let message = "is a function of a program, which registers it itself";
+            return Err(Invalid::new(Code::InvalidProjection, "reducer", message).into());
+        }
+        self.declare().await?;
+        self.start();
+        loop {
+            let found = self.stored(&name).await?;
+            let (mut record, expected) = match found {
+                Some(found) => (found.value, Expected::Revision(found.revision)),
+                None => (ProjectionRecord::new(&name, self.clock().now()), Expected::Absent),
+            };
+            let Some(changed) = self.redefined(&mut record, &definition)? else {
+                self.sync(&name).await?;
+                return Ok(PutProjection::Unchanged);
+            };
+            let mut beside = Vec::new();
+            if let Some(build) = &changed.begun {
+                beside.push(self.prepared(&record, build, &definition).await?);
+            }
+            beside.extend(changed.dropped.iter().map(|build| ended(&record, build)));
+            if self.write(&record, expected, beside).await? {
+                self.sync(&name).await?;
+                return Ok(changed.put);
+            }
+        }
+    }
+
     /// Returns what becomes of a projection when it is defined so, none where nothing does.
     fn redefined(
         &self,
@@ -313,35 +346,8 @@ fn ended(record: &ProjectionRecord, build: &BuildRecord) -> RecordChange {
 #[async_trait]
 impl Projections for TenantProjections {
     async fn put(&self, definition: ProjectionDefinition) -> Result<PutProjection, ProjectionError> {
-        self.open()?;
-        definition.validate()?;
-        let name = definition.name.to_string();
-        if definition.is_program() && !locked(&self.reducers).contains_key(&(name.clone(), definition.version())) {
-            let message = "is a function of a program, which registers it itself";
-            return Err(Invalid::new(Code::InvalidProjection, "reducer", message).into());
-        }
-        self.declare().await?;
-        self.start();
-        loop {
-            let found = self.stored(&name).await?;
-            let (mut record, expected) = match found {
-                Some(found) => (found.value, Expected::Revision(found.revision)),
-                None => (ProjectionRecord::new(&name, self.clock().now()), Expected::Absent),
-            };
-            let Some(changed) = self.redefined(&mut record, &definition)? else {
-                self.sync(&name).await?;
-                return Ok(PutProjection::Unchanged);
-            };
-            let mut beside = Vec::new();
-            if let Some(build) = &changed.begun {
-                beside.push(self.prepared(&record, build, &definition).await?);
-            }
-            beside.extend(changed.dropped.iter().map(|build| ended(&record, build)));
-            if self.write(&record, expected, beside).await? {
-                self.sync(&name).await?;
-                return Ok(changed.put);
-            }
-        }
+        let projections = self.me.upgrade().ok_or(StoreError::Closed)?;
+        detached(async move { projections.define(definition).await }).await
     }
 
     async fn list(&self, after: Option<&str>, limit: usize) -> Result<ProjectionPage, ProjectionError> {
@@ -354,11 +360,13 @@ impl Projections for TenantProjections {
     }
 
     async fn delete(&self, name: &str, reason: Reason) -> Result<(), ProjectionError> {
-        self.delete_recorded(name, reason).await
+        let (projections, name) = (self.me.upgrade().ok_or(StoreError::Closed)?, name.to_owned());
+        detached(async move { projections.delete_recorded(&name, reason).await }).await
     }
 
     async fn act(&self, name: &str, act: ProjectionAct, reason: Reason) -> Result<(), ProjectionError> {
-        self.carry_out(name, act, reason).await
+        let (projections, name) = (self.me.upgrade().ok_or(StoreError::Closed)?, name.to_owned());
+        detached(async move { projections.carry_out(&name, act, reason).await }).await
     }
 
     async fn acts(&self, name: &str, after: Option<&str>, limit: usize) -> Result<ActPage, ProjectionError> {

@@ -40,7 +40,12 @@ pub(super) struct Bridge {
 impl Bridge {
     /// A producer with a public stream of the type `placed`, partitioned by aggregate, and a consumer that has no consent yet.
     pub async fn of(subject: &dyn Subject) -> Self {
-        let bridge = Self::on(Opened::of(subject).await);
+        Self::over(Opened::of(subject).await).await
+    }
+
+    /// The same on a store that is open.
+    pub async fn over(it: Opened) -> Self {
+        let bridge = Self::on(it);
         let definition = FilterDefinition::new(STREAM).types(["placed"]).partitioned(PartitionBy::Aggregate).public();
         assert!(bridge.filters.put(definition).await.expect("defined"));
         bridge

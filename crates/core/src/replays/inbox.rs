@@ -48,6 +48,9 @@ pub struct InboxRecord {
     /// The life of that process, where processes share the store.
     #[serde(default)]
     pub life: Option<i64>,
+    /// The claim that leased it last, drawn at random: it tells a worker whether its own claim was stored. None before the first.
+    #[serde(default)]
+    pub claim: Option<i64>,
 }
 
 impl RecordType for InboxRecord {

@@ -224,6 +224,7 @@ fn a_failed_delivery_is_sent_again_later_and_later() {
         last_reason: None,
         holder: None,
         life: None,
+        claim: None,
     };
     let pauses: Vec<_> = (1..=10).map(|attempts| InboxRecord { attempts, ..record.clone() }.pause_ms()).collect();
     let due = [1, 2, 4, 8, 10, 10, 10, 10, 10, 10].map(|seconds| Some(seconds * 1_000));

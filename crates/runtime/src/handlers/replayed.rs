@@ -11,19 +11,16 @@ use annals_core::replays::{INBOX, InboxRecord, ReplaySession, inbox_token, is_in
 use annals_core::trace::TraceContext;
 use annals_core::types::TypeError;
 use annals_core::{
-    Condition, Expected, Lease, LogQuery, RecordChange, RecordError, RecordQuery, RecordedEvent, Stored, Timestamp,
+    Condition, Expected, LogQuery, RecordChange, RecordError, RecordQuery, RecordedEvent, Stored, Timestamp,
     TypedRecords, limits,
 };
 
-use super::claimed::Claimed;
+use super::claimed::{Claim, Claimed, Place};
 use super::{Kind, TenantHandlers};
 use crate::dead_letters::{Edits, Policies};
 use crate::due::Due;
 use crate::engine::owner::Settling;
 use crate::replays::clear_inbox;
-
-/// How long until the next look where the handler of another process has a delivery: nothing tells that the process has ended.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Deliveries of replays, and when to look for more.
 struct Taken {
@@ -95,11 +92,18 @@ impl TenantHandlers {
                 }
             };
             let (attempts, holder) = (record.attempts + 1, holder.clone());
-            let leased = InboxRecord { attempts, ready_at: until.as_millis(), holder, life, ..record.clone() };
-            claims.push((record, TypedRecords::replacement(&leased, Expected::Revision(revision))?));
+            let claim = Some((self.shared.options.random.bits() as u64).cast_signed());
+            let leased = InboxRecord { attempts, ready_at: until.as_millis(), holder, life, claim, ..record.clone() };
             taken.deliveries.push(delivery(&leased, event, until));
+            claims.push(Claim { before: Stored { value: record, revision }, leased });
         }
-        match Claimed::make(&self.records, self.shared.replayed(&self.tenant), claims).await {
+        let place = Place {
+            shared: Arc::clone(&self.shared),
+            records: Arc::clone(&self.records),
+            replayed: self.shared.replayed(&self.tenant),
+            until,
+        };
+        match Claimed::make(place, claims).await {
             Ok(claimed) => {
                 claimed.accept();
                 Ok(taken)
@@ -132,7 +136,8 @@ impl TenantHandlers {
         let (mut found, _) = typed.find(query).await?;
         self.drop_those_of_ended(&mut found).await?;
         let now = self.clock().now();
-        let (look_again, now) = (now.plus(LOOK_AGAIN).as_millis(), now.as_millis());
+        // Nothing tells that the process has ended whose handler has a delivery. As often as a heartbeat is renewed.
+        let (look_again, now) = (now.plus(self.shared.options.lease / 4).as_millis(), now.as_millis());
         let mut choice = Choice { chosen: Vec::new(), given_up: Vec::new(), look_at: None };
         let (mut held, mut times) = (HashSet::new(), BTreeSet::new());
         for mut record in found {
@@ -163,8 +168,7 @@ impl TenantHandlers {
         let Some(holder) = record.holder.as_deref().filter(|holder| *holder != self.shared.process) else {
             return Ok(false);
         };
-        let lease = Lease::ending(Timestamp::from_millis(record.ready_at), &record.processor, holder, None);
-        Ok(!self.shared.holds(&self.records, &Lease { life: record.life, ..lease }).await?)
+        self.shared.is_gone(&self.tenant, &self.records, holder, record.life).await
     }
 
     /// Drops deliveries of replays that have failed or were cancelled, also where a process died before it has removed them.

@@ -195,13 +195,25 @@ impl Heartbeat {
         let _ = self.life.subscribe().wait_for(|now| *now != life).await;
     }
 
+    /// Returns the heartbeat of another process, if there is one, once this life of it counts as over. None while it lives.
+    pub async fn after_life(&self, process: &str, life: i64) -> Result<Option<Option<ProcessRecord>>, RecordError> {
+        let now = self.clock.now();
+        // What was seen lately suffices.
+        if self.is_fresh(process, life) {
+            return Ok(None);
+        }
+        let Some(found) = heartbeat_of(&self.records, process).await? else { return Ok(Some(None)) };
+        let is_over = found.life != life || self.look(&found, now);
+        Ok(is_over.then_some(Some(found)))
+    }
+
     /// Notes the heartbeat of another process, which was read at this time or later. Returns whether that process counts as gone.
     pub fn look(&self, found: &ProcessRecord, now: Timestamp) -> bool {
         locked(&self.others).look(found, now, self.time)
     }
 
     /// Whether the life of another process was seen so lately that another look would tell nothing new.
-    pub fn is_fresh(&self, process: &str, life: i64) -> bool {
+    fn is_fresh(&self, process: &str, life: i64) -> bool {
         locked(&self.others).is_fresh(process, life, self.clock.now(), self.time)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annals_core::spread::ProcessRecord;
 use annals_core::{Condition, Expected, Lease, RecordChange, RecordError, Records, Timestamp, TypedRecords};
 
-use super::heartbeat::{Heartbeat, heartbeat_of};
+use super::heartbeat::Heartbeat;
 use super::spread::Spread;
 use super::{Shared, beside};
 
@@ -200,17 +200,10 @@ impl Leases {
 
     /// Whether a lease of another process can be taken: then the heartbeat of that process, if there is one.
     async fn is_free(&self, other: &Lease) -> Result<Option<Option<ProcessRecord>>, RecordError> {
-        let now = self.now();
-        let Some(life) = other.life else {
-            return Ok(if other.is_in_force(None, now) { None } else { Some(None) });
-        };
-        // What was seen lately suffices.
-        if self.heartbeat().is_fresh(&other.holder, life) {
-            return Ok(None);
+        match other.life {
+            Some(life) => self.heartbeat().after_life(&other.holder, life).await,
+            None => Ok(if other.is_in_force(None, self.now()) { None } else { Some(None) }),
         }
-        let Some(found) = heartbeat_of(&self.records, &other.holder).await? else { return Ok(Some(None)) };
-        let is_free = found.life != life || self.heartbeat().look(&found, now);
-        Ok(is_free.then_some(Some(found)))
     }
 
     /// Asks where no other process can be. A lease is not renewed there: it lasts as long as the host that holds it.

@@ -223,6 +223,7 @@ impl Target {
                             last_reason: None,
                             holder: None,
                             life: None,
+                            claim: None,
                         };
                         outcome.changes.push(TypedRecords::replacement(&record, Expected::Absent)?);
                     }

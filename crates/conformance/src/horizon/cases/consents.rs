@@ -2,10 +2,12 @@
 
 use annals_core::Code;
 use annals_core::filters::FilterDefinition;
-use annals_core::horizon::{Consent, HorizonError, IntakeState, OfferRequest};
+use annals_core::horizon::{CONSENTS, Consent, HorizonError, IntakeState, OfferRequest};
 
 use crate::Subject;
+use crate::handlers::opened::Opened;
 use crate::horizon::words::{A, Bridge, STREAM, consent, reason, request};
+use crate::unanswered::Unanswered;
 
 /// The subscription says what is missing.
 pub async fn without_a_consent_nothing_is_received_until_there_is_one(subject: &dyn Subject) {
@@ -55,6 +57,20 @@ pub async fn a_revoked_consent_ends_a_request_that_waits(subject: &dyn Subject) 
         tokio::task::yield_now().await;
         bridge.revoke("c").await;
         bridge.produce("placed", &["a"]).await;
+    };
+    let (ended, ()) = tokio::join!(waits, revokes);
+    assert_eq!(ended.expect_err("the consent is gone").code(), Code::MissingConsent);
+}
+
+/// At once: time stands still.
+pub async fn a_revoked_consent_ends_a_request_that_waits_although_the_caller_goes_away(subject: &dyn Subject) {
+    let (store, unanswered) = Unanswered::before(subject.open().await, CONSENTS);
+    let bridge = Bridge::over(Opened::on(store, subject.clock())).await;
+    bridge.consent().await;
+    let waits = bridge.offer(OfferRequest { wait_ms: 50_000, ..request() });
+    let revokes = async {
+        tokio::task::yield_now().await;
+        unanswered.abandon(bridge.producer.revoke_consent("c", reason())).await;
     };
     let (ended, ()) = tokio::join!(waits, revokes);
     assert_eq!(ended.expect_err("the consent is gone").code(), Code::MissingConsent);

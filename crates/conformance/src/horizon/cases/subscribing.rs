@@ -1,10 +1,12 @@
 //! The state of subscriptions, and what is refused.
 
 use annals_core::handlers::ActRecord;
-use annals_core::horizon::{HorizonError, IntakeState, NoProducers, Producers, SubscriptionDefinition};
+use annals_core::horizon::{HorizonError, IntakeState, NoProducers, Producers, SUBSCRIPTIONS, SubscriptionDefinition};
 use annals_core::{Code, DEFAULT_TENANT, TypedRecords};
 
+use crate::handlers::opened::Opened;
 use crate::horizon::words::{Bridge, consent, reason, subscription};
+use crate::unanswered::Unanswered;
 use crate::{OTHER_TENANT, Subject};
 
 /// Why the only subscription is not healthy.
@@ -31,7 +33,7 @@ pub async fn the_state_shows_position_head_and_lag(subject: &dyn Subject) {
     bridge.until(|status| status.seconds_since_progress >= Some(3)).await;
     assert_eq!(degraded(&bridge).await, None);
     bridge.it.host.drain().await;
-    let later = Bridge::on(crate::handlers::opened::Opened::on(bridge.it.store.clone(), bridge.it.clock.clone()));
+    let later = Bridge::on(Opened::on(bridge.it.store.clone(), bridge.it.clock.clone()));
     let stopped = later.status().await;
     assert_eq!((stopped.state, stopped.owner, stopped.position), (IntakeState::Stopped, None, 3));
     // What the owner has stored is seen before the owner says when.
@@ -95,6 +97,32 @@ pub async fn a_subscription_that_is_put_again_while_it_receives_goes_on(subject:
     assert_eq!(bridge.status().await.owner, owner);
     let tasks = bridge.it.host.tasks();
     assert_eq!(tasks.iter().filter(|task| task.name.starts_with("subscription/")).count(), 1, "{tasks:?}");
+}
+
+/// Its owner is started.
+pub async fn a_new_subscription_receives_although_the_caller_goes_away(subject: &dyn Subject) {
+    let (store, unanswered) = Unanswered::before(subject.open().await, SUBSCRIPTIONS);
+    let bridge = Bridge::over(Opened::on(store, subject.clock())).await;
+    bridge.consent().await;
+    bridge.produce("placed", &["a"]).await;
+    unanswered.abandon(bridge.consumer.put_subscription(subscription("s"))).await;
+    assert_eq!(bridge.numbers(1).await, [0]);
+}
+
+/// Its owner ends.
+pub async fn a_subscription_is_deleted_whole_although_the_caller_goes_away(subject: &dyn Subject) {
+    let (store, unanswered) = Unanswered::before(subject.open().await, SUBSCRIPTIONS);
+    let bridge = Bridge::over(Opened::on(store, subject.clock())).await;
+    bridge.consent().await;
+    bridge.subscribe().await;
+    bridge.produce("placed", &["a"]).await;
+    bridge.has_received(1).await;
+    unanswered.abandon(bridge.consumer.delete_subscription("s", reason())).await;
+    while bridge.it.host.tasks().iter().any(|task| task.name.starts_with("subscription/")) {
+        bridge.pass().await;
+    }
+    let unknown = bridge.consumer.subscription("s").await.expect_err("it is gone");
+    assert_eq!(unknown, HorizonError::UnknownSubscription("s".to_owned()));
 }
 
 /// Not in the state, not in the list, and it is removed with the definition that had it.

@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 
 use annals_core::bson::doc;
-use annals_core::projections::{ProjectionAct, ProjectionDefinition, ProjectionError, ProjectionState, PutProjection};
+use annals_core::projections::{
+    PROJECTIONS, ProjectionAct, ProjectionDefinition, ProjectionError, ProjectionState, PutProjection,
+};
 use annals_core::{DEFAULT_TENANT, RecordError, RecordQuery};
 use serde_json::json;
 
 use crate::Subject;
 use crate::projections::opened::{ORDERS, Projected};
+use crate::unanswered::Unanswered;
 
 async fn with_orders(subject: &dyn Subject, count: usize) -> Projected {
     let it = Projected::of(subject).await;
@@ -151,4 +154,20 @@ pub async fn a_changed_definition_gets_past_an_event_that_did_not_fit(subject: &
     assert_eq!(it.records("orders").await.len(), 3);
     let unknown = it.it.store.records(DEFAULT_TENANT).expect("declared").find(RecordQuery::new("nothing")).await;
     assert!(matches!(unknown, Err(RecordError::UnknownCollection(_))));
+}
+
+/// In this process, where no other one can define projections.
+pub async fn a_new_projection_is_built_although_the_caller_goes_away(subject: &dyn Subject) {
+    let (store, unanswered) = Unanswered::before(subject.open().await, PROJECTIONS);
+    let it = Projected::on(store, subject.clock());
+    // The task that starts what is defined reads the definitions once, and must not find this one.
+    let follows = format!("projections/{DEFAULT_TENANT}");
+    while !it.it.store.is_shared() && it.it.host.tasks().iter().any(|task| task.name == follows) {
+        crate::between_looks().await;
+    }
+    it.commit("a", "placed", json!({"customer": "Ada", "total": 1})).await;
+    let definition = ProjectionDefinition::read("orders", ORDERS.as_bytes()).expect("a definition");
+    unanswered.abandon(it.projections.put(definition)).await;
+    it.settled("orders").await;
+    assert_eq!(it.records("orders").await.len(), 1);
 }

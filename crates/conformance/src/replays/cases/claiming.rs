@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use annals_core::browse::ViewSwitch;
-use annals_core::handlers::{HandlerDefinition, Start};
+use annals_core::handlers::{HandlerDefinition, PullBody, Start};
 use annals_core::processing::PartitionBy;
 use annals_core::replays::{INBOX, ReplayStatus};
 use annals_core::{
-    DEFAULT_TENANT, Expected, RecordChange, RecordError, RecordPage, RecordQuery, RecordedEvent, Records, Revision,
-    StoreError,
+    Code, DEFAULT_TENANT, Expected, RecordChange, RecordError, RecordPage, RecordQuery, RecordedEvent, Records,
+    Revision, StoreError,
 };
 use annals_runtime::{Effects, HandleFailure, Handler};
 use async_trait::async_trait;
@@ -44,6 +44,39 @@ impl TapRecords for SlowClaim {
             self.answered.notified().await;
         }
         written
+    }
+}
+
+/// Stores the first claim, and breaks off before it answers.
+#[derive(Default)]
+struct BrokenClaim(AtomicBool);
+
+#[async_trait]
+impl TapRecords for BrokenClaim {
+    async fn write(&self, records: &dyn Records, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
+        let is_claim = is_of_deliveries(&changes) && matches!(&changes[0], RecordChange::Replace { .. });
+        let written = records.write(changes).await;
+        match is_claim && !self.0.swap(true, Ordering::SeqCst) {
+            true => Err(StoreError::Unreachable("a test".to_owned()).into()),
+            false => written,
+        }
+    }
+}
+
+/// As [`SlowClaim`], and cannot be reached with what follows the first claim: its withdrawal.
+#[derive(Default)]
+struct FailedWithdrawal {
+    claim: SlowClaim,
+    fails: AtomicBool,
+}
+
+#[async_trait]
+impl TapRecords for FailedWithdrawal {
+    async fn write(&self, records: &dyn Records, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
+        if is_of_deliveries(&changes) && self.fails.swap(false, Ordering::SeqCst) {
+            return Err(StoreError::Unreachable("a test".to_owned()).into());
+        }
+        self.claim.write(records, changes).await
     }
 }
 
@@ -245,4 +278,49 @@ pub async fn a_refused_effect_of_a_handler_in_rust_fails_the_delivery_of_a_repla
     let over = it.over(&id).await;
     assert_eq!((over.replayed, over.failed), (0, 1));
     assert!(over.errors[0].error.contains("effects were refused"), "{:?}", over.errors);
+}
+
+/// At once, and not when its lease ends: time stands still.
+pub async fn a_claim_whose_outcome_is_unknown_is_withdrawn(subject: &dyn Subject) {
+    let broken = Arc::new(BrokenClaim::default());
+    let it = behind(&broken, subject).await;
+    it.commit_many("placed", 1).await;
+    it.handler(PartitionBy::None).await;
+    let id = it.begin(to_handler()).await;
+    let pull = PullBody { wait_ms: 50_000, worker: "w".to_owned(), ..PullBody::default() };
+    let refused = it.it.handlers.pull("again", pull).await.expect_err("it has no answer");
+    assert_eq!(refused.code(), Code::Unreachable, "{refused}");
+    let delivery = it.it.pull("again").await.remove(0);
+    assert_eq!((delivery.attempt, delivery.replay.is_some()), (1, true));
+    it.it.done("again", &delivery).await;
+    let over = it.over(&id).await;
+    assert_eq!((over.replayed, over.failed), (1, 0));
+}
+
+/// Until the store can be reached. The lease lasts for much longer than the case does, and would use up the only attempt.
+pub async fn a_withdrawal_that_fails_is_repeated(subject: &dyn Subject) {
+    let failed = Arc::new(FailedWithdrawal::default());
+    let it = behind(&failed, subject).await;
+    it.commit_many("placed", 1).await;
+    it.handler(PartitionBy::None).await;
+    let id = it.begin(to_handler()).await;
+    let pull = PullBody { wait_ms: 50_000, lease_ms: 43_200_000, worker: "w".to_owned(), ..PullBody::default() };
+    tokio::select! {
+        pulled = it.it.handlers.pull("again", pull) => panic!("{pulled:?}"),
+        () = failed.claim.claimed.notified() => {}
+    }
+    failed.fails.store(true, Ordering::SeqCst);
+    failed.claim.answered.notify_one();
+    let delivery = loop {
+        it.it.advance(100);
+        if let Some(delivery) = it.it.pull_now("again").await.into_iter().next() {
+            break delivery;
+        }
+        crate::between_looks().await;
+    };
+    assert_eq!(delivery.attempt, 1);
+    assert!(!failed.fails.load(Ordering::SeqCst), "the first withdrawal failed");
+    it.it.done("again", &delivery).await;
+    let over = it.over(&id).await;
+    assert_eq!((over.replayed, over.failed), (1, 0));
 }

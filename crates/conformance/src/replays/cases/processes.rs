@@ -3,15 +3,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use annals_core::DEFAULT_TENANT;
 use annals_core::browse::{BrowseQuery, ViewSwitch};
+use annals_core::handlers::{HandlerDefinition, Start};
 use annals_core::processing::PartitionBy;
-use annals_core::replays::{ReplayAct, ReplayBody, ReplayError, ReplayState, ReplayTarget};
-use annals_runtime::HostOptions;
+use annals_core::replays::{INBOX, InboxRecord, ReplayAct, ReplayBody, ReplayError, ReplayState, ReplayTarget};
+use annals_core::spread::ProcessRecord;
+use annals_core::{DEFAULT_TENANT, RecordQuery, RecordedEvent, Timestamp, TypedRecords};
+use annals_runtime::{Effects, HandleFailure, Handler, HostOptions};
+use async_trait::async_trait;
+use tokio::sync::Notify;
 
 use super::{numbers, to_handler, to_nowhere};
-use crate::Subject;
 use crate::browse::opened::{Browsed, of_type};
+use crate::{ManualClock, Subject};
 
 /// The other one is refused with the state.
 pub async fn of_two_processes_that_resume_a_replay_one_succeeds(subject: &dyn Subject) {
@@ -123,4 +127,47 @@ pub async fn a_replay_to_a_file_is_left_to_a_process_that_has_a_folder(subject: 
     assert!(!Path::new(DEFAULT_TENANT).join("left-to-another.jsonl").exists());
     let other = Browsed::with(subject.open().await, subject.clock(), into(&sound));
     sends_three(&other, &id, &sound.join(DEFAULT_TENANT).join("left-to-another.jsonl")).await;
+}
+
+/// By the clock of the other process, every heartbeat of the one that handles the event has expired before it is written.
+pub async fn an_event_that_a_process_handles_is_not_sent_again_by_one_whose_clock_is_ahead(subject: &dyn Subject) {
+    struct Stuck(Arc<Notify>);
+    #[async_trait]
+    impl Handler for Stuck {
+        async fn handle(&self, _: &[RecordedEvent], _: &mut Effects) -> Result<(), HandleFailure> {
+            self.0.notify_one();
+            std::future::pending().await
+        }
+    }
+    let slow = Browsed::of(subject).await;
+    slow.commit_many("placed", 1).await;
+    let began = Arc::new(Notify::new());
+    let definition = HandlerDefinition { start: Start::Latest, ..HandlerDefinition::new("again") };
+    slow.it.host.handle(DEFAULT_TENANT, definition, Stuck(Arc::clone(&began))).await.expect("defined");
+    slow.begin(to_handler()).await;
+    began.notified().await;
+    let inbox = TypedRecords::<InboxRecord>::declared(Arc::clone(&slow.records));
+    let (mut sent, _) = inbox.find(RecordQuery::new(INBOX)).await.expect("reads");
+    let holder = sent.remove(0).value.holder.expect("a process has it");
+    let processes = TypedRecords::<ProcessRecord>::declared(Arc::clone(&slow.records));
+    let heartbeat = async || {
+        let found = processes.get(holder.as_str()).await.expect("reads");
+        found.map_or(Timestamp::default(), |found| found.value.until())
+    };
+    let fast = Browsed::on(subject.open().await, Arc::new(ManualClock::at(slow.it.now_plus(60_000))));
+    let mut last = Timestamp::default();
+    for second in 0..10 {
+        // The heartbeat is renewed once a second, and then time passes for the other process.
+        while heartbeat().await == last {
+            slow.it.advance(100);
+            crate::between_looks().await;
+        }
+        last = heartbeat().await;
+        for _ in 0..10 {
+            let pulled = fast.it.pull_now("again").await;
+            assert!(pulled.is_empty(), "after {second} s: {pulled:?}");
+            fast.it.advance(100);
+            crate::between_looks().await;
+        }
+    }
 }
