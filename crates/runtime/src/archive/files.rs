@@ -1,7 +1,7 @@
 //! Due documents become rows of Parquet files, by type and day.
 //!
 //! ```text
-//!  <server.archive>/<tenant>/.writing/NAME.parquet     put and read back; no reader looks there
+//!  <server.archive>/<tenant>/.writing/STORE-INCARNATION/NAME.parquet     put and read back; no reader looks there
 //!        │  one batch: ArchiveFileRecord, marks and expiry dates of its documents
 //!        ▼
 //!  <server.archive>/<tenant>/type=T/day=D/NAME.parquet
@@ -9,6 +9,9 @@
 //!
 //! INVARIANT: a file that readers see has a record, and no event of the log is in two of them. A process that dies before the batch leaves
 //! a file in `.writing`, which the next one deletes; one that dies after it leaves one there that the next one renames.
+//!
+//! INVARIANT: a process deletes only files that its own store wrote, in this incarnation. The batch of another file may be one of a store
+//! that has the same place, or of an incarnation whose records this one does not have.
 //!
 //! INVARIANT: the batch is written only after the file was read back with the length and the hash that its record has.
 
@@ -49,7 +52,25 @@ impl TenantArchive {
         format!("{}/{path}", self.tenant)
     }
 
-    /// Places files whose batch was written, and deletes those whose batch was not. Returns why that cannot be done.
+    /// Returns the folder in which this incarnation of the store writes files of the tenant.
+    fn writing(&self) -> String {
+        let own = self.shared.store.identity(&self.tenant);
+        own.map_or_else(|| WRITING.to_owned(), |it| format!("{WRITING}/{}-{}", it.store_id.simple(), it.incarnation))
+    }
+
+    /// Returns whether files have records, so that one of them may have to be placed.
+    pub(super) async fn has_files(&self) -> Result<bool, RecordError> {
+        if self.shared.options.archive.is_none() {
+            return Ok(false);
+        }
+        match self.file_records().find(TypedRecords::<ArchiveFileRecord>::query().limit(1)).await {
+            Err(RecordError::UnknownCollection(_)) => Ok(false),
+            found => Ok(!found?.0.is_empty()),
+        }
+    }
+
+    /// Places files whose batch was written, and deletes those of this store whose batch was not. Returns why that cannot be done for the
+    /// first one where it fails; the others are placed or deleted all the same.
     pub(super) async fn recover_files(&self, guard: &Guard<'_>) -> Result<Option<String>, Stop> {
         let files = match self.storage() {
             Ok(files) => files,
@@ -60,18 +81,21 @@ impl TenantArchive {
             Ok(left) => left,
             Err(error) => return Ok(Some(error.to_string())),
         };
+        let own = format!("{}/", self.stored_path(&self.writing()));
+        let mut failed = None;
         for path in left {
             guard.keep_lease().await?;
             let name = path.rsplit('/').next().unwrap_or_default();
             let done = match self.file_named(name).await? {
                 Some(record) => files.rename(&path, &self.stored_path(&record.path)).await,
-                None => files.delete(&path).await,
+                None if path.starts_with(&own) => files.delete(&path).await,
+                None => Ok(()),
             };
             if let Err(error) = done {
-                return Ok(Some(error.to_string()));
+                failed.get_or_insert(error.to_string());
             }
         }
-        Ok(None)
+        Ok(failed)
     }
 
     async fn file_named(&self, name: &str) -> Result<Option<ArchiveFileRecord>, RecordError> {
@@ -86,35 +110,35 @@ impl TenantArchive {
         TypedRecords::declared(std::sync::Arc::clone(&self.records))
     }
 
-    /// Archives some of what is due, and returns how many; none where nothing is due.
+    /// Archives some of what is due, and adds to `moved` how many; also if the rest of it fails. Returns whether something was due.
     pub(super) async fn write_files(
         &self,
         guard: &Guard<'_>,
         loaded: &Loaded,
         live: &str,
         group: &DueGroup,
-    ) -> Result<Option<usize>, Stop> {
+        moved: &mut usize,
+    ) -> Result<bool, Stop> {
         self.storage()?;
         let days = self.gathered(loaded, live, group).await?;
         if days.is_empty() {
-            return Ok(None);
+            return Ok(false);
         }
         self.records.declare(<ArchiveFileRecord as RecordType>::collection()).await?;
-        let mut moved = 0;
         for ((event_type, day), due) in days {
             let known = self.archived_numbers(&event_type, &day).await?;
             // An event that was archived before is in the view again after a rebuild.
             let is_known = |it: &Due| it.document.get("_id").and_then(number_of).is_some_and(|it| known.contains(&it));
             let (again, new): (Vec<_>, Vec<_>) = due.into_iter().partition(is_known);
             for some in again.chunks(ROWS_MAX) {
-                moved += self.marked_again(guard, loaded, live, some).await?;
+                *moved += self.marked_again(guard, loaded, live, some).await?;
             }
             for some in new.chunks(ROWS_MAX) {
                 guard.keep_lease().await?;
-                moved += self.written_file(guard, loaded, live, some).await?;
+                self.written_file(guard, loaded, live, some, moved).await?;
             }
         }
-        Ok(Some(moved))
+        Ok(true)
     }
 
     /// Reads due documents, as many as fit into memory.
@@ -161,14 +185,22 @@ impl TenantArchive {
         }
     }
 
-    /// Writes a file and lets its documents expire. Returns 0 where one of them is not as it was read.
-    async fn written_file(&self, guard: &Guard<'_>, loaded: &Loaded, live: &str, due: &[Due]) -> Result<usize, Stop> {
+    /// Writes a file, lets its documents expire, and adds to `moved` how many; none where one of them is not as it was read.
+    async fn written_file(
+        &self,
+        guard: &Guard<'_>,
+        loaded: &Loaded,
+        live: &str,
+        due: &[Due],
+        moved: &mut usize,
+    ) -> Result<(), Stop> {
         let files = self.storage()?;
         let (now, random) = (self.now(), &*self.shared.options.random);
         let name = format!("{}.parquet", new_uuid(now, random));
         let documents: Vec<Document> = due.iter().map(|it| cleaned(it.document.clone())).collect();
         let mut record = described(&documents, &name, DateTime::from_millis(now.as_millis()));
-        let (writing, place) = (self.stored_path(&format!("{WRITING}/{name}")), self.stored_path(&record.path));
+        let (writing, place) =
+            (self.stored_path(&format!("{}/{name}", self.writing())), self.stored_path(&record.path));
         let rows = tokio::task::spawn_blocking(move || parquet::written(&documents));
         let rows = rows.await.map_err(|error| Stop::Failed(error.to_string()))?;
         let content = Bytes::from(rows.map_err(|error| Stop::Unwritable(error.to_string()))?);
@@ -186,11 +218,13 @@ impl TenantArchive {
                 if is_refused && let Err(error) = files.delete(&writing).await {
                     tracing::debug!(%error, "a file of the archive is deleted later");
                 }
-                return guard.stop_of(error).map(|()| 0);
+                return guard.stop_of(error);
             }
         }
+        // They expire now, even if the file is placed later.
+        *moved += due.len();
         files.rename(&writing, &place).await?;
-        Ok(due.len())
+        Ok(())
     }
 
     /// Returns the files that may hold an event.
