@@ -29,6 +29,7 @@ macro_rules! archive {
                 events_that_come_later_are_held_as_well
                 a_hold_that_is_set_while_events_are_deleted_protects_what_is_left
                 a_held_document_of_other_software_keeps_its_own_expiry_date
+                a_hold_is_in_force_when_it_has_taken_the_dates_of_many_documents
                 a_document_that_changes_meanwhile_keeps_the_change_when_its_expiry_date_is_set
                 a_hold_selects_something_in_particular
                 a_view_with_a_hold_is_not_switched_off

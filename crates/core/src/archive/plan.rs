@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bson::raw::RawDocument;
 use bson::{Bson, DateTime, Document, RawDocumentBuf};
 
 use super::document::{ARCHIVED_MARK, is_archived, restored_at};
@@ -24,6 +25,14 @@ pub struct Retention {
     pub days: Option<u32>,
     /// Where it goes before it is deleted.
     pub archive: ArchiveTarget,
+}
+
+impl Retention {
+    /// When a document expires that was stored and perhaps restored at these times.
+    fn end(self, stored_ms: i64, restored_ms: Option<i64>) -> Option<DateTime> {
+        let since = restored_ms.map_or(stored_ms, |restored| restored.max(stored_ms));
+        Some(DateTime::from_millis(since.saturating_add(i64::from(self.days?) * DAY_MS)))
+    }
 }
 
 /// The settings, ready to be applied to documents.
@@ -193,19 +202,23 @@ impl RetentionPlan {
     pub fn expiry(&self, document: &Document) -> Option<DateTime> {
         let retention = self.retention_of(document.get_str("event_type").unwrap_or_default());
         let may_expire = retention.archive == ArchiveTarget::None || is_archived(document);
-        may_expire.then(|| self.archived_expiry(document)).flatten()
-    }
-
-    /// Returns when a document expires once the archive holds a copy of it.
-    pub fn archived_expiry(&self, document: &Document) -> Option<DateTime> {
-        let retention = self.retention_of(document.get_str("event_type").unwrap_or_default());
-        let days = i64::from(retention.days?);
-        if self.held_by(document).is_some() {
+        if !may_expire || self.held_by(document).is_some() {
             return None;
         }
         let stored = document.get_datetime("stored_at").ok()?.timestamp_millis();
-        let since = restored_at(document).map_or(stored, |restored| restored.max(stored));
-        Some(DateTime::from_millis(since.saturating_add(days * DAY_MS)))
+        retention.end(stored, restored_at(document))
+    }
+
+    /// Returns when a document expires once the archive holds a copy of it.
+    pub fn archived_expiry(&self, document: &RawDocument) -> Option<DateTime> {
+        if self.holds.iter().any(|(_, _, matcher)| matcher.matches(document)) {
+            return None;
+        }
+        let retention = self.retention_of(document.get_str("event_type").unwrap_or_default());
+        let stored = document.get_datetime("stored_at").ok()?.timestamp_millis();
+        let own = document.get_document("annals").ok();
+        let restored = own.and_then(|own| own.get_datetime("restored_at").ok()).map(|at| at.timestamp_millis());
+        retention.end(stored, restored)
     }
 
     /// Gives a new document its expiry date, if it may expire.

@@ -91,6 +91,8 @@ fn a_held_document_does_not_expire_and_is_not_due() {
     let plan = RetentionPlan::of(&ViewRecord { holds: vec![hold], ..settings() });
     let held = document("anything");
     assert_eq!((plan.held_by(&held), plan.expiry(&held)), (Some("court"), None));
+    let raw = |document: &Document| RawDocumentBuf::try_from(document).expect("BSON");
+    assert_eq!(plan.archived_expiry(&raw(&held)), None);
     let mut expiring = held.clone();
     expiring.insert("ttl_expires_at", DateTime::from_millis(7));
     assert_eq!(plan.change_of(&expiring).expect("it expires").unset, ["ttl_expires_at"]);
@@ -182,6 +184,8 @@ fn a_restored_event_is_kept_for_its_days_again() {
     let plan = RetentionPlan::of(&settings());
     let restored = restored_document(document("anything"), Timestamp::from_millis(5 + 50 * DAY));
     assert_eq!(days(&plan, &restored), Some(70));
+    let raw = RawDocumentBuf::try_from(&restored).expect("BSON");
+    assert_eq!(plan.archived_expiry(&raw), plan.expiry(&restored));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use annals_core::{Code, Condition, Index, RecordQuery};
 
 use super::catalog::{Catalog, KnownCollection};
 use super::plan::{Ordered, Plan, plan};
+use super::write::Changed;
 
 fn collection<I: Into<Index>>(indexes: impl IntoIterator<Item = I>) -> KnownCollection {
     let mut catalog = Catalog::default();
@@ -139,4 +140,23 @@ fn words_are_looked_up_in_the_text_index_and_nothing_else_is() {
     assert_eq!(used(&collection([Index::text(["t"])]), query(Condition::eq("t", "a"))).0, "documents");
     let without = collection([Index::on("t")]);
     assert!(super::plan::plan(&without, &words(), &[]).is_err_and(|error| error.code == Code::NoTextIndex));
+}
+
+#[test]
+fn a_change_of_fields_concerns_the_indexes_that_may_cover_them() {
+    let partial = Index::on("b").partial(Condition::exists("c"));
+    let both = Index::ordered([("x.y", Ascending), ("d.e", Ascending)]);
+    let of = collection([Index::from(Index::on("a")), partial.into(), both.into(), Index::text(["a-b", "t.u"]).into()]);
+    let concerned = |fields: &[&str], unset: &[&str]| {
+        let fields: Vec<_> = fields.iter().map(|path| ((*path).to_owned(), Bson::Null)).collect();
+        let unset: Vec<_> = unset.iter().map(|path| (*path).to_owned()).collect();
+        let changed = Changed::Within { fields: &fields, unset: &unset };
+        of.indexes.iter().map(|known| changed.may_be_in(known)).collect::<Vec<_>>()
+    };
+    assert_eq!(concerned(&["z"], &["y", "e"]), [false, true, false, false]);
+    assert_eq!(concerned(&["a"], &[]), [true, true, false, false]);
+    assert_eq!(concerned(&["z"], &["a.deep"]), [true, true, false, false]);
+    assert_eq!(concerned(&["d"], &[]), [false, true, true, false]);
+    assert_eq!(concerned(&["x.other"], &["t"]), [false, true, true, true]);
+    assert!(of.indexes.iter().all(|known| Changed::Any.may_be_in(known)));
 }

@@ -72,6 +72,30 @@ struct Found {
     document: RawDocumentBuf,
 }
 
+/// The fields in which a document may differ from the one that it replaces.
+#[derive(Clone, Copy)]
+pub(super) enum Changed<'c> {
+    /// Any.
+    Any,
+    /// Those that were set and those that were removed, by their paths.
+    Within { fields: &'c [(String, Bson)], unset: &'c [String] },
+}
+
+impl Changed<'_> {
+    /// Whether the entries of an index may differ: it covers a field with the same first name as one that changed, or has a condition.
+    pub(super) fn may_be_in(self, known: &KnownIndex) -> bool {
+        let Self::Within { fields, unset } = self else { return true };
+        let covered: Vec<&str> = known.fields().into_iter().map(|(path, _)| first_name(path)).collect();
+        let mut changed = fields.iter().map(|(path, _)| path).chain(unset);
+        known.admits.is_some() || changed.any(|path| covered.contains(&first_name(path)))
+    }
+}
+
+/// The name of the field of the document itself in which a path is.
+fn first_name(path: &str) -> &str {
+    path.split('.').next().unwrap_or_default()
+}
+
 impl<'b> Batch<'b> {
     fn begin(map: &'b mut Change, catalog: Arc<Catalog>, options: &'b Options) -> Result<Self, StoreError> {
         let next = feed::last_revision(&*map)? + 1;
@@ -102,14 +126,14 @@ impl<'b> Batch<'b> {
                     let index = ID_INDEX.to_owned();
                     return Err(RecordError::DuplicateKey { collection: name, index, key, change: self.change });
                 }
-                self.put(&name, collection, &id, None, &document)
+                self.put(&name, collection, &id, None, &document, Changed::Any)
             }
             RecordChange::Replace { document, expected, .. } => {
                 let id = order::encoded(value::id_of(&document));
                 let found = self.found(collection, &id)?;
                 self.count(collection, &id, found.as_ref(), &expected)?;
                 self.check(&name, || bson_id(&document), found.as_ref(), &expected)?;
-                self.put(&name, collection, &id, found, &document)
+                self.put(&name, collection, &id, found, &document, Changed::Any)
             }
             RecordChange::Delete { id, expected, .. } => {
                 let key = value::id_key(&id)?;
@@ -134,7 +158,11 @@ impl<'b> Batch<'b> {
                 if document.as_bytes().len() >= LARGE_BYTES_MIN {
                     self.add(document.as_bytes().len())?;
                 }
-                self.put(&name, collection, &key, found, &document)
+                let changed = match &found {
+                    Some(_) => Changed::Within { fields: &fields, unset: &unset },
+                    None => Changed::Any,
+                };
+                self.put(&name, collection, &key, found, &document, changed)
             }
             RecordChange::Check { id, expected, .. } => {
                 let key = value::id_key(&id)?;
@@ -214,8 +242,10 @@ impl<'b> Batch<'b> {
         id: &[u8],
         old: Option<Found>,
         document: &RawDocument,
+        changed: Changed<'_>,
     ) -> Result<ChangeNumber, RecordError> {
-        for known in &collection.indexes {
+        // All other indexes have the same entries before and after.
+        for known in collection.indexes.iter().filter(|known| changed.may_be_in(known)) {
             let before = old.as_ref().map_or(Ok(BTreeSet::new()), |old| entries::entries_of(known, &old.document))?;
             let after = entries::entries_of(known, document)?;
             if after.len() > 1 {

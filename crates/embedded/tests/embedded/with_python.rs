@@ -24,6 +24,10 @@ files = f"read_parquet('{sys.argv[1]}/default/type=*/day=*/*.parquet', hive_part
 rows = duckdb.sql(f"SELECT type, count(*), min(sequence_number), sum(CAST(document ->> '$.total' AS BIGINT)) FROM {files} GROUP BY type ORDER BY type").fetchall()
 print(rows)
 print(duckdb.sql(f"SELECT DISTINCT typeof(timestamp), typeof(event_id), user_id FROM {files}").fetchall())
+ids = duckdb.sql(f"SELECT count(DISTINCT event_id), min(aggregate_id), max(aggregate_id), count(execution_id) FROM {files}")
+print(ids.fetchall())
+rest = duckdb.sql(f"SELECT count(document ->> '$.event_id'), count(document ->> '$.note') FROM {files}")
+print(rest.fetchall())
 "#;
 
 fn python(script: &str, arguments: &[&str]) -> String {
@@ -75,6 +79,8 @@ fn duckdb_reads_the_files_of_the_archive() {
         let lines: Vec<_> = out.lines().collect();
         assert_eq!(lines[0], "[('paid', 1, 4, 4), ('placed', 4, 0, 6)]", "{out}");
         assert_eq!(lines[1], "[('TIMESTAMP WITH TIME ZONE', 'VARCHAR', 'ada')]", "{out}");
+        assert_eq!(lines[2], "[(5, 'o-0', 'o-4', 0)]", "{out}");
+        assert_eq!(lines[3], "[(0, 5)]", "what a column has is not in the document: {out}");
         host.drain().await;
     });
 }

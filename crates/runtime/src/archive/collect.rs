@@ -3,8 +3,9 @@
 use annals_core::archive::{
     ARCHIVED_MARK, ArchiveReason, ArchiveTarget, DueGroup, EVENTS_ARCHIVE, archive_collection, archived_document,
 };
-use annals_core::bson::{Bson, Document, RawDocumentBuf};
-use annals_core::{Condition, Expected, Projection, Record, RecordChange, RecordError, RecordQuery};
+use annals_core::bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use annals_core::bson::{Bson, Document};
+use annals_core::{Condition, Expected, Projection, Record, RecordChange, RecordError, RecordQuery, Revision};
 
 use super::guard::{Guard, Stop};
 use super::{Loaded, TenantArchive};
@@ -14,18 +15,19 @@ const PAGE: usize = 200;
 
 /// A document that is due, and the write that it is of.
 pub(super) struct Due {
-    pub document: Document,
-    pub revision: u64,
+    pub document: RawDocumentBuf,
+    pub revision: Revision,
 }
 
 impl Due {
-    pub fn of(record: &Record) -> Option<Self> {
-        let document = Document::try_from(&*record.document).ok()?;
-        Some(Self { document, revision: record.revision })
+    /// None where the document cannot be read. It stays in the view.
+    pub fn of(record: Record) -> Option<Self> {
+        is_readable(&record.document).then_some(Self { document: record.document, revision: record.revision })
     }
 
     pub fn id(&self) -> Bson {
-        self.document.get("_id").cloned().unwrap_or(Bson::Null)
+        let id = || Bson::try_from(self.document.get("_id").ok()??).ok();
+        id().unwrap_or(Bson::Null)
     }
 
     /// The change that says that the archive holds a copy, and lets the document expire.
@@ -42,6 +44,20 @@ impl Due {
     }
 }
 
+/// Whether every field of a document can be read, and of the documents in it.
+fn is_readable(document: &RawDocument) -> bool {
+    document.iter().all(|element| element.is_ok_and(|(_, value)| is_readable_value(value)))
+}
+
+fn is_readable_value(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Document(inner) => is_readable(inner),
+        RawBsonRef::Array(inner) => inner.into_iter().all(|value| value.is_ok_and(is_readable_value)),
+        RawBsonRef::JavaScriptCodeWithScope(code) => is_readable(code.scope),
+        _ => true,
+    }
+}
+
 impl TenantArchive {
     /// Archives some of what is due, and returns how many; none where nothing is due.
     pub(super) async fn collect(
@@ -54,7 +70,7 @@ impl TenantArchive {
         let due = loaded.plan.due(group, self.now().as_millis());
         let query = RecordQuery::new(live).matching(due).ascending("timestamp").limit(PAGE);
         let page = self.records.find(query).await?;
-        let due: Vec<_> = page.records.iter().filter_map(Due::of).collect();
+        let due: Vec<_> = page.records.into_iter().filter_map(Due::of).collect();
         if due.is_empty() {
             return Ok(None);
         }
@@ -93,7 +109,8 @@ impl TenantArchive {
         for it in due {
             // An event that was archived before is in the view again after a rebuild.
             if !known.contains(&it.id()) {
-                let copy = archived_document(it.document.clone(), &why);
+                let document = Document::try_from(&*it.document).map_err(|error| Stop::Failed(error.to_string()))?;
+                let copy = archived_document(document, &why);
                 let copy = RawDocumentBuf::try_from(&copy).map_err(|error| Stop::Failed(error.to_string()))?;
                 batch.push(RecordChange::insert(EVENTS_ARCHIVE, copy));
             }
@@ -134,5 +151,24 @@ impl TenantArchive {
             Ok(_) => Ok(Some(0)),
             Err(error) => guard.stop_of(error).map(|()| Some(0)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use annals_core::bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn a_document_that_cannot_be_read_is_not_due() {
+        let is_due = |document: RawDocumentBuf| Due::of(Record { document, revision: 1 }).is_some();
+        let whole = doc! { "_id": 1, "deep": { "list": [{ "text": "zzz" }] } };
+        let whole = RawDocumentBuf::try_from(&whole).expect("BSON");
+        let mut damaged = whole.as_bytes().to_vec();
+        let place = damaged.windows(3).position(|some| some == b"zzz").expect("the text");
+        damaged[place] = 0xff;
+        assert!(is_due(whole));
+        assert!(!is_due(RawDocumentBuf::from_bytes(damaged).expect("its length is right")));
     }
 }

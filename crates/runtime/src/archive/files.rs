@@ -21,11 +21,14 @@ use annals_core::archive::{
     ARCHIVE_FILES, ArchiveFileRecord, ArchiveFiles, ArchiveTarget, DueGroup, FileError, file_path, numbers_of,
     packed_numbers,
 };
-use annals_core::browse::number_of;
-use annals_core::bson::{DateTime, Document};
-use annals_core::{Condition, Expected, RecordError, RecordQuery, RecordType, TypedRecords, limits, new_uuid};
+use annals_core::bson::DateTime;
+use annals_core::bson::raw::RawDocument;
+use annals_core::{
+    Condition, Expected, RecordChange, RecordError, RecordQuery, RecordType, TypedRecords, limits, new_uuid,
+};
 use bytes::Bytes;
 use ring::digest::{SHA256, digest};
+use tokio::task::JoinHandle;
 
 use super::collect::Due;
 use super::guard::{Guard, Stop};
@@ -40,6 +43,15 @@ const WRITING: &str = ".writing";
 
 /// The documents of one type and day.
 type Days = BTreeMap<(String, String), Vec<Due>>;
+
+/// A file whose content is being made.
+struct NewFile {
+    /// As it will be stored, except for the length and the hash.
+    record: ArchiveFileRecord,
+    /// The changes that mark its documents.
+    marks: Vec<RecordChange>,
+    content: JoinHandle<Result<Bytes, String>>,
+}
 
 impl TenantArchive {
     /// Returns where files are stored.
@@ -128,14 +140,17 @@ impl TenantArchive {
         for ((event_type, day), due) in days {
             let known = self.archived_numbers(&event_type, &day).await?;
             // An event that was archived before is in the view again after a rebuild.
-            let is_known = |it: &Due| it.document.get("_id").and_then(number_of).is_some_and(|it| known.contains(&it));
-            let (again, new): (Vec<_>, Vec<_>) = due.into_iter().partition(is_known);
+            let is_known = |it: &Due| parquet::number(&it.document).is_some_and(|it| known.contains(&it));
+            let (again, mut new): (Vec<_>, Vec<_>) = due.into_iter().partition(is_known);
             for some in again.chunks(ROWS_MAX) {
                 *moved += self.marked_again(guard, loaded, live, some).await?;
             }
-            for some in new.chunks(ROWS_MAX) {
+            let mut next = self.begun_file(loaded, live, &mut new);
+            while let Some(file) = next {
+                // The content of the next file is made while the batch of this one is written.
+                next = self.begun_file(loaded, live, &mut new);
                 guard.keep_lease().await?;
-                self.written_file(guard, loaded, live, some, moved).await?;
+                self.written_file(guard, loaded, file, moved).await?;
             }
         }
         Ok(true)
@@ -148,7 +163,7 @@ impl TenantArchive {
         let (mut days, mut count, mut bytes) = (Days::new(), 0, 0);
         loop {
             let page = self.records.find(query.clone()).await?;
-            for record in &page.records {
+            for record in page.records {
                 bytes += record.document.as_bytes().len();
                 count += 1;
                 let Some(due) = Due::of(record) else { continue };
@@ -185,31 +200,40 @@ impl TenantArchive {
         }
     }
 
+    /// Begins a file of the first of some documents, which it takes; none where there are none.
+    fn begun_file(&self, loaded: &Loaded, live: &str, due: &mut Vec<Due>) -> Option<NewFile> {
+        let count = due.len().min(ROWS_MAX);
+        let some: Vec<Due> = due.drain(..count).collect();
+        let (now, random) = (self.now(), &*self.shared.options.random);
+        let name = format!("{}.parquet", new_uuid(now, random));
+        let record = described(&some, &name, DateTime::from_millis(now.as_millis()))?;
+        let marks = some.iter().map(|it| it.marked(loaded, live, ArchiveTarget::Files)).collect();
+        let documents: Vec<_> = some.into_iter().map(|it| it.document).collect();
+        let content = tokio::task::spawn_blocking(move || {
+            parquet::written(&documents).map(Bytes::from).map_err(|error| error.to_string())
+        });
+        Some(NewFile { record, marks, content })
+    }
+
     /// Writes a file, lets its documents expire, and adds to `moved` how many; none where one of them is not as it was read.
     async fn written_file(
         &self,
         guard: &Guard<'_>,
         loaded: &Loaded,
-        live: &str,
-        due: &[Due],
+        file: NewFile,
         moved: &mut usize,
     ) -> Result<(), Stop> {
-        let files = self.storage()?;
-        let (now, random) = (self.now(), &*self.shared.options.random);
-        let name = format!("{}.parquet", new_uuid(now, random));
-        let documents: Vec<Document> = due.iter().map(|it| cleaned(it.document.clone())).collect();
-        let mut record = described(&documents, &name, DateTime::from_millis(now.as_millis()));
-        let (writing, place) =
-            (self.stored_path(&format!("{}/{name}", self.writing())), self.stored_path(&record.path));
-        let rows = tokio::task::spawn_blocking(move || parquet::written(&documents));
-        let rows = rows.await.map_err(|error| Stop::Failed(error.to_string()))?;
-        let content = Bytes::from(rows.map_err(|error| Stop::Unwritable(error.to_string()))?);
+        let NewFile { mut record, marks, content } = file;
+        let (files, count) = (self.storage()?, marks.len());
+        let writing = self.stored_path(&format!("{}/{}", self.writing(), record.name));
+        let place = self.stored_path(&record.path);
+        let content = content.await.map_err(|error| Stop::Failed(error.to_string()))?.map_err(Stop::Unwritable)?;
         (record.bytes, record.sha256) = (length_of(&content), hash_of(&content));
         put_whole(files, &writing, content, &record).await?;
         files.prepare(&place).await?;
         let mut batch = guard.checks(loaded).to_vec();
         batch.push(TypedRecords::replacement(&record, Expected::Absent)?);
-        batch.extend(due.iter().map(|it| it.marked(loaded, live, ArchiveTarget::Files)));
+        batch.extend(marks);
         match self.records.write(batch).await {
             Ok(_) => {}
             Err(error) => {
@@ -222,7 +246,7 @@ impl TenantArchive {
             }
         }
         // They expire now, even if the file is placed later.
-        *moved += due.len();
+        *moved += count;
         files.rename(&writing, &place).await?;
         Ok(())
     }
@@ -277,35 +301,29 @@ fn hash_of(content: &[u8]) -> String {
     digest(&SHA256, content).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn happened(document: &Document) -> i64 {
+fn happened(document: &RawDocument) -> i64 {
     document.get_datetime("timestamp").map_or(0, |at| at.timestamp_millis())
 }
 
-/// A document without what the store keeps in it.
-fn cleaned(mut document: Document) -> Document {
-    document.remove("_annals");
-    document
-}
-
-/// The record of a file of documents of one type and day.
-fn described(documents: &[Document], name: &str, now: DateTime) -> ArchiveFileRecord {
-    let first = documents.first();
-    let event_type = first.and_then(|it| it.get_str("event_type").ok()).unwrap_or_default();
-    let (path, day) = file_path(event_type, first.map_or(0, happened), name);
-    let ids = || documents.iter().filter_map(|it| it.get_str("event_id").ok());
-    let mut numbers: Vec<u64> = documents.iter().filter_map(|it| number_of(it.get("_id")?)).collect();
+/// The record of a file of documents of one type and day; none of no documents.
+fn described(due: &[Due], name: &str, now: DateTime) -> Option<ArchiveFileRecord> {
+    let first = &due.first()?.document;
+    let event_type = first.get_str("event_type").unwrap_or_default();
+    let (path, day) = file_path(event_type, happened(first), name);
+    let ids = || due.iter().filter_map(|it| it.document.get_str("event_id").ok());
+    let mut numbers: Vec<u64> = due.iter().filter_map(|it| parquet::number(&it.document)).collect();
     numbers.sort_unstable();
-    ArchiveFileRecord {
+    Some(ArchiveFileRecord {
         path,
         name: name.to_owned(),
         event_type: event_type.to_owned(),
         day,
-        events: i64::try_from(documents.len()).unwrap_or(i64::MAX),
+        events: i64::try_from(due.len()).unwrap_or(i64::MAX),
         bytes: 0,
         sha256: String::new(),
         first_id: ids().min().unwrap_or_default().to_owned(),
         last_id: ids().max().unwrap_or_default().to_owned(),
         numbers: packed_numbers(&numbers),
         written: now,
-    }
+    })
 }

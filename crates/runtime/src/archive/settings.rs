@@ -191,7 +191,9 @@ impl TenantArchive {
             // What an earlier rule lets expire has no copy in this archive.
             let own = Condition::exists("annals.sequence_number");
             let uncopied = [loaded.plan.types_of(rule.kind, &rule.name), own, Condition::missing(ARCHIVED_MARK)];
-            self.in_force(&Condition::and(uncopied)).await?;
+            // The view has an index of a type's events by time, and one of all expiry dates.
+            let by = if rule.kind == RuleKind::Type { "timestamp" } else { "ttl_expires_at" };
+            self.in_force(&Condition::and(uncopied), by).await?;
         }
         Ok(PutRetention { rule: RetentionStatus::of(&rule), created, due: None })
     }
@@ -267,16 +269,17 @@ impl TenantArchive {
             })
             .await?;
         self.start();
-        let in_force = self.in_force(&hold.filter.condition()).await?;
+        // What a filter compares is in an index with the time.
+        let in_force = self.in_force(&hold.filter.condition(), "timestamp").await?;
         Ok((HoldStatus::of(&hold, in_force), created))
     }
 
     /// Takes the expiry dates that documents must not have any more. Returns whether that was done in a few seconds; the task does the
     /// rest.
-    async fn in_force(&self, selected: &Condition) -> Result<bool, ArchiveError> {
+    async fn in_force(&self, selected: &Condition, by: &str) -> Result<bool, ArchiveError> {
         tokio::select! {
             biased;
-            held = self.hold_now(selected) => held.map(|()| true),
+            held = self.hold_now(selected, by) => held.map(|()| true),
             () = self.clock().sleep(IN_FORCE_WITHIN) => Ok(false),
         }
     }

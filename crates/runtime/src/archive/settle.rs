@@ -4,7 +4,7 @@
 
 use annals_core::archive::{ArchiveError, RetentionPlan};
 use annals_core::bson::{Bson, DateTime, Document};
-use annals_core::{Condition, Expected, Projection, Record, RecordChange, RecordError, RecordQuery};
+use annals_core::{Condition, Cursor, Expected, Projection, Record, RecordChange, RecordError, RecordQuery};
 
 use super::guard::{Guard, Stop};
 use super::{Loaded, TenantArchive};
@@ -16,8 +16,10 @@ const CONFLICTS_MAX: usize = 100;
 
 /// What became of taking expiry dates.
 enum Held {
-    /// Some were taken; there may be more.
-    Some,
+    /// Those of a page were taken; there may be more after it.
+    Some(Cursor),
+    /// One of the page has changed or expired since it was read.
+    Conflict,
     /// There are none any more.
     All,
     /// The settings have changed.
@@ -91,14 +93,19 @@ impl TenantArchive {
         }
     }
 
-    /// Takes the expiry dates of the documents that a hold selects, in the order in which they would expire. The caller bounds the time.
-    pub(super) async fn hold_now(&self, selected: &Condition) -> Result<(), ArchiveError> {
+    /// Takes the expiry dates of the documents that a hold selects, in the order of a field, by which an index should have them: each is
+    /// read once then. No document with a date comes after the page that it would have been on, because every batch that writes one
+    /// expects the settings. The caller bounds the time.
+    pub(super) async fn hold_now(&self, selected: &Condition, by: &str) -> Result<(), ArchiveError> {
         'again: loop {
             let loaded = self.load().await?;
             for (_, collection) in self.builds().await? {
+                let expiring = expiring(selected);
+                let mut query = RecordQuery::new(collection.as_str()).matching(expiring).ascending(by).limit(PAGE);
                 loop {
-                    match self.hold_some(&loaded, selected, &collection).await? {
-                        Held::Some => {}
+                    match self.hold_some(&loaded, &query, &collection).await? {
+                        Held::Some(next) => query = query.after(next),
+                        Held::Conflict => {}
                         Held::All => break,
                         Held::Changed => continue 'again,
                     }
@@ -108,20 +115,18 @@ impl TenantArchive {
         }
     }
 
-    async fn hold_some(&self, loaded: &Loaded, selected: &Condition, collection: &str) -> Result<Held, ArchiveError> {
-        let query = RecordQuery::new(collection).matching(expiring(selected)).ascending("ttl_expires_at").limit(PAGE);
-        let page = self.records.find(query).await?;
+    async fn hold_some(&self, loaded: &Loaded, query: &RecordQuery, collection: &str) -> Result<Held, ArchiveError> {
+        let page = self.records.find(query.clone()).await?;
         let changes: Vec<_> = page.records.iter().filter_map(|it| change_of(&loaded.plan, collection, it)).collect();
         if changes.is_empty() {
             return Ok(Held::All);
         }
         let batch = std::iter::once(loaded.check()).chain(changes).collect();
         match self.records.write(batch).await {
-            Ok(_) => Ok(Held::Some),
+            Ok(_) => Ok(page.next.map_or(Held::All, Held::Some)),
             // The settings have changed: they are read again, and tell whether the hold is still there.
             Err(RecordError::NotAsExpected { change: 0, .. }) => Ok(Held::Changed),
-            // One has changed or expired since the look.
-            Err(RecordError::NotAsExpected { .. }) => Ok(Held::Some),
+            Err(RecordError::NotAsExpected { .. }) => Ok(Held::Conflict),
             Err(error) => Err(error.into()),
         }
     }

@@ -1,4 +1,5 @@
-//! An archive of Parquet files, beside an export of the same events as JSON lines: rates, and what both take on disk.
+//! An archive of Parquet files, beside an export of the same events as JSON lines: rates, and what both take on disk. Before it, how long
+//! a rule takes until the expiry dates of all events follow it.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use annals::SystemClock;
-use annals_core::archive::{ArchiveTarget, RetentionBody};
+use annals_core::archive::{Archive, ArchiveFiles, ArchiveTarget, RetentionBody};
 use annals_core::browse::{Browse, BrowseQuery, ViewSwitch, json_line};
 use annals_core::{Clock, DEFAULT_TENANT, Sleep, Timestamp};
 use annals_runtime::{ArchiveFolder, Host, HostOptions};
@@ -37,7 +38,11 @@ impl Clock for InTwoDays {
 
 pub async fn measure(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
     let store = places.open(backend, "archived").await?;
-    let host = Host::start(Arc::clone(&store), HostOptions::default());
+    let folder = places.folder.join(format!("archive-{backend}"));
+    std::fs::create_dir_all(&folder).map_err(text)?;
+    let files: Arc<dyn ArchiveFiles> = Arc::new(ArchiveFolder::new(&folder));
+    let options = HostOptions { archive: Some(Arc::clone(&files)), ..HostOptions::default() };
+    let host = Host::start(Arc::clone(&store), options);
     let browse = host.browse(DEFAULT_TENANT).map_err(text)?;
     super::switch(&*browse, ViewSwitch::On).await?;
     commit_all(&*store, "a", arguments.events, super::event).await?;
@@ -46,16 +51,16 @@ pub async fn measure(backend: &str, places: &Places<'_>, arguments: &Arguments) 
     let lines = places.folder.join(format!("{backend}.jsonl.gz"));
     let packed = export(&*browse, &lines).await?;
     let exported = arguments.events as f64 / (began.elapsed() - packed).as_secs_f64();
+    let ruled = rule(&*host.archive(DEFAULT_TENANT).map_err(text)?).await?;
     host.drain().await;
+    let name = format!("{backend}: a rule of the type is applied to all events of the view");
+    row::figure(name, "s", ruled.as_secs_f64(), Target::Unset);
 
-    let folder = places.folder.join(format!("archive-{backend}"));
-    std::fs::create_dir_all(&folder).map_err(text)?;
-    let files = Arc::new(ArchiveFolder::new(&folder));
     let options = HostOptions { clock: Arc::new(InTwoDays), archive: Some(files), ..HostOptions::default() };
     let host = Host::start(Arc::clone(&store), options);
     let archive = host.archive(DEFAULT_TENANT).map_err(text)?;
     let began = Instant::now();
-    archive.put_rule("order_placed", RetentionBody::new(Some(1), ArchiveTarget::Files)).await.map_err(text)?;
+    host.start_defined();
     let has_all = || async {
         let status = archive.rules(None, 1).await.map_err(text)?.archive;
         match status.failing {
@@ -73,6 +78,15 @@ pub async fn measure(backend: &str, places: &Places<'_>, arguments: &Arguments) 
     host.drain().await;
     store.close().await;
     Ok(())
+}
+
+/// Sets a rule by which all events are archived tomorrow, and waits until none of them expires before.
+async fn rule(archive: &dyn Archive) -> Result<Duration, String> {
+    let began = Instant::now();
+    archive.put_rule("order_placed", RetentionBody::new(Some(1), ArchiveTarget::Files)).await.map_err(text)?;
+    let is_settled = || async { Ok::<_, String>(archive.rules(None, 1).await.map_err(text)?.archive.settled) };
+    until("the rule", Duration::from_millis(5), is_settled).await?;
+    Ok(began.elapsed())
 }
 
 /// Exports everything as JSON lines through gzip. Returns the time that was spent waiting for gzip.

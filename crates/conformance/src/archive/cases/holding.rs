@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annals_core::archive::{ArchiveError, ArchiveTarget, HOLD_PARTS_MAX, HoldBody, HoldRecord, hold_parts};
 use annals_core::browse::{BrowseError, EVENTS, ReplayFilter, ViewBody, ViewRecord, ViewSwitch};
 use annals_core::bson::{DateTime, RawDocumentBuf, doc, oid::ObjectId};
-use annals_core::{Clock, Code, Expected, RecordChange, TypedRecords};
+use annals_core::{Clock, Code, Condition, Expected, RecordChange, TypedRecords};
 
 use crate::Subject;
 use crate::archive::opened::{Archived, DAY, date, days_of, is_there};
@@ -107,6 +107,27 @@ pub async fn a_held_document_of_other_software_keeps_its_own_expiry_date(subject
     it.settled().await;
     let after = it.in_view("x-1").await.expect("in the view");
     assert_eq!((date(&after, "ttl_expires_at"), is_there(&after, "annals_expires")), (Some(now + DAY), false));
+}
+
+/// More of them than are changed together, several at each time.
+pub async fn a_hold_is_in_force_when_it_has_taken_the_dates_of_many_documents(subject: &dyn Subject) {
+    let it = Archived::of(subject).await;
+    it.commit("paid").await;
+    let now = it.it.it.clock.now().as_millis();
+    let foreign = |n: u32| {
+        let mut id = [9; 12];
+        id[8..].copy_from_slice(&n.to_be_bytes());
+        let document = doc! {
+            "_id": ObjectId::from_bytes(id), "event_id": format!("x-{n}"), "event_type": "placed",
+            "timestamp": DateTime::from_millis(now + i64::from(n / 3)),
+            "ttl_expires_at": DateTime::from_millis(now + 10_000 * DAY),
+        };
+        RecordChange::insert(EVENTS, RawDocumentBuf::try_from(&document).expect("BSON"))
+    };
+    it.it.records.write((0..1_100).map(foreign).collect()).await.expect("inserted");
+    let hold = it.archive.put_hold("court", on_type("placed")).await.expect("set").0;
+    let left = it.it.records.count(EVENTS, &Condition::exists("ttl_expires_at")).await.expect("counted");
+    assert_eq!((hold.in_force, left), (true, 0));
 }
 
 /// Setting and lifting a hold read the document again when it has changed.
