@@ -266,8 +266,8 @@ fn open_redis(_: &str) -> Result<Arc<dyn QueueBackend>, OpenError> {
 ///
 /// - `PATH`: a folder, absolute or relative to the working directory.
 /// - `s3://BUCKET/PREFIX`: a bucket of S3, or of a server that has its API, with the feature `s3` of this crate. It is reached when it is
-///   used. Credentials come from the variables and files of AWS's own programs, for example `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
-///   `AWS_REGION` and `AWS_ENDPOINT`.
+///   used. Settings and credentials come from variables of AWS's own programs, for example `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
+///   `AWS_REGION` and `AWS_ENDPOINT`, or from a web identity, a container or an instance. Neither `~/.aws` nor `AWS_PROFILE` is read.
 ///
 /// # Errors
 /// `invalid_config` for a URL that is not one of these; `not_supported_by_store` in a program that was built without S3.

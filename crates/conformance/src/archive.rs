@@ -53,6 +53,10 @@ macro_rules! archive {
                 a_rebuild_puts_no_event_into_a_second_file
                 a_file_that_is_not_stored_whole_keeps_its_events
                 a_damaged_file_restores_nothing
+                a_file_that_cannot_be_renamed_keeps_further_events_in_the_view
+                a_store_deletes_no_file_of_another_store
+                a_recorded_file_is_placed_when_no_rule_archives_into_files_any_more
+                after_an_outage_the_archive_is_written_at_the_next_look
                 files_need_a_folder
             }
             dying {

@@ -24,6 +24,8 @@ use super::bucket_line::Connector;
 
 /// Longer files are uploaded in parts of this length.
 const PART_BYTES: usize = 8 * 1024 * 1024;
+/// The longest key that S3 takes.
+const KEY_BYTES_MAX: usize = 1_024;
 /// How often a request is sent again, and until when. The archive attempts again what failed in the end.
 const RETRIES: (usize, Duration) = (3, Duration::from_secs(30));
 
@@ -35,20 +37,27 @@ pub(crate) struct BucketFiles {
 }
 
 impl BucketFiles {
-    /// The files below `s3://BUCKET/PREFIX`. Credentials and the region come from the variables and files that other programs take them
-    /// from: `AWS_ACCESS_KEY_ID`, `AWS_WEB_IDENTITY_TOKEN_FILE` and so on. Nothing is sent yet.
+    /// The files below `s3://BUCKET/PREFIX`. Credentials and the region come from the environment: from variables such as
+    /// `AWS_ACCESS_KEY_ID` and `AWS_REGION`, from a web identity (`AWS_WEB_IDENTITY_TOKEN_FILE`), or from the instance or container. Neither
+    /// `~/.aws` nor `AWS_PROFILE` is read. Nothing is sent yet.
     ///
     /// # Errors
     /// `invalid_config` for what is no such URL, and for variables that contradict each other.
     pub fn open(url: &str) -> Result<Self, OpenError> {
         let wrong = |why: &str| {
             let shown = crate::shown_url(url);
+            // What follows may be a secret.
+            let shown = shown.split(['?', '#']).next().unwrap_or_default();
             let message = format!("{shown:?} is no place for files of the archive: {why}; write s3://BUCKET/PREFIX");
             OpenError::new(Code::InvalidConfig, message)
         };
         let rest = url.strip_prefix("s3://").ok_or_else(|| wrong("it does not begin with s3://"))?;
+        // Every reader of the tenant sees the place of a file, so it has no room for settings.
+        if rest.contains(['?', '#']) {
+            return Err(wrong("it has a query or a fragment"));
+        }
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        if bucket.is_empty() || bucket.contains(['?', '#', '@', ':']) {
+        if bucket.is_empty() || bucket.contains(['@', ':']) {
             return Err(wrong("it has no bucket"));
         }
         let prefix = prefix.trim_matches('/');
@@ -62,9 +71,10 @@ impl BucketFiles {
         Self { objects, prefix: prefix.to_owned(), place: place.to_owned() }
     }
 
-    /// The error of a file.
+    /// The error of a file, which every reader of the tenant sees.
     fn failed(&self, path: &str, error: &dyn std::error::Error) -> FileError {
-        FileError::new(format!("{}/{path}", self.place), super::http::with_causes(error))
+        tracing::debug!(path, %error, "a request to the archive's bucket failed");
+        FileError::new(format!("{}/{path}", self.place), shown_reason(&error.to_string()))
     }
 
     /// The key of a file.
@@ -85,6 +95,17 @@ impl BucketFiles {
         let begun = self.objects.put_multipart_opts(&self.key(path)?, PutMultipartOptions::default()).await;
         let mut upload = begun.map_err(|error| self.failed(path, &error))?;
         uploaded(&mut *upload, content, part).await.map_err(|error| self.failed(path, &error))
+    }
+}
+
+/// The part of an error that readers may see. The body of the answer, which the error ends with, names accounts, users and servers: of it,
+/// only the code of S3 is shown, such as `AccessDenied`.
+fn shown_reason(error: &str) -> &str {
+    let code = error.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+    match (code, error.split_once('<')) {
+        (Some((code, _)), _) => code,
+        (None, Some((before, _))) => before.trim_end_matches([' ', ':']),
+        (None, None) => error,
     }
 }
 
@@ -163,7 +184,13 @@ impl ArchiveFiles for BucketFiles {
     }
 
     async fn prepare(&self, path: &str) -> Result<(), FileError> {
-        self.key(path).map(|_| ())
+        let key = self.key(path)?;
+        let key: &str = key.as_ref();
+        if key.len() > KEY_BYTES_MAX {
+            let reason = format!("its key has {} bytes, and a bucket takes {KEY_BYTES_MAX} at most", key.len());
+            return Err(FileError::new(format!("{}/{path}", self.place), reason));
+        }
+        Ok(())
     }
 
     async fn rename(&self, from: &str, to: &str) -> Result<(), FileError> {

@@ -22,6 +22,8 @@ use super::http::with_causes;
 use super::sending::Ended;
 use super::tls::{Secured, Stream, connector};
 
+/// How long connecting may take.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
 /// How long a request may take, with its answer.
 const WITHIN: Duration = Duration::from_secs(120);
 /// What says yes in a variable.
@@ -43,7 +45,7 @@ impl HttpConnector for Connector {
 struct Line {
     /// Whether it may be reached in plain text.
     allows_plain: bool,
-    connector: OnceLock<Result<TlsConnector, String>>,
+    connector: OnceLock<TlsConnector>,
 }
 
 impl fmt::Debug for Line {
@@ -57,16 +59,27 @@ fn failed(kind: HttpErrorKind, reason: impl Display) -> HttpError {
 }
 
 impl Line {
+    /// Returns what secures connections. A failure is not kept, because what it is made from may be there later.
+    fn connector(&self) -> Result<TlsConnector, String> {
+        if let Some(made) = self.connector.get() {
+            return Ok(made.clone());
+        }
+        let made = connector(None)?;
+        Ok(self.connector.get_or_init(|| made).clone())
+    }
+
     async fn connected(&self, host: &str, port: u16, secured: bool) -> Result<Stream, String> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let stream = TcpStream::connect((host, port)).await.map_err(|error| format!("{host}:{port}: {error}"))?;
+        let stream = match tokio::time::timeout(CONNECTED_WITHIN, TcpStream::connect((host, port))).await {
+            Ok(connected) => connected.map_err(|error| format!("{host}:{port}: {error}"))?,
+            Err(_) => return Err(format!("{host}:{port}: no connection within {} s", CONNECTED_WITHIN.as_secs())),
+        };
         // A delay of small packets only costs time.
         let _ = stream.set_nodelay(true);
         if !secured {
             return Ok(Stream::Plain(stream));
         }
-        let made = self.connector.get_or_init(|| connector(None));
-        let secured = Secured::with(made.clone()?, host)?;
+        let secured = Secured::with(self.connector()?, host)?;
         secured.connect(stream).await.map_err(|error| format!("{host}: TLS: {error}"))
     }
 

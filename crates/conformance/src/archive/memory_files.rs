@@ -8,11 +8,16 @@ use annals_core::archive::{ArchiveFiles, FileError};
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::ManualClock;
+
 /// Files in memory. Whoever has it sees the same files, as processes see those of one bucket.
 #[derive(Default)]
 pub(crate) struct MemoryFiles {
     files: Mutex<BTreeMap<String, Bytes>>,
     loses_the_end: AtomicBool,
+    refuses_renames: AtomicBool,
+    /// Advanced by the next listing, which fails.
+    outage: Mutex<Option<Arc<ManualClock>>>,
 }
 
 impl MemoryFiles {
@@ -23,6 +28,16 @@ impl MemoryFiles {
     /// From now on, files are stored without their last byte, as after an upload that was cut off; or whole again.
     pub fn lose_the_end(&self, loses: bool) {
         self.loses_the_end.store(loses, Ordering::SeqCst);
+    }
+
+    /// From now on, no file is renamed, as in a bucket whose credentials may not copy; or each is again.
+    pub fn refuse_renames(&self, refuses: bool) {
+        self.refuses_renames.store(refuses, Ordering::SeqCst);
+    }
+
+    /// The next listing fails, after a minute of this clock.
+    pub fn fail_after_a_minute(&self, clock: Arc<ManualClock>) {
+        *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock);
     }
 
     /// Changes a byte of every file.
@@ -55,6 +70,11 @@ impl ArchiveFiles for MemoryFiles {
     }
 
     async fn list(&self, folder: &str) -> Result<Vec<String>, FileError> {
+        let outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(clock) = outage {
+            clock.advance_millis(60_000);
+            return Err(FileError::new(folder, "no answer"));
+        }
         let beginning = format!("{folder}/");
         Ok(self.held().keys().filter(|path| path.starts_with(&beginning)).cloned().collect())
     }
@@ -73,6 +93,9 @@ impl ArchiveFiles for MemoryFiles {
     }
 
     async fn rename(&self, from: &str, to: &str) -> Result<(), FileError> {
+        if self.refuses_renames.load(Ordering::SeqCst) {
+            return Err(FileError::new(to, "access denied"));
+        }
         let mut files = self.held();
         let content = files.remove(from).ok_or_else(|| FileError::new(from, "there is no such file"))?;
         files.insert(to.to_owned(), content);

@@ -20,7 +20,7 @@ const DAY: i64 = 24 * 60 * 60 * 1_000;
 /// Reads the folders as columns, counts, and takes a field out of the documents.
 const SCRIPT: &str = r#"
 import sys, duckdb
-files = f"read_parquet('{sys.argv[1]}/default/**/*.parquet', hive_partitioning = true)"
+files = f"read_parquet('{sys.argv[1]}/default/type=*/day=*/*.parquet', hive_partitioning = true)"
 rows = duckdb.sql(f"SELECT type, count(*), min(sequence_number), sum(CAST(document ->> '$.total' AS BIGINT)) FROM {files} GROUP BY type ORDER BY type").fetchall()
 print(rows)
 print(duckdb.sql(f"SELECT DISTINCT typeof(timestamp), typeof(event_id), user_id FROM {files}").fetchall())
@@ -71,6 +71,10 @@ fn duckdb_reads_the_files_of_the_archive() {
             }
         };
         tokio::time::timeout(Duration::from_secs(60), archived).await.expect("archived in time");
+        // A file that is being written is none of theirs.
+        let writing = folder.path().join(DEFAULT_TENANT).join(".writing/other-0");
+        std::fs::create_dir_all(&writing).expect("created");
+        std::fs::write(writing.join("a.parquet"), "PAR1, and no more of it yet").expect("written");
         let out = python(SCRIPT, &[&folder.path().display().to_string()]);
         let lines: Vec<_> = out.lines().collect();
         assert_eq!(lines[0], "[('paid', 1, 4, 4), ('placed', 4, 0, 6)]", "{out}");

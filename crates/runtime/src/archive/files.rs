@@ -1,7 +1,7 @@
 //! Due documents become rows of Parquet files, by type and day.
 //!
 //! ```text
-//!  <server.archive>/<tenant>/.writing/NAME.parquet     put and read back; no reader looks there
+//!  <server.archive>/<tenant>/.writing/STORE-INCARNATION/NAME.parquet     put and read back; no reader looks there
 //!        │  one batch: ArchiveFileRecord, marks and expiry dates of its documents
 //!        ▼
 //!  <server.archive>/<tenant>/type=T/day=D/NAME.parquet
@@ -9,6 +9,9 @@
 //!
 //! INVARIANT: a file that readers see has a record, and no event of the log is in two of them. A process that dies before the batch leaves
 //! a file in `.writing`, which the next one deletes; one that dies after it leaves one there that the next one renames.
+//!
+//! INVARIANT: a process deletes only files that its own store wrote, in this incarnation. The batch of another file may be one of a store
+//! that has the same place, or of an incarnation whose records this one does not have.
 //!
 //! INVARIANT: the batch is written only after the file was read back with the length and the hash that its record has.
 
@@ -61,7 +64,25 @@ impl TenantArchive {
         format!("{}/{path}", self.tenant)
     }
 
-    /// Places files whose batch was written, and deletes those whose batch was not. Returns why that cannot be done.
+    /// Returns the folder in which this incarnation of the store writes files of the tenant.
+    fn writing(&self) -> String {
+        let own = self.shared.store.identity(&self.tenant);
+        own.map_or_else(|| WRITING.to_owned(), |it| format!("{WRITING}/{}-{}", it.store_id.simple(), it.incarnation))
+    }
+
+    /// Returns whether files have records, so that one of them may have to be placed.
+    pub(super) async fn has_files(&self) -> Result<bool, RecordError> {
+        if self.shared.options.archive.is_none() {
+            return Ok(false);
+        }
+        match self.file_records().find(TypedRecords::<ArchiveFileRecord>::query().limit(1)).await {
+            Err(RecordError::UnknownCollection(_)) => Ok(false),
+            found => Ok(!found?.0.is_empty()),
+        }
+    }
+
+    /// Places files whose batch was written, and deletes those of this store whose batch was not. Returns why that cannot be done for the
+    /// first one where it fails; the others are placed or deleted all the same.
     pub(super) async fn recover_files(&self, guard: &Guard<'_>) -> Result<Option<String>, Stop> {
         let files = match self.storage() {
             Ok(files) => files,
@@ -72,18 +93,21 @@ impl TenantArchive {
             Ok(left) => left,
             Err(error) => return Ok(Some(error.to_string())),
         };
+        let own = format!("{}/", self.stored_path(&self.writing()));
+        let mut failed = None;
         for path in left {
             guard.keep_lease().await?;
             let name = path.rsplit('/').next().unwrap_or_default();
             let done = match self.file_named(name).await? {
                 Some(record) => files.rename(&path, &self.stored_path(&record.path)).await,
-                None => files.delete(&path).await,
+                None if path.starts_with(&own) => files.delete(&path).await,
+                None => Ok(()),
             };
             if let Err(error) = done {
-                return Ok(Some(error.to_string()));
+                failed.get_or_insert(error.to_string());
             }
         }
-        Ok(None)
+        Ok(failed)
     }
 
     async fn file_named(&self, name: &str) -> Result<Option<ArchiveFileRecord>, RecordError> {
@@ -98,38 +122,38 @@ impl TenantArchive {
         TypedRecords::declared(std::sync::Arc::clone(&self.records))
     }
 
-    /// Archives some of what is due, and returns how many; none where nothing is due.
+    /// Archives some of what is due, and adds to `moved` how many; also if the rest of it fails. Returns whether something was due.
     pub(super) async fn write_files(
         &self,
         guard: &Guard<'_>,
         loaded: &Loaded,
         live: &str,
         group: &DueGroup,
-    ) -> Result<Option<usize>, Stop> {
+        moved: &mut usize,
+    ) -> Result<bool, Stop> {
         self.storage()?;
         let days = self.gathered(loaded, live, group).await?;
         if days.is_empty() {
-            return Ok(None);
+            return Ok(false);
         }
         self.records.declare(<ArchiveFileRecord as RecordType>::collection()).await?;
-        let mut moved = 0;
         for ((event_type, day), due) in days {
             let known = self.archived_numbers(&event_type, &day).await?;
             // An event that was archived before is in the view again after a rebuild.
             let is_known = |it: &Due| parquet::number(&it.document).is_some_and(|it| known.contains(&it));
             let (again, mut new): (Vec<_>, Vec<_>) = due.into_iter().partition(is_known);
             for some in again.chunks(ROWS_MAX) {
-                moved += self.marked_again(guard, loaded, live, some).await?;
+                *moved += self.marked_again(guard, loaded, live, some).await?;
             }
             let mut next = self.begun_file(loaded, live, &mut new);
             while let Some(file) = next {
                 // The content of the next file is made while the batch of this one is written.
                 next = self.begun_file(loaded, live, &mut new);
                 guard.keep_lease().await?;
-                moved += self.written_file(guard, loaded, file).await?;
+                self.written_file(guard, loaded, file, moved).await?;
             }
         }
-        Ok(Some(moved))
+        Ok(true)
     }
 
     /// Reads due documents, as many as fit into memory.
@@ -191,11 +215,17 @@ impl TenantArchive {
         Some(NewFile { record, marks, content })
     }
 
-    /// Writes a file and lets its documents expire. Returns 0 where one of them is not as it was read.
-    async fn written_file(&self, guard: &Guard<'_>, loaded: &Loaded, file: NewFile) -> Result<usize, Stop> {
+    /// Writes a file, lets its documents expire, and adds to `moved` how many; none where one of them is not as it was read.
+    async fn written_file(
+        &self,
+        guard: &Guard<'_>,
+        loaded: &Loaded,
+        file: NewFile,
+        moved: &mut usize,
+    ) -> Result<(), Stop> {
         let NewFile { mut record, marks, content } = file;
         let (files, count) = (self.storage()?, marks.len());
-        let writing = self.stored_path(&format!("{WRITING}/{}", record.name));
+        let writing = self.stored_path(&format!("{}/{}", self.writing(), record.name));
         let place = self.stored_path(&record.path);
         let content = content.await.map_err(|error| Stop::Failed(error.to_string()))?.map_err(Stop::Unwritable)?;
         (record.bytes, record.sha256) = (length_of(&content), hash_of(&content));
@@ -212,11 +242,13 @@ impl TenantArchive {
                 if is_refused && let Err(error) = files.delete(&writing).await {
                     tracing::debug!(%error, "a file of the archive is deleted later");
                 }
-                return guard.stop_of(error).map(|()| 0);
+                return guard.stop_of(error);
             }
         }
+        // They expire now, even if the file is placed later.
+        *moved += count;
         files.rename(&writing, &place).await?;
-        Ok(count)
+        Ok(())
     }
 
     /// Returns the files that may hold an event.

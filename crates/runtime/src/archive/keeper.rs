@@ -103,14 +103,14 @@ impl TenantArchive {
             // A clock that was set back is not waited for.
             if began >= look || began < looked {
                 looked = began;
-                let has_moved = match self.round(&guard).await {
-                    Ok(has_moved) => has_moved,
+                let has_more = match self.round(&guard).await {
+                    Ok(has_more) => has_more,
                     Err(Stop::Again) => continue,
                     Err(stop) => return stop,
                 };
                 let rest = (self.now().since(began) * REST).clamp(EVERY, EVERY_MAX);
                 // Counted from the beginning: a clock that was set forward meanwhile is noticed at once.
-                look = began.plus(if has_moved { EVERY } else { rest });
+                look = began.plus(if has_more { EVERY } else { rest });
             }
             tokio::select! {
                 biased;
@@ -125,7 +125,7 @@ impl TenantArchive {
         }
     }
 
-    /// Does everything that is to be done now. Returns whether something was archived.
+    /// Does everything that is to be done now. Returns whether something was archived, or could not be: then there is more to do soon.
     async fn round(&self, guard: &Guard<'_>) -> Result<bool, Stop> {
         guard.keep_lease().await?;
         let loaded = self.with_categories(self.load().await?).await?;
@@ -158,7 +158,7 @@ impl TenantArchive {
         if state != before {
             self.store(guard, &loaded, &state).await?;
         }
-        Ok(state.archived != before.archived)
+        Ok(state.archived != before.archived || state.failure.is_some())
     }
 
     fn date(&self) -> DateTime {
@@ -175,16 +175,27 @@ impl TenantArchive {
     ) -> Result<Option<String>, Stop> {
         let groups = loaded.plan.due_groups();
         let (mut failure, mut waiting) = (None, 0);
-        if groups.iter().any(|group| group.retention.archive == ArchiveTarget::Files) {
+        let is_of_files = |group: &DueGroup| group.retention.archive == ArchiveTarget::Files;
+        if groups.iter().any(is_of_files) || self.has_files().await? {
             failure = self.recover_files(guard).await?;
         }
+        // While a recorded file cannot be placed, no events go into further files: they would expire, and readers would not find them.
+        let mut unplaced = failure.clone();
         for group in groups {
-            match self.archive_group(guard, loaded, live, &group, state).await {
+            let archived = match unplaced.clone().filter(|_| is_of_files(&group)) {
+                Some(why) => Err(Stop::Unwritable(why)),
+                None => self.archive_group(guard, loaded, live, &group, state).await,
+            };
+            match archived {
                 Ok(()) => {}
                 Err(Stop::Unwritable(why)) => {
                     let due = loaded.plan.due(&group, self.now().as_millis());
                     waiting += self.records.count(live, &due).await?.cast_signed();
                     failure.get_or_insert(why);
+                    // Whether it left a file that cannot be placed.
+                    if unplaced.is_none() {
+                        unplaced = self.recover_files(guard).await?;
+                    }
                 }
                 Err(stop) => return Err(stop),
             }
@@ -207,16 +218,23 @@ impl TenantArchive {
     ) -> Result<(), Stop> {
         loop {
             guard.keep_lease().await?;
-            let moved = match group.retention.archive {
-                ArchiveTarget::Collection => self.collect(guard, loaded, live, group).await?,
-                ArchiveTarget::Files => self.write_files(guard, loaded, live, group).await?,
-                ArchiveTarget::None => None,
+            let mut moved = 0;
+            let had_some = match group.retention.archive {
+                ArchiveTarget::Collection => self.collect(guard, loaded, live, group).await.map(|collected| {
+                    moved = collected.unwrap_or(0);
+                    collected.is_some()
+                }),
+                ArchiveTarget::Files => self.write_files(guard, loaded, live, group, &mut moved).await,
+                ArchiveTarget::None => Ok(false),
             };
-            let Some(moved) = moved else { return Ok(()) };
+            // What was archived before a failure counts as well.
             if moved > 0 {
                 state.archived += i64::try_from(moved).unwrap_or(i64::MAX);
                 state.last_archived = Some(self.date());
                 self.store(guard, loaded, state).await?;
+            }
+            if !had_some? {
+                return Ok(());
             }
         }
     }

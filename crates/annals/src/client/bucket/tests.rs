@@ -87,6 +87,38 @@ fn a_place_is_a_bucket_with_or_without_a_prefix() {
     }
 }
 
+#[test]
+fn a_place_has_no_room_for_secrets() {
+    for wrong in
+        ["s3://events?key=hidden", "s3://events/a?key=hidden", "s3://events/a#hidden", "s3://key:hidden@events"]
+    {
+        let refused = BucketFiles::open(wrong).map(|_| ()).expect_err("refused");
+        assert_eq!(refused.code, Code::InvalidConfig, "{wrong}");
+        assert!(!refused.message.contains("hidden"), "{refused}");
+    }
+}
+
+#[test]
+fn readers_see_the_code_of_a_refusal_and_not_its_body() {
+    let shown = |answer: &str| {
+        let error = object_store::Error::Generic { store: "S3", source: answer.into() };
+        in_memory("").failed("a.parquet", &error).to_string()
+    };
+    let body = "<Error><Code>AccessDenied</Code><Message>arn:aws:iam::1:user/ada may not</Message></Error>";
+    assert_eq!(shown(&format!("403 Forbidden: <?xml version=\"1.0\"?>{body}")), "s3://memory/a.parquet: AccessDenied");
+    let page = shown("502 Bad Gateway: <html>10.0.0.7</html>");
+    assert_eq!(page, "s3://memory/a.parquet: Generic S3 error: 502 Bad Gateway");
+    assert_eq!(shown("no answer"), "s3://memory/a.parquet: Generic S3 error: no answer");
+}
+
+#[tokio::test]
+async fn a_key_that_is_too_long_is_refused_before_a_file_is_renamed_to_it() {
+    let files = in_memory("annals");
+    let longest = format!("default/{}", "a".repeat(KEY_BYTES_MAX - "annals/default/".len()));
+    files.prepare(&longest).await.expect("as long as a key may be");
+    files.prepare(&format!("{longest}a")).await.expect_err("one byte longer");
+}
+
 /// Archives an event into files, and returns their paths.
 async fn archived_into(files: Arc<BucketFiles>) -> Vec<String> {
     let clock = Arc::new(ManualClock::at(EPOCH));
