@@ -186,6 +186,10 @@ pub(crate) struct Shared {
     pub retries: RetryCounts,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
+    /// Set once before that, or with it: replays send nothing more.
+    pub sends_no_more: watch::Sender<bool>,
+    /// How many events of replays are posted to webhooks, and not yet stored as sent.
+    pub posted: watch::Sender<usize>,
 }
 
 impl Host {
@@ -202,6 +206,7 @@ impl Host {
         let (replayed, letters, archived, due) =
             (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
         let (duplicates, retries) = (Duplicates::default(), RetryCounts::default());
+        let (sends_no_more, posted) = (watch::Sender::new(false), watch::Sender::new(0));
         let shared = Arc::new(Shared {
             store,
             options,
@@ -215,6 +220,8 @@ impl Host {
             duplicates,
             retries,
             stop,
+            sends_no_more,
+            posted,
         });
         Self(Arc::new(Inner {
             shared,
@@ -309,6 +316,18 @@ impl Host {
         tasks.values().map(|status| status.borrow().clone()).collect()
     }
 
+    /// Ends the sending of replays in this process, before the host is drained: whatever else is asked of the host is still answered. An
+    /// event that a webhook has is counted once it answers.
+    pub fn send_no_more(&self) {
+        self.0.shared.sends_no_more.send_replace(true);
+    }
+
+    /// Whether an event of a replay is posted to a webhook that did not answer yet, or whose answer is not stored: it is posted again if
+    /// that is not waited for. A webhook has 15 s to answer.
+    pub fn awaits_answers(&self) -> bool {
+        *self.0.shared.posted.borrow() > 0
+    }
+
     /// Ends all tasks and waits for them, at most `drain_max`; leases are released, so that another process continues at once. Call it
     /// before the store is closed. Whatever is asked of the host afterwards is refused as closing.
     pub fn drain(&self) -> BoxFuture<'_, ()> {
@@ -317,6 +336,7 @@ impl Host {
 
     async fn drained(&self) {
         let shared = &self.0.shared;
+        self.send_no_more();
         shared.stop.send_replace(true);
         let tasks: Vec<_> = locked(&shared.tasks).values().cloned().collect();
         let ended = async {
@@ -410,6 +430,7 @@ impl Shared {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.shared.sends_no_more.send_replace(true);
         self.shared.stop.send_replace(true);
         beside::left(&self.shared.process);
     }
