@@ -409,21 +409,28 @@ impl Shared {
         }
     }
 
-    /// Whether this lease is in force: the heartbeat of its holder has not expired, or it is of another host of this process on a store
-    /// that is not shared.
-    pub async fn holds(&self, records: &Arc<dyn Records>, lease: &Lease) -> Result<bool, RecordError> {
+    /// Whether this lease is in force in a tenant: its holder is there, which may be another host of this process on a store that is not
+    /// shared.
+    pub async fn holds(&self, tenant: &str, records: &Arc<dyn Records>, lease: &Lease) -> Result<bool, RecordError> {
         let heartbeat = match lease.life {
             Some(_) if self.store.is_shared() => heartbeat::heartbeat_of(records, &lease.holder).await?,
             _ => None,
         };
-        Ok(self.is_in_force(lease, heartbeat.as_ref(), self.options.clock.now()))
+        Ok(self.is_in_force(tenant, lease, heartbeat.as_ref(), self.options.clock.now()))
     }
 
-    /// Whether a lease is in force at this time, whose holder has this heartbeat.
-    pub fn is_in_force(&self, lease: &Lease, heartbeat: Option<&ProcessRecord>, now: Timestamp) -> bool {
-        match self.store.is_shared() {
-            true => lease.is_in_force(heartbeat, now),
-            false => !lease.is_released() && beside::is_running(&lease.holder),
+    /// Whether a lease is in force in a tenant at this time, whose holder has this heartbeat.
+    pub fn is_in_force(&self, tenant: &str, lease: &Lease, heartbeat: Option<&ProcessRecord>, now: Timestamp) -> bool {
+        if !self.store.is_shared() {
+            return !lease.is_released() && beside::is_running(&lease.holder);
+        }
+        let spread = locked(&self.spreads).get(tenant).cloned();
+        match (lease.life, heartbeat, spread) {
+            // What this process has seen of another one tells more than the time in its heartbeat.
+            (Some(life), Some(found), Some(spread)) if lease.holder != self.process => {
+                found.life == life && spread.heartbeat().lives(found, now)
+            }
+            _ => lease.is_in_force(heartbeat, now),
         }
     }
 }

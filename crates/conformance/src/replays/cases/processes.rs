@@ -89,7 +89,8 @@ async fn sends_three(other: &Browsed, id: &str, file: &Path) {
         if status.status.is_terminal() {
             break status;
         }
-        other.it.advance(100);
+        // So slowly that the heartbeat of a process that runs does not expire while it is written.
+        other.it.advance(20);
         crate::between_looks().await;
     };
     assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 3, 0));
