@@ -123,6 +123,15 @@ impl Runner {
         }
     }
 
+    /// Shows why this process cannot send the replay, which no other one sends.
+    async fn show(&self, mut found: Stored<ReplaySession>, why: &str) -> Result<(), RecordError> {
+        if found.value.is_left(why) {
+            // What another writer made of it in the meantime says more.
+            self.replays.write(&found.value, Expected::Revision(found.revision), Vec::new()).await?;
+        }
+        Ok(())
+    }
+
     /// Takes the lease, sends, and gives the lease back.
     async fn own(&self) -> Result<(), Stop> {
         let replays = &self.replays;
@@ -130,16 +139,23 @@ impl Runner {
         let leases =
             Leases::new(&replays.shared, &replays.tenant, Arc::clone(&replays.records), format!("replay/{}", self.id));
         let mut stop = replays.shared.sends_no_more.subscribe();
+        let mut is_left = false;
         let held = loop {
             if *stop.borrow() {
                 return Err(Stop::Done);
             }
             let Some(found) = self.load().await? else { return Ok(()) };
             // Before the lease is asked for, so that it stays with a process that can. What cannot be read is told by the lease's holder.
-            if let Ok(body) = found.value.body() {
-                replays.can_send(&body)?;
-            }
-            if let Asked::Taken(held) = leases.ask().await? {
+            let cannot = found.value.body().ok().and_then(|body| replays.can_send(&body).err());
+            if let Some(error) = cannot {
+                let is_elsewhere = leases.is_elsewhere().await?;
+                if is_left && !is_elsewhere {
+                    self.show(found, &error.to_string()).await?;
+                    return Err(error.into());
+                }
+                // Another process may be about to take it.
+                is_left = !is_elsewhere;
+            } else if let Asked::Taken(held) = leases.ask().await? {
                 break held;
             }
             tokio::select! {
@@ -399,6 +415,8 @@ impl Work<'_> {
             self.unchanged().await?;
         }
         let now = self.now();
+        // Without an event nothing was answered that would end what it says it waits for.
+        self.session.answered();
         self.session.completed(now);
         self.store(Vec::new()).await
     }
