@@ -17,6 +17,7 @@ macro_rules! dead_letters {
                 letters_in_flight_and_letters_that_wait_survive_a_restart_in_order
                 only_letters_that_are_due_are_delivered_and_a_failing_one_stops_no_other
                 an_outage_parks_no_more_than_the_breaker_allows
+                a_letter_that_fails_during_an_outage_keeps_its_retries_and_pauses
                 an_event_that_a_handler_parks_is_a_letter_of_that_handler
                 a_letter_that_fails_again_after_a_replay_keeps_its_history
             }

@@ -16,6 +16,7 @@ mod counts;
 mod edits;
 mod keeper;
 mod leaving;
+mod listed;
 mod partners;
 mod policies;
 
@@ -102,7 +103,7 @@ impl Host {
     }
 
     /// Lists the dead letters of a tenant as [`DeadLetters::list`] does: those that a condition on the stored fields selects as well.
-    /// A cursor belongs to its condition.
+    /// The condition may be another one for the next page.
     ///
     /// # Errors
     /// [`UnknownLog`] as [`DeadLetterError::Invalid`]; else as [`DeadLetters::list`].
@@ -114,7 +115,7 @@ impl Host {
     ) -> Result<LetterPage, DeadLetterError> {
         let unknown = |error: UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
         let letters = self.dead_letters_of(tenant).map_err(unknown)?;
-        letters.list_page(query, Condition::and([query.condition(), condition])).await
+        letters.list_some(query, condition).await
     }
 
     /// Counts the dead letters of a tenant as [`DeadLetters::statistics`] does: those that a condition on the stored fields selects.
@@ -168,10 +169,9 @@ impl TenantDeadLetters {
         self.declared.get_or_try_init(declare).await.copied()
     }
 
-    /// Returns a page of the letters that a condition selects; of the query, only its length and its cursor count.
-    async fn list_page(&self, query: &LetterQuery, condition: Condition) -> Result<LetterPage, DeadLetterError> {
-        let mut asked =
-            RecordQuery::new(DEAD_LETTERS).matching(condition).descending("failed_at").limit(query.page_length());
+    async fn list_page(&self, query: &LetterQuery) -> Result<LetterPage, DeadLetterError> {
+        let asked = RecordQuery::new(DEAD_LETTERS).matching(query.condition());
+        let mut asked = asked.descending("failed_at").limit(query.page_length());
         if let Some(cursor) = &query.cursor {
             asked = asked.after(Cursor::new(cursor.to_string()));
         }
@@ -301,7 +301,7 @@ fn busy() -> DeadLetterError {
 #[async_trait]
 impl DeadLetters for TenantDeadLetters {
     async fn list(&self, query: LetterQuery) -> Result<LetterPage, DeadLetterError> {
-        self.list_page(&query, query.condition()).await
+        self.list_page(&query).await
     }
 
     async fn get(&self, id: &str) -> Result<LetterView, DeadLetterError> {

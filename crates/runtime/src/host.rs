@@ -389,9 +389,9 @@ impl Shared {
         }
     }
 
-    /// Whether a process is gone that holds something in a tenant for as long as this life lasts: its heartbeat was not renewed for the time
-    /// of a lease by the clock of this process, which must look at least four times in that time. What rests on no life is not known to be
-    /// left, except where no other process can have the store open.
+    /// Whether a process is gone that holds something in a tenant for as long as this life lasts: by the clock of this process, which
+    /// must look at least four times in the time of a lease, its heartbeat was not renewed for that time. What rests on no life is not
+    /// known to be left, except where no other process can have the store open.
     pub async fn is_gone(
         self: &Arc<Self>,
         tenant: &str,

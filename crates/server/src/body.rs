@@ -17,7 +17,7 @@ use crate::caller::Principal;
 use crate::media;
 use crate::options::{Options, Stop};
 use crate::problem::Problem;
-use crate::reader::{Awaiting, READER, Reader};
+use crate::reader::{Awaiting, READER, Reader, TRICKLE_BYTES_A_SECOND, millis};
 use crate::state::Server;
 
 /// The body of a request, as the connection or a router hands it over.
@@ -127,6 +127,7 @@ async fn collect(server: &Server, body: &mut impl RequestBody, bytes_max: usize)
     if body.is_end_stream() && first.len() <= bytes_max {
         return Ok(budget.held(first));
     }
+    let mut pace = Pace::begin(server.options.body_idle_max, first.len());
     let mut bytes = BytesMut::from(first);
     loop {
         if bytes.len() > bytes_max {
@@ -135,6 +136,9 @@ async fn collect(server: &Server, body: &mut impl RequestBody, bytes_max: usize)
         match next(server, body).await? {
             None => return Ok(budget.held(bytes.freeze())),
             Some(more) => {
+                if !pace.holds(more.len()) && !body.is_end_stream() {
+                    return Err(too_slow());
+                }
                 budget.take(more.len())?;
                 bytes.extend_from_slice(&more);
             }
@@ -181,6 +185,45 @@ async fn at_once<B: RequestBody>(body: &mut B) -> Option<Option<Result<Frame<Byt
         }
     })
     .await
+}
+
+/// How fast a body comes: a byte now and then keeps it from being idle for as long as its client likes. Where the client also follows
+/// events over the connection, nothing else ends it.
+struct Pace {
+    /// Over how many milliseconds it is averaged.
+    over: u64,
+    since: u64,
+    bytes: u64,
+}
+
+impl Pace {
+    /// Begins with these bytes.
+    fn begin(over: Duration, bytes: usize) -> Self {
+        let over = u64::try_from(over.as_millis()).unwrap_or(u64::MAX);
+        Self { over, since: millis(), bytes: bytes as u64 }
+    }
+
+    /// Counts bytes that came. False when they come too slowly.
+    fn holds(&mut self, bytes: usize) -> bool {
+        self.holds_at(millis(), bytes)
+    }
+
+    fn holds_at(&mut self, now: u64, bytes: usize) -> bool {
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        let passed = now.saturating_sub(self.since);
+        if passed < self.over {
+            return true;
+        }
+        let is_fast = self.bytes.saturating_mul(1_000) >= passed.saturating_mul(TRICKLE_BYTES_A_SECOND);
+        // What was sent fast long ago does not make up for what is sent slowly now.
+        (self.since, self.bytes) = (now, 0);
+        is_fast
+    }
+}
+
+fn too_slow() -> Problem {
+    let message = format!("the body comes with less than {TRICKLE_BYTES_A_SECOND} bytes a second");
+    Problem::new(Code::RequestTimeout, message).closing()
 }
 
 fn too_large(bytes_max: usize) -> Problem {
@@ -301,11 +344,12 @@ impl<B: RequestBody> Drop for Drained<B> {
 async fn discard(mut body: impl RequestBody, drain: Arc<Drain>) {
     let drained = async {
         let mut left = limits::BODY_DRAIN_BYTES_MAX;
+        let mut pace = Pace::begin(drain.idle_max, 0);
         while let Ok(Some(Ok(frame))) = timeout(drain.idle_max, body.frame()).await {
             let bytes = frame.data_ref().map_or(0, Bytes::len);
             match left.checked_sub(bytes) {
-                Some(rest) => left = rest,
-                None => return,
+                Some(rest) if pace.holds(bytes) => left = rest,
+                _ => return,
             }
         }
     };
@@ -320,6 +364,20 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    #[test]
+    fn a_body_that_trickles_is_too_slow_and_one_that_pauses_is_not() {
+        let pace = |bytes| Pace { over: 30_000, since: 5, bytes };
+        let mut trickles = pace(1);
+        let seconds = (1..=30_u64).map(|second| trickles.holds_at(5 + second * 1_000, 100)).collect::<Vec<_>>();
+        assert_eq!(seconds, (1..=30).map(|second| second < 30).collect::<Vec<_>>());
+        let mut pauses = pace(30 * 1_024);
+        assert!(pauses.holds_at(30_005, 0), "as fast as it must be");
+        let mut pauses_longer = pace(30 * 1_024);
+        assert!(!pauses_longer.holds_at(30_006, 0));
+        assert!(pauses.holds_at(60_004, 1), "it is looked at as often as that");
+        assert!(!pauses.holds_at(60_005, 1), "what came before does not count");
+    }
 
     /// This runtime has one thread, which parses a small body itself.
     #[tokio::test]

@@ -16,7 +16,7 @@ use crate::unread::{Answer, Unread, Watched};
 /// A connection is served no further request while it holds so many bytes of answers; one answer may be larger.
 const CONNECTION_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// A client whose turn it is trickles if it sends fewer bytes in a second than this, on average over at least [`RATE_OVER_MS`].
-const TRICKLE_BYTES_A_SECOND: u64 = 1_024;
+pub(crate) const TRICKLE_BYTES_A_SECOND: u64 = 1_024;
 /// Over how many milliseconds the rate of a client is averaged that is fast enough.
 const RATE_OVER_MS: u64 = 2_000;
 /// Streams of a connection are asked for nothing while it holds so many.

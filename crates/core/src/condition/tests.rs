@@ -111,6 +111,16 @@ fn conditions_are_joined() {
 }
 
 #[test]
+fn each_value_that_must_be_there_is_a_part_of_its_own() {
+    let all = |count: i32| Condition::all_in("a", 0..count);
+    assert_eq!((all(0).parts(), all(1).parts(), all(5).parts()), (1, 1, 5));
+    assert_eq!(Condition::is_in("a", 0..5).parts(), 1, "they are looked up");
+    assert_eq!(Condition::and([all(5), Condition::eq("b", 1)]).parts(), 7);
+    assert_eq!(Condition::elem_match("b", all(5)).parts(), 6);
+    assert_eq!(Condition::raw(doc! { "a": { "$all": [0, 1, 2, 3, 4] } }).parts(), 6, "as what it means, and itself");
+}
+
+#[test]
 fn the_order_of_a_values_fields_matters_and_is_kept_in_json() {
     let condition = Condition::eq("a", doc! { "z": 1, "b": { "y": 1, "x": f64::INFINITY } });
     assert!(holds(&condition, doc! { "a": { "z": 1, "b": { "y": 1, "x": f64::INFINITY } } }));

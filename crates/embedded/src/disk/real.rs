@@ -1,12 +1,12 @@
 //! A folder of the operating system.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use annals_system::Instant;
@@ -25,10 +25,20 @@ const LOCK_FILE: &str = "lock";
 pub struct RealDisk {
     root: PathBuf,
     held: Arc<Mutex<Option<FileId>>>,
+    /// Where the files are that are open to be written. One that is renamed through this disk is looked for under its new name.
+    open: Mutex<Vec<Weak<Mutex<PathBuf>>>>,
 }
 
 /// The file under a name: its device and inode.
 type FileId = (u64, u64);
+
+fn id_of(known: &Metadata) -> FileId {
+    (known.dev(), known.ino())
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What is locked, until it is dropped.
 struct Guard {
@@ -38,14 +48,14 @@ struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *locked(&self.held) = None;
     }
 }
 
 impl RealDisk {
     /// The folder at `root`, which need not exist yet.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), held: Arc::default() }
+        Self { root: root.into(), held: Arc::default(), open: Mutex::default() }
     }
 
     /// The folder's own lock; none where the file system has none for folders.
@@ -59,12 +69,24 @@ impl RealDisk {
     }
 
     fn id_of_lock(&self) -> io::Result<FileId> {
-        let found = fs::metadata(self.path(LOCK_FILE))?;
-        Ok((found.dev(), found.ino()))
+        Ok(id_of(&fs::metadata(self.path(LOCK_FILE))?))
     }
 
     fn path(&self, relative: &str) -> PathBuf {
         if relative.is_empty() { self.root.clone() } else { self.root.join(relative) }
+    }
+
+    /// The place of a file that was opened under this name; none where the file system does not show that it is the same file.
+    fn place_of(&self, file: &File, path: PathBuf) -> Option<Place> {
+        let id = id_of(&file.metadata().ok()?);
+        if id_of(&fs::metadata(&path).ok()?) != id {
+            return None;
+        }
+        let path = Arc::new(Mutex::new(path));
+        let mut open = locked(&self.open);
+        open.retain(|known| known.strong_count() > 0);
+        open.push(Arc::downgrade(&path));
+        Some(Place { id, path })
     }
 }
 
@@ -96,14 +118,24 @@ impl Disk for RealDisk {
         }
         let mut options = OpenOptions::new();
         options.read(true).write(open != Open::Read).create_new(open == Open::Create);
-        let file = options.open(self.path(path))?;
-        let has_links = has_links(&file);
-        Ok(Arc::new(RealFile { file, slow: AtomicBool::new(false), has_links }))
+        let path = self.path(path);
+        let file = options.open(&path)?;
+        let place = if open == Open::Read { None } else { self.place_of(&file, path) };
+        Ok(Arc::new(RealFile { file, slow: AtomicBool::new(false), place }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.check_lock()?;
-        fs::rename(self.path(from), self.path(to))
+        let (from, to) = (self.path(from), self.path(to));
+        let open = locked(&self.open);
+        let known: Vec<Arc<Mutex<PathBuf>>> = open.iter().filter_map(Weak::upgrade).collect();
+        // A sync that looks for the file meanwhile waits.
+        let mut renamed: Vec<_> = known.iter().map(|path| locked(path)).filter(|path| **path == from).collect();
+        fs::rename(&from, &to)?;
+        for path in &mut renamed {
+            **path = to.clone();
+        }
+        Ok(())
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
@@ -128,13 +160,12 @@ impl Disk for RealDisk {
         let folder = self.lock_folder(File::try_lock)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path(LOCK_FILE))?;
         file.try_lock().map_err(not_taken)?;
-        let known = file.metadata()?;
-        let id = (known.dev(), known.ino());
+        let id = id_of(&file.metadata()?);
         if self.id_of_lock()? != id {
             // It was replaced between opening it and locking it.
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+        *locked(&self.held) = Some(id);
         Ok(Box::new(Guard { _files: folder.into_iter().chain([file]).collect(), held: self.held.clone() }))
     }
 
@@ -153,7 +184,7 @@ impl Disk for RealDisk {
     }
 
     fn check_lock(&self) -> io::Result<()> {
-        let Some(due) = *self.held.lock().unwrap_or_else(PoisonError::into_inner) else { return Ok(()) };
+        let Some(due) = *locked(&self.held) else { return Ok(()) };
         match self.id_of_lock() {
             Ok(found) if found == due => Ok(()),
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -180,13 +211,33 @@ struct RealFile {
     file: File,
     /// Whether the last large read came from the disk: what is announced then is worth a call of the system.
     slow: AtomicBool,
-    /// Whether the file system counts the names of a file.
-    has_links: bool,
+    /// Where it is found again. None of a file that is open to be read.
+    place: Option<Place>,
 }
 
-/// Whether a file has a name.
-fn has_links(file: &File) -> bool {
-    file.metadata().is_ok_and(|known| known.nlink() > 0)
+/// A file, and where it is found.
+struct Place {
+    id: FileId,
+    path: Arc<Mutex<PathBuf>>,
+}
+
+impl Place {
+    /// Refuses a file that is not there any more.
+    fn check(&self) -> io::Result<()> {
+        let path = locked(&self.path);
+        match fs::metadata(&*path) {
+            Ok(found) if id_of(&found) == self.id => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let message =
+                    format!("it is not known whether {} is still the file that was opened: {error}", path.display());
+                Err(io::Error::new(error.kind(), message))
+            }
+            _ => Err(io::Error::other(format!(
+                "{} was removed or replaced while it was open, or moved; stop the process before files of its store are changed",
+                path.display()
+            ))),
+        }
+    }
 }
 
 impl DiskFile for RealFile {
@@ -233,16 +284,11 @@ impl DiskFile for RealFile {
         self.file.write_all_at(bytes, offset)
     }
 
-    // The durable byte: every acknowledgement of a commit waits for this call. What is written to a file that was removed, or replaced
-    // by a copy, is gone with the process, however well it is synced.
+    // The durable byte: every acknowledgement of a commit waits for this call. What is written to a file that was removed, moved, or
+    // replaced by a copy, is not found again, however well it is synced.
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()?;
-        if self.has_links && !has_links(&self.file) {
-            return Err(io::Error::other(
-                "the file was removed or replaced while it was open; stop the process before files of its store are changed",
-            ));
-        }
-        Ok(())
+        self.place.as_ref().map_or(Ok(()), Place::check)
     }
 
     fn length(&self) -> io::Result<u64> {
@@ -251,5 +297,39 @@ impl DiskFile for RealFile {
 
     fn truncate(&self, length: u64) -> io::Result<()> {
         self.file.set_len(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk on a new folder.
+    fn new() -> (tempfile::TempDir, RealDisk) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = RealDisk::new(folder.path());
+        (folder, disk)
+    }
+
+    #[test]
+    fn a_file_that_its_disk_renames_can_be_synced_and_one_that_was_moved_cannot() {
+        let (folder, disk) = new();
+        let file = disk.open("a", Open::Create).expect("made");
+        disk.rename("a", "b").expect("renamed");
+        file.sync().expect("it is where its disk has put it");
+        fs::rename(folder.path().join("b"), folder.path().join("a")).expect("moved");
+        let refused = file.sync().expect_err("nobody looks for it there").to_string();
+        assert!(refused.contains("was removed or replaced"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_looked_for_is_not_reported_as_removed() {
+        let (folder, disk) = new();
+        disk.create_dir("d").expect("made");
+        let file = disk.open("d/a", Open::Create).expect("made");
+        fs::rename(folder.path().join("d"), folder.path().join("e")).expect("moved");
+        std::os::unix::fs::symlink(folder.path().join("d"), folder.path().join("d")).expect("a link to itself");
+        let refused = file.sync().expect_err("the name leads nowhere").to_string();
+        assert!(refused.contains("it is not known") && !refused.contains("was removed"), "{refused}");
     }
 }

@@ -101,28 +101,33 @@ fn replace_by_a_copy(path: &Path) {
 }
 
 #[test]
-fn a_commit_to_a_segment_that_was_removed_or_replaced_is_not_acknowledged() {
-    for replaced in [false, true] {
+fn a_commit_to_a_segment_that_was_removed_replaced_or_moved_is_not_acknowledged() {
+    for change in ["removed", "moved", "replaced", "moved and copied back"] {
         block_on(async {
-            let folder = tempfile::tempdir().expect("a folder");
+            let (folder, away) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
             let open_here = || open(Arc::new(RealDisk::new(folder.path())), roomy_segments());
             let first = open_here().expect("it opens");
             commit_some(&first.log, 10).await;
-            for path in files_of(folder.path(), ".segment") {
-                match replaced {
-                    true => replace_by_a_copy(&path),
-                    false => fs::remove_file(&path).expect("removed"),
+            for (n, path) in files_of(folder.path(), ".segment").iter().enumerate() {
+                let there = away.path().join(n.to_string());
+                match change {
+                    "removed" => fs::remove_file(path).expect("removed"),
+                    "replaced" => replace_by_a_copy(path),
+                    _ => fs::rename(path, &there).expect("moved"),
+                }
+                if change == "moved and copied back" {
+                    fs::copy(&there, path).expect("copied");
                 }
             }
             let refused = first.log.commit(commit(10)).await.expect_err("nobody would find it again");
-            assert_eq!(refused.code(), Code::StoreFailed, "{refused}");
-            assert!(refused.to_string().contains("was removed or replaced"), "{refused}");
+            assert_eq!(refused.code(), Code::StoreFailed, "{change}: {refused}");
+            assert!(refused.to_string().contains("was removed or replaced"), "{change}: {refused}");
             assert_eq!(read_all(&first.log).await.expect("the log can still be read").len(), 10);
             drop(first);
             let again = open_here().expect("it opens");
-            match replaced {
-                true => assert_eq!(read_all(&again.log).await.expect("it is read").len(), 10),
-                false => assert!(again.status().refusing.is_some(), "what is missing is damage"),
+            match change {
+                "removed" | "moved" => assert!(again.status().refusing.is_some(), "what is missing is damage"),
+                _ => assert_eq!(read_all(&again.log).await.expect("it is read").len(), 10, "{change}"),
             }
         });
     }

@@ -40,7 +40,8 @@ pub(super) struct Claimed {
 }
 
 impl Claimed {
-    /// Makes these claims. Cancelling is safe: the write is completed, and its claims are withdrawn. So are claims whose outcome is unknown.
+    /// Makes these claims. Cancelling is safe: the write is completed, and its claims are withdrawn. Claims whose outcome is unknown are
+    /// withdrawn too.
     pub async fn make(place: Place, claims: Vec<Claim>) -> Result<Self, RecordError> {
         let changes = claims.iter().map(Claim::change).collect::<Result<Vec<RecordChange>, RecordError>>()?;
         let claimed = Self { place, claims };

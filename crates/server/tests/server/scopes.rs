@@ -116,6 +116,33 @@ async fn dead_letters_of_hidden_handlers_are_not_counted_and_take_no_room_in_a_p
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_dead_letters_goes_on_although_the_handlers_that_the_caller_may_see_change() {
+    let secured = with_inbox().await;
+    let parks = json!({"types": ["placed"], "retry": {"attempts": 1, "then": "park"}});
+    for handler in ["first", "second"] {
+        put(&secured, &format!("/v1/handlers/{handler}"), parks.clone()).await;
+    }
+    let placed = door(json!({"type": "placed", "data": {}}));
+    assert_eq!(post(&secured, &secured.admin, "/v1/commits", placed).await.status, 201);
+    for handler in ["first", "second"] {
+        fail(&secured, handler).await;
+    }
+    let key = key_of_scopes(&secured, &["default"]).await;
+    let letters = async || secured.get(&key, "/v1/dead-letters").await.json()["items"].clone();
+    soon("two dead letters", async { while letters().await.as_array().map(Vec::len) != Some(2) {} }).await;
+    let page = secured.get(&key, "/v1/dead-letters?limit=1").await.json();
+    let cursor = page["cursor"].as_str().expect("there is another one");
+    put(&secured, "/v1/handlers/third", parks).await;
+    let rest = secured.get(&key, &format!("/v1/dead-letters?limit=1&cursor={cursor}")).await.json();
+    let mut shown = [&page, &rest].map(|page| page["items"][0]["handler"].as_str().map(str::to_owned));
+    shown.sort_unstable();
+    assert_eq!(shown, ["first", "second"].map(|handler| Some(handler.to_owned())), "{page} {rest}");
+    assert_eq!(rest["cursor"], Value::Null, "{rest}");
+    let refused = secured.get(&key, "/v1/dead-letters?cursor=0a").await.problem(Code::InvalidQuery);
+    assert_eq!(refused["path"], "cursor", "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_waits_for_a_hidden_handler_is_refused_as_for_one_that_is_not_defined() {
     let secured = with_inbox().await;
     let key = key_of_scopes(&secured, &["default"]).await;

@@ -1,6 +1,6 @@
 //! What becomes of messages that a consumer cannot process.
 
-use annals_core::dead_letters::{LetterOrder, LetterSettings, LetterStatus};
+use annals_core::dead_letters::{LetterOrder, LetterPolicy, LetterSettings, LetterStatus};
 use annals_core::handlers::{Act, End, HandlerDefinition, Place};
 use annals_core::processing::PartitionBy;
 
@@ -194,6 +194,29 @@ pub async fn an_outage_parks_no_more_than_the_breaker_allows(subject: &dyn Subje
     }
     processed.sort_unstable();
     assert_eq!(processed, (0..12).collect::<Vec<_>>());
+}
+
+/// By a policy that waits for nothing, too: an attempt that does not count uses up no retry, and would follow the last one at once.
+pub async fn a_letter_that_fails_during_an_outage_keeps_its_retries_and_pauses(subject: &dyn Subject) {
+    let it = Lettered::of(subject).await;
+    it.letters.put_policy("placed".into(), LetterPolicy::immediate(1), because("a test")).await.expect("stored");
+    it.define_with("g", LetterSettings { order: LetterOrder::Wait, breaker: 1 }).await;
+    it.it.commit("placed", &["a"]).await;
+    let taken = it.pull_count("g", 1).await;
+    it.fail("g", &taken[0]).await;
+    for attempts in 2..5 {
+        let probe = it.pull_count("g", 1).await;
+        assert_eq!(u64::from(probe[0].attempt), attempts);
+        it.fail("g", &probe[0]).await;
+        let letters = it.all().await;
+        assert_eq!(states(&letters), [(LetterStatus::Scheduled, 0)]);
+        assert_eq!((letters[0].attempts, letters[0].next_retry_at), (attempts, Some(it.it.now_plus(1_000))));
+        assert!(it.pull_now("g").await.is_empty(), "it is not due");
+        it.it.advance(1_000);
+    }
+    let last = it.pull_count("g", 1).await;
+    it.done("g", &last[0]).await;
+    assert_eq!(it.all().await[0].status, LetterStatus::Retried);
 }
 
 /// With the same states.
