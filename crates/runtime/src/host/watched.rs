@@ -14,8 +14,8 @@ use std::time::Duration;
 use annals_core::Timestamp;
 use annals_core::spread::ProcessRecord;
 
-/// What was not looked at for so long is forgotten, and the heartbeat of a process that is gone can be deleted once it has been the same for
-/// so long.
+/// What was not looked at for so long is forgotten. A heartbeat that has been the same for so long can be deleted, because its process is
+/// gone.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// The heartbeats of other processes, as they were read last.
