@@ -113,6 +113,6 @@ fn the_unit_of_systemd_runs_a_command_of_the_program_and_waits_for_longer_than_i
     let told = told(SERVICE);
     assert_eq!(told.len(), 1);
     parsed(&told[0]);
-    assert!(lines(SERVICE, "TimeoutStopSec=")[0].parse::<u32>().is_ok_and(|seconds| seconds > 10));
+    assert!(lines(SERVICE, "TimeoutStopSec=")[0].parse::<u32>().is_ok_and(|seconds| seconds > 17));
     assert!(root().join("crates/cli/annals.example.toml").exists());
 }

@@ -144,6 +144,8 @@ macro_rules! handlers_of_processes {
                 a_deposed_process_gives_up_all_tasks
                 a_process_whose_clock_is_behind_keeps_its_tasks
                 a_process_whose_clock_is_ahead_takes_nothing_over
+                a_process_whose_clock_is_ahead_gives_tasks_away
+                a_process_with_a_longer_lease_keeps_its_tasks
                 a_process_that_finds_its_handler_deleted_gives_the_lease_back
                 all_tasks_of_a_process_that_dies_are_taken_over
                 a_lease_of_an_earlier_build_is_taken_over_once_it_has_ended

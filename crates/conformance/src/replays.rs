@@ -89,6 +89,7 @@ macro_rules! replays_of_processes {
                 another_process_continues_a_replay
                 a_replay_that_one_process_cannot_send_is_sent_by_another
                 a_replay_to_a_file_is_left_to_a_process_that_has_a_folder
+                a_process_that_cannot_send_a_replay_does_not_fail_while_another_one_sends_it
                 an_event_that_a_process_handles_is_not_sent_again_by_one_whose_clock_is_ahead
             }
         }

@@ -18,7 +18,7 @@
 //!
 //! The time in a heartbeat is of the clock of its process. So a process deletes the heartbeat of another one only after it has seen for
 //! most of a lease, by its own clock, that it is not renewed. Clocks that disagree or jump do not move tasks too early; a process that was
-//! stopped, or that cannot write for that long, loses its tasks.
+//! stopped, or that cannot write for that long, loses its tasks. Processes may have leases of different lengths: the longer one counts.
 //!
 //! A heartbeat that is missing, for example because the collection was dropped, is that of a life that is over. Its process notices with
 //! its next heartbeat, and begins another life. The name of a process is never that of another one: it is drawn at random.

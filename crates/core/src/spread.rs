@@ -6,6 +6,7 @@
 //! process stands by for it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,10 @@ pub struct ProcessRecord {
     /// The number of its life, from 1; 0 where no lease rests on it.
     #[serde(default)]
     pub life: i64,
+    /// How long the process may take to renew this, in milliseconds; 0 in a record of a build that did not say so. Processes can have
+    /// different leases, and another one must not expect this one any earlier.
+    #[serde(default)]
+    pub lease_ms: i64,
 }
 
 impl RecordType for ProcessRecord {
@@ -37,7 +42,18 @@ impl RecordType for ProcessRecord {
 impl ProcessRecord {
     /// The record of a process that is there until this time.
     pub fn new(process: &str, until: Timestamp, life: i64, wants: Vec<String>) -> Self {
-        Self { process: process.to_owned(), until: DateTime::from_millis(until.as_millis()), wants, life }
+        Self { process: process.to_owned(), until: DateTime::from_millis(until.as_millis()), wants, life, lease_ms: 0 }
+    }
+
+    /// The same record, which says how long the process may take to renew it.
+    #[must_use]
+    pub fn lasting(self, lease: Duration) -> Self {
+        Self { lease_ms: i64::try_from(lease.as_millis()).unwrap_or(i64::MAX), ..self }
+    }
+
+    /// How long the process may take to renew it, as far as the record says so.
+    pub fn lease(&self) -> Duration {
+        Duration::from_millis(u64::try_from(self.lease_ms).unwrap_or(0))
     }
 
     /// When it counts as gone.
@@ -130,6 +146,14 @@ mod tests {
 
     fn loads(holders: &Holders, processes: &[&str]) -> Vec<usize> {
         processes.iter().map(|process| held(holders, process).len()).collect()
+    }
+
+    #[test]
+    fn a_heartbeat_of_an_earlier_build_does_not_say_how_long_it_lasts() {
+        let stored = bson::doc! { "_id": "one", "until": DateTime::from_millis(9), "wants": [], "life": 3_i64 };
+        let read: ProcessRecord = bson::deserialize_from_document(stored).expect("a heartbeat");
+        assert_eq!((read.life, read.lease()), (3, Duration::ZERO));
+        assert_eq!(read.lasting(Duration::from_secs(4)).lease(), Duration::from_secs(4));
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl Host {
             let records = self.store().records(&tenant).map_err(unknown)?;
             let letters = self.dead_letters_of(&tenant).map_err(unknown)?;
             let by_consumer = letters.open_by_consumer().await.map_err(failed)?;
-            let stored = Stored::read(&self.0.shared, &records).await?;
+            let stored = Stored::read(&self.0.shared, &tenant, &records).await?;
             let stored = Stored { letters: by_consumer, ..stored };
             let mut of_tenant = OfTenant { tenant: &tenant, stored: &stored, health: &mut health };
             of_tenant.handlers("handler", &stored.handlers, &*self.tenant(&tenant).map_err(unknown)?).await?;
@@ -199,14 +199,15 @@ struct Stored {
 }
 
 impl Stored {
-    async fn read(shared: &Shared, records: &Arc<dyn Records>) -> Result<Self, ReadError> {
+    async fn read(shared: &Shared, tenant: &str, records: &Arc<dyn Records>) -> Result<Self, ReadError> {
         let now = shared.options.clock.now();
         let leases: Vec<Lease> = all(records).await?;
         let heartbeats: HashMap<String, ProcessRecord> = match shared.store.is_shared() {
             true => all(records).await?.into_iter().map(|it: ProcessRecord| (it.process.clone(), it)).collect(),
             false => HashMap::new(),
         };
-        let in_force = leases.into_iter().filter(|lease| shared.is_in_force(lease, heartbeats.get(&lease.holder), now));
+        let in_force =
+            leases.into_iter().filter(|lease| shared.is_in_force(tenant, lease, heartbeats.get(&lease.holder), now));
         Ok(Self {
             handlers: all(records).await?,
             groups: all_in(records, GROUPS).await?,

@@ -186,6 +186,10 @@ pub(crate) struct Shared {
     pub retries: RetryCounts,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
+    /// Set once before that, or with it: replays send nothing more.
+    pub sends_no_more: watch::Sender<bool>,
+    /// How many events of replays are posted to webhooks, and not yet stored as sent.
+    pub posted: watch::Sender<usize>,
 }
 
 impl Host {
@@ -202,6 +206,7 @@ impl Host {
         let (replayed, letters, archived, due) =
             (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
         let (duplicates, retries) = (Duplicates::default(), RetryCounts::default());
+        let (sends_no_more, posted) = (watch::Sender::new(false), watch::Sender::new(0));
         let shared = Arc::new(Shared {
             store,
             options,
@@ -215,6 +220,8 @@ impl Host {
             duplicates,
             retries,
             stop,
+            sends_no_more,
+            posted,
         });
         Self(Arc::new(Inner {
             shared,
@@ -309,6 +316,18 @@ impl Host {
         tasks.values().map(|status| status.borrow().clone()).collect()
     }
 
+    /// Ends the sending of replays in this process, before the host is drained: whatever else is asked of the host is still answered. An
+    /// event that a webhook has is counted once it answers.
+    pub fn send_no_more(&self) {
+        self.0.shared.sends_no_more.send_replace(true);
+    }
+
+    /// Whether an event of a replay is posted to a webhook that did not answer yet, or whose answer is not stored: it is posted again if
+    /// that is not waited for. A webhook has 15 s to answer.
+    pub fn awaits_answers(&self) -> bool {
+        *self.0.shared.posted.borrow() > 0
+    }
+
     /// Ends all tasks and waits for them, at most `drain_max`; leases are released, so that another process continues at once. Call it
     /// before the store is closed. Whatever is asked of the host afterwards is refused as closing.
     pub fn drain(&self) -> BoxFuture<'_, ()> {
@@ -317,6 +336,7 @@ impl Host {
 
     async fn drained(&self) {
         let shared = &self.0.shared;
+        self.send_no_more();
         shared.stop.send_replace(true);
         let tasks: Vec<_> = locked(&shared.tasks).values().cloned().collect();
         let ended = async {
@@ -389,27 +409,35 @@ impl Shared {
         }
     }
 
-    /// Whether this lease is in force: the heartbeat of its holder has not expired, or it is of another host of this process on a store
-    /// that is not shared.
-    pub async fn holds(&self, records: &Arc<dyn Records>, lease: &Lease) -> Result<bool, RecordError> {
+    /// Whether this lease is in force in a tenant: its holder is there, which may be another host of this process on a store that is not
+    /// shared.
+    pub async fn holds(&self, tenant: &str, records: &Arc<dyn Records>, lease: &Lease) -> Result<bool, RecordError> {
         let heartbeat = match lease.life {
             Some(_) if self.store.is_shared() => heartbeat::heartbeat_of(records, &lease.holder).await?,
             _ => None,
         };
-        Ok(self.is_in_force(lease, heartbeat.as_ref(), self.options.clock.now()))
+        Ok(self.is_in_force(tenant, lease, heartbeat.as_ref(), self.options.clock.now()))
     }
 
-    /// Whether a lease is in force at this time, whose holder has this heartbeat.
-    pub fn is_in_force(&self, lease: &Lease, heartbeat: Option<&ProcessRecord>, now: Timestamp) -> bool {
-        match self.store.is_shared() {
-            true => lease.is_in_force(heartbeat, now),
-            false => !lease.is_released() && beside::is_running(&lease.holder),
+    /// Whether a lease is in force in a tenant at this time, whose holder has this heartbeat.
+    pub fn is_in_force(&self, tenant: &str, lease: &Lease, heartbeat: Option<&ProcessRecord>, now: Timestamp) -> bool {
+        if !self.store.is_shared() {
+            return !lease.is_released() && beside::is_running(&lease.holder);
+        }
+        let spread = locked(&self.spreads).get(tenant).cloned();
+        match (lease.life, heartbeat, spread) {
+            // What this process has seen of another one tells more than the time in its heartbeat.
+            (Some(life), Some(found), Some(spread)) if lease.holder != self.process => {
+                found.life == life && spread.heartbeat().lives(found, now)
+            }
+            _ => lease.is_in_force(heartbeat, now),
         }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.shared.sends_no_more.send_replace(true);
         self.shared.stop.send_replace(true);
         beside::left(&self.shared.process);
     }

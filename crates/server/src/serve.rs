@@ -77,8 +77,9 @@ where
 /// Serves `router`, which is [`router`](crate::router) with routes of your own added, until `shutdown` is done.
 ///
 /// Then it stops gracefully: no connection is accepted any more, `options.stop` is given, which ends streams, and requests under way
-/// get their answers for up to `options.stop_wait_max` before their connections are cut. Last the store is closed, which is waited for
-/// until 1.5 s after that.
+/// get their answers for up to `options.stop_wait_max` before their connections are cut. Then the tasks of the host end, for which they have
+/// until 0.5 s after that; only a webhook that has an event of a replay may take until 16 s after `shutdown` to answer, so that the event
+/// is not posted again. Last the store is closed, which is waited for until a second after that.
 ///
 /// With [`Options::tls`] a connection begins with a handshake, which may take 10 s, and ALPN decides between HTTP/2 and HTTP/1.1.
 /// Without it, both HTTP/1.1 and HTTP/2 with prior knowledge are spoken. What is not HTTP, or has more than 100 header lines, 400 KiB of
@@ -156,6 +157,9 @@ async fn serving(
     tracing::info!(connections = connections.len(), "stopping");
     let stopping = Instant::now();
     options.stop.stop();
+    if let Some(host) = &options.host {
+        host.send_no_more();
+    }
     let answered = timeout(options.stop_wait_max, async { while connections.join_next().await.is_some() {} }).await;
     if answered.is_err() {
         tracing::warn!(connections = connections.len(), "connections are cut, because their requests take too long");
@@ -163,11 +167,16 @@ async fn serving(
     }
     if let Some(host) = &options.host {
         let left = (options.stop_wait_max + DRAIN_TIME).saturating_sub(stopping.elapsed());
+        let mut draining = host.drain();
         // What a task has not stored by then it does again at the next start.
-        let _ = timeout(left, host.drain()).await;
+        if timeout(left, &mut draining).await.is_err() && host.awaits_answers() {
+            // Except for what would be posted to a webhook again.
+            let left = ANSWERS_MAX.saturating_sub(stopping.elapsed());
+            let _ = timeout(left, draining).await;
+        }
     }
     if let Some(store) = api.store() {
-        let left = (options.stop_wait_max + CLOSE_TIME).saturating_sub(stopping.elapsed());
+        let left = (options.stop_wait_max + DRAIN_TIME + CLOSE_TIME).saturating_sub(stopping.elapsed()).max(CLOSE_TIME);
         if timeout(left, store.close()).await.is_err() {
             tracing::warn!("the store is not waited for any longer: it does not answer");
         }
@@ -185,7 +194,10 @@ fn hosted(mut options: Options, store: &Arc<dyn Store>) -> Options {
 /// What draining the tasks has of the ten seconds when requests have taken all of theirs.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// What closing the store has of the ten seconds when requests have taken all of theirs.
-const CLOSE_TIME: Duration = Duration::from_millis(1500);
+const CLOSE_TIME: Duration = Duration::from_secs(1);
+/// How long after the beginning of a stop the answer of a webhook to an event of a replay is waited for, and stored. A webhook has 15 s to
+/// answer, and nothing more is posted from the beginning on.
+const ANSWERS_MAX: Duration = Duration::from_secs(16);
 
 /// Most requests under way on one HTTP/2 connection; more wait at the client.
 const STREAMS_MAX: u32 = 256;

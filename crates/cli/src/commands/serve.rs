@@ -23,8 +23,8 @@ const OPENING_MAX: Duration = Duration::from_secs(1);
 /// Serve a store over HTTP until SIGTERM or Ctrl-C
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The server is ready when GET /health/ready answers 200, and stops within 10 s.\n\nExample:\n  annals serve --store \
-                  embedded:./data --listen 127.0.0.1:4000 --dev"
+    after_help = "The server is ready when GET /health/ready answers 200. It stops within 10 s, or 17 s while a webhook has an event of a \
+                  replay.\n\nExample:\n  annals serve --store embedded:./data --listen 127.0.0.1:4000 --dev"
 )]
 pub struct Serve {
     /// The address to listen on; port 0 takes a free one and prints it [default: 127.0.0.1:4000]

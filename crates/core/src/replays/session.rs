@@ -162,7 +162,16 @@ impl ReplaySession {
 
     /// Takes note that it waits for its target, and why. Returns whether that is news.
     pub fn waits(&mut self, reason: &str) -> bool {
-        let error = Some(format!("waits for its target: {reason}"));
+        self.shows(format!("waits for its target: {reason}"))
+    }
+
+    /// Takes note that no process that runs can send it, and why one of them cannot. Returns whether that is news.
+    pub fn is_left(&mut self, reason: &str) -> bool {
+        self.shows(format!("waits for a process that can send it: {reason}"))
+    }
+
+    fn shows(&mut self, error: String) -> bool {
+        let error = Some(error);
         let is_new = self.error != error;
         self.error = error;
         is_new

@@ -103,7 +103,7 @@ impl TenantFilters {
         let Some(lease) = lease else { return Ok(None) };
         let holds = match lease.holder == self.shared.process {
             true => self.running(key).is_some(),
-            false => self.shared.holds(&self.records, &lease).await?,
+            false => self.shared.holds(&self.tenant, &self.records, &lease).await?,
         };
         Ok(holds.then_some(lease.holder))
     }

@@ -87,7 +87,7 @@ impl TenantHandlers {
         let lease = absent(leases.get(processor).await)?.map(|lease| lease.value);
         // This process would have answered itself.
         let Some(lease) = lease.filter(|lease| lease.holder != self.shared.process) else { return Ok(None) };
-        Ok(self.shared.holds(&self.records, &lease).await?.then_some(lease.holder))
+        Ok(self.shared.holds(&self.tenant, &self.records, &lease).await?.then_some(lease.holder))
     }
 
     pub(super) async fn stored(&self, processor: &str) -> Result<Option<ProcessorRecord>, HandlerError> {

@@ -44,7 +44,7 @@ impl TenantHorizon {
         let Some(lease) = lease else { return Ok(None) };
         let holds = match lease.holder == self.shared.process {
             true => *locked(&self.slot(name).runs),
-            false => self.shared.holds(&self.records, &lease).await?,
+            false => self.shared.holds(&self.tenant, &self.records, &lease).await?,
         };
         Ok(holds.then_some(lease.holder))
     }

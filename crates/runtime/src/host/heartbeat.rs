@@ -60,7 +60,7 @@ impl Heartbeat {
     }
 
     fn record(&self, life: i64, wants: &[String]) -> ProcessRecord {
-        ProcessRecord::new(&self.process, self.clock.now().plus(self.time), life, wants.to_vec())
+        ProcessRecord::new(&self.process, self.clock.now().plus(self.time), life, wants.to_vec()).lasting(self.time)
     }
 
     /// Whether other processes may take over by now, as far as this process knows: it was stopped, or cannot write.
@@ -207,8 +207,18 @@ impl Heartbeat {
         Ok(is_over.then_some(Some(found)))
     }
 
+    /// Notes the heartbeat of another process, which was read at this time or later. Returns whether that process is there.
+    pub fn lives(&self, found: &ProcessRecord, now: Timestamp) -> bool {
+        locked(&self.others).lives(found, now, self.time)
+    }
+
+    /// Whether the heartbeat of another process has been the same for so long that it can be deleted.
+    pub fn is_long_gone(&self, process: &str) -> bool {
+        locked(&self.others).is_long_gone(process, self.time)
+    }
+
     /// Notes the heartbeat of another process, which was read at this time or later. Returns whether that process counts as gone.
-    pub fn look(&self, found: &ProcessRecord, now: Timestamp) -> bool {
+    fn look(&self, found: &ProcessRecord, now: Timestamp) -> bool {
         locked(&self.others).look(found, now, self.time)
     }
 

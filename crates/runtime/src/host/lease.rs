@@ -104,6 +104,17 @@ impl Leases {
         Ok(Asked::Elsewhere { owner: "another process".to_owned() })
     }
 
+    /// Whether another process holds the lease.
+    pub async fn is_elsewhere(&self) -> Result<bool, RecordError> {
+        let Some(found) = self.found().await?.filter(|lease| lease.holder != self.shared.process) else {
+            return Ok(false);
+        };
+        match self.shared.store.is_shared() {
+            true => Ok(self.is_free(&found).await?.is_none()),
+            false => Ok(!found.is_released() && beside::is_running(&found.holder)),
+        }
+    }
+
     /// The less busy process that the task is to be given to.
     pub fn given_to(&self) -> Option<String> {
         if self.is_spread { self.tasks.given_to(&self.task) } else { None }

@@ -3,19 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use annals_core::spread::{self, ProcessRecord};
-use annals_core::{
-    Condition, Expected, RecordError, RecordQuery, RecordType, Records, Timestamp, TypedRecords, limits,
-};
+use annals_core::{Condition, Expected, RecordError, RecordQuery, RecordType, Records, TypedRecords, limits};
 use tokio::sync::watch;
 
 use super::heartbeat::Heartbeat;
 use super::{Ended, Shared, Supervised, beside, is_set, locked, supervise};
-
-/// Records of processes that have been gone for so long are deleted.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// The tasks of one tenant that this process runs or stands by for, of those that any process with the same definitions can run.
 pub(crate) struct Spread {
@@ -49,12 +43,8 @@ impl Spread {
         let heartbeat = Heartbeat::new(&shared.process, Arc::clone(records), Arc::clone(&options.clock), options.lease);
         let spread = Arc::new(Self { tasks: Mutex::default(), decided: watch::Sender::new(0), heartbeat });
         spreads.insert(tenant.to_owned(), Arc::clone(&spread));
-        let comparing = Comparing {
-            shared: Arc::clone(shared),
-            records: Arc::clone(records),
-            spread: Arc::clone(&spread),
-            expired: BTreeMap::new(),
-        };
+        let comparing =
+            Comparing { shared: Arc::clone(shared), records: Arc::clone(records), spread: Arc::clone(&spread) };
         supervise(shared, format!("spread/{tenant}"), comparing);
         spread
     }
@@ -114,8 +104,6 @@ struct Comparing {
     shared: Arc<Shared>,
     records: Arc<dyn Records>,
     spread: Arc<Spread>,
-    /// Heartbeats that look expired, and since when each has been the same by the clock of this process.
-    expired: BTreeMap<String, (Timestamp, Timestamp)>,
 }
 
 impl Supervised for Comparing {
@@ -176,7 +164,7 @@ impl Comparing {
         heartbeat.end_unused().await;
     }
 
-    async fn compare(&mut self, shared: &Shared) -> Result<(), RecordError> {
+    async fn compare(&self, shared: &Shared) -> Result<(), RecordError> {
         let (wants, is_spread) = {
             let tasks = locked(&self.spread.tasks);
             let is_spread = !tasks.held.is_empty() || !tasks.elsewhere.is_empty();
@@ -205,49 +193,32 @@ impl Comparing {
         Ok(())
     }
 
-    /// Whether a heartbeat that looks expired has not been renewed for so long that its process is gone. The time in it does not tell: that
-    /// is of another clock, which may be behind.
-    fn is_forgotten(&mut self, found: &ProcessRecord, now: Timestamp) -> bool {
-        let (until, since) = self.expired.entry(found.process.clone()).or_insert((found.until(), now));
-        if *until != found.until() {
-            (*until, *since) = (found.until(), now);
-        }
-        now.since(*since) > FORGOTTEN_AFTER
-    }
-
     /// The other processes that are there, with what each wants.
-    async fn others(&mut self, shared: &Shared) -> Result<BTreeMap<String, BTreeSet<String>>, RecordError> {
-        let now = shared.options.clock.now();
+    async fn others(&self, shared: &Shared) -> Result<BTreeMap<String, BTreeSet<String>>, RecordError> {
+        let (now, heartbeat) = (shared.options.clock.now(), self.spread.heartbeat());
         let processes = TypedRecords::<ProcessRecord>::declared(Arc::clone(&self.records));
         let page = match processes.find(RecordQuery::new(processes.name()).limit(limits::PAGE_MAX)).await {
             // No task was asked for yet.
             Err(RecordError::UnknownCollection(_)) => Vec::new(),
             page => page?.0,
         };
-        let named: BTreeSet<String> = page.iter().map(|found| found.value.process.clone()).collect();
         let mut others = BTreeMap::new();
         for found in page.into_iter().map(|found| found.value).filter(|found| found.process != shared.process) {
-            let is_there = match shared.store.is_shared() {
-                true => {
-                    self.spread.heartbeat().look(&found, now);
-                    found.until() > now
-                }
-                false => beside::is_running(&found.process),
-            };
+            // The time in a heartbeat does not tell alone: that is of another clock.
+            let lives = heartbeat.lives(&found, now);
+            let is_there = if shared.store.is_shared() { lives } else { beside::is_running(&found.process) };
             if is_there {
-                self.expired.remove(&found.process);
                 others.insert(found.process, found.wants.into_iter().collect());
-            } else if self.is_forgotten(&found, now) {
+            } else if heartbeat.is_long_gone(&found.process) {
                 // Not if it was renewed since it was read.
                 let same = Expected::AbsentOr(Condition::eq("until", found.until));
                 match processes.delete_if(found.process.as_str(), same).await {
                     Ok(_) | Err(RecordError::NotAsExpected { .. }) => {}
                     Err(error) => return Err(error),
                 }
-                self.expired.remove(&found.process);
+                heartbeat.forget(&found.process);
             }
         }
-        self.expired.retain(|process, _| named.contains(process));
         Ok(others)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The time in a heartbeat is of the clock of its process. A process whose clock is ahead by more than a lease finds every heartbeat
 //! expired; if it relied on that, it would end the life of each process for whose tasks it stands by. So it also watches: it takes over
-//! once a heartbeat has expired and has been the same for most of a lease, or once it has been the same for a whole lease.
+//! once a heartbeat has expired and has been the same for most of a lease, or once it has been the same for a whole lease. Where the lease
+//! of the other process is longer than its own, that one counts.
 //!
 //! Processes renew their heartbeats, and look at those of others, several times in a lease. So where clocks agree, a process that stands by
 //! has watched for most of a lease when the heartbeat of a process that died expires, and takes over at once.
@@ -13,7 +14,8 @@ use std::time::Duration;
 use annals_core::Timestamp;
 use annals_core::spread::ProcessRecord;
 
-/// What was not looked at for so long is forgotten.
+/// What was not looked at for so long is forgotten. A heartbeat that has been the same for so long can be deleted, because its process is
+/// gone.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// The heartbeats of other processes, as they were read last.
@@ -26,12 +28,16 @@ struct Seen {
     looked: Timestamp,
     /// For how long it has been the same.
     same_for: Duration,
+    /// Whether it was seen to be renewed: then it does not look expired because its process died long ago.
+    renewed: bool,
+    /// How long its process may take to renew it, as far as the record says so.
+    lease: Duration,
 }
 
 impl Seen {
     /// Whether the process counts as gone.
     fn is_silent(&self, lease: Duration) -> bool {
-        let has_expired = self.until <= self.looked;
+        let (lease, has_expired) = (lease.max(self.lease), self.until <= self.looked);
         self.same_for >= lease || has_expired && self.same_for >= lease * 5 / 8
     }
 }
@@ -53,9 +59,25 @@ impl Watched {
             }
             return seen.is_silent(lease);
         }
-        self.0.retain(|_, seen| now.since(seen.looked) < FORGOTTEN_AFTER);
-        self.0.insert(found.process.clone(), Seen { life, until, looked: now, same_for: Duration::ZERO });
+        self.0.retain(|_, seen| now.since(seen.looked) < FORGOTTEN_AFTER.max(lease));
+        let renewed = self.0.get(&found.process).is_some_and(|seen| seen.life == life);
+        let (same_for, lease) = (Duration::ZERO, found.lease());
+        self.0.insert(found.process.clone(), Seen { life, until, looked: now, same_for, renewed, lease });
         false
+    }
+
+    /// Notes a heartbeat that was read at this time, or later. Returns whether its process is there: it does not count as gone, and either
+    /// its heartbeat has not expired by the clock of this process, or it was seen to be renewed.
+    pub fn lives(&mut self, found: &ProcessRecord, now: Timestamp, lease: Duration) -> bool {
+        let is_gone = self.look(found, now, lease);
+        let is_renewed = self.0.get(&found.process).is_some_and(|seen| seen.renewed);
+        !is_gone && (found.until() > now || is_renewed)
+    }
+
+    /// Whether a heartbeat has been the same for so long that it can be deleted. As for [`look`](Self::look), the time in it does not tell.
+    pub fn is_long_gone(&self, process: &str, lease: Duration) -> bool {
+        let seen = self.0.get(process);
+        seen.is_some_and(|seen| seen.same_for > FORGOTTEN_AFTER.max(lease).max(seen.lease))
     }
 
     /// Whether the life of a process was seen so lately that another look would tell nothing new.
@@ -135,6 +157,48 @@ mod tests {
             assert_eq!(gone_at(&mut watched, &written(0), [jump]), None, "a jump by {jump} ms");
             assert_eq!(gone_at(&mut watched, &written(1_000), [jump + 500, jump + 1_000]), None, "it was renewed");
         }
+    }
+
+    #[test]
+    fn a_process_with_a_longer_lease_has_that_long() {
+        let patient = ProcessRecord::new("one", at(40_000), 1, Vec::new()).lasting(LEASE * 10);
+        let looks = (0..200).map(|n| n * 500);
+        assert_eq!(gone_at(&mut Watched::default(), &patient, looks), Some(40_000));
+        // By a clock that is behind.
+        let looks = (0..200).map(|n| n * 500 - 3_600_000);
+        assert_eq!(gone_at(&mut Watched::default(), &patient, looks), Some(40_000 - 3_600_000));
+    }
+
+    #[test]
+    fn a_process_that_was_seen_to_renew_its_heartbeat_is_there_until_it_is_silent() {
+        let mut watched = Watched::default();
+        let mut lives = |renewed: i64, now: i64| watched.lives(&written(renewed), at(3_600_000 + now), LEASE);
+        assert!(!lives(0, 0), "it may have died an hour ago");
+        assert!(!lives(0, 900), "it was not renewed since");
+        assert!(lives(1_000, 1_000));
+        assert!(lives(1_000, 2_000));
+        assert!(lives(1_000, 3_000));
+        assert!(!lives(1_000, 4_000), "it is silent");
+        assert!(lives(2_000, 5_000), "it was only slow");
+        assert!(
+            Watched::default().lives(&written(0), at(3_999), LEASE),
+            "by a clock that agrees, the first look tells"
+        );
+    }
+
+    #[test]
+    fn a_heartbeat_is_deleted_only_after_many_looks() {
+        let mut watched = Watched::default();
+        for now in [0, 3_600_000] {
+            watched.look(&written(0), at(now), LEASE);
+        }
+        assert!(!watched.is_long_gone("one", LEASE), "the clock jumped by an hour");
+        for second in 1..=61 {
+            watched.look(&written(0), at(3_600_000 + 1_000 * second), LEASE);
+        }
+        assert!(watched.is_long_gone("one", LEASE));
+        watched.look(&written(1_000), at(3_700_000), LEASE);
+        assert!(!watched.is_long_gone("one", LEASE), "it was renewed");
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl TenantProjections {
             found => found?,
         };
         let Some(lease) = found.map(|found| found.value) else { return Ok(None) };
-        Ok(self.shared.holds(&self.records, &lease).await?.then_some(lease.holder))
+        Ok(self.shared.holds(&self.tenant, &self.records, &lease).await?.then_some(lease.holder))
     }
 
     pub(super) async fn list_page(&self, after: Option<&str>, limit: usize) -> Result<ProjectionPage, ProjectionError> {

@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 
 use super::next::{Next, query_of, selected};
 use super::targets::Target;
+use super::webhook::Posted;
 use super::{LOOK_EVERY, ReplaySession, TenantReplays};
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked};
 
@@ -29,7 +30,7 @@ pub(super) struct Runner {
 
 /// Why a replay stops.
 enum Stop {
-    /// The host is drained, or the replay is not running any more.
+    /// The process sends no more, or the replay is not running any more.
     Done,
     /// What is stored has changed: it begins again from there.
     Again,
@@ -82,7 +83,7 @@ impl Supervised for Runner {
             };
             locked(&self.replays.running).remove(&self.id);
             // It may have been resumed while it ended.
-            let is_stopped = *self.replays.shared.stop.borrow();
+            let is_stopped = *self.replays.shared.sends_no_more.borrow();
             let is_resumed = !is_stopped && matches!(self.load().await, Ok(Some(_)));
             if !is_resumed || !locked(&self.replays.running).insert(self.id.clone()) {
                 return ended;
@@ -122,20 +123,39 @@ impl Runner {
         }
     }
 
+    /// Shows why this process cannot send the replay, which no other one sends.
+    async fn show(&self, mut found: Stored<ReplaySession>, why: &str) -> Result<(), RecordError> {
+        if found.value.is_left(why) {
+            // What another writer made of it in the meantime says more.
+            self.replays.write(&found.value, Expected::Revision(found.revision), Vec::new()).await?;
+        }
+        Ok(())
+    }
+
     /// Takes the lease, sends, and gives the lease back.
     async fn own(&self) -> Result<(), Stop> {
         let replays = &self.replays;
         replays.records.declare(<annals_core::Lease as annals_core::RecordType>::collection()).await?;
         let leases =
             Leases::new(&replays.shared, &replays.tenant, Arc::clone(&replays.records), format!("replay/{}", self.id));
-        let mut stop = replays.shared.stop.subscribe();
+        let mut stop = replays.shared.sends_no_more.subscribe();
+        let mut is_left = false;
         let held = loop {
+            if *stop.borrow() {
+                return Err(Stop::Done);
+            }
             let Some(found) = self.load().await? else { return Ok(()) };
             // Before the lease is asked for, so that it stays with a process that can. What cannot be read is told by the lease's holder.
-            if let Ok(body) = found.value.body() {
-                replays.can_send(&body)?;
-            }
-            if let Asked::Taken(held) = leases.ask().await? {
+            let cannot = found.value.body().ok().and_then(|body| replays.can_send(&body).err());
+            if let Some(error) = cannot {
+                let is_elsewhere = leases.is_elsewhere().await?;
+                if is_left && !is_elsewhere {
+                    self.show(found, &error.to_string()).await?;
+                    return Err(error.into());
+                }
+                // Another process may be about to take it.
+                is_left = !is_elsewhere;
+            } else if let Asked::Taken(held) = leases.ask().await? {
                 break held;
             }
             tokio::select! {
@@ -298,7 +318,7 @@ impl Work<'_> {
         self.unchanged().await?;
         let (mut attempt, mut outages, sending) = (0, 0, self.sending);
         let (outcome, _sending) = loop {
-            let until_stored = sending.lock().await;
+            let until_stored = (sending.lock().await, self.posts());
             let now = self.now();
             let outcome = self.target.send(&mut self.session, &self.body, &group, now).await?;
             if self.body.waits_for_target()
@@ -337,6 +357,11 @@ impl Work<'_> {
             self.count_posted(before.as_ref(), after, sent).await?;
         }
         stored
+    }
+
+    /// What the end of the process waits for beyond the time that tasks have: what was posted is not posted again.
+    fn posts(&self) -> Option<Posted> {
+        self.target.sends_singly().then(|| Posted::begin(&self.replays().shared.posted))
     }
 
     /// Counts an event that was posted while somebody paused, resumed or cancelled the replay: it must not be posted again. `before` is the
@@ -390,6 +415,8 @@ impl Work<'_> {
             self.unchanged().await?;
         }
         let now = self.now();
+        // Without an event nothing was answered that would end what it says it waits for.
+        self.session.answered();
         self.session.completed(now);
         self.store(Vec::new()).await
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use annals_core::RecordedEvent;
 use annals_core::partners::{JSON, Outcome, Outgoing, Sending, of_answer};
 use annals_core::replays::{ReplaySession, Sent};
+use tokio::sync::watch;
 
 use super::targets::line;
 
@@ -16,6 +17,23 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 pub(super) struct Webhook {
     pub sending: Arc<dyn Sending>,
     pub url: String,
+}
+
+/// An event that is posted, and not yet stored as sent. Counted until this is dropped.
+pub(super) struct Posted(watch::Sender<usize>);
+
+impl Posted {
+    /// Counts one more.
+    pub fn begin(posted: &watch::Sender<usize>) -> Self {
+        posted.send_modify(|count| *count += 1);
+        Self(posted.clone())
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 impl Webhook {

@@ -130,7 +130,7 @@ impl HostSagas {
             found => found?,
         };
         let Some(lease) = found.map(|found| found.value) else { return Ok(None) };
-        Ok(self.shared.holds(&self.records, &lease).await?.then_some(lease.holder))
+        Ok(self.shared.holds(&self.tenant, &self.records, &lease).await?.then_some(lease.holder))
     }
 
     pub(super) async fn definitions_page(

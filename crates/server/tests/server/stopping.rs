@@ -1,15 +1,21 @@
 //! A server that is told to stop.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use annals_core::partners::{Answered, Outgoing, Sending};
 use annals_core::{Code, CommitError, NewCommit, NewEvent, StoreError};
+use annals_embedded::disk::{Disk, MemoryDisk};
 use annals_server::{Options, Stop};
-use serde_json::json;
+use async_trait::async_trait;
+use reqwest::Method;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
 use crate::follow::Events;
 use crate::raw::{Raw, commit_request};
-use crate::running::{DEADLINE, Running, opened, soon};
+use crate::running::{DEADLINE, Running, opened, soon, store_on};
 use crate::tapped::Tap;
 
 /// A server that would rather wait for ever than cut a connection: what ends in time has ended by itself.
@@ -91,6 +97,49 @@ async fn a_request_that_never_ends_is_cut() {
     server.begin_stop();
     tokio::time::timeout(STOP_MAX, server.stopped()).await.expect("stopped in time");
     assert!(!busy.closed().await);
+}
+
+/// A webhook that takes longer to answer than tasks have to end.
+#[derive(Default)]
+struct Late(Notify);
+
+#[async_trait]
+impl Sending for Late {
+    async fn send(&self, _: Outgoing) -> Result<Answered, String> {
+        self.0.notify_one();
+        // tidy: allow(pause) this long is what the server has to wait for
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        Ok(Answered { status: 200, retry_after: None, said: String::new() })
+    }
+
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_a_webhook_has_is_counted_although_its_answer_is_late() {
+    async fn post(server: &Running, path: &str, body: Value) -> Value {
+        let request = server.request(Method::POST, path).header("content-type", "application/json");
+        server.send(request.body(body.to_string())).await.json()
+    }
+    let late = Arc::new(Late::default());
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let mut options = Options::default();
+    options.stop_wait_max = Duration::ZERO;
+    options.tasks.partners.sending = late.clone();
+    let mut server = Running::over(store_on(Arc::clone(&disk), Default::default()), options).await;
+    server.commit_orders("o-1", 1).await;
+    let target = json!({"kind": "webhook", "url": "https://receiver.example/"});
+    let replay = json!({"filter": {"event_types": ["order_placed"]}, "target": target});
+    let created = post(&server, "/v1/replays", replay).await;
+    let one = format!("/v1/replays/{}", created["session_id"].as_str().expect("an id"));
+    post(&server, &format!("{one}/start"), json!({"reason": "a test"})).await;
+    soon("the event to be posted", late.0.notified()).await;
+    server.begin_stop();
+    server.stopped().await;
+    let server = Running::over(store_on(disk, Default::default()), Options::default()).await;
+    assert_eq!(server.get(&one).await.json()["replayed"], 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use annals_core::dead_letters::{DEAD_LETTERS, LetterOrder, LetterPolicy, LetterS
 use annals_core::handlers::{HandlerDefinition, HandlerError, PullBody};
 use annals_core::spread::ProcessRecord;
 use annals_core::{Clock, DEFAULT_TENANT, Lease, RecordType, RecordedEvent, Store, Timestamp, TypedRecords};
-use annals_runtime::{Effects, HandleFailure, Handler};
+use annals_runtime::{Effects, HandleFailure, Handler, HostOptions};
 use async_trait::async_trait;
 
 use crate::dead_letters::cases::{Lettered, because};
@@ -184,6 +184,50 @@ pub async fn a_process_whose_clock_is_ahead_takes_nothing_over(subject: &dyn Sub
         }
     }
     let after = lease(&slow, "mine").await.expect("there");
+    assert_eq!((after.holder, after.epoch, after.life), (before.holder.clone(), before.epoch, before.life));
+    // It shows who the owner is, as it sees that the heartbeat is renewed.
+    while fast.handlers.get("mine").await.expect("defined").owner.as_ref() != Some(&before.holder) {
+        slow.advance(100);
+        crate::between_looks().await;
+    }
+}
+
+/// By its clock, every heartbeat of the process that joins has expired before it is written.
+pub async fn a_process_whose_clock_is_ahead_gives_tasks_away(subject: &dyn Subject) {
+    const NAMES: [&str; 2] = ["a", "b"];
+    let slow = Opened::of(subject).await;
+    let fast = Opened::on(subject.open().await, Arc::new(ManualClock::at(slow.now_plus(60_000))));
+    for name in NAMES {
+        fast.host.handle(DEFAULT_TENANT, HandlerDefinition::new(name), Idle).await.expect("defined");
+    }
+    let before = until_taken(&fast, &NAMES, 0).await;
+    assert_eq!(before[0].holder, before[1].holder);
+    for name in NAMES {
+        slow.host.handle(DEFAULT_TENANT, HandlerDefinition::new(name), Idle).await.expect("defined");
+    }
+    let is_elsewhere = async |name: &str| lease(&slow, name).await.is_some_and(|it| it.holder != before[0].holder);
+    while !is_elsewhere("a").await && !is_elsewhere("b").await {
+        for it in [&slow, &fast] {
+            it.advance(20);
+            crate::between_looks().await;
+        }
+    }
+}
+
+/// The other one expects a heartbeat as often as that process says that it renews it.
+pub async fn a_process_with_a_longer_lease_keeps_its_tasks(subject: &dyn Subject) {
+    let options = HostOptions { lease: Duration::from_secs(40), ..HostOptions::default() };
+    let patient = Opened::with(subject.open().await, subject.clock(), options);
+    patient.host.handle(DEFAULT_TENANT, HandlerDefinition::new("mine"), Idle).await.expect("defined");
+    let before = until_taken(&patient, &["mine"], 0).await.remove(0);
+    let hasty = Opened::on(subject.open().await, patient.clock.clone());
+    hasty.host.handle(DEFAULT_TENANT, HandlerDefinition::new("mine"), Idle).await.expect("defined");
+    // More than two leases of the process that stands by, in which the other one need not renew its heartbeat.
+    for _ in 0..450 {
+        hasty.advance(20);
+        crate::between_looks().await;
+    }
+    let after = lease(&hasty, "mine").await.expect("there");
     assert_eq!((after.holder, after.epoch, after.life), (before.holder, before.epoch, before.life));
 }
 

@@ -89,10 +89,12 @@ async fn sends_three(other: &Browsed, id: &str, file: &Path) {
         if status.status.is_terminal() {
             break status;
         }
-        other.it.advance(100);
+        // So slowly that the heartbeat of a process that runs does not expire while it is written.
+        other.it.advance(20);
         crate::between_looks().await;
     };
     assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 3, 0));
+    assert_eq!(over.error, None);
     let text = std::fs::read_to_string(file).expect("a file");
     assert_eq!(text.lines().count(), 3);
 }
@@ -124,9 +126,42 @@ pub async fn a_replay_to_a_file_is_left_to_a_process_that_has_a_folder(subject: 
         crate::between_looks().await;
     };
     assert!(refused.contains("server.exports"), "{refused}");
+    let shown = without.replays.get(&id).await.expect("known").error.expect("it says what it waits for");
+    assert!(shown.starts_with("waits for a process that can send it") && shown.contains(&refused), "{shown}");
     assert!(!Path::new(DEFAULT_TENANT).join("left-to-another.jsonl").exists());
     let other = Browsed::with(subject.open().await, subject.clock(), into(&sound));
     sends_three(&other, &id, &sound.join(DEFAULT_TENANT).join("left-to-another.jsonl")).await;
+}
+
+/// Its task would be restarted again and again, which looks as if the replay was not sent.
+pub async fn a_process_that_cannot_send_a_replay_does_not_fail_while_another_one_sends_it(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = HostOptions { exports: Some(folder.path().to_owned()), ..HostOptions::default() };
+    let one = Browsed::with(subject.open().await, subject.clock(), options);
+    one.switch(Some(ViewSwitch::Auto)).await;
+    one.commit_many("placed", 6).await;
+    one.browse.page(BrowseQuery::default()).await.expect("a page");
+    let to_file = ReplayTarget::File { name: "slowly.jsonl".to_owned() };
+    let id = one.begin(ReplayBody { rate: Some(1.0), ..ReplayBody::new(of_type("placed"), to_file) }).await;
+    one.until_replay(&id, |status| status.replayed > 0).await;
+    let without = Browsed::on(subject.open().await, subject.clock());
+    let name = format!("replay/{DEFAULT_TENANT}/{id}");
+    let mut steps = 0;
+    // In less than half a lease, so that the sender is there however slowly it writes.
+    while steps < 19 {
+        let task = without.it.host.tasks().into_iter().find(|task| task.name == name);
+        let runs = task.is_some_and(|task| {
+            assert_eq!((task.restarts, task.last_error), (0, None));
+            true
+        });
+        if runs {
+            without.it.advance(100);
+            steps += 1;
+        }
+        crate::between_looks().await;
+    }
+    let status = without.replays.get(&id).await.expect("known");
+    assert_eq!((status.status, status.error), (ReplayState::Running, None));
 }
 
 /// By the clock of the other process, every heartbeat of the one that handles the event has expired before it is written.
