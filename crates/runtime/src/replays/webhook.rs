@@ -7,7 +7,7 @@ use annals_core::RecordedEvent;
 use annals_core::partners::{JSON, Outcome, Outgoing, Sending, of_answer};
 use annals_core::replays::{ReplaySession, Sent};
 
-use super::targets::line;
+use super::targets::{line, replay_of};
 
 /// How long a request may take, with its answer.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -28,7 +28,7 @@ impl Webhook {
                 ("webhook-id", format!("{}/{}", session.replay_id, event.id.hyphenated())),
                 ("annals-replay", session.replay_id.clone()),
             ],
-            body: line(event, session).into_bytes().into(),
+            body: line(event, &replay_of(session)).into_bytes().into(),
             timeout: TIMEOUT,
         };
         match self.sending.send(request).await {
