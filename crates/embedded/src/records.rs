@@ -171,7 +171,7 @@ impl Records for TenantRecords {
         let condition = &condition.resolved(DocumentKind::Record, &self.now())?;
         condition.validate()?;
         condition.without_text_search().judgeable()?;
-        find::count(&self.engine, (&self.catalogs, &self.totals), collection, condition, at_most).await
+        find::count(&self.engine, (&*self.catalogs, &*self.totals), collection, condition, at_most).await
     }
 
     async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {

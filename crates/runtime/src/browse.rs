@@ -149,7 +149,7 @@ impl TenantBrowse {
     }
 
     /// Returns one page of documents as they are stored, and the next page's cursor.
-    async fn find_stored(&self, query: RecordQuery) -> Result<Found<RawDocumentBuf>, BrowseError> {
+    pub(crate) async fn find_stored(&self, query: RecordQuery) -> Result<Found<RawDocumentBuf>, BrowseError> {
         let page = self.projections.find(BROWSE_VIEW, query).await?;
         Ok((page.records.into_iter().map(|it| it.document).collect(), page.next))
     }

@@ -123,7 +123,7 @@ impl Sweeper {
         self.engine.write_blocking(move |map| {
             let ids = ids.into_iter().flatten();
             let expired = |known: &KnownIndex, entry: &[u8]| is_expired(known, entry, until);
-            write::delete_expired(map, &catalogs, &totals, &options, (&collection, &index), ids, expired)
+            write::delete_expired(map, &catalogs, &totals, &options, (&*collection, &*index), ids, expired)
         })?;
         Ok(more)
     }

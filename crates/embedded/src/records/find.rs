@@ -15,7 +15,7 @@ use super::catalog::{CatalogCache, KnownCollection, KnownIndex};
 use super::cursor::{self, Position};
 use super::plan::{Ordered, documents_after, plan, plan_of_count};
 use super::scan::{Candidate, Examined, Scan};
-use super::totals::{Total, Totals};
+use super::totals::{COUNT_MIN, Total, Totals};
 use super::{feed, keys, value};
 use crate::engine::{Engine, View};
 
@@ -144,7 +144,7 @@ pub(super) async fn count(
             let_others_run().await;
         }
     }
-    if count < at_most {
+    if (COUNT_MIN..at_most).contains(&count) {
         let last = keys::last_document(&*view, collection.id)?;
         totals.keep(collection.id, condition, Total { count, revision, last });
     }

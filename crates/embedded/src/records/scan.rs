@@ -95,7 +95,7 @@ impl Scan {
     ) -> Result<bool, E> {
         let Self { plan, collection, places, seen, examined } = self;
         let mut documents = Documents::new(view, *collection);
-        places.step(view, &mut |place, value| {
+        places.step(view, &mut |place: Vec<u8>, value: Vec<u8>| {
             examined.entries += u64::from(plan.index.is_some());
             match candidate(plan, seen, &mut documents, place, value)? {
                 Some(candidate) => {
@@ -109,7 +109,7 @@ impl Scan {
 
     /// Counts places for a while, up to a number. Answers whether there are none left or there are so many.
     pub(super) fn count(&mut self, view: &dyn View, count: &mut u64, at_most: u64) -> Result<bool, StoreError> {
-        self.places.step(view, &mut |_, _| {
+        self.places.step(view, &mut |_: Vec<u8>, _: Vec<u8>| {
             *count += 1;
             Ok(if *count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })

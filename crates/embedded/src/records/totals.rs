@@ -12,8 +12,8 @@ use annals_core::{Condition, Revision};
 const KEPT_MAX: usize = 128;
 /// A longer condition, in bytes of JSON, is counted from the beginning each time.
 const CONDITION_BYTES_MAX: usize = 4 * 1024;
-/// A total of fewer records is counted again as fast as it is looked up.
-const COUNT_MIN: u64 = 32;
+/// Fewer records are counted again as fast as their total is looked up, so it is not kept.
+pub(super) const COUNT_MIN: u64 = 32;
 
 /// The totals of a tenant's collections.
 #[derive(Default)]
@@ -63,8 +63,8 @@ impl Totals {
 
     /// Keeps a total, unless the collection was changed in another way than by appending, or a newer total is known.
     pub(super) fn keep(&self, collection: u32, condition: &Condition, total: Total) {
-        let is_short = || serde_json::to_vec(condition).is_ok_and(|text| text.len() <= CONDITION_BYTES_MAX);
-        if total.count < COUNT_MIN || !is_short() {
+        let is_short = serde_json::to_vec(condition).is_ok_and(|text| text.len() <= CONDITION_BYTES_MAX);
+        if !is_short {
             return;
         }
         let mut state = self.state();

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use annals_core::browse::number_of;
-use annals_core::bson::{Bson, DateTime, Document};
+use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
+use annals_core::bson::{Bson, DateTime};
 use annals_core::replays::{After, ReplayBody, ReplayOrder, ReplaySession};
 use annals_core::{Condition, LogQuery, Projection, RecordQuery, RecordedEvent, limits};
 
@@ -59,18 +60,17 @@ pub(super) fn selected(session: &ReplaySession, body: &ReplayBody) -> Condition 
 
 impl TenantReplays {
     /// Reads the events of documents of the view.
-    pub(super) async fn events_of(&self, documents: Vec<Document>) -> Result<Vec<Next>, ReplayError> {
-        let numbers = documents.iter().filter_map(|document| number_of(document.get("_id")?)).collect();
+    pub(super) async fn events_of(&self, documents: &[RawDocumentBuf]) -> Result<Vec<Next>, ReplayError> {
+        let places: Vec<_> = documents.iter().map(|document| place_of(document)).collect();
+        let numbers = places.iter().filter_map(|place| number_of(&place.id)).collect();
         let mut events = self.numbered(numbers).await?;
-        let next = |document: Document| {
-            let id = document.get("_id").cloned().unwrap_or(Bson::Null);
-            let time = document.get("timestamp").cloned().filter(|time| *time != Bson::Null);
-            let event_id = document.get_str("event_id").ok().map(str::to_owned);
-            let event = number_of(&id).and_then(|number| events.remove(&number));
-            let event = event.filter(|event| event_id.as_deref() == Some(&*event.id.hyphenated().to_string()));
-            Next { after: After { time, id, event_id }, event }
+        let next = |after: After| {
+            let event = number_of(&after.id).and_then(|number| events.remove(&number));
+            let is_its = |event: &RecordedEvent| after.event_id.as_deref() == Some(&*event.id.hyphenated().to_string());
+            let event = event.filter(is_its);
+            Next { after, event }
         };
-        Ok(documents.into_iter().map(next).collect())
+        Ok(places.into_iter().map(next).collect())
     }
 
     /// Reads events by their numbers.

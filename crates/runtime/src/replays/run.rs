@@ -215,8 +215,9 @@ impl Work<'_> {
                 return self.finish().await;
             }
             query.limit = self.batch().min(usize::try_from(left).unwrap_or(usize::MAX));
-            let (documents, cursor) = self.replays().browse.find(query.clone()).await.map_err(ReplayError::from)?;
-            let page = self.replays().events_of(documents).await?;
+            let (documents, cursor) =
+                self.replays().browse.find_stored(query.clone()).await.map_err(ReplayError::from)?;
+            let page = self.replays().events_of(&documents).await?;
             self.send_page(page).await?;
             if self.session.status.is_terminal() {
                 return Ok(());

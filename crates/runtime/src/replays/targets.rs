@@ -14,7 +14,7 @@ use annals_core::{
     ByteString, Code, Expected, Filter, Matcher, RecordChange, RecordError, RecordedEvent, StoreError, Timestamp,
     TypedRecords, event_document,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::next::Next;
 use super::webhook::Webhook;
@@ -181,7 +181,7 @@ impl Target {
         now: Timestamp,
     ) -> Result<Outcome, RecordError> {
         let mut outcome = Outcome { sent: Vec::with_capacity(group.len()), changes: Vec::new() };
-        let mut lines = Vec::new();
+        let (mut lines, replay) = (Vec::new(), replay_of(session));
         for (n, next) in group.iter().enumerate() {
             let Some(event) = &next.event else {
                 outcome.sent.push(Sent::Failed("its document is not that of an event of this log".to_owned()));
@@ -229,7 +229,7 @@ impl Target {
                     }
                 }
                 Self::File(_) => {
-                    lines.extend_from_slice(line(event, session).as_bytes());
+                    lines.extend_from_slice(line(event, &replay).as_bytes());
                     lines.push(b'\n');
                     outcome.sent.push(Sent::Done);
                 }
@@ -248,10 +248,14 @@ impl Target {
     }
 }
 
+/// What an event says of the replay that sends it.
+pub(super) fn replay_of(session: &ReplaySession) -> Value {
+    json!({ "id": session.replay_id, "session_id": session.id })
+}
+
 /// An event as JSON: the document of the browse view, and the replay that sends it.
-pub(super) fn line(event: &RecordedEvent, session: &ReplaySession) -> String {
-    let replay = json!({ "id": session.replay_id, "session_id": session.id });
-    ShownDocument::new(&stored_browse_document(event, None)).with("replay", &replay).text()
+pub(super) fn line(event: &RecordedEvent, replay: &Value) -> String {
+    ShownDocument::new(&stored_browse_document(event, None)).with("replay", replay).text()
 }
 
 impl Lines {

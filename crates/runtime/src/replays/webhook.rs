@@ -8,7 +8,7 @@ use annals_core::partners::{JSON, Outcome, Outgoing, Sending, of_answer};
 use annals_core::replays::{ReplaySession, Sent};
 use tokio::sync::watch;
 
-use super::targets::line;
+use super::targets::{line, replay_of};
 
 /// How long a request may take, with its answer.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -46,7 +46,7 @@ impl Webhook {
                 ("webhook-id", format!("{}/{}", session.replay_id, event.id.hyphenated())),
                 ("annals-replay", session.replay_id.clone()),
             ],
-            body: line(event, session).into_bytes().into(),
+            body: line(event, &replay_of(session)).into_bytes().into(),
             timeout: TIMEOUT,
         };
         match self.sending.send(request).await {
