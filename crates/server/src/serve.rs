@@ -77,9 +77,9 @@ where
 /// Serves `router`, which is [`router`](crate::router) with routes of your own added, until `shutdown` is done.
 ///
 /// Then it stops gracefully: no connection is accepted any more, `options.stop` is given, which ends streams, and requests under way
-/// get their answers for up to `options.stop_wait_max` before their connections are cut. Then the tasks of the host end, for which they have
-/// until 0.5 s after that; only a webhook that has an event of a replay may take until 16 s after `shutdown` to answer, so that the event
-/// is not posted again. Last the store is closed, which is waited for until a second after that.
+/// get their answers for up to `options.stop_wait_max` before their connections are cut. Then the tasks of the host end, which have until
+/// 0.5 s after that; only a webhook that has an event of a replay may take until 16 s after `shutdown` to answer, so that the event is not
+/// posted again. Last the store is closed, which is waited for until a second after that.
 ///
 /// With [`Options::tls`] a connection begins with a handshake, which may take 10 s, and ALPN decides between HTTP/2 and HTTP/1.1.
 /// Without it, both HTTP/1.1 and HTTP/2 with prior knowledge are spoken. What is not HTTP, or has more than 100 header lines, 400 KiB of
