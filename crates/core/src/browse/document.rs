@@ -1,8 +1,8 @@
 //! The documents of the view, in the layout of Integr8sCode's `EventDocument`.
 
 use bson::oid::ObjectId;
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{Bson, DateTime, Document, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{Bson, DateTime, Document};
 
 use crate::order::Direction::{Ascending, Descending};
 use crate::{Index, RecordedEvent, TextLanguage, limits};
@@ -60,7 +60,7 @@ pub fn stored_browse_document(event: &RecordedEvent, retention_days: Option<u32>
 
 fn document_of(event: &RecordedEvent, data: &RawDocument, retention_days: Option<u32>) -> RawDocumentBuf {
     let commit = &*event.commit;
-    let aggregate_id: &str = commit.aggregate.event_source().unwrap_or(&*commit.aggregate.id);
+    let aggregate_id = commit.aggregate.event_source().unwrap_or(&commit.aggregate.id);
     let stored = stored_at(event);
     let mut out = RawDocumentBuf::new();
     out.append(cstr!("_id"), browse_id(event.sequence_number));
