@@ -58,6 +58,14 @@ pub(super) fn selected(session: &ReplaySession, body: &ReplayBody) -> Condition 
     Condition::and([body.filter.condition(), below(session.annals.until.cast_unsigned())])
 }
 
+/// Returns the place that a document of the view has in the order of a replay.
+fn place_of(document: &RawDocument) -> After {
+    let value = |name: &str| document.get(name).ok().flatten().and_then(|value| Bson::try_from(value).ok());
+    let time = value("timestamp").filter(|time| *time != Bson::Null);
+    let event_id = document.get_str("event_id").ok().map(str::to_owned);
+    After { time, id: value("_id").unwrap_or(Bson::Null), event_id }
+}
+
 impl TenantReplays {
     /// Reads the events of documents of the view.
     pub(super) async fn events_of(&self, documents: &[RawDocumentBuf]) -> Result<Vec<Next>, ReplayError> {
