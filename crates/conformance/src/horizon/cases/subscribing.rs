@@ -35,7 +35,7 @@ pub async fn the_state_shows_position_head_and_lag(subject: &dyn Subject) {
     bridge.it.host.drain().await;
     let later = Bridge::on(Opened::on(bridge.it.store.clone(), bridge.it.clock.clone()));
     let stopped = later.status().await;
-    assert_eq!((stopped.state, stopped.owner, stopped.position), (IntakeState::Stopped, None, 3));
+    assert_eq!((stopped.state, stopped.owner.as_deref(), stopped.position), (IntakeState::Stopped, None, 3));
     // What the owner has stored is seen before the owner says when.
     assert!(stopped.head == 3 && stopped.last_progress >= Some(last), "it is noted when the owner ends: {stopped:?}");
 }
