@@ -18,6 +18,7 @@ macro_rules! dead_letters {
                 only_letters_that_are_due_are_delivered_and_a_failing_one_stops_no_other
                 an_outage_parks_no_more_than_the_breaker_allows
                 a_letter_that_fails_during_an_outage_keeps_its_retries_and_pauses
+                a_delay_of_a_worker_does_not_shorten_the_pause_of_an_outage
                 an_event_that_a_handler_parks_is_a_letter_of_that_handler
                 a_letter_that_fails_again_after_a_replay_keeps_its_history
             }

@@ -45,6 +45,10 @@ pub struct IssuerSection {
     roles_claim: String,
     #[serde(default = "tenants")]
     tenants_claim: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    scopes_claim: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    event_types_claim: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     roles: BTreeMap<String, Role>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -134,6 +138,8 @@ impl IssuerSection {
         issuer.algorithms.clone_from(&self.algorithms);
         issuer.roles_claim.clone_from(&self.roles_claim);
         issuer.tenants_claim.clone_from(&self.tenants_claim);
+        let claim = |name: &String| (!name.is_empty()).then(|| name.clone());
+        (issuer.scopes_claim, issuer.event_types_claim) = (claim(&self.scopes_claim), claim(&self.event_types_claim));
         issuer.roles.clone_from(&self.roles);
         issuer.tenants.clone_from(&self.tenants);
         issuer.leeway = Duration::from_secs(self.leeway_s);

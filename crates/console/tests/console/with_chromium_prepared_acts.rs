@@ -117,6 +117,39 @@ async fn a_topic_gets_the_numbers_of_its_configuration() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_limited_to_scopes_and_event_types_and_listed_with_them() {
+    let server = Running::secured(&["default"]).await;
+    let browser = Browser::start().await;
+    browser.sign_in(&server).await;
+    browser.go(&server, "/console/credentials").await;
+    browser.choose("main a.act", "Create a key").await;
+    for (name, value) in [
+        ("name", "till"),
+        ("roles", "writer"),
+        ("tenants", "default"),
+        ("scopes", "default, inbox"),
+        ("event_types", "order_placed, order_paid"),
+    ] {
+        browser.fill_in(name, value).await;
+    }
+    browser.press("for the till").await;
+    browser.evaluate("document.querySelector('button.danger').click()").await;
+    browser.until("document.querySelector('#key')").await;
+    let (_, stored) = server.api(&server.admin, "default", Method::GET, "/v1/credentials", Value::Null).await;
+    let till = stored["items"].as_array().expect("a list").iter().find(|it| it["name"] == "till").expect("the key");
+    assert_eq!(till["scopes"], json!(["default", "inbox"]), "{till}");
+    assert_eq!(till["event_types"], json!(["order_placed", "order_paid"]), "{till}");
+    browser.go(&server, "/console/credentials").await;
+    let row = "[...document.querySelectorAll('main tr')].find(row => row.textContent.includes('till'))";
+    for said in ["default, inbox", "order_placed, order_paid"] {
+        browser.until(&format!("{row}?.textContent.includes({})", json!(said))).await;
+    }
+    browser.picture("credentials-limited").await;
+    browser.has_no_errors("the credentials").await;
+    browser.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_revoked_and_refused() {
     let server = Running::secured(&["default"]).await;
     let new = json!({"name": HOSTILE, "roles": ["reader"], "tenants": ["default"]});

@@ -13,7 +13,7 @@ pub struct QueryGuard {
     pub depth_max: usize,
     /// Most parts of a condition.
     pub nodes_max: usize,
-    /// Most values of one operator.
+    /// Most values of one operator, and of all `ALL_IN` of a condition together.
     pub values_max: usize,
     /// Most entries of a list; at least 1 is asked for, unless there is no limit ([`u64::MAX`]): then 0 is all.
     pub list_max: u64,
@@ -59,6 +59,8 @@ fn within(number: u64, most: u64) -> bool {
 struct Cost<'g> {
     guard: &'g QueryGuard,
     nodes: usize,
+    /// The values of `ALL_IN` so far. Each is looked for in a document on its own, while those of `IN` are looked up together.
+    sought: usize,
 }
 
 impl QueryGuard {
@@ -83,7 +85,7 @@ impl QueryGuard {
     /// # Errors
     /// `query_too_deep`, `query_too_large`, `query_too_many_values`, `raw_not_allowed`, `query_too_expensive`.
     pub fn check(&self, condition: &Condition) -> Result<(), Invalid> {
-        Cost { guard: self, nodes: 0 }.condition(condition, "condition", 1)
+        Cost { guard: self, nodes: 0, sought: 0 }.condition(condition, "condition", 1)
     }
 
     /// Judges a condition that one record is compared with: operators that no index serves cost no more than others.
@@ -206,7 +208,20 @@ impl Cost<'_> {
             Condition::Field { test: Test::ElemMatch(inner), .. } => {
                 self.condition(inner, &format!("{at}.children[0]"), depth + 1)
             }
-            Condition::Field { test: Test::In(values) | Test::NotIn(values) | Test::AllIn(values), .. }
+            Condition::Field { test: Test::AllIn(values), .. } => {
+                self.sought = self.sought.saturating_add(values.len());
+                if self.sought <= guard.values_max {
+                    return Ok(());
+                }
+                refused(
+                    Code::QueryTooManyValues,
+                    format!(
+                        "is past the {} values that ALL_IN may have in all; split it into several queries",
+                        guard.values_max
+                    ),
+                )
+            }
+            Condition::Field { test: Test::In(values) | Test::NotIn(values), .. }
                 if values.len() > guard.values_max =>
             {
                 refused(
@@ -313,6 +328,18 @@ mod tests {
             (open.check_limit(0), open.check_page(u64::MAX, 0), open.check_every_commit(true)),
             (Ok(()), Ok(()), Ok(()))
         );
+    }
+
+    #[test]
+    fn the_values_of_all_all_in_count_together() {
+        let guard = QueryGuard::default();
+        let each = |most: i32| Condition::and([Condition::all_in("a", 0..500), Condition::all_in("b", 0..most)]);
+        assert_eq!(guard.check(&each(500)), Ok(()));
+        refused(guard.check(&each(501)), Code::QueryTooManyValues);
+        refused(guard.check(&Condition::all_in("a", 0..1_001)), Code::QueryTooManyValues);
+        assert_eq!(QueryGuard::open().check(&each(501)), Ok(()));
+        let listed = Condition::and([Condition::is_in("a", 0..1_000), Condition::is_in("b", 0..1_000)]);
+        assert_eq!(guard.check(&listed), Ok(()), "those of IN count for themselves");
     }
 
     #[test]

@@ -59,41 +59,39 @@ fn is_readable_value(value: RawBsonRef<'_>) -> bool {
 }
 
 impl TenantArchive {
-    /// Archives some of what is due, and returns how many; none where nothing is due.
+    /// Archives some of what is due, and adds to `moved` how many; also if the rest of it fails. Returns whether something was due.
     pub(super) async fn collect(
         &self,
         guard: &Guard<'_>,
         loaded: &Loaded,
         live: &str,
         group: &DueGroup,
-    ) -> Result<Option<usize>, Stop> {
+        moved: &mut usize,
+    ) -> Result<bool, Stop> {
         let due = loaded.plan.due(group, self.now().as_millis());
         let query = RecordQuery::new(live).matching(due).ascending("timestamp").limit(PAGE);
         let page = self.records.find(query).await?;
         let due: Vec<_> = page.records.into_iter().filter_map(Due::of).collect();
         if due.is_empty() {
-            return Ok(None);
+            return Ok(false);
         }
         self.records.declare(archive_collection()).await?;
         match self.collect_all(guard, loaded, live, &due).await {
-            Ok(moved) => Ok(Some(moved)),
+            Ok(count) => *moved += count,
             // One of them is refused: the others are archived without it.
-            Err(Stop::Refused(error)) if due.len() == 1 => self.refuse(guard, loaded, live, &due[0], &error).await,
+            Err(Stop::Refused(error)) if due.len() == 1 => self.refuse(guard, loaded, live, &due[0], &error).await?,
             Err(Stop::Refused(_)) => {
-                let mut moved = 0;
                 for one in due.chunks(1) {
-                    moved += match self.collect_all(guard, loaded, live, one).await {
-                        Ok(moved) => moved,
-                        Err(Stop::Refused(error)) => {
-                            self.refuse(guard, loaded, live, &one[0], &error).await?.unwrap_or(0)
-                        }
+                    match self.collect_all(guard, loaded, live, one).await {
+                        Ok(count) => *moved += count,
+                        Err(Stop::Refused(error)) => self.refuse(guard, loaded, live, &one[0], &error).await?,
                         Err(stop) => return Err(stop),
-                    };
+                    }
                 }
-                Ok(Some(moved))
             }
-            Err(stop) => Err(stop),
+            Err(stop) => return Err(stop),
         }
+        Ok(true)
     }
 
     /// Archives documents in one batch. Returns 0 where one of them is not as it was read.
@@ -143,13 +141,13 @@ impl TenantArchive {
         live: &str,
         due: &Due,
         error: &RecordError,
-    ) -> Result<Option<usize>, Stop> {
+    ) -> Result<(), Stop> {
         tracing::warn!(tenant = self.tenant, id = %due.id(), %error, "an event cannot be archived; it stays in the view");
         let mut batch = guard.checks(loaded).to_vec();
         batch.push(due.refused(live));
         match self.records.write(batch).await {
-            Ok(_) => Ok(Some(0)),
-            Err(error) => guard.stop_of(error).map(|()| Some(0)),
+            Ok(_) => Ok(()),
+            Err(error) => guard.stop_of(error),
         }
     }
 }

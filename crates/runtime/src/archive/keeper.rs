@@ -220,10 +220,7 @@ impl TenantArchive {
             guard.keep_lease().await?;
             let mut moved = 0;
             let had_some = match group.retention.archive {
-                ArchiveTarget::Collection => self.collect(guard, loaded, live, group).await.map(|collected| {
-                    moved = collected.unwrap_or(0);
-                    collected.is_some()
-                }),
+                ArchiveTarget::Collection => self.collect(guard, loaded, live, group, &mut moved).await,
                 ArchiveTarget::Files => self.write_files(guard, loaded, live, group, &mut moved).await,
                 ArchiveTarget::None => Ok(false),
             };

@@ -162,7 +162,9 @@ impl Edits {
             });
         }
         if let Some(millis) = failure.retry_after_ms {
-            let at = now.plus(Duration::from_millis(millis));
+            let asked = Duration::from_millis(millis);
+            // During an outage no worker shortens the pause.
+            let at = now.plus(if failure.counts { asked } else { asked.max(UNCOUNTED_MIN) });
             self.change(id, |letter| {
                 if letter.status == LetterStatus::Scheduled {
                     letter.next_retry_at = Some(date(at));

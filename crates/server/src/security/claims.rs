@@ -34,7 +34,7 @@ pub(super) fn check(issuer: &Issuer, claims: &Map<String, Value>, now: Timestamp
     Ok(Timestamp::from_millis(ends))
 }
 
-/// What a token allows; none when it names no role or no tenant.
+/// What a token allows; none when it names no role or no tenant, or has no valid limits where the issuer's tokens are to have some.
 pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Option<Grant> {
     let named = texts(claims, &issuer.roles_claim);
     let mut roles: Vec<Role> = named.iter().filter_map(|name| role(issuer, name)).collect();
@@ -44,8 +44,11 @@ pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Option<Gran
         true => texts(claims, &issuer.tenants_claim),
         false => issuer.tenants.clone(),
     };
-    let every = || vec![EVERY.to_owned()];
-    let grant = Grant { roles, tenants, scopes: every(), event_types: every() };
+    // A claim that is configured limits every token: one that lacks it names nothing, which no grant may.
+    let limits =
+        |claim: &Option<String>| claim.as_ref().map_or_else(|| vec![EVERY.to_owned()], |claim| texts(claims, claim));
+    let (scopes, event_types) = (limits(&issuer.scopes_claim), limits(&issuer.event_types_claim));
+    let grant = Grant { roles, tenants, scopes, event_types };
     grant.validate().is_ok().then_some(grant)
 }
 
@@ -90,6 +93,35 @@ mod tests {
         let nested = claims(json!({"realm_access": {"roles": ["annals-ops", "admin"]}, "tenants": ["*"]}));
         assert_eq!(grant(&issuer, &nested), Some(Grant::new(Role::Operator, ["north"])));
         assert_eq!(grant(&issuer, &plain), None);
+    }
+
+    #[test]
+    fn claims_limit_scopes_and_event_types_where_they_are_configured() {
+        let mut issuer = Issuer::new("https://id.example", "annals");
+        let limited = claims(json!({
+            "roles": ["writer"], "tenants": ["acme"], "scopes": "default inbox", "may": {"types": ["paid"]}
+        }));
+        let plain = Grant::new(Role::Writer, ["acme"]);
+        assert_eq!(grant(&issuer, &limited), Some(plain.clone()));
+        issuer.scopes_claim = Some("scopes".to_owned());
+        let scopes = vec!["default".to_owned(), "inbox".to_owned()];
+        assert_eq!(grant(&issuer, &limited), Some(Grant { scopes: scopes.clone(), ..plain.clone() }));
+        issuer.event_types_claim = Some("may.types".to_owned());
+        assert_eq!(
+            grant(&issuer, &limited),
+            Some(Grant { scopes, event_types: vec!["paid".to_owned()], ..plain.clone() })
+        );
+        let every = claims(json!({"roles": ["writer"], "tenants": ["acme"], "scopes": "*", "may": {"types": "*"}}));
+        assert_eq!(grant(&issuer, &every), Some(plain));
+        for lacks in [
+            json!({"roles": ["writer"], "tenants": ["acme"], "scopes": "*"}),
+            json!({"roles": ["writer"], "tenants": ["acme"], "scopes": "*", "may": {"types": []}}),
+            json!({"roles": ["writer"], "tenants": ["acme"], "scopes": "*", "may": {"types": 7}}),
+            json!({"roles": ["writer"], "tenants": ["acme"], "may": {"types": ["paid"]}}),
+            json!({"roles": ["writer", "operator"], "tenants": ["acme"], "scopes": "*", "may": {"types": ["paid"]}}),
+        ] {
+            assert_eq!(grant(&issuer, &claims(lacks.clone())), None, "{lacks}");
+        }
     }
 
     #[test]

@@ -67,7 +67,11 @@ pub struct Issuer {
     pub roles_claim: String,
     /// The claim that holds the tenants. `tenants`.
     pub tenants_claim: String,
-    /// What the values of that claim mean here; without any, a value is the name of a role.
+    /// The claim that holds the scopes that may be read. A token without it grants nothing. Unset: every scope.
+    pub scopes_claim: Option<String>,
+    /// The claim that holds the types of the events that may be committed and read. A token without it grants nothing. Unset: every type.
+    pub event_types_claim: Option<String>,
+    /// What the values of the claim of the roles mean here; without any, a value is the name of a role.
     pub roles: BTreeMap<String, Role>,
     /// The tenants of all of its tokens, instead of a claim.
     pub tenants: Vec<String>,
@@ -87,6 +91,8 @@ impl Issuer {
             algorithms: Vec::new(),
             roles_claim: "roles".to_owned(),
             tenants_claim: "tenants".to_owned(),
+            scopes_claim: None,
+            event_types_claim: None,
             roles: BTreeMap::new(),
             tenants: Vec::new(),
             leeway: Duration::from_secs(60),
@@ -109,6 +115,21 @@ impl Issuer {
             }
             None => Ok(()),
         }
+    }
+
+    /// Says why a token may grant nothing.
+    fn nothing_granted(&self) -> String {
+        let mut message = format!(
+            "the token grants nothing here: {:?} names no role, or {:?} no tenant",
+            self.roles_claim, self.tenants_claim
+        );
+        if let Some(claim) = &self.scopes_claim {
+            message.push_str(&format!(", or {claim:?} no scope"));
+        }
+        if let Some(claim) = &self.event_types_claim {
+            message.push_str(&format!(", or {claim:?} no event types that its roles can be limited to"));
+        }
+        message
     }
 
     fn accepts(&self, algorithm: Algorithm) -> bool {
@@ -161,11 +182,7 @@ impl Issuers {
         }
         let ends = claims::check(issuer, &token.claims, self.clock.now()).map_err(unauthenticated)?;
         let Some(grant) = claims::grant(issuer, &token.claims) else {
-            let message = format!(
-                "the token grants nothing here: {:?} names no role, or {:?} no tenant",
-                issuer.roles_claim, issuer.tenants_claim
-            );
-            return Err(Problem::new(annals_core::Code::Forbidden, message));
+            return Err(Problem::new(annals_core::Code::Forbidden, issuer.nothing_granted()));
         };
         let who = format!("jwt:{issued_by}/{}", token.text("sub").unwrap_or("(no subject)"));
         let name = ["name", "email", "preferred_username"].iter().find_map(|claim| token.text(claim));

@@ -136,6 +136,28 @@ async fn a_token_of_the_issuer_is_accepted_for_what_its_claims_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_token_commits_events_of_the_types_in_its_claim_and_no_others() {
+    let key = Es256::new("one");
+    let claim = |issuer: &mut Issuer| issuer.event_types_claim = Some("event_types".to_owned());
+    let (server, _) = discovered_with(&key, claim).await;
+    let token = key.token(&with("event_types", json!(["paid"])));
+    let commit = async |event_type: &str| {
+        let events = json!([{"type": event_type, "data": {}}]);
+        let body = json!({"aggregate": {"name": "order", "id": "o-1"}, "events": events});
+        let request = server.request(reqwest::Method::POST, "/v1/commits");
+        let request = request.header("authorization", format!("Bearer {token}"));
+        server.send(request.body(body.to_string())).await
+    };
+    assert_eq!(commit("paid").await.status, 201);
+    let refused = commit("shipped").await;
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    // A token without the claim is not one without limits.
+    let refused = ask(&server, &key.token(&claims())).await;
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    assert!(refused.text().contains("event_types"), "{}", refused.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_forged_expired_or_foreign_token_is_refused_and_quoted_nowhere() {
     let key = Es256::new("one");
     let (server, _) = discovered(&key).await;

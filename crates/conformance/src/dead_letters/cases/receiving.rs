@@ -1,7 +1,7 @@
 //! What becomes of messages that a consumer cannot process.
 
 use annals_core::dead_letters::{LetterOrder, LetterPolicy, LetterSettings, LetterStatus};
-use annals_core::handlers::{Act, End, HandlerDefinition, Place};
+use annals_core::handlers::{Act, DeliveryFailure, End, HandlerDefinition, Place, Settlement};
 use annals_core::processing::PartitionBy;
 
 use super::{Lettered, at_once, because, states};
@@ -213,6 +213,28 @@ pub async fn a_letter_that_fails_during_an_outage_keeps_its_retries_and_pauses(s
         assert_eq!((letters[0].attempts, letters[0].next_retry_at), (attempts, Some(it.it.now_plus(1_000))));
         assert!(it.pull_now("g").await.is_empty(), "it is not due");
         it.it.advance(1_000);
+    }
+    let last = it.pull_count("g", 1).await;
+    it.done("g", &last[0]).await;
+    assert_eq!(it.all().await[0].status, LetterStatus::Retried);
+}
+
+/// A longer one than the pause is kept.
+pub async fn a_delay_of_a_worker_does_not_shorten_the_pause_of_an_outage(subject: &dyn Subject) {
+    let it = Lettered::of(subject).await;
+    it.letters.put_policy("placed".into(), LetterPolicy::immediate(1), because("a test")).await.expect("stored");
+    it.define_with("g", LetterSettings { order: LetterOrder::Wait, breaker: 1 }).await;
+    it.it.commit("placed", &["a"]).await;
+    let taken = it.pull_count("g", 1).await;
+    it.fail("g", &taken[0]).await;
+    for (asked, pause) in [(0, 1_000_u64), (7_000, 7_000)] {
+        let probe = it.pull_count("g", 1).await;
+        let failure = DeliveryFailure { reason: "down".to_owned(), retry_after_ms: Some(asked), never: false };
+        it.settle("g", Settlement { token: probe[0].token.clone(), failure: Some(failure) }).await;
+        let letters = it.all().await;
+        assert_eq!(states(&letters), [(LetterStatus::Scheduled, 0)]);
+        assert_eq!(letters[0].next_retry_at, Some(it.it.now_plus(pause)), "asked for {asked} ms");
+        it.it.advance(pause.cast_signed());
     }
     let last = it.pull_count("g", 1).await;
     it.done("g", &last[0]).await;
