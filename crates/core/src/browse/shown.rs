@@ -36,14 +36,29 @@ impl<'a> ShownDocument<'a> {
         Self { beside: Some((name, value)), ..self }
     }
 
-    /// Returns it as a value.
+    /// Returns it as a value. One that cannot be decoded, which other software wrote, is shown as an empty one.
     pub fn value(&self) -> Value {
-        serde_json::to_value(self).unwrap_or(Value::Null)
+        let value = |it: &ShownDocument<'_>| serde_json::to_value(it);
+        value(self).or_else(|_| value(&self.over(&RawDocumentBuf::new()))).unwrap_or(Value::Null)
     }
 
-    /// Returns it as JSON on one line.
+    /// Returns it as JSON on one line. One that cannot be decoded, which other software wrote, is shown as an empty one.
     pub fn text(&self) -> String {
-        serde_json::to_string(self).unwrap_or_else(|_| "null".to_owned())
+        let empty = RawDocumentBuf::new();
+        self.readable_text().unwrap_or_else(|| self.over(&empty).readable_text().unwrap_or_default())
+    }
+
+    /// Returns it as JSON on one line; none if it cannot be decoded.
+    pub fn readable_text(&self) -> Option<String> {
+        serde_json::to_string(self).ok()
+    }
+
+    /// Another document, with the same field beside it.
+    fn over<'b>(&self, document: &'b RawDocument) -> ShownDocument<'b>
+    where
+        'a: 'b,
+    {
+        ShownDocument { document, beside: self.beside }
     }
 }
 

@@ -217,3 +217,17 @@ fn the_indexes_are_those_of_integr8scode() {
     let collection = crate::Collection { indexes, ..crate::Collection::new(super::EVENTS) };
     assert_eq!(collection.validate(), Ok(()));
 }
+
+#[test]
+fn a_document_that_cannot_be_decoded_is_shown_as_an_empty_one() {
+    let document = doc! {"event_id": "x", "event_type": "t", "timestamp": bson::DateTime::from_millis(0), "metadata": {"by": "zzzz"}};
+    let mut bytes = raw(&document).into_bytes();
+    let at = bytes.windows(4).position(|text| text == b"zzzz").expect("it is there");
+    // This is no UTF-8.
+    bytes[at] = 0xff;
+    let broken = RawDocumentBuf::from_bytes(bytes).expect("its length is right");
+    let (shown, replay) = (ShownDocument::new(&broken), json!({"id": "r"}));
+    assert_eq!((shown.readable_text(), &shown.value()["damaged"]), (None, &json!("event_id is missing")));
+    let line = serde_json::from_str::<Value>(&shown.with("replay", &replay).text()).expect("it is JSON");
+    assert_eq!(line, json!({"damaged": "event_id is missing", "document": {}, "replay": {"id": "r"}}));
+}

@@ -14,6 +14,12 @@ macro_rules! field_tests {
 }
 
 impl Condition {
+    /// Whether the other one says the same. `==` is not enough, because it compares values that are documents without the order of their
+    /// fields, which decides whether a record matches.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self == other && serde_json::to_vec(self).ok() == serde_json::to_vec(other).ok()
+    }
+
     /// Matches if a field passes a test.
     pub fn field(path: impl Into<String>, test: Test) -> Self {
         Self::Field { path: path.into(), test }

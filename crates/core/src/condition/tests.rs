@@ -125,6 +125,9 @@ fn the_order_of_a_values_fields_matters_and_is_kept_in_json() {
     let condition = Condition::eq("a", doc! { "z": 1, "b": { "y": 1, "x": f64::INFINITY } });
     assert!(holds(&condition, doc! { "a": { "z": 1, "b": { "y": 1, "x": f64::INFINITY } } }));
     assert!(!holds(&condition, doc! { "a": { "b": { "y": 1, "x": f64::INFINITY }, "z": 1 } }));
+    let other = Condition::eq("a", doc! { "b": { "y": 1, "x": f64::INFINITY }, "z": 1 });
+    assert!(condition.is_same(&condition.clone()) && !condition.is_same(&other));
+    assert!(!Condition::eq("a", 1).is_same(&Condition::eq("a", 1_i64)), "an int and a long have the same text");
 }
 
 #[test]

@@ -139,12 +139,16 @@ impl Catalog {
 
     /// Whether a declaration would change nothing.
     pub(super) fn has_all_of(&self, declared: &Collection) -> bool {
+        let are_same = |a: Option<&Condition>, b: Option<&Condition>| match (a, b) {
+            (Some(a), Some(b)) => a.is_same(b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        let is_known = |known: &KnownIndex, index: &Index| {
+            known.index == *index && are_same(known.index.partial(), index.partial())
+        };
         self.collections.get(&declared.name).is_some_and(|known| {
             (known.feed || !declared.feed)
-                && declared
-                    .indexes
-                    .iter()
-                    .all(|index| known.index(index.name()).is_some_and(|known| known.index == *index))
+                && declared.indexes.iter().all(|index| known.index(index.name()).is_some_and(|it| is_known(it, index)))
         })
     }
 

@@ -132,7 +132,7 @@ fn parts_of(condition: &Condition) -> Vec<&Condition> {
 /// Whether no record that matches can be without an entry.
 fn holds_all_matches(known: &KnownIndex, parts: &[&Condition]) -> bool {
     let admitted = match known.index.partial() {
-        Some(partial) => parts_of(partial).iter().all(|part| parts.contains(part)),
+        Some(partial) => parts_of(partial).iter().all(|part| parts.iter().any(|known| known.is_same(part))),
         None => true,
     };
     let null = |value: &Vec<u8>| value[0] == TypeOrder::Null as u8 || value[0] == TypeOrder::Undefined as u8;

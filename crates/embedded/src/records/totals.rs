@@ -101,7 +101,7 @@ impl Totals {
 
 impl State {
     fn position(&self, collection: u32, condition: &Condition) -> Option<usize> {
-        self.kept.iter().position(|kept| kept.collection == collection && kept.condition == *condition)
+        self.kept.iter().position(|kept| kept.collection == collection && kept.condition.is_same(condition))
     }
 }
 
@@ -109,7 +109,7 @@ impl State {
 mod tests {
     use std::sync::Arc;
 
-    use annals_core::bson::rawdoc;
+    use annals_core::bson::{doc, rawdoc};
     use annals_core::{Collection, Expected, RecordChange, RecordError, Records};
 
     use super::super::{TenantRecords, feed};
@@ -164,6 +164,18 @@ mod tests {
             records.write((140..240).map(thing).collect()).await.expect("they are appended");
             assert_eq!((kept(&records, &odd), kept(&records, &Condition::All)), (None, Some(140)));
             assert_eq!((counted(&records, &odd).await, counted(&records, &Condition::All).await), (120, 240));
+        });
+    }
+
+    #[test]
+    fn a_total_is_not_that_of_a_condition_whose_value_has_its_fields_in_another_order() {
+        run(async {
+            let records = things().await;
+            let thing = |id: i32| RecordChange::insert("things", rawdoc! { "_id": id, "at": { "x": 1, "y": 2 } });
+            records.write((100..140).map(thing).collect()).await.expect("they are written");
+            let as_stored = Condition::eq("at", doc! { "x": 1, "y": 2 });
+            assert_eq!(counted(&records, &as_stored).await, 40);
+            assert_eq!(counted(&records, &Condition::eq("at", doc! { "y": 2, "x": 1 })).await, 0);
         });
     }
 

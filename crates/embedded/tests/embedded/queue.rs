@@ -33,9 +33,11 @@ fn callers_that_were_just_answered_take_part_in_the_next_turn() {
         let records = store.records(DEFAULT_TENANT).expect("always there");
         let queue = Arc::new(RecordsQueue::new(Arc::clone(&records), clock));
         let mut callers = tokio::task::JoinSet::new();
+        let both = Arc::new(tokio::sync::Barrier::new(2));
         for caller in 0..2 {
-            let queue = Arc::clone(&queue);
+            let (queue, both) = (Arc::clone(&queue), Arc::clone(&both));
             callers.spawn(async move {
+                both.wait().await;
                 let definition = QueueDefinition::new("work");
                 for n in 0..ITEMS {
                     let item = NewItem::new(format!("{caller}-{n}"));

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use annals_core::browse::{ShownDocument, stored_browse_document};
+use annals_core::bson::raw::RawDocument;
 use annals_core::groups::GroupDefinition;
 use annals_core::handlers::{HandlerDefinition, HandlerError};
 use annals_core::replays::{InboxRecord, OnError, ReplayBody, ReplaySession, ReplayTarget, Sent};
 use annals_core::{
-    ByteString, Code, Expected, Filter, Matcher, RecordChange, RecordError, RecordedEvent, StoreError, Timestamp,
+    ByteString, Code, Data, Expected, Filter, Matcher, RecordChange, RecordError, RecordedEvent, StoreError, Timestamp,
     TypedRecords, event_document,
 };
 use serde_json::{Value, json};
@@ -255,7 +256,11 @@ pub(super) fn replay_of(session: &ReplaySession) -> Value {
 
 /// An event as JSON: the document of the browse view, and the replay that sends it.
 pub(super) fn line(event: &RecordedEvent, replay: &Value) -> String {
-    ShownDocument::new(&stored_browse_document(event, None)).with("replay", replay).text()
+    let line = |document: &RawDocument| ShownDocument::new(document).with("replay", replay).readable_text();
+    // Without data that cannot be decoded.
+    let bare = || RecordedEvent { data: Data::empty(), ..event.clone() };
+    let written = line(&stored_browse_document(event, None));
+    written.or_else(|| line(&stored_browse_document(&bare(), None))).unwrap_or_default()
 }
 
 impl Lines {
