@@ -188,19 +188,23 @@ async fn at_once<B: RequestBody>(body: &mut B) -> Option<Option<Result<Frame<Byt
 }
 
 /// How fast a body comes: a byte now and then keeps it from being idle for as long as its client likes. Where the client also follows
-/// events over the connection, nothing else ends it.
+/// events over the connection, nothing else ends it. What the client sends over the same connection beside it counts, because many bodies
+/// may share a slow line.
 struct Pace {
     /// Over how many milliseconds it is averaged.
     over: u64,
     since: u64,
     bytes: u64,
+    /// The connection, and how many bytes it had sent then.
+    reader: Option<(Arc<Reader>, u64)>,
 }
 
 impl Pace {
     /// Begins with these bytes.
     fn begin(over: Duration, bytes: usize) -> Self {
         let over = u64::try_from(over.as_millis()).unwrap_or(u64::MAX);
-        Self { over, since: millis(), bytes: bytes as u64 }
+        let reader = READER.try_with(|reader| (Arc::clone(reader), reader.sent())).ok();
+        Self { over, since: millis(), bytes: bytes as u64, reader }
     }
 
     /// Counts bytes that came. False when they come too slowly.
@@ -214,7 +218,13 @@ impl Pace {
         if passed < self.over {
             return true;
         }
-        let is_fast = self.bytes.saturating_mul(1_000) >= passed.saturating_mul(TRICKLE_BYTES_A_SECOND);
+        let mut bytes = self.bytes;
+        if let Some((reader, before)) = &mut self.reader {
+            let sent = reader.sent();
+            bytes = bytes.max(sent.saturating_sub(*before));
+            *before = sent;
+        }
+        let is_fast = bytes.saturating_mul(1_000) >= passed.saturating_mul(TRICKLE_BYTES_A_SECOND);
         // What was sent fast long ago does not make up for what is sent slowly now.
         (self.since, self.bytes) = (now, 0);
         is_fast
@@ -335,16 +345,16 @@ impl<B: RequestBody> Drop for Drained<B> {
         if !body.is_end_stream()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(discard(body, drain));
+            let pace = Pace::begin(drain.idle_max, 0);
+            runtime.spawn(discard(body, drain, pace));
         }
     }
 }
 
 /// Reads the rest of a body, up to [`limits::BODY_DRAIN_BYTES_MAX`]; dropping what is left then closes the connection.
-async fn discard(mut body: impl RequestBody, drain: Arc<Drain>) {
+async fn discard(mut body: impl RequestBody, drain: Arc<Drain>, mut pace: Pace) {
     let drained = async {
         let mut left = limits::BODY_DRAIN_BYTES_MAX;
-        let mut pace = Pace::begin(drain.idle_max, 0);
         while let Ok(Some(Ok(frame))) = timeout(drain.idle_max, body.frame()).await {
             let bytes = frame.data_ref().map_or(0, Bytes::len);
             match left.checked_sub(bytes) {
@@ -367,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_body_that_trickles_is_too_slow_and_one_that_pauses_is_not() {
-        let pace = |bytes| Pace { over: 30_000, since: 5, bytes };
+        let pace = |bytes| Pace { over: 30_000, since: 5, bytes, reader: None };
         let mut trickles = pace(1);
         let seconds = (1..=30_u64).map(|second| trickles.holds_at(5 + second * 1_000, 100)).collect::<Vec<_>>();
         assert_eq!(seconds, (1..=30).map(|second| second < 30).collect::<Vec<_>>());

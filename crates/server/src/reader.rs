@@ -52,6 +52,8 @@ pub(crate) struct Reader {
     turn_at: AtomicU64,
     /// The bytes that it has sent since.
     turn_bytes: AtomicU64,
+    /// The bytes that it has sent in all.
+    sent: AtomicU64,
     /// When the client last took something.
     took_at: AtomicU64,
     /// Requests that were not answered yet, or whose answer is not read.
@@ -90,6 +92,7 @@ impl Reader {
             heard_at: AtomicU64::new(millis()),
             turn_at: AtomicU64::new(millis()),
             turn_bytes: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
             took_at: AtomicU64::new(millis()),
             busy: AtomicUsize::new(0),
             awaiting: AtomicUsize::new(0),
@@ -121,10 +124,16 @@ impl Reader {
         self.write_wait_max
     }
 
+    /// How many bytes the client has sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
     /// Notes that the client sent so many bytes.
     pub fn heard(&self, bytes: usize) {
         let now = millis();
         self.heard_at.store(now, Ordering::Relaxed);
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
         let sent = self.turn_bytes.fetch_add(bytes as u64, Ordering::Relaxed).saturating_add(bytes as u64);
         let since = now.saturating_sub(self.turn_at.load(Ordering::Relaxed));
         // What was sent fast long ago does not make up for what is sent slowly now.

@@ -17,6 +17,8 @@ pub use lines::{InLine, Lines};
 /// The longest sleep between two looks at the wall clock, so that a sleep until a time notices that the clock was set. A sleep with more
 /// than a minute to go may sleep for a 60th of that: one that is hours away need not wake its task every second.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// However far away its end is, a sleep looks this often: after a suspend, or once the clock is set, nothing is later than that.
+const LOOK_AT_LEAST: Duration = Duration::from_secs(30);
 
 /// The machine's clock. Sleeping needs a Tokio runtime.
 #[derive(Debug, Clone, Copy, Default)]
@@ -52,7 +54,7 @@ impl Clock for SystemClock {
 
 /// How long a sleep that has so much to go sleeps before it looks at the wall clock.
 fn until_look(left: Duration) -> Duration {
-    left.min(LOOK_EVERY.max(left / 60))
+    left.min((left / 60).clamp(LOOK_EVERY, LOOK_AT_LEAST))
 }
 
 /// The machine's time in nanoseconds since 1970, for what is measured and shown and never decides anything.
@@ -120,7 +122,7 @@ mod tests {
     #[test]
     fn a_sleep_looks_at_the_clock_every_second_and_more_rarely_while_its_end_is_far_away() {
         let seconds = |left| until_look(Duration::from_secs(left)).as_secs();
-        assert_eq!([30, 60, 3_600, 86_400].map(seconds), [1, 1, 60, 1_440]);
+        assert_eq!([30, 60, 3_600, 86_400].map(seconds), [1, 1, 30, 30]);
         let short = Duration::from_millis(20);
         assert_eq!(until_look(short), short, "no sleep is longer than what is left");
     }

@@ -81,8 +81,8 @@ impl TenantArchive {
         }
     }
 
-    /// Places files whose batch was written, and deletes those of this store whose batch was not. Returns why that cannot be done for the
-    /// first one where it fails; the others are placed or deleted all the same.
+    /// Places files whose batch was written, and deletes those of this store whose batch was not. Returns why the first one that
+    /// cannot be placed is not; the others are placed or deleted all the same.
     pub(super) async fn recover_files(&self, guard: &Guard<'_>) -> Result<Option<String>, Stop> {
         let files = match self.storage() {
             Ok(files) => files,
@@ -100,7 +100,13 @@ impl TenantArchive {
             let name = path.rsplit('/').next().unwrap_or_default();
             let done = match self.file_named(name).await? {
                 Some(record) => files.rename(&path, &self.stored_path(&record.path)).await,
-                None if path.starts_with(&own) => files.delete(&path).await,
+                // It holds up no event, so another look may delete it.
+                None if path.starts_with(&own) => {
+                    if let Err(error) = files.delete(&path).await {
+                        tracing::debug!(%error, "a file of the archive is deleted later");
+                    }
+                    Ok(())
+                }
                 None => Ok(()),
             };
             if let Err(error) = done {
@@ -131,12 +137,13 @@ impl TenantArchive {
         group: &DueGroup,
         moved: &mut usize,
     ) -> Result<bool, Stop> {
-        self.storage()?;
+        let files = self.storage()?;
         let days = self.gathered(loaded, live, group).await?;
         if days.is_empty() {
             return Ok(false);
         }
         self.records.declare(<ArchiveFileRecord as RecordType>::collection()).await?;
+        let mut unplaceable = None;
         for ((event_type, day), due) in days {
             let known = self.archived_numbers(&event_type, &day).await?;
             // An event that was archived before is in the view again after a rebuild.
@@ -147,11 +154,19 @@ impl TenantArchive {
             }
             let mut next = self.begun_file(loaded, live, &mut new);
             while let Some(file) = next {
+                // A type whose name is too long for a folder holds up no other type.
+                if let Err(error) = files.prepare(&self.stored_path(&file.record.path)).await {
+                    unplaceable.get_or_insert(error);
+                    break;
+                }
                 // The content of the next file is made while the batch of this one is written.
                 next = self.begun_file(loaded, live, &mut new);
                 guard.keep_lease().await?;
                 self.written_file(guard, loaded, file, moved).await?;
             }
+        }
+        if let Some(error) = unplaceable {
+            return Err(error.into());
         }
         Ok(true)
     }
@@ -215,7 +230,7 @@ impl TenantArchive {
         Some(NewFile { record, marks, content })
     }
 
-    /// Writes a file, lets its documents expire, and adds to `moved` how many; none where one of them is not as it was read.
+    /// Writes a file whose place is prepared, lets its documents expire, and adds to `moved` how many; none where one of them is not as it was read.
     async fn written_file(
         &self,
         guard: &Guard<'_>,
@@ -230,7 +245,6 @@ impl TenantArchive {
         let content = content.await.map_err(|error| Stop::Failed(error.to_string()))?.map_err(Stop::Unwritable)?;
         (record.bytes, record.sha256) = (length_of(&content), hash_of(&content));
         put_whole(files, &writing, content, &record).await?;
-        files.prepare(&place).await?;
         let mut batch = guard.checks(loaded).to_vec();
         batch.push(TypedRecords::replacement(&record, Expected::Absent)?);
         batch.extend(marks);
