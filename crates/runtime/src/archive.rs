@@ -5,7 +5,7 @@
 //!  PUT rule, PUT hold ─▶ settings.rs ─▶ ViewRecord: every batch below expects its revision
 //!  keeper.rs: lease ─┬─▶ settle.rs    documents of the view expire as the settings say
 //!                    ├─▶ collect.rs   due documents ─▶ one batch: copy in `events_archive`, expiry date
-//!                    └─▶ files.rs     due documents ─▶ file, read back ─▶ one batch: record of the file, expiry dates ─▶ renamed into place
+//!                    └─▶ files.rs     due documents ─▶ file, read back ─▶ one batch: record of the file, expiry dates ─▶ renamed
 //!  DELETE, restore ─▶ removal.rs      one batch
 //! ```
 //!

@@ -38,8 +38,8 @@ pub(crate) struct BucketFiles {
 
 impl BucketFiles {
     /// The files below `s3://BUCKET/PREFIX`. Credentials and the region come from the environment: from variables such as
-    /// `AWS_ACCESS_KEY_ID` and `AWS_REGION`, from a web identity (`AWS_WEB_IDENTITY_TOKEN_FILE`), or from the instance or container. Neither
-    /// `~/.aws` nor `AWS_PROFILE` is read. Nothing is sent yet.
+    /// `AWS_ACCESS_KEY_ID` and `AWS_REGION`, from a web identity (`AWS_WEB_IDENTITY_TOKEN_FILE`), or from the instance or container.
+    /// Neither `~/.aws` nor `AWS_PROFILE` is read. Nothing is sent yet.
     ///
     /// # Errors
     /// `invalid_config` for what is no such URL, and for variables that contradict each other.

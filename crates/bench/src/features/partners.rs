@@ -179,8 +179,8 @@ fn partner(id: &str, url: &str, select: Condition) -> PartnerDefinition {
         .secrets([SECRET])
 }
 
-/// Waits until no delivery to a partner is due, not even at the end of a lease: every one has ended. A look is one look-up in an index, so it
-/// takes nothing from what is measured.
+/// Waits until no delivery to a partner is due, not even at the end of a lease: every one has ended. A look is one look-up in an index, so
+/// it takes nothing from what is measured.
 async fn ended(store: &dyn Store, partner: &str) -> Result<(), String> {
     let records = store.records(DEFAULT_TENANT).map_err(text)?;
     let due = DeliveryRecord::due_in(&DeliveryRecord::lane_of(EventDirection::Out, partner));

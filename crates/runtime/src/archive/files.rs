@@ -230,7 +230,8 @@ impl TenantArchive {
         Some(NewFile { record, marks, content })
     }
 
-    /// Writes a file whose place is prepared, lets its documents expire, and adds to `moved` how many; none where one of them is not as it was read.
+    /// Writes a file whose place is prepared, lets its documents expire, and adds to `moved` how many; none where one of them is not as it
+    /// was read.
     async fn written_file(
         &self,
         guard: &Guard<'_>,
