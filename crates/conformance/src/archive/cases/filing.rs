@@ -1,9 +1,10 @@
 //! Archived events in files.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use annals_core::archive::{ArchiveError, ArchiveFiles, ArchiveTarget, EVENTS_ARCHIVE, RetentionBody};
-use annals_core::{Code, DEFAULT_TENANT, Expected};
+use annals_core::{Clock, Code, DEFAULT_TENANT, Expected};
 
 use crate::Subject;
 use crate::archive::memory_files::MemoryFiles;
@@ -246,7 +247,17 @@ pub async fn after_an_outage_the_archive_is_written_at_the_next_look(subject: &d
     it.settled().await;
     files.fail_after_a_minute(it.it.it.clock.clone());
     it.pass_days(32);
-    it.until(|status| status.archived == 1 && status.failing.is_none()).await;
+    let began = it.it.it.clock.now();
+    loop {
+        let status = it.archive.rules(None, 10).await.expect("read").archive;
+        if status.archived == 1 && status.failing.is_none() {
+            break;
+        }
+        it.it.it.clock.advance_millis(100);
+        crate::between_looks().await;
+    }
+    // A look that takes a minute and is over is followed by the next one after fifty minutes.
+    assert!(it.it.it.clock.now().since(began) < Duration::from_secs(45 * 60));
 }
 
 /// The rule is refused.
