@@ -1,4 +1,4 @@
-//! Aggregates as types: what the events of an aggregate make of its state, and what a command makes of that.
+//! Aggregates as Rust types: how events evolve an aggregate's state, and how commands decide on new events.
 //!
 //! ```text
 //!   AggregateType   state.evolve(event)                    loaded.rs     an aggregate as it is: its state and what is known about it
@@ -6,7 +6,7 @@
 //!   effect.rs       deleted, recovered, given to another owner …
 //! ```
 //!
-//! Nothing here reads or writes a log: that is what `Aggregates` of annals-runtime does, and [`testing`](crate::testing) needs neither.
+//! This module does no I/O: `Aggregates` of annals-runtime loads and commits, and [`testing`](crate::testing) needs no log.
 
 mod effect;
 mod loaded;
@@ -23,10 +23,10 @@ pub use upcasters::Upcasters;
 
 use crate::{Index, NewEvent};
 
-/// What an aggregate of one name is: the type is its state, [`Event`](Self::Event) what can happen to it.
+/// An aggregate type: the implementing type is the state, and [`Event`](Self::Event) lists what can happen to it.
 ///
-/// The state of an aggregate without events is the type's default. A command is a function of the state that says which events follow
-/// from it, or why it is refused; it changes nothing itself, so it can be asked again after a conflict.
+/// The state of an aggregate without events is the type's default. A command is a function of the state that returns the events that
+/// follow from it, or why it is refused. It changes nothing itself, so it can be run again after a conflict.
 ///
 /// ```
 /// # use annals_core::{AggregateType, testing::given};
@@ -66,42 +66,44 @@ pub trait AggregateType: Default + Serialize + DeserializeOwned + Send + Sync + 
     /// The name of the aggregates, for example `order`; see [`valid_name`](crate::valid_name).
     const NAME: &'static str;
 
-    /// Which state this is. Counts on whenever [`evolve`](Self::evolve) makes something else of the same events than before, or the fields
-    /// mean something else: snapshots of another revision are made anew.
+    /// The revision of the state. Increment it whenever [`evolve`](Self::evolve) derives a different state from the same events, or a
+    /// field changes its meaning. Snapshots of another revision are rebuilt.
     const STATE_REVISION: u32 = 1;
 
-    /// What can happen: an enum whose variants, as serde names them, are the event types, and whose fields are the data. A variant has
-    /// named fields, one value that serialises to an object, or nothing. It is not tagged or untagged.
+    /// The events of the aggregate: an enum whose variants, as serde names them, are the event types, and whose fields are the data. A
+    /// variant has named fields, one value that serialises to an object, or nothing. The enum must be neither tagged nor untagged.
     type Event: Serialize + DeserializeOwned + Send + 'static;
 
-    /// The state after an event. What is recorded has happened, so nothing is refused here, and nothing is looked up: the same events make
-    /// the same state, always.
+    /// Applies an event to the state. A recorded event has happened, so it cannot be refused. The function must not look anything up: the
+    /// same events always lead to the same state.
     fn evolve(&mut self, event: Self::Event);
 
-    /// The state after an event whose type is none of [`Event`](Self::Event): it was recorded by a later version of the program or by other
-    /// software. By default it changes nothing.
+    /// Applies an event whose type is not in [`Event`](Self::Event), because a later version of the program or other software recorded it.
+    /// By default it changes nothing.
     fn evolve_unknown(&mut self, event: &StoredEvent) {
         let _ = event;
     }
 
-    /// What an event does to the aggregate besides its state, for example that it is deleted. By default nothing.
+    /// Returns what an event does to the aggregate apart from its state, for example that it deletes it. The default is `None`.
     fn effect(event: &Self::Event) -> Option<Effect> {
         let _ = event;
         None
     }
 
-    /// The last touch to an event before it is committed: tags, or whether partners may see it. Its type, data and generation stay.
+    /// Completes an event before it is committed: adds tags, or hides it from partners. It must not change type, data or generation.
     fn annotate(event: &Self::Event, new: NewEvent) -> NewEvent {
         let _ = event;
         new
     }
 
-    /// The indexes of its snapshots beside the layout's, for queries of the state: `Index::on("state.status")`. By default none.
+    /// Returns the indexes of its snapshots beyond the built-in ones, for queries of the state: `Index::on("state.status")`. The default
+    /// is none.
     fn indexes() -> Vec<Index> {
         Vec::new()
     }
 
-    /// What becomes of events that were recorded by earlier versions of the program. It also says which generation new events have.
+    /// Returns how events that earlier versions of the program recorded are upcast. The upcasters also determine the generation of new
+    /// events.
     fn upcasters() -> Upcasters {
         Upcasters::default()
     }

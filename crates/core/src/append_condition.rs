@@ -1,4 +1,4 @@
-//! Append conditions: events that the log must not hold for a commit to be accepted, after the specification of Dynamic Consistency
+//! Append conditions: events that the log must not hold for a commit to be accepted, following the specification of Dynamic Consistency
 //! Boundaries.
 
 use bytestring::ByteString;
@@ -7,9 +7,9 @@ use crate::{Code, EventRef, Invalid, RecordedEvent, SequenceNumber, limits};
 
 /// A commit's condition on events that the log must *not* hold: it fails if any event after `after` matches any of the patterns.
 ///
-/// It protects a decision that is based on a filtered read: read with the same types and tags, remember the number of the last event seen
-/// *in the log* (a page's `next` minus one), decide, and commit with that number as `after`. Nothing else is locked, and commits that
-/// match none of the patterns never conflict.
+/// It protects a decision that is based on a filtered read. Read with the same types and tags, and remember the number of the last event
+/// seen *in the log* (a page's `next` minus one). Then decide, and commit with that number as `after`. Nothing else is locked, and commits
+/// that match none of the patterns never conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AppendCondition {
     /// The patterns, 1 to 64; a match of any of them fails the condition.
@@ -38,7 +38,7 @@ impl EventPattern {
 }
 
 impl EventPattern {
-    /// Returns whether an event that is lent matches.
+    /// Returns whether a borrowed event matches.
     pub fn matches_ref(&self, event: &EventRef<'_>) -> bool {
         (self.types.is_empty() || self.types.iter().any(|wanted| **wanted == *event.event_type))
             && self.tags.iter().all(|wanted| event.tags.iter().any(|tag| **wanted == **tag))
@@ -46,7 +46,7 @@ impl EventPattern {
 }
 
 impl AppendCondition {
-    /// Returns the number of the first event that is checked.
+    /// Returns the sequence number of the first event that is checked.
     pub fn from(&self) -> SequenceNumber {
         self.after.map_or(0, |after| after.saturating_add(1))
     }
@@ -60,7 +60,7 @@ impl AppendCondition {
     /// Checks the patterns.
     ///
     /// # Errors
-    /// `invalid_append_condition` at the first that could never match or is one too many.
+    /// `invalid_append_condition` if there are no patterns or too many, or if a pattern names too many types or tags, or an invalid one.
     pub fn validate(&self) -> Result<(), Invalid> {
         let invalid = |path: String, message: String| Err(Invalid::new(Code::InvalidAppendCondition, path, message));
         let count = self.fail_if.len();
@@ -75,7 +75,7 @@ impl AppendCondition {
                     return invalid(path(field), format!("{given} of them; at most {} are allowed", limits::TAGS_MAX));
                 }
             }
-            // There may be tens of thousands of them, so the path is written for the one at fault only.
+            // A condition can have thousands of types and tags, so the path is only built for the one at fault.
             let named = pattern.types.iter().try_for_each(|name| crate::commit::valid_name("types", name));
             let tagged = pattern.tags.iter().try_for_each(|tag| crate::valid_id("tags", tag));
             if let Err(fault) = named.and(tagged) {

@@ -10,7 +10,7 @@
 //!              └────────────────┘                       a hold that matches: neither expires nor can be deleted
 //! ```
 //!
-//! The log is no part of this. It keeps every event.
+//! The log is not affected: it keeps every event.
 
 mod body;
 mod document;
@@ -50,14 +50,14 @@ pub const EVENTS_ARCHIVE: &str = "events_archive";
 
 /// The archive of one tenant.
 ///
-/// - **Nothing expires before it is archived.** Where a rule names an archive, the view's expiry date is written in the batch that
-///   records the copy, and not before. Where the archive cannot be written, events stay.
-/// - **Both or neither.** Deleting an event and archiving it are one batch, also in the face of a crash.
-/// - **A hold wins.** From the answer that says `in_force`, no event that the hold's filter selects expires or can be deleted.
+/// - **Nothing expires before it is archived.** If a rule names an archive, the view's expiry date is written in the same batch as the
+///   record of the copy, never earlier. If the archive cannot be written, events stay.
+/// - **Both or neither.** An event is deleted and archived in one batch, so a crash cannot separate the two.
+/// - **A hold wins.** Once a response says `in_force`, no event that the hold's filter selects expires or can be deleted.
 #[async_trait]
 pub trait Archive: Send + Sync + 'static {
-    /// Sets for how long events of a category or a type are kept, also those that are in the view already. With `dry_run`, changes nothing
-    /// and counts the events that the rule would remove from the view now.
+    /// Sets how long events of a category or a type are kept, including those that are already in the view. With `dry_run`, changes
+    /// nothing and counts the events that the rule would remove from the view now.
     ///
     /// # Errors
     /// `invalid_body`; see [`ArchiveError`].
@@ -75,7 +75,7 @@ pub trait Archive: Send + Sync + 'static {
     /// See [`ArchiveError`].
     async fn rules(&self, after: Option<&str>, limit: usize) -> Result<RetentionPage, ArchiveError>;
 
-    /// Protects the events that a filter selects. Returns whether the hold is new. Waits a few seconds until it is in force.
+    /// Protects the events that a filter selects. Returns whether the hold is new. Waits a few seconds for the hold to be in force.
     ///
     /// # Errors
     /// `invalid_body`; see [`ArchiveError`].
@@ -99,13 +99,13 @@ pub trait Archive: Send + Sync + 'static {
     /// [`ArchiveError::UnknownHold`]; see [`ArchiveError`].
     async fn hold(&self, name: &str) -> Result<HoldStatus, ArchiveError>;
 
-    /// Moves an event from the view into `events_archive`, in one batch. It stays deleted when the view is rebuilt.
+    /// Moves an event from the view into `events_archive`, in one batch. The event stays deleted when the view is rebuilt.
     ///
     /// # Errors
-    /// [`ArchiveError::UnknownEvent`]; [`ArchiveError::NotAllowed`] where a hold protects it; see [`ArchiveError`].
+    /// [`ArchiveError::UnknownEvent`]; [`ArchiveError::NotAllowed`] if a hold protects it; see [`ArchiveError`].
     async fn delete(&self, event_id: &str, reason: Reason) -> Result<DeletedEvent, ArchiveError>;
 
-    /// Puts an archived event back into the view, where its retention begins again. Returns it as it is shown.
+    /// Puts an archived event back into the view, where its retention starts again. Returns its JSON form.
     ///
     /// # Errors
     /// [`ArchiveError::NotArchived`]; see [`ArchiveError`].

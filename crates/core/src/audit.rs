@@ -1,37 +1,37 @@
-//! The audit log: every administrative act, as events of the system tenant's log.
+//! The audit log: every administrative act, recorded as events of the system tenant's log.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ByteString, Timestamp};
 
-/// The name of the aggregates of the audit log. Each act is one, named by its id.
+/// The aggregate name of the audit log. Each act is an aggregate, identified by the act's id.
 pub const AUDIT_AGGREGATE: &str = "annals-audit";
 /// The type of the event that is stored before an act is carried out.
 pub const ACT_BEGUN: &str = "administrative_act_begun";
-/// The type of the event that is stored after it.
+/// The type of the event that is stored once the act has ended.
 pub const ACT_ENDED: &str = "administrative_act_ended";
 
-/// An administrative act that is about to be carried out: who, what, why, and from where.
+/// An administrative act that is about to be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActBegun {
-    /// Who acts, as the server knows the caller: `key:ID`, `jwt:ISSUER/SUBJECT`, `certificate:SUBJECT`, or `machine` for a command on the
-    /// machine itself.
+    /// Who acts, as the server identifies the caller: `key:ID`, `jwt:ISSUER/SUBJECT`, `certificate:SUBJECT`, or `machine` for a command
+    /// that is run on the machine itself.
     pub who: String,
     /// The name of the credential, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The operation, such as `deleteHandler`.
     pub what: String,
-    /// What it is about: the path of the request.
+    /// The object of the act: the path of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The tenant it concerns; absent for the whole store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// Why, as the caller says.
+    /// The caller's reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// For whom, as the caller says.
+    /// On whose behalf the caller acts, as stated by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// The address that the request came from.
@@ -39,17 +39,17 @@ pub struct ActBegun {
     pub from: Option<String>,
 }
 
-/// What came of an act.
+/// How an act ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActEnded {
-    /// `done`, or `refused`.
+    /// The outcome: `done` or `refused`.
     pub outcome: ActOutcome,
     /// The code of the refusal, or the HTTP status of another failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }
 
-/// What came of an act.
+/// The outcome of an act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ActOutcome {
@@ -57,30 +57,30 @@ pub enum ActOutcome {
     Done,
     /// It was refused.
     Refused,
-    /// It is not stored what came of it: the process ended meanwhile, or it is still being carried out.
+    /// The outcome is not stored: the process ended in the meantime, or the act is still being carried out.
     Unknown,
 }
 
-/// An act as it is listed.
+/// An act in the audit log's list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// The sequence number of the event that began it, in the system tenant's log.
+    /// The sequence number of the event that began the act, in the system tenant's log.
     pub sequence_number: u64,
     /// Its id.
     pub id: ByteString,
     /// When it began.
     pub at: Timestamp,
-    /// Who, what, why, and from where.
+    /// Who acts, what, why and from where.
     #[serde(flatten)]
     pub act: ActBegun,
-    /// What came of it.
+    /// The outcome.
     pub outcome: ActOutcome,
     /// The code of the refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }
 
-/// A page of the audit log, the newest first.
+/// A page of the audit log, newest acts first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditPage {
     /// The acts.

@@ -1,4 +1,4 @@
-//! What events do to an aggregate besides its state.
+//! What events do to an aggregate apart from its state.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use super::StoredEvent;
 use crate::{Code, Data, Invalid, NewEvent};
 
-/// Tags of an aggregate: keys, each with values.
+/// The tags of an aggregate: keys, each with its values.
 pub type Tags = BTreeMap<String, Vec<String>>;
 
-/// What an event does to an aggregate besides its state.
+/// What an event does to an aggregate apart from its state.
 ///
-/// Each has an event type of its own, which any aggregate understands, whatever its events are. Wow's default events of the same
-/// meaning are read, too.
+/// Each effect has an event type of its own, which every aggregate understands, whatever its own events are. Wow's default events with the
+/// same meaning are understood too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// `aggregate_deleted`: it takes no commands any more, and queries leave it out. Nothing of it is removed.
+    /// `aggregate_deleted`: the aggregate accepts no more commands, and queries leave it out. Nothing is removed.
     Deleted,
-    /// `aggregate_recovered`: it is not deleted any more.
+    /// `aggregate_recovered`: the aggregate is no longer deleted.
     Recovered,
-    /// `owner_transferred` with `toOwnerId`: it belongs to another owner.
+    /// `owner_transferred` with `toOwnerId`: the aggregate belongs to another owner.
     OwnerTransferred(String),
-    /// `space_transferred` with `toSpaceId`: it is in another space.
+    /// `space_transferred` with `toSpaceId`: the aggregate is in another space.
     SpaceTransferred(String),
-    /// `resource_tags_applied` with `tags`: these are its tags, and no others.
+    /// `resource_tags_applied` with `tags`: replaces all tags of the aggregate.
     TagsApplied(Tags),
 }
 
@@ -47,10 +47,10 @@ struct Applied {
 }
 
 impl Effect {
-    /// The event that has this effect.
+    /// Creates the event that has this effect.
     ///
     /// # Errors
-    /// `invalid_data` when a tag cannot be stored.
+    /// `invalid_data` if a tag cannot be stored.
     pub fn event(&self) -> Result<NewEvent, Invalid> {
         let (name, data) = match self {
             Self::Deleted => ("aggregate_deleted", Ok(Data::empty())),
@@ -63,7 +63,7 @@ impl Effect {
         Ok(NewEvent::new(name, data))
     }
 
-    /// The effect of an event by its type; none of events of an aggregate's own, and of those that have its name and other data.
+    /// Returns the effect of an event by its type. Returns `None` for an aggregate's own events, and if an effect's data cannot be read.
     pub(super) fn of(event: &StoredEvent) -> Option<Self> {
         let name = event.event_type.strip_prefix("default_").unwrap_or(&event.event_type);
         match name {

@@ -29,9 +29,9 @@ pub struct AggregateInfo {
     pub version: Version,
     /// Its tenantId.
     pub tenant_id: ByteString,
-    /// Its owner, as the last commit or effect that named one says; or empty.
+    /// Its owner, as named by the most recent commit or effect that names one; or empty.
     pub owner_id: ByteString,
-    /// Its space, in the same way.
+    /// Its space, determined in the same way.
     pub space_id: ByteString,
     /// Whether it is deleted.
     pub deleted: bool,
@@ -76,7 +76,7 @@ impl AggregateInfo {
             self.first_operator = operator.clone();
             self.first_time = commit.time;
         }
-        // A commit that names none changes none.
+        // A commit that names no owner or space leaves it unchanged.
         for (has, names) in [(&mut self.owner_id, &commit.owner_id), (&mut self.space_id, &commit.space_id)] {
             if !names.is_empty() {
                 *has = names.clone();
@@ -147,7 +147,7 @@ pub fn known_event<A: AggregateType>(
 }
 
 impl<A: AggregateType> Loaded<A> {
-    /// Creates the aggregate of this id, before its first commit.
+    /// Creates the aggregate with this id, before its first commit.
     pub fn new(id: impl Into<ByteString>) -> Self {
         Self { state: A::default(), info: AggregateInfo::new(Aggregate::new(A::NAME, id)) }
     }

@@ -1,7 +1,7 @@
-//! Events of a type as a log has them: a name, a generation and data; and back.
+//! Conversion between an aggregate's events and their stored form: a type name, a generation and data.
 //!
-//! The variant is the name of the event type and its fields are the data, so serde does all of it: `OrderPaid { cents: 5 }` of an enum
-//! with `rename_all = "snake_case"` is the type `order_paid` with the data `{"cents": 5}`. A variant without fields has the data `{}`.
+//! A variant is the event type and its fields are the data, so serde does all of the work. `OrderPaid { cents: 5 }` of an enum with
+//! `rename_all = "snake_case"` is the type `order_paid` with the data `{"cents": 5}`. A variant without fields has the data `{}`.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -16,7 +16,7 @@ use serde::forward_to_deserialize_any;
 
 use crate::{Data, RecordedEvent};
 
-/// An event as a log has it.
+/// An event as the log stores it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredEvent {
     /// Its type.
@@ -27,12 +27,12 @@ pub struct StoredEvent {
     pub data: Data,
 }
 
-/// An event of an aggregate, as far as its type knows it.
+/// An event of an aggregate, decoded if the aggregate type knows its type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Known<E> {
     /// It is one of the type's events.
     Event(E),
-    /// Its type is none that the type knows; it is kept as it was recorded.
+    /// The aggregate type does not know the event's type; the event is kept as it was recorded.
     Unknown(StoredEvent),
 }
 
@@ -43,18 +43,18 @@ impl From<&RecordedEvent> for StoredEvent {
 }
 
 impl StoredEvent {
-    /// An event of generation 1, as JSON would show it.
+    /// Creates an event of generation 1 from data in its JSON form.
     ///
     /// # Errors
-    /// A sentence, when the data is no object or does not fit into BSON.
+    /// A sentence, if the data is not an object or cannot be represented in BSON.
     pub fn new(event_type: impl Into<ByteString>, data: &impl Serialize) -> Result<Self, String> {
         Ok(Self { event_type: event_type.into(), generation: 1, data: Data::from_value(data)? })
     }
 
-    /// Takes an event of an enum apart.
+    /// Converts a variant of an event enum.
     ///
     /// # Errors
-    /// A sentence, when the value is no variant of a plain enum, or its fields cannot be event data.
+    /// A sentence, if the value is not a variant of an externally tagged enum, or its fields cannot be event data.
     pub fn of(event: &impl Serialize, generation: impl FnOnce(&str) -> u32) -> Result<Self, String> {
         let json = serde_json::to_string(event).map_err(|error| error.to_string())?;
         if let Some((path, number)) = crate::json::wide_integer(json.as_bytes()) {
@@ -65,10 +65,10 @@ impl StoredEvent {
         Ok(Self { event_type, generation, data })
     }
 
-    /// Reads it as an event of an enum.
+    /// Decodes it as a variant of an event enum.
     ///
     /// # Errors
-    /// A sentence that names the field, when the type is known and the data is not that type's.
+    /// A sentence that names the field, if the type is known and the data does not fit it.
     pub fn known<E: DeserializeOwned>(self) -> Result<Known<E>, String> {
         let json = OnceCell::new();
         match E::deserialize(EventReader { event: &self, json: &json }) {
@@ -79,7 +79,7 @@ impl StoredEvent {
     }
 }
 
-/// What serde writes for a variant: `"name"`, or `{"name": {…}}`.
+/// The serde form of a variant: `"name"`, or `{"name": {…}}`.
 struct Named(ByteString, Data);
 
 impl<'de> de::Deserialize<'de> for Named {
@@ -136,13 +136,13 @@ impl de::Error for Fault {
         Self::Other(message.to_string())
     }
 
-    /// Only the name of the event itself is read with this error; what is inside the data has the JSON reader's.
+    /// This error type is used only to read the name of the event itself; errors inside the data come from the JSON reader.
     fn unknown_variant(_: &str, _: &'static [&'static str]) -> Self {
         Self::UnknownType
     }
 }
 
-/// An event as serde's enum. Its data becomes JSON text once it is known that its type is.
+/// An event as a serde enum. Its data is converted to JSON only once its type is known.
 struct EventReader<'de> {
     event: &'de StoredEvent,
     json: &'de OnceCell<String>,
@@ -205,7 +205,7 @@ impl<'de> EnumAccess<'de> for EventReader<'de> {
 impl<'de> VariantAccess<'de> for EventReader<'de> {
     type Error = Fault;
 
-    /// Whatever fields a later version has recorded.
+    /// Ignores the data: a later version may have added fields.
     fn unit_variant(self) -> Result<(), Fault> {
         Ok(())
     }

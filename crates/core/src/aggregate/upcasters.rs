@@ -1,4 +1,4 @@
-//! What becomes of events that an earlier version of a program has recorded.
+//! Conversion of events that earlier versions of a program recorded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use bytestring::ByteString;
 use super::StoredEvent;
 use crate::Data;
 
-/// What becomes of older events before they are read: by event type and generation.
+/// Converts older events to their current form before they are read, by event type and generation.
 ///
-/// Each step is taken at most once for an event, in the order in which they were given, and again from the first after one was taken: so
-/// a chain from generation 1 over 2 to 3 is two steps, in any order. What is in the log stays as it is.
+/// Steps are tried in the order in which they were added, and from the first again after each step that applied. Each step applies at most
+/// once to an event, so a chain from generation 1 through 2 to 3 is two steps, added in any order. The log is not changed.
 ///
 /// ```
 /// # use annals_core::{StoredEvent, Upcasters};
@@ -48,13 +48,13 @@ enum What {
 }
 
 impl Upcasters {
-    /// None: events are read as they are.
+    /// Creates an empty set, which leaves every event as it is.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The data of an event of this type and generation becomes that of the next generation. New events of the type get the generation
-    /// behind the last.
+    /// Converts the data of events of this type and generation to the next generation. New events of the type get the generation after the
+    /// highest one that is converted.
     #[must_use]
     pub fn upcast(
         self,
@@ -65,13 +65,13 @@ impl Upcasters {
         self.step(event_type.into(), What::Upcast { from, change: Arc::new(change) })
     }
 
-    /// Events of this type, of any generation, are of another type; the generation stays.
+    /// Treats events of this type, of any generation, as events of another type; the generation stays.
     #[must_use]
     pub fn rename(self, event_type: impl Into<ByteString>, to: impl Into<ByteString>) -> Self {
         self.step(event_type.into(), What::Rename(to.into()))
     }
 
-    /// Events of this type, of any generation, are as if they had not happened. Their commits count all the same.
+    /// Ignores events of this type, of any generation. Their commits still count towards the version.
     #[must_use]
     pub fn discard(self, event_type: impl Into<ByteString>) -> Self {
         self.step(event_type.into(), What::Discard)
@@ -82,7 +82,7 @@ impl Upcasters {
         self
     }
 
-    /// The generation that new events of this type have: 1 where nothing is upcast.
+    /// Returns the generation of new events of this type: 1 if the type has no upcaster.
     pub fn generation_of(&self, event_type: &str) -> u32 {
         let next = |step: &Step| match step.what {
             What::Upcast { from, .. } if *step.event_type == *event_type => Some(from.saturating_add(1)),
@@ -91,10 +91,10 @@ impl Upcasters {
         self.steps.iter().filter_map(next).max().unwrap_or(1)
     }
 
-    /// What an event is today; none when it is discarded.
+    /// Returns an event in its current form, or `None` if it is discarded.
     ///
     /// # Errors
-    /// A sentence, when what a step made of the data cannot be event data.
+    /// A sentence, if the data that a step produced cannot be event data.
     pub fn apply(&self, mut event: StoredEvent) -> Result<Option<StoredEvent>, String> {
         let mut taken = vec![false; self.steps.len()];
         while let Some(at) = self.next(&event, &taken) {

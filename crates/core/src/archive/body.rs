@@ -1,4 +1,4 @@
-//! The bodies of requests.
+//! Request bodies of the archive's endpoints.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -8,30 +8,30 @@ use crate::browse::{RETENTION_DAYS, ReplayFilter};
 use crate::handlers::Reason;
 use crate::{Code, Invalid};
 
-/// Most rules of a tenant.
+/// The maximum number of rules of a tenant.
 pub const RULES_MAX: usize = 1_000;
-/// Most days that an event can be kept.
+/// The maximum retention in days.
 const DAYS_MAX: u32 = 36_500;
-/// Longest reason, in bytes.
+/// The maximum length of a reason, in bytes.
 const REASON_BYTES_MAX: usize = 4 * 1024;
 
 /// The body of `PUT /v1/retention/{category|type}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionBody {
-    /// For how many days the view keeps an event, 1 to 36,500; null keeps events for ever. 90 when absent.
+    /// How many days the view keeps an event, 1 to 36,500; null keeps events for ever, and the default is 90.
     #[serde(default = "ninety")]
     pub ttl_days: Option<u32>,
-    /// Where it goes before it is deleted.
+    /// Where events go before they are deleted.
     #[serde(default)]
     pub archive: ArchiveTarget,
-    /// Counts what would be removed from the view now, and changes nothing.
+    /// Counts what the rule would remove from the view now, and changes nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Why, for the record.
+    /// The reason, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who, for the record.
+    /// Who sets the rule, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
@@ -51,15 +51,15 @@ fn short(reason: Option<&String>) -> Result<(), Invalid> {
 }
 
 impl RetentionBody {
-    /// A rule without a reason.
+    /// Creates a rule without a reason.
     pub fn new(ttl_days: Option<u32>, archive: ArchiveTarget) -> Self {
         Self { ttl_days, archive, dry_run: false, reason: None, by: None }
     }
 
-    /// Checks the numbers.
+    /// Checks the retention and the length of the reason.
     ///
     /// # Errors
-    /// `invalid_body`, with the field.
+    /// `invalid_body`, with the name of the field.
     pub fn validate(&self) -> Result<(), Invalid> {
         if let Some(days) = self.ttl_days
             && !(1..=DAYS_MAX).contains(&days)
@@ -71,15 +71,15 @@ impl RetentionBody {
     }
 }
 
-/// The body of `PUT /v1/holds/{name}`: the fields of a filter, or the filter under `filter`, and why.
+/// The body of `PUT /v1/holds/{name}`: the fields of a filter, or the filter under `filter`, and a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HoldBody {
-    /// Which events it protects.
+    /// The events that the hold protects.
     pub filter: ReplayFilter,
-    /// Why, for the record.
+    /// The reason, for the record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who, for the record.
+    /// Who sets the hold, for the record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
@@ -107,15 +107,15 @@ impl<'de> Deserialize<'de> for HoldBody {
 }
 
 impl HoldBody {
-    /// A hold without a reason.
+    /// Creates a hold without a reason.
     pub fn new(filter: ReplayFilter) -> Self {
         Self { filter, reason: None, by: None }
     }
 
-    /// Checks the filter, which must select something in particular.
+    /// Checks that the filter is valid and not empty, and the length of the reason.
     ///
     /// # Errors
-    /// `invalid_body`, with the field.
+    /// `invalid_body`, with the name of the field.
     pub fn validate(&self) -> Result<(), Invalid> {
         if self.filter.is_empty() {
             let message = "selects nothing in particular; name events, types, an aggregate, an execution, a user, a \
@@ -126,7 +126,7 @@ impl HoldBody {
         short(self.reason.as_ref())
     }
 
-    /// Returns why, as far as it was said.
+    /// Returns the reason, which may be empty.
     pub fn why(&self) -> Reason {
         Reason { reason: self.reason.clone().unwrap_or_default(), by: self.by.clone() }
     }

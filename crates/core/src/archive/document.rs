@@ -1,4 +1,4 @@
-//! Documents of the archive: those of the view with every field, and when, by whom and why they left it.
+//! Documents of the archive: the view's documents with all their fields, plus when, by whom and why they left the view.
 
 use bson::{Bson, DateTime, Document};
 use serde_json::Value;
@@ -7,30 +7,30 @@ use super::EVENTS_ARCHIVE;
 use crate::browse::shown;
 use crate::{Collection, Index, Timestamp};
 
-/// Where a document of the view says that the archive holds a copy of it.
+/// The field of a view document that says that the archive holds a copy of it.
 pub const ARCHIVED_MARK: &str = "annals.archived";
-/// The fields that the archive adds. Fields of the event with these names are kept in `annals.beside`.
+/// The fields that the archive adds. An event's own fields with these names are moved to `annals.beside`.
 const ADDED: [&str; 3] = ["deleted_at", "deleted_by", "deletion_reason"];
 /// The mark of a document that the archive refused.
 const REFUSED: &str = "refused";
-/// Under which name of `annals` fields are kept that have the name of an added one.
+/// The field of `annals` that keeps an event's fields whose names clash with added ones.
 const BESIDE: &str = "beside";
 const TTL: &str = "ttl_expires_at";
 
 /// Why an event leaves the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveReason {
-    /// When.
+    /// When it left.
     pub at: Timestamp,
-    /// Who.
+    /// Who removed it; `annals` for retention.
     pub by: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Whether a person deleted it, and not its retention. It then stays deleted when the view is rebuilt.
+    /// Whether a person deleted it, rather than its retention. If so, it stays deleted when the view is rebuilt.
     pub by_hand: bool,
 }
 
-/// The declaration of `events_archive`, with Integr8sCode's indexes.
+/// Returns the declaration of `events_archive`, with Integr8sCode's indexes.
 pub fn archive_collection() -> Collection {
     let mut unique = Index::on("event_id");
     unique.unique = true;
@@ -41,7 +41,7 @@ pub fn archive_collection() -> Collection {
         .index(Index::on("event_type"))
 }
 
-/// Our own part of a document; where other software has a field of that name which is no document, that one is moved aside.
+/// Removes and returns our own part of a document. If other software stored something else in that field, it is moved to `beside`.
 fn own_part(document: &mut Document, beside: &mut Document) -> Document {
     match document.remove("annals") {
         Some(Bson::Document(own)) => own,
@@ -53,7 +53,7 @@ fn own_part(document: &mut Document, beside: &mut Document) -> Document {
     }
 }
 
-/// Returns the document of the archive for one of the view.
+/// Converts a document of the view to one of the archive.
 pub fn archived_document(mut document: Document, why: &ArchiveReason) -> Document {
     let mut beside = Document::new();
     for name in ADDED {
@@ -76,12 +76,12 @@ pub fn archived_document(mut document: Document, why: &ArchiveReason) -> Documen
     document
 }
 
-/// Whether a document of the archive is of an event that a person deleted.
+/// Returns whether a document of the archive is of an event that a person deleted.
 pub fn is_deleted_by_hand(document: &Document) -> bool {
     document.get_document("annals").is_ok_and(|own| own.get_bool("deleted").unwrap_or(false))
 }
 
-/// Returns the document of the view for one of the archive. Its retention begins at the time of its restoration.
+/// Converts a document of the archive to one of the view. Its retention starts when it is restored.
 pub fn restored_document(mut document: Document, at: Timestamp) -> Document {
     for name in ADDED.into_iter().chain([TTL, "_annals"]) {
         document.remove(name);
@@ -96,7 +96,7 @@ pub fn restored_document(mut document: Document, at: Timestamp) -> Document {
     document
 }
 
-/// Returns a document of the archive as JSON, as [`shown`] does for the view.
+/// Converts a document of the archive to JSON, as [`shown`] does for the view.
 pub fn shown_archived(document: &Document) -> Value {
     let mut value = shown(document);
     let at = document.get_datetime("deleted_at").ok();
@@ -109,13 +109,13 @@ pub fn shown_archived(document: &Document) -> Value {
     value
 }
 
-/// A mark of a document of the view: the archive holds a copy.
+/// Returns whether a document of the view is marked as copied to the archive.
 pub(super) fn is_archived(document: &Document) -> bool {
     let mark = document.get_document("annals").and_then(|own| own.get_str("archived"));
     mark.is_ok_and(|mark| mark != REFUSED)
 }
 
-/// When a document was restored last.
+/// Returns when a document was last restored, in milliseconds since the Unix epoch.
 pub(super) fn restored_at(document: &Document) -> Option<i64> {
     let own = document.get_document("annals").ok()?;
     own.get_datetime("restored_at").ok().map(|at| at.timestamp_millis())

@@ -1,4 +1,4 @@
-//! Why a request about the archive was refused.
+//! Errors of requests about the archive.
 
 use crate::browse::BrowseError;
 use crate::{Code, Invalid, ReadError, RecordError, StoreError};
@@ -7,13 +7,13 @@ use crate::{Code, Invalid, ReadError, RecordError, StoreError};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
-    /// It breaks a rule of the API.
+    /// The request breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The view has no event of this id.
+    /// The view has no event with this id.
     #[error("the browse view has no event {0:?}; it may have expired, or have been deleted already")]
     UnknownEvent(String),
-    /// The archive has no event of this id.
+    /// The archive has no event with this id.
     #[error("the archive has no event {0:?}; GET /v1/events/archive lists those that it has")]
     NotArchived(String),
     /// There is no such rule.
@@ -22,20 +22,20 @@ pub enum ArchiveError {
     /// There is no such hold.
     #[error("there is no hold {0:?}; GET /v1/holds lists those that exist")]
     UnknownHold(String),
-    /// The state of what it is about does not allow the act.
+    /// The current state of the object does not allow the act.
     #[error("cannot {act} {what}: {state}")]
     NotAllowed {
         /// The act.
         act: String,
-        /// What it is about.
+        /// The object of the act.
         what: String,
-        /// The state it is in.
+        /// The object's state.
         state: String,
     },
     /// The browse view is switched off.
     #[error("the browse view of this tenant is switched off; switch it on with PUT /v1/events/view")]
     Off,
-    /// The store cannot do it.
+    /// The store failed or refused the operation.
     #[error(transparent)]
     Store(StoreError),
 }

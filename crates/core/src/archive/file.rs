@@ -1,4 +1,4 @@
-//! Files of the archive: where they are, and which events they hold.
+//! Files of the archive: their paths, and the events that they hold.
 
 use std::fmt::Write;
 
@@ -11,31 +11,31 @@ use crate::{Index, RecordType, Timestamp};
 /// The collection of the archive's files.
 pub const ARCHIVE_FILES: &str = "annals-archive-files";
 
-/// A file of the archive. The record is written in the batch that lets the events of the file expire.
+/// The record of an archive file. It is written in the same batch that lets the file's events expire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArchiveFileRecord {
     /// Its path below the archive's folder.
     #[serde(rename = "_id")]
     pub path: String,
-    /// Its name, which no other file has.
+    /// Its name, which is unique.
     pub name: String,
     /// The type of its events.
     pub event_type: String,
-    /// The day on which they happened, `YYYY-MM-DD` in UTC.
+    /// The day of its events, `YYYY-MM-DD` in UTC.
     pub day: String,
-    /// How many they are.
+    /// The number of its events.
     pub events: i64,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: i64,
     /// The SHA-256 of its content, in hexadecimal digits.
     pub sha256: String,
-    /// The lowest of their ids.
+    /// The lowest id of its events.
     pub first_id: String,
-    /// The highest of their ids.
+    /// The highest id of its events.
     pub last_id: String,
-    /// Their sequence numbers, packed by [`packed_numbers`]; without those of documents that other software wrote.
+    /// The sequence numbers of its events, packed by [`packed_numbers`], except those of documents that other software wrote.
     pub numbers: Binary,
-    /// When it was written.
+    /// When the file was written.
     pub written: DateTime,
 }
 
@@ -53,28 +53,28 @@ impl RecordType for ArchiveFileRecord {
     }
 }
 
-/// Returns the day of a time, and the path of a file for events of a type and that day: folders that DuckDB and Arrow read as the columns
-/// `type` and `day`.
+/// Returns the path of a file for events of a type and day, and the day. DuckDB and Arrow read the folders as the columns `type` and
+/// `day`.
 pub fn file_path(event_type: &str, happened_ms: i64, name: &str) -> (String, String) {
     let text = Timestamp::from_millis(happened_ms).nearest_writable().to_string();
     let day = text.split('T').next().unwrap_or_default().to_owned();
     (format!("type={}/day={day}/{name}", escaped(event_type)), day)
 }
 
-/// A text as part of a path: whatever a name of a type cannot have is percent-encoded.
+/// Percent-encodes every byte that the name of a type cannot contain.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' => out.push(char::from(byte)),
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             other => _ = write!(out, "%{other:02X}"),
         }
     }
     out
 }
 
-/// Packs ascending numbers: each is the distance to the one before, in groups of seven bits.
+/// Packs ascending numbers as a varint of each one's distance from its predecessor.
 pub fn packed_numbers(numbers: &[u64]) -> Binary {
     let (mut bytes, mut before) = (Vec::with_capacity(numbers.len() * 2), 0);
     for number in numbers {
@@ -89,7 +89,7 @@ pub fn packed_numbers(numbers: &[u64]) -> Binary {
     Binary { subtype: BinarySubtype::Generic, bytes }
 }
 
-/// Returns packed numbers.
+/// Unpacks numbers that [`packed_numbers`] packed.
 pub fn numbers_of(packed: &Binary) -> Vec<u64> {
     let (mut numbers, mut before, mut rest, mut shift) = (Vec::new(), 0_u64, 0_u64, 0_u32);
     for byte in &packed.bytes {

@@ -10,32 +10,33 @@ use super::{ArchiveTarget, HoldRecord, RuleKind, RuleRecord};
 use crate::browse::{ViewRecord, number_of};
 use crate::{Condition, DEFAULT_CATEGORY, Matcher, limits};
 
-/// Most parts that all holds of a tenant have together. Due documents are found by one condition, in which the holds are beside 14 parts.
+/// The maximum number of condition parts of all holds of a tenant. Due documents are found by one condition, which has 14 parts besides
+/// the holds.
 pub const HOLD_PARTS_MAX: usize = limits::CONDITION_NODES_MAX - 14;
 
 const TTL: &str = "ttl_expires_at";
-/// Where a document of other software keeps its own expiry date while it is held.
+/// The field in which a document of other software keeps its own expiry date while a hold protects it.
 const KEPT_TTL: &str = "annals_expires";
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// For how long events of a type are kept, and where they go then.
+/// How long events of a type are kept, and where they go then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// For how many days the view keeps an event; none is for ever.
+    /// How many days the view keeps an event; `None` keeps it for ever.
     pub days: Option<u32>,
-    /// Where it goes before it is deleted.
+    /// Where events go before they are deleted.
     pub archive: ArchiveTarget,
 }
 
 impl Retention {
-    /// When a document expires that was stored and perhaps restored at these times.
+    /// Returns when a document expires, given when it was stored and, if it was, restored.
     fn end(self, stored_ms: i64, restored_ms: Option<i64>) -> Option<DateTime> {
         let since = restored_ms.map_or(stored_ms, |restored| restored.max(stored_ms));
         Some(DateTime::from_millis(since.saturating_add(i64::from(self.days?) * DAY_MS)))
     }
 }
 
-/// The settings, ready to be applied to documents.
+/// The settings, prepared for being applied to documents.
 #[derive(Debug, Clone)]
 pub struct RetentionPlan {
     version: i64,
@@ -47,31 +48,31 @@ pub struct RetentionPlan {
     deleted_below: u64,
 }
 
-/// Event types whose events are archived by one rule.
+/// The event types that one archiving rule covers.
 #[derive(Debug, Clone)]
 pub struct DueGroup {
     /// The documents of these types.
     pub types: Condition,
-    /// For how long they are kept.
+    /// How long their events are kept, and where they go.
     pub retention: Retention,
 }
 
-/// How a document is to be changed so that it expires as the settings say.
+/// The change of a document that makes it expire as the settings say.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ExpiryChange {
-    /// Fields and their values.
+    /// The fields to set.
     pub set: Vec<(&'static str, Bson)>,
-    /// Fields that are removed.
+    /// The fields to remove.
     pub unset: Vec<&'static str>,
 }
 
-/// Returns how many parts of a condition all holds have together: one for each field of a filter, and one more for a filter with several.
+/// Returns the number of condition parts of all holds: one for each field of a filter, and one more for a filter with several fields.
 pub fn hold_parts(holds: &[HoldRecord]) -> usize {
     holds.iter().map(|hold| hold.filter.condition().parts()).sum()
 }
 
 impl RetentionPlan {
-    /// Reads the settings.
+    /// Creates the plan from the view's settings.
     pub fn of(record: &ViewRecord) -> Self {
         let holds = record.holds.iter().map(|hold| {
             let condition = hold.filter.condition();
@@ -94,17 +95,18 @@ impl RetentionPlan {
         self.version
     }
 
-    /// Returns the sequence number above which no event was deleted by hand.
+    /// Returns the sequence number from which on no event was deleted by hand.
     pub fn deleted_below(&self) -> u64 {
         self.deleted_below
     }
 
-    /// Whether the view leaves out events of a type.
+    /// Returns whether the view leaves out events of a type.
     pub fn is_off(&self, event_type: &str) -> bool {
         self.off_types.contains(event_type)
     }
 
-    /// Returns the documents that are to leave the view because their types are off: those of the log's own events that no hold protects.
+    /// Returns the condition of documents that must leave the view because their types are off: the log's own events that no hold
+    /// protects.
     pub fn off(&self) -> Option<Condition> {
         if self.off_types.is_empty() {
             return None;
@@ -120,7 +122,7 @@ impl RetentionPlan {
         Some(Retention { days: rule.ttl_days.and_then(|days| u32::try_from(days).ok()), archive: rule.archive })
     }
 
-    /// Returns the retention of a type: its own rule, else that of its category, else that of the view.
+    /// Returns the retention of a type: its own rule's, else its category's, else the view's.
     pub fn retention_of(&self, event_type: &str) -> Retention {
         let category = self.categories.get(event_type).map_or(DEFAULT_CATEGORY, String::as_str);
         self.rule(RuleKind::Type, event_type)
@@ -128,7 +130,8 @@ impl RetentionPlan {
             .unwrap_or(self.default)
     }
 
-    /// Returns the documents of the types that a category or a type means, as far as no more particular rule is for them.
+    /// Returns the condition of documents that a category's or a type's rule covers. A category's rule does not cover types that have a
+    /// rule of their own.
     pub fn types_of(&self, kind: RuleKind, name: &str) -> Condition {
         if kind == RuleKind::Type {
             return Condition::eq("event_type", name);
@@ -147,7 +150,7 @@ impl RetentionPlan {
         Condition::is_in("event_type", of_it.map(|(it, _)| it.as_str()))
     }
 
-    /// Returns the rules that archive.
+    /// Returns one group for each rule that archives.
     pub fn due_groups(&self) -> Vec<DueGroup> {
         let archiving = self.rules.iter().filter(|rule| rule.archive != ArchiveTarget::None && rule.ttl_days.is_some());
         let group = |rule: &RuleRecord| {
@@ -156,12 +159,12 @@ impl RetentionPlan {
         archiving.filter_map(group).collect()
     }
 
-    /// Returns the documents that became due at or before a time: kept for their days, not held, and neither archived nor expiring.
+    /// Returns the condition of documents that were due at a time: past their retention, not held, and neither archived nor expiring.
     pub fn due(&self, group: &DueGroup, now_ms: i64) -> Condition {
         let days = i64::from(group.retention.days.unwrap_or(0));
         let mut until = now_ms - days * DAY_MS;
         if group.retention.archive == ArchiveTarget::Files {
-            // Whole days, so that a day becomes few files.
+            // Files cover whole days, so that a day results in few files.
             until = until.div_euclid(DAY_MS) * DAY_MS - 1;
         }
         let until = DateTime::from_millis(until);
@@ -171,7 +174,7 @@ impl RetentionPlan {
             Condition::lte("stored_at", until),
             Condition::missing(TTL),
             Condition::missing(ARCHIVED_MARK),
-            // A document whose own part is something else could not be marked.
+            // A document whose `annals` field is something else could not be marked.
             Condition::or([
                 Condition::missing("annals"),
                 Condition::exists("annals.sequence_number"),
@@ -183,7 +186,7 @@ impl RetentionPlan {
         Condition::and(all)
     }
 
-    /// The documents that no hold protects.
+    /// Returns the condition of documents that no hold protects; `None` if there are no holds.
     pub fn not_held(&self) -> Option<Condition> {
         (!self.holds.is_empty()).then(|| Condition::nor(self.holds.iter().map(|(_, condition, _)| condition.clone())))
     }
@@ -193,12 +196,12 @@ impl RetentionPlan {
         if self.holds.is_empty() {
             return None;
         }
-        // Documents of the view come from BSON.
+        // Documents of the view come from BSON, so this cannot fail.
         let raw = RawDocumentBuf::try_from(document).ok()?;
         self.holds.iter().find(|(_, _, matcher)| matcher.matches(&raw)).map(|(name, _, _)| name.as_str())
     }
 
-    /// Returns when a document of an event of the log expires.
+    /// Returns when the document of an event of the log expires; `None` if it does not.
     pub fn expiry(&self, document: &Document) -> Option<DateTime> {
         let retention = self.retention_of(document.get_str("event_type").unwrap_or_default());
         let may_expire = retention.archive == ArchiveTarget::None || is_archived(document);
@@ -221,7 +224,7 @@ impl RetentionPlan {
         retention.end(stored, restored)
     }
 
-    /// Gives a new document its expiry date, if it may expire.
+    /// Sets the expiry date of a new document, or removes it if the document must not expire.
     pub fn stamp(&self, document: &mut Document) {
         match self.expiry(document) {
             Some(at) => _ = document.insert(TTL, at),
@@ -229,7 +232,7 @@ impl RetentionPlan {
         }
     }
 
-    /// Returns what has to change in a stored document so that it expires as the settings say; none where it does.
+    /// Returns the change that makes a stored document expire as the settings say; `None` if it already does.
     pub fn change_of(&self, document: &Document) -> Option<ExpiryChange> {
         let now = document.get_datetime(TTL).ok().copied();
         if document.get("_id").and_then(number_of).is_none() {
@@ -245,7 +248,7 @@ impl RetentionPlan {
         })
     }
 
-    /// A document of other software keeps the date that it came with, except while it is held.
+    /// Returns the change for a document of other software, which keeps its own expiry date, except while a hold protects it.
     fn change_of_foreign(&self, document: &Document, now: Option<DateTime>) -> Option<ExpiryChange> {
         let kept = document.get_datetime(KEPT_TTL).ok().copied();
         match (self.held_by(document).is_some(), now, kept) {

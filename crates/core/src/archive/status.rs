@@ -1,4 +1,4 @@
-//! What callers get.
+//! What the archive's endpoints return.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,29 +11,29 @@ fn time(date: bson::DateTime) -> Timestamp {
     Timestamp::from_millis(date.timestamp_millis()).nearest_writable()
 }
 
-/// A rule.
+/// A retention rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetentionStatus {
     /// The category or the type.
     pub name: String,
-    /// Which of both.
+    /// Whether the rule is for a category or a type.
     pub kind: RuleKind,
-    /// For how many days the view keeps an event; null for ever.
+    /// How many days the view keeps an event; null keeps it for ever.
     pub ttl_days: Option<u32>,
-    /// Where it goes before it is deleted.
+    /// Where events go before they are deleted.
     pub archive: ArchiveTarget,
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who said so.
+    /// Who set the rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Since when.
+    /// When the rule was set.
     pub at: Timestamp,
 }
 
 impl RetentionStatus {
-    /// Shows a rule.
+    /// Creates the status of a stored rule.
     pub fn of(rule: &RuleRecord) -> Self {
         Self {
             name: rule.name.clone(),
@@ -47,13 +47,13 @@ impl RetentionStatus {
     }
 }
 
-/// What putting a rule did.
+/// The result of setting a rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PutRetention {
     /// The rule.
     #[serde(flatten)]
     pub rule: RetentionStatus,
-    /// Whether there was none before.
+    /// Whether the rule is new.
     #[serde(skip)]
     pub created: bool,
     /// With `dry_run`: how many events the rule would remove from the view now.
@@ -64,9 +64,9 @@ pub struct PutRetention {
 /// The retention of types without a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetentionDefault {
-    /// For how many days the view keeps an event; null for ever.
+    /// How many days the view keeps an event; null keeps it for ever.
     pub ttl_days: Option<u32>,
-    /// Where it goes before it is deleted.
+    /// Where events go before they are deleted.
     pub archive: ArchiveTarget,
 }
 
@@ -80,22 +80,22 @@ pub struct RetentionPage {
     pub cursor: Option<String>,
     /// The retention of types without a rule.
     pub default: RetentionDefault,
-    /// How the archive is.
+    /// The state of the archive.
     pub archive: ArchiveStatus,
 }
 
-/// How the archive is.
+/// The state of the archive.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ArchiveStatus {
     /// Whether all documents of the view expire as the rules say.
     pub settled: bool,
-    /// How many events were archived by retention.
+    /// The number of events that retention has archived.
     pub archived: u64,
-    /// How many are due and not archived.
+    /// The number of events that are due and not yet archived.
     pub waiting: u64,
-    /// How many of them the archive refused, because of what they hold.
+    /// How many of these the archive refused because of their content.
     pub refused: u64,
-    /// When an event was archived last.
+    /// When an event was last archived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_archived: Option<Timestamp>,
     /// Why the archive cannot be written; absent while it can.
@@ -106,14 +106,14 @@ pub struct ArchiveStatus {
 /// Why the archive cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveFailure {
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Since when.
+    /// When the failures began.
     pub since: Timestamp,
 }
 
 impl ArchiveStatus {
-    /// Shows the state of the archive.
+    /// Creates the status from the stored state.
     pub fn of(record: &ArchiveStateRecord, settled: bool) -> Self {
         let failing = record.failure.clone().zip(record.failing_since);
         Self {
@@ -132,22 +132,22 @@ impl ArchiveStatus {
 pub struct HoldStatus {
     /// Its name.
     pub name: String,
-    /// Which events it protects.
+    /// The events that it protects.
     pub filter: ReplayFilter,
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Who set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Since when.
+    /// When the hold was set.
     pub at: Timestamp,
-    /// Whether no event that it selects expires. Until then, events that were about to expire may still do so.
+    /// Whether the hold is in force, so that no event it selects expires. Until then, events that were about to expire may still do so.
     pub in_force: bool,
 }
 
 impl HoldStatus {
-    /// Shows a hold.
+    /// Creates the status of a stored hold.
     pub fn of(hold: &HoldRecord, in_force: bool) -> Self {
         Self {
             name: hold.name.clone(),
@@ -173,13 +173,13 @@ pub struct HoldPage {
 /// An event that was deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletedEvent {
-    /// True.
+    /// Always true.
     pub deleted: bool,
-    /// The event.
+    /// The event's id.
     pub event_id: String,
-    /// Where its copy is: `events_archive`.
+    /// The collection that holds its copy: `events_archive`.
     pub archived_in: String,
-    /// When.
+    /// When the event was deleted.
     pub deleted_at: Timestamp,
 }
 
@@ -188,39 +188,39 @@ pub struct DeletedEvent {
 pub struct ArchivePage {
     /// The events, with `deleted_at`, `deleted_by` and `deletion_reason`.
     pub items: Vec<Value>,
-    /// How many events meet the filter, on whatever page they are.
+    /// The number of events that match the filter, on all pages.
     pub total: u64,
-    /// Whether counting stopped there, so that there are at least so many.
+    /// Whether counting stopped at `total`, so that there are at least that many.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub total_is_bound: bool,
-    /// Whether more of them follow this page.
+    /// Whether more events follow this page.
     pub has_more: bool,
     /// Where the next page begins; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
-/// A file of the archive.
+/// An archive file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArchiveFile {
     /// Its path below the archive's folder.
     pub path: String,
     /// The type of its events.
     pub event_type: String,
-    /// The day on which they happened.
+    /// The day of its events.
     pub day: String,
-    /// How many they are.
+    /// The number of its events.
     pub events: u64,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
     /// The SHA-256 of its content.
     pub sha256: String,
-    /// When it was written.
+    /// When the file was written.
     pub written: Timestamp,
 }
 
 impl ArchiveFile {
-    /// Shows a file.
+    /// Creates the status of a stored record.
     pub fn of(record: &ArchiveFileRecord) -> Self {
         Self {
             path: record.path.clone(),
@@ -234,7 +234,7 @@ impl ArchiveFile {
     }
 }
 
-/// A page of files.
+/// A page of archive files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArchiveFilePage {
     /// The files, by path.

@@ -1,4 +1,4 @@
-//! What is stored of retention: rules and holds in the settings of the browse view, so that one check covers all of them.
+//! Stored records of retention. Rules and holds are part of the browse view's settings, so that one version check covers all of them.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ impl ArchiveTarget {
     }
 }
 
-/// What a rule is for.
+/// What a rule applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleKind {
@@ -43,41 +43,41 @@ pub enum RuleKind {
     Type,
 }
 
-/// How long events of a category or a type are kept.
+/// A stored rule: how long events of a category or a type are kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RuleRecord {
     /// The category or the type.
     pub name: String,
-    /// Which of both.
+    /// Whether the rule is for a category or a type.
     pub kind: RuleKind,
-    /// For how many days the view keeps an event; null for ever.
+    /// How many days the view keeps an event; null keeps it for ever.
     pub ttl_days: Option<i64>,
-    /// Where it goes before it is deleted.
+    /// Where events go before they are deleted.
     pub archive: ArchiveTarget,
-    /// Why.
+    /// The reason.
     pub reason: Option<String>,
-    /// Who said so.
+    /// Who set the rule.
     pub by: Option<String>,
-    /// Since when.
+    /// When the rule was set.
     pub at: DateTime,
 }
 
-/// A hold.
+/// A stored hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HoldRecord {
     /// Its name.
     pub name: String,
-    /// Which events it protects.
+    /// The events that it protects.
     pub filter: ReplayFilter,
-    /// Why.
+    /// The reason.
     pub reason: Option<String>,
     /// Who set it.
     pub by: Option<String>,
-    /// Since when.
+    /// When the hold was set.
     pub at: DateTime,
 }
 
-/// The category of a type, as the registry of types had it.
+/// The category of a type, copied from the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypeCategory {
     /// The type.
@@ -89,26 +89,26 @@ pub struct TypeCategory {
 /// The state of the archive.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ArchiveStateRecord {
-    /// `state`.
+    /// Always `state`.
     #[serde(rename = "_id")]
     pub id: String,
-    /// The builds of the view whose documents expire as the settings say.
+    /// The builds of the view whose documents all expire as the settings say.
     pub settled: Vec<SettledRecord>,
-    /// How many events were archived by retention.
+    /// The number of events that retention has archived.
     pub archived: i64,
-    /// How many events are due and not archived.
+    /// The number of events that are due and not yet archived.
     pub waiting: i64,
-    /// How many of them were refused by the archive, because of what they hold.
+    /// How many of these the archive refused because of their content.
     pub refused: i64,
-    /// When an event was archived last.
+    /// When an event was last archived.
     pub last_archived: Option<DateTime>,
     /// Why the archive cannot be written; null while it can.
     pub failure: Option<String>,
-    /// Since when.
+    /// When the failures began.
     pub failing_since: Option<DateTime>,
 }
 
-/// A build of the view whose documents expire as the settings of this version say.
+/// A build of the view whose documents all expire as this version of the settings says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettledRecord {
     /// The number of the build.
@@ -125,7 +125,7 @@ impl ArchiveStateRecord {
     /// The id of the only record.
     pub const ID: &'static str = "state";
 
-    /// Whether documents of this build expire as the settings of this version say.
+    /// Returns whether all documents of this build expire as this version of the settings says.
     pub fn is_settled(&self, build: i64, version: i64) -> bool {
         self.settled.iter().any(|it| it.build == build && it.version == version)
     }

@@ -1,49 +1,50 @@
-//! Why a broker refused.
+//! Errors of a broker.
 
 use crate::{ByteString, Code, Invalid, ReadError, RecordError, StoreError};
 
-/// Why a broker refused. Except where a variant says otherwise, nothing was changed or published.
+/// Why a broker refused a call. Unless a variant says otherwise, nothing was changed or published.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerError {
-    /// What was asked breaks a rule of the API.
+    /// The request breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// There is no such topic, or no such partition of it.
+    /// The topic does not exist, or has no such partition.
     #[error("topic {0:?} does not exist; create it with `annals topic apply`")]
     UnknownTopic(ByteString),
-    /// Another publisher of this store has taken over. Close this one: none of its batches becomes visible any more.
+    /// Another publisher of this store has taken over. Close this one: none of its batches becomes visible from now on.
     #[error("another relay of this store has taken over; this one stops")]
     Fenced,
-    /// The broker refuses this message, and would refuse it again: it is too large, for example. Nothing of its batch was published.
+    /// The broker refuses this message, and would refuse it again, for example because it is too large. Nothing of its batch was
+    /// published.
     #[error("the broker refuses message {at} of the batch, for topic {topic:?}: {reason}")]
     RefusedMessage {
-        /// Its place in the batch.
+        /// The message's index in the batch.
         at: usize,
-        /// Its topic.
+        /// The message's topic.
         topic: ByteString,
-        /// Why.
+        /// The broker's reason.
         reason: String,
     },
-    /// The broker refuses what was asked, and would refuse it again.
+    /// The broker refuses the request, and would refuse it again.
     #[error("the broker refuses it: {0}")]
     Refused(String),
-    /// The outcome of a batch is unknown: open a new publisher, which ends the doubt, and read its position.
+    /// The outcome of a batch is unknown. Open a new publisher, which settles the outcome, and read its position.
     #[error("it is unknown whether the batch was published: {0}; the position will tell")]
     OutcomeUnknown(String),
-    /// The broker cannot be reached now. Retry with back-off.
+    /// The broker cannot be reached at the moment. Retry with back-off.
     #[error("the broker cannot be reached: {0}; commits go on, and what is to be published follows once it is back")]
     Unavailable(String),
-    /// The member does not have this partition any more. Its offsets were not committed.
+    /// The partition is no longer assigned to this member. Its offsets were not committed.
     #[error("partition {1} of topic {0:?} is assigned to another member")]
     NotAssigned(ByteString, u32),
-    /// The store, where topics are views of the log.
+    /// The store failed, where topics are views of the log.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl BrokerError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(invalid) => invalid.code,

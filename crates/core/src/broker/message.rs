@@ -13,12 +13,12 @@ pub struct TopicPartition {
     pub partition: u32,
 }
 
-/// A message that a relay publishes. The relay has encoded the event; a broker knows nothing of envelopes.
+/// A message for a relay to publish. The relay has already encoded the event; a broker knows nothing about envelopes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMessage {
-    /// The topic, which exists.
+    /// The topic, which must exist.
     pub topic: ByteString,
-    /// What decides its partition, by [`partition_of`](crate::partition_of).
+    /// The key, which determines the partition by [`partition_of`](crate::partition_of).
     pub key: Bytes,
     /// Its headers, in order.
     pub headers: Vec<(ByteString, Bytes)>,
@@ -26,47 +26,47 @@ pub struct NewMessage {
     pub body: Bytes,
     /// The time of the event.
     pub time: Timestamp,
-    /// The number of the event in the log. Numbers ascend within a batch and from batch to batch.
+    /// The sequence number of the event in the log. Numbers ascend within a batch and from batch to batch.
     pub sequence_number: SequenceNumber,
 }
 
-/// A message as it is read.
+/// A message that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// Where it is.
+    /// Its partition.
     pub at: TopicPartition,
-    /// Its offset there.
+    /// Its offset in the partition.
     pub offset: u64,
-    /// Its key; none only for messages of other producers.
+    /// Its key; `None` only for messages of other producers.
     pub key: Option<Bytes>,
-    /// The time that the broker has of it.
+    /// Its time according to the broker.
     pub time: Timestamp,
-    /// What it carries.
+    /// Its content.
     pub content: Content,
 }
 
-/// What a message carries.
+/// The content of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     /// The event itself, where topics are views of the log.
     Event(Box<RecordedEvent>),
-    /// Bytes that a relay or another producer encoded; whoever reads them decodes and checks them.
+    /// Bytes that a relay or another producer encoded; the reader decodes and checks them.
     Encoded {
         /// The headers, in order.
         headers: Vec<(ByteString, Bytes)>,
-        /// The body; empty where the producer sent none.
+        /// The body; empty if the producer sent none.
         body: Bytes,
     },
 }
 
-/// What to read of a partition.
+/// A query for one page of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadMessages {
     /// The partition.
     pub at: TopicPartition,
-    /// The offset to begin at.
+    /// The offset to start at.
     pub from: u64,
-    /// Most messages of the page.
+    /// The maximum number of messages in the page.
     pub limit: usize,
 }
 

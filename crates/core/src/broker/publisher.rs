@@ -1,4 +1,4 @@
-//! What a relay needs of a broker.
+//! The part of the broker port that a relay uses.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{BrokerError, NewMessage};
 use crate::{Identity, SequenceNumber, Uuid};
 
-/// Whose events a publisher publishes. On Kafka, the store id makes the transactional id and names the topic of the position; the
-/// incarnation is in the position, so that publishers of earlier incarnations are fenced as well.
+/// The store whose events a publisher publishes. On Kafka, the store id determines the transactional id and the name of the topic that
+/// holds the position. The incarnation is in the position, so that publishers of earlier incarnations are fenced as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublisherIdentity {
     /// The tenant, for messages to people.
@@ -16,51 +16,53 @@ pub struct PublisherIdentity {
     pub store: Identity,
 }
 
-/// How far a store has been published. It is stored with each batch: on Kafka, as a message of the same transaction on a compacted topic of
-/// one partition.
+/// How far a store has been published. It is stored with each batch: on Kafka, as a message in the same transaction, on a compacted topic
+/// with one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayPosition {
     /// The store.
     pub store_id: Uuid,
-    /// The incarnation whose events were published up to `next`.
+    /// The incarnation whose events have been published up to `next`.
     pub incarnation: u32,
-    /// Every event below it whose type had a topic is published.
+    /// Every event below this sequence number whose type had a topic is published.
     pub next: SequenceNumber,
-    /// Where this incarnation left the one that was published before; kept in every position from then on.
+    /// Where this incarnation forked from the one published before it; kept in every later position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork: Option<Fork>,
 }
 
-/// What a restore left behind on a broker: events that were published and are in no log any more.
+/// What a restore left behind on a broker: published events that are no longer in any log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fork {
     /// The incarnation that published them.
     pub incarnation: u32,
-    /// The first number at which the logs differ.
+    /// The first sequence number at which the logs differ.
     pub at: SequenceNumber,
-    /// Where the earlier incarnation had been published to: events from `at` to before it are of a log that is gone.
+    /// How far the earlier incarnation had been published: events from `at` to just below this number belong to a log that no longer
+    /// exists.
     pub published: SequenceNumber,
 }
 
 /// Publishes the events of one store, in order.
 ///
-/// A relay opens it, reads the position, and then publishes one batch after the other. INVARIANT: opening fences earlier publishers before
-/// the position is read, so no batch of theirs can follow what was read.
+/// A relay opens a publisher, reads the position, and then publishes one batch after another. INVARIANT: opening a publisher fences
+/// earlier ones before the position is read, so none of their batches can follow the position that was read.
 ///
-/// After any error but [`BrokerError::RefusedMessage`] and [`BrokerError::Unavailable`] the publisher is of no use; open another.
+/// After any error but [`BrokerError::RefusedMessage`] and [`BrokerError::Unavailable`] the publisher is unusable; open another.
 #[async_trait]
 pub trait Publisher: Send {
-    /// Returns the stored position of this store, of whichever incarnation wrote it last; none before the first batch.
+    /// Returns the stored position of this store, whichever incarnation wrote it last; `None` before the first batch.
     ///
     /// # Errors
     /// See [`BrokerError`].
     async fn position(&mut self) -> Result<Option<RelayPosition>, BrokerError>;
 
-    /// Publishes messages in this order and stores the position, both or neither. Returns once committed readers see them. A batch
-    /// without messages stores the position alone.
+    /// Publishes messages in this order and stores the position, atomically. Returns once committed readers see them. A batch without
+    /// messages stores only the position.
     ///
     /// # Errors
-    /// [`BrokerError::RefusedMessage`] and [`BrokerError::Unavailable`]: nothing was published, and the batch can be published again,
-    /// without the refused message for example. [`BrokerError::Fenced`]: nothing was published. [`BrokerError::OutcomeUnknown`].
+    /// [`BrokerError::RefusedMessage`] and [`BrokerError::Unavailable`]: nothing was published, and the batch can be published again, for
+    /// example without the refused message. [`BrokerError::Fenced`]: nothing was published. [`BrokerError::OutcomeUnknown`]: it is not
+    /// known whether the batch was published.
     async fn publish(&mut self, batch: Vec<NewMessage>, position: RelayPosition) -> Result<(), BrokerError>;
 }
