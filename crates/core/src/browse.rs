@@ -30,18 +30,18 @@ pub use view::{BROWSE_SETTINGS, ViewBody, ViewRecord, ViewStatus, ViewSwitch};
 
 /// The name of the projection that fills the view.
 pub const BROWSE_VIEW: &str = "annals.events";
-/// The collection of the view. A build beside it has a number behind this name.
+/// The collection of the view. A build beside it has this name followed by a number.
 pub const EVENTS: &str = "events";
-/// How long the view keeps an event unless it is configured, in days.
+/// The default retention of the view, in days.
 pub const RETENTION_DAYS: u32 = 90;
 
 /// The browse view of one tenant.
 ///
-/// The view follows the log: each event is one document, whose event-specific fields stand beside its base fields. Of several events with
-/// the same id, the first one of the log is in the view. The view expires; the log never does, and the view can be rebuilt from it.
+/// The view follows the log. Each event is one document, with its event-specific fields next to the base fields. Of several events with
+/// the same id, the view holds the log's first one. The view expires; the log never does, and the view can be rebuilt from it.
 ///
-/// Unless it is switched on or off, the view is built when it is asked for the first time, and kept up to date from then on. A read waits
-/// a few seconds until the view has the events that are in the log, and says in [`ViewPosition`] how far the view is.
+/// Unless it is switched on or off explicitly, the view is built on the first read and kept up to date from then on. A read waits a few
+/// seconds for the view to catch up with the log, and reports the view's progress in [`ViewPosition`].
 #[async_trait]
 pub trait Browse: Send + Sync + 'static {
     /// Returns one page of events.
@@ -50,19 +50,19 @@ pub trait Browse: Send + Sync + 'static {
     /// [`BrowseError::Off`]; `invalid_query` or `invalid_condition`.
     async fn page(&self, query: BrowseQuery) -> Result<BrowsePage, BrowseError>;
 
-    /// Returns one page as it is stored, without counting: an export reads many of them. The cursor is null at the end.
+    /// Returns one page of stored documents, without counting: an export reads many pages. The cursor is `None` at the end.
     ///
     /// # Errors
     /// As [`page`](Self::page).
     async fn rows(&self, query: BrowseQuery) -> Result<(Vec<bson::RawDocumentBuf>, Option<String>), BrowseError>;
 
-    /// Returns an event with others of its aggregate.
+    /// Returns an event and other events of its aggregate.
     ///
     /// # Errors
     /// [`BrowseError::UnknownEvent`], and as [`page`](Self::page).
     async fn event(&self, event_id: &str) -> Result<EventDetail, BrowseError>;
 
-    /// Counts events of the last hours.
+    /// Counts the events of the last hours.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -74,13 +74,13 @@ pub trait Browse: Send + Sync + 'static {
     /// See [`BrowseError`].
     async fn view(&self) -> Result<ViewStatus, BrowseError>;
 
-    /// Switches the view on or off, or changes how long it keeps events. A changed retention is built beside the live view.
+    /// Switches the view on or off, or changes how long it keeps events and which types it leaves out.
     ///
     /// # Errors
     /// See [`BrowseError`].
     async fn set_view(&self, body: ViewBody) -> Result<ViewStatus, BrowseError>;
 
-    /// Rebuilds the view from the log, beside the live one.
+    /// Rebuilds the view from the log, next to the live one.
     ///
     /// # Errors
     /// [`BrowseError::Off`], or `state_conflict` while another build runs.

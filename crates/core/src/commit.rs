@@ -11,7 +11,7 @@ use crate::{
     limits,
 };
 
-/// An aggregate, identified by its name and id. A version counts the commits of one.
+/// An aggregate, identified by its name and id. Its version is the number of its commits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with the name and the id of an aggregate")]
 pub struct Aggregate {
@@ -22,23 +22,23 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// Creates the aggregate of this name and id, which are validated when it is used.
+    /// Creates the aggregate with this name and id, which are validated when it is used.
     pub fn new(name: impl Into<ByteString>, id: impl Into<ByteString>) -> Self {
         Self { name: name.into(), id: id.into() }
     }
 
-    /// Creates an event source without an aggregate, for events that other software recorded outside of any aggregate. It has no versions,
+    /// Creates an event source without an aggregate, for events that other software recorded outside any aggregate. It has no versions,
     /// and nothing can be committed to it: its name is empty, which is not a valid name.
     pub fn of_source(id: impl Into<ByteString>) -> Self {
         Self { name: ByteString::new(), id: id.into() }
     }
 
-    /// Returns the event source, if this is one without an aggregate.
+    /// Returns the event source, if it has no aggregate.
     pub fn event_source(&self) -> Option<&str> {
         self.name.is_empty().then_some(&*self.id)
     }
 
-    /// Checks both parts.
+    /// Checks the name and the id.
     ///
     /// # Errors
     /// `invalid_name` at `aggregate.name`, `invalid_id` at `aggregate.id`.
@@ -100,15 +100,15 @@ pub struct NewEvent {
     pub generation: u32,
     /// Its content.
     pub data: Data,
-    /// Its id, unique within the commit; the store generates one when absent.
+    /// Its id, unique within the commit; the store generates one if absent.
     pub id: Option<Uuid>,
     /// The tags that append conditions and filtered reads search for; at most 64.
     pub tags: Vec<ByteString>,
-    /// Whether partners outside the owning system may read it.
+    /// Whether partners outside the owning system may read the event.
     pub public: bool,
-    /// Notes of tools and operators, for example a trace id. They are part of the content of a request.
+    /// Notes of tools and operators, for example a trace id. They are part of the request's content.
     pub metadata: Option<Metadata>,
-    /// When it happened; the time of acceptance when absent.
+    /// When it happened; the time of acceptance if absent.
     pub time: Option<Timestamp>,
 }
 
@@ -151,15 +151,15 @@ pub struct NewCommit {
     pub aggregate: Aggregate,
     /// The version that the aggregate must have.
     pub expected_version: ExpectedVersion,
-    /// Identifies the request, so that a repeat is recognised; the store generates one when absent.
+    /// Identifies the request, so that a repeat is recognised; the store generates one if absent.
     pub request_id: Option<ByteString>,
-    /// The id of the command that caused it.
+    /// The id of the command that caused the commit.
     pub command_id: Option<ByteString>,
     /// The events, 1 to 10,000.
     pub events: Vec<NewEvent>,
     /// Free text for tools, at most 64 KiB, in the given order.
     pub header: Vec<(ByteString, ByteString)>,
-    /// The tenantId of the aggregate; `(0)` when absent. The first commit determines it.
+    /// The tenantId of the aggregate; `(0)` if absent. The first commit determines it.
     pub tenant_id: Option<ByteString>,
     /// The owner of the aggregate.
     pub owner_id: Option<ByteString>,
@@ -169,16 +169,16 @@ pub struct NewCommit {
     pub correlation_id: Option<ByteString>,
     /// The id of the direct cause.
     pub causation_id: Option<ByteString>,
-    /// The append condition: events that the log must not contain yet.
+    /// The append condition: events that the log must not hold.
     pub append_condition: Option<AppendCondition>,
-    /// The prepare keys that it reserves and releases.
+    /// The prepare keys that the commit reserves and releases.
     pub keys: KeyChanges,
     /// The stage to wait for before answering.
     pub wait: Wait,
 }
 
 impl NewCommit {
-    /// Creates a commit without events, at any version.
+    /// Creates a commit without events that expects any version.
     pub fn new(aggregate_name: impl Into<ByteString>, aggregate_id: impl Into<ByteString>) -> Self {
         Self {
             aggregate: Aggregate::new(aggregate_name, aggregate_id),
@@ -249,7 +249,7 @@ impl NewCommit {
             id.as_ref().map_or(Ok(()), |id| valid_id(path, id))?;
         }
         for (path, id) in [("owner_id", &self.owner_id), ("space_id", &self.space_id)] {
-            // Empty is the default, so it may be given explicitly.
+            // Empty is the default, so it may also be given explicitly.
             id.as_ref().filter(|id| !id.is_empty()).map_or(Ok(()), |id| valid_id(path, id))?;
         }
         self.append_condition.as_ref().map_or(Ok(()), AppendCondition::validate)?;
@@ -259,7 +259,8 @@ impl NewCommit {
         self.validate_events()
     }
 
-    /// Returns the size that counts against [`limits::COMMIT_BYTES_MAX`]: bytes of data and metadata as BSON, types, tags and prepare keys.
+    /// Returns the size that counts towards [`limits::COMMIT_BYTES_MAX`]: bytes of data and metadata as BSON, types, tags and prepare
+    /// keys.
     pub(crate) fn content_bytes(&self) -> usize {
         let tags = |event: &NewEvent| event.tags.iter().map(|tag| tag.len()).sum::<usize>();
         let metadata = |event: &NewEvent| event.metadata.as_ref().map_or(0, Metadata::bytes);
@@ -309,9 +310,9 @@ impl NewCommit {
         }
     }
 
-    /// Returns the keyed 128-bit digest of the content, which distinguishes a repeat of a request id from a reuse: the ordered list of
-    /// (type, generation, data as BSON, tags, public, id where the client gave one, metadata where there is any) and of the prepare keys
-    /// it changes. Header, times, expected version and append condition are not part of it.
+    /// Returns the keyed 128-bit digest of the content, which distinguishes a repeated request id from a reused one. The content is the
+    /// ordered list of events and the changes of prepare keys. Of an event, it covers type, generation, data as BSON, tags, public, and
+    /// the id and metadata if given. Header, times, expected version and append condition are not part of it.
     pub fn content_digest(&self, key: &[u8; 16]) -> u128 {
         let mut hasher = HighwayHasher::new(digest_key(key));
         for event in &self.events {
@@ -343,7 +344,7 @@ impl NewCommit {
     }
 }
 
-/// HighwayHash takes a key of 256 bits: ours of 128 bits, twice, the second time mixed with a constant.
+/// Derives the 256-bit key of HighwayHash from our 128-bit key: the key followed by its complement.
 pub(crate) fn digest_key(key: &[u8; 16]) -> highway::Key {
     let (low, high) = (u128::from_le_bytes(*key) as u64, (u128::from_le_bytes(*key) >> 64) as u64);
     highway::Key([low, high, !low, !high])
@@ -375,7 +376,7 @@ fn validate_event(index: usize, event: &NewEvent) -> Result<(), Invalid> {
     event.metadata.as_ref().map_or(Ok(()), |metadata| metadata.validate(&path("metadata")))
 }
 
-/// Returns whether RFC 3339 can represent a time; others could not be returned over HTTP.
+/// Checks that RFC 3339 can represent a time; other times could not be returned over HTTP.
 pub(crate) fn valid_time(path: &str, time: Timestamp) -> Result<(), Invalid> {
     match time.is_writable() {
         true => Ok(()),
@@ -433,7 +434,7 @@ pub(crate) fn valid_text(code: Code, path: &str, what: &str, text: &str, bytes_m
     Err(Invalid::new(code, path, message))
 }
 
-/// Returns the value, truncated so that it does not flood a message.
+/// Returns the value, truncated so that a message stays short.
 fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 60;
     let mut cut: String = text.chars().take(SHOWN_MAX).collect();
@@ -450,12 +451,12 @@ pub struct CommitOutcome {
     pub commit_id: Uuid,
     /// The aggregate's version after it.
     pub version: Version,
-    /// The sequence number of its first event; the others follow without gaps. `None` until the commit has reached the log, which happens
-    /// only on a backend that assigns numbers later, when the commit waited for no more than storage or its wait timed out.
+    /// The sequence number of its first event; the others follow without gaps. It is `None` if the commit has not yet reached the log.
+    /// That is possible only on a backend that assigns numbers later, if the commit waited only for storage or its wait timed out.
     pub first_sequence_number: Option<SequenceNumber>,
     /// The ids of its events, in order.
     pub event_ids: Vec<Uuid>,
-    /// True when this request id was committed before: nothing was added, and this is the first outcome.
+    /// Whether this request id was committed before. If so, nothing was added, and this is the original outcome.
     pub duplicate: bool,
     /// The named stage that the commit waited for and reached. A log returns `None`, because the task host waits for stages.
     pub stage: Option<ByteString>,

@@ -1,4 +1,4 @@
-//! Conditions on documents: which records a reader or a change means.
+//! Conditions on documents, which select records to read or change.
 
 mod build;
 mod document;
@@ -33,18 +33,17 @@ pub use window::{Days, TimeOfDay, Window};
 
 /// A condition on a document, with MongoDB's meaning on every backend.
 ///
-/// A path names a field, and with dots a field inside it (`state.owner.name`); a number names an element of an array
-/// (`lines.0.price`). Where a path leads to an array, the array and each of its elements are tested, and one that passes is enough;
-/// where it leads through an array, every element is followed. Values of different types never pass `Gt`, `Gte`, `Lt` and `Lte`;
-/// numbers are one type. A missing field is null. `Ne`, `NotIn` and `Nor` are the opposites of `Eq`, `In` and `Or`, so documents
-/// without the field pass them.
+/// A path names a field, and with dots a field inside it (`state.owner.name`); a number names an element of an array (`lines.0.price`). If
+/// a path leads to an array, the array and each of its elements are tested, and one that passes is enough. If it leads through an array,
+/// it follows every element. Values of different types never pass `Gt`, `Gte`, `Lt` and `Lte`; all numbers are one type. A missing field
+/// counts as null. `Ne`, `NotIn` and `Nor` are the opposites of `Eq`, `In` and `Or`, so documents without the field pass them.
 ///
 /// As JSON it is `{"field", "operator", "value", "children", "options"}`, the spelling of Wow's queries, with values as Extended JSON, for
-/// example `{"operator":"AND","children":[{"field":"state.total","operator":"GT","value":5},{"operator":"OWNER_ID","value":"o"}]}`.
-/// What is left out is field `""`, operator `ALL`, value `""`.
+/// example `{"operator":"AND","children":[{"field":"state.total","operator":"GT","value":5},{"operator":"OWNER_ID","value":"o"}]}`. The
+/// defaults are field `""`, operator `ALL` and value `""`.
 ///
-/// A store judges what it is given: names of fields as they are stored, and times that do not move. [`resolved`](Self::resolved) makes that
-/// of what a person asks for: `today`, `aggregateId` of a snapshot.
+/// A store evaluates a condition literally: with stored field names and fixed times. [`resolved`](Self::resolved) converts a condition as
+/// a person writes it, for example with `today`, or with `aggregateId` of a snapshot.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant, reason = "nearly all of them are fields")]
@@ -60,21 +59,21 @@ pub enum Condition {
     Nor(Vec<Condition>),
     /// A field passes a test.
     Field {
-        /// Where the field is.
+        /// The path of the field.
         path: String,
-        /// What it must pass.
+        /// The test that it must pass.
         test: Test,
     },
-    /// The aggregate that the document is of is deleted, or is not. Unlike a test of the field `deleted` it also says that the question was
-    /// thought of: a query of snapshots without it finds only what is not deleted.
+    /// Whether the document's aggregate is deleted. Unlike a test of the field `deleted`, it also shows that the query takes deletion into
+    /// account: a query of snapshots without it finds only aggregates that are not deleted.
     Deleted(Deletion),
-    /// Words of the document's text, by the collection's text index. It stands alone or joined by `And`.
+    /// Words of the document's text, searched with the collection's text index. It is the whole condition, or joined to others by `And`.
     Match(String),
-    /// A filter document of MongoDB, as it is.
+    /// A MongoDB filter document. The embedded store refuses operators that it does not know.
     Raw(Document),
 }
 
-/// Which aggregates are meant.
+/// Which aggregates a condition selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Deletion {
     /// Those that are not deleted.
@@ -85,7 +84,7 @@ pub enum Deletion {
     All,
 }
 
-/// What a field must pass.
+/// The test of a field.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Test {
@@ -105,20 +104,20 @@ pub enum Test {
     In(Vec<Bson>),
     /// Is equal to none of the values.
     NotIn(Vec<Bson>),
-    /// Is not less than the first and not greater than the second. In an array, each end may be kept by another element.
+    /// Is at least the first value and at most the second. In an array, different elements may satisfy the two bounds.
     Between(Bson, Bson),
-    /// Is there, null or not; or is missing.
+    /// Exists, null or not; or, with `false`, is missing.
     Exists(bool),
-    /// Is an array with all of the values, or is equal to all of them. No values: nothing passes.
+    /// Is an array with all of the values, or is equal to each of them. With no values, nothing passes.
     AllIn(Vec<Bson>),
-    /// Is an array with at least one document that passes a condition of its own.
+    /// Is an array with at least one document that matches the inner condition.
     ElemMatch(Box<Condition>),
-    /// Is a text with this inside.
+    /// Is a string that contains this.
     Contains(Fragment),
-    /// Is a text that begins with this.
+    /// Is a string that begins with this.
     StartsWith(Fragment),
-    /// Is a text that ends with this, or with this and a line feed.
+    /// Is a string that ends with this, or with this and a line feed.
     EndsWith(Fragment),
-    /// Lies in a window of time that moves with the clock. [`Condition::resolved`] says which.
+    /// Is in a window of time relative to the clock. [`Condition::resolved`] converts it to fixed times.
     Within(Window),
 }

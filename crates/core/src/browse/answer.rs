@@ -1,4 +1,4 @@
-//! What readers of the view get.
+//! Results of reading the view.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,23 +8,23 @@ use crate::Timestamp;
 /// A page of the view.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BrowsePage {
-    /// The events, as [`shown`](super::shown).
+    /// The events, in the form of [`shown`](super::shown).
     pub items: Vec<Value>,
-    /// How many events meet the filter, on whatever page they are.
+    /// The number of events that match the filter, on all pages.
     pub total: u64,
-    /// Whether counting stopped there, so that there are at least so many.
+    /// Whether counting stopped at `total`, so that there are at least that many.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub total_is_bound: bool,
-    /// Whether more of them follow this page.
+    /// Whether more events follow this page.
     pub has_more: bool,
     /// Where the next page begins; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-    /// How far the view is.
+    /// The view's progress.
     pub view: ViewPosition,
 }
 
-/// How far the view is.
+/// The view's progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewPosition {
     /// Every event below this sequence number is in the view.
@@ -33,18 +33,18 @@ pub struct ViewPosition {
     pub head: u64,
 }
 
-/// An event with others of its aggregate.
+/// An event and other events of its aggregate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventDetail {
-    /// The event, as [`shown`](super::shown).
+    /// The event, in the form of [`shown`](super::shown).
     pub event: Value,
-    /// Up to ten other events of its aggregate, the earliest first.
+    /// Up to ten other events of its aggregate, earliest first.
     pub related: Vec<EventSummary>,
-    /// The first five of those.
+    /// The first five of `related`.
     pub timeline: Vec<EventSummary>,
 }
 
-/// An event in a few words.
+/// A summary of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventSummary {
     /// Its id.
@@ -55,13 +55,13 @@ pub struct EventSummary {
     pub timestamp: Option<Timestamp>,
     /// The id of its aggregate.
     pub aggregate_id: Option<String>,
-    /// Its place in the log; absent in a document that other software wrote.
+    /// Its sequence number; absent in a document that other software wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_number: Option<u64>,
 }
 
 impl EventSummary {
-    /// Sums a document of the view up.
+    /// Summarizes a document of the view.
     pub fn of(document: &bson::Document) -> Self {
         let text = |name: &str| document.get_str(name).ok().map(str::to_owned);
         let time = document.get_datetime("timestamp").ok();

@@ -1,4 +1,4 @@
-//! The documents of the view, in the layout of Integr8sCode's `EventDocument`.
+//! The view's documents, in the layout of Integr8sCode's `EventDocument`.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -7,7 +7,7 @@ use bson::{Bson, DateTime, Document};
 use crate::order::Direction::{Ascending, Descending};
 use crate::{Index, RecordedEvent, TextLanguage, limits};
 
-/// The base fields, which data of events cannot replace.
+/// The base fields. An event's data cannot replace them.
 const BASE: [&str; 11] = [
     "_id",
     "_annals",
@@ -21,11 +21,11 @@ const BASE: [&str; 11] = [
     "stored_at",
     "ttl_expires_at",
 ];
-/// What MongoDB takes for the language of a document in this collection.
+/// The field from which MongoDB reads the language of a document in this collection.
 const LANGUAGE_OVERRIDE: &str = "none";
-/// Fields of data that are indexed: texts of at most this many bytes.
+/// Indexed fields of the data, which must be strings of at most [`limits::ID_BYTES_MAX`] bytes.
 const INDEXED: [&str; 2] = ["execution_id", "pod_name"];
-/// Levels of nesting that a value may have that moves into `annals.data`.
+/// The maximum nesting of a value that moves into `annals.data`.
 const MOVED_DEPTH_MAX: usize = limits::DATA_DEPTH_MAX - 4;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
@@ -36,24 +36,24 @@ pub fn browse_id(sequence_number: u64) -> ObjectId {
     ObjectId::from_bytes(bytes)
 }
 
-/// Returns the sequence number of the event whose `_id` this is; none for a document that other software wrote.
+/// Returns the sequence number of the event with this `_id`; `None` for a document that other software wrote.
 pub fn number_of(id: &Bson) -> Option<u64> {
     let bytes = id.as_object_id()?.bytes();
     let number: [u8; 8] = bytes[4..].try_into().ok()?;
     (bytes[..4] == [0; 4]).then(|| u64::from_be_bytes(number))
 }
 
-/// Returns the document of an event. Event-specific fields are flat and nulls are left out. With a retention, it expires that many days
-/// after the log stored the event.
+/// Returns the document of an event. Event-specific fields are at the top level, and nulls are left out. With a retention, the document
+/// expires that many days after the log stored the event.
 ///
-/// A field of the data that has the name of a base field, or that the indexes cannot hold, is in `annals.data`.
+/// A field of the data is stored in `annals.data` if it has the name of a base field or the indexes cannot hold it.
 pub fn browse_document(event: &RecordedEvent, retention_days: Option<u32>) -> Document {
     let decoded = |data: &RawDocument| Document::try_from(&*document_of(event, data, retention_days));
-    // Without data that cannot be decoded.
+    // Data that cannot be decoded is left out.
     decoded(event.data.as_raw()).or_else(|_| decoded(&RawDocumentBuf::new())).unwrap_or_default()
 }
 
-/// Returns the document of an event as [`browse_document`] does, as it is stored: its data is copied, not decoded.
+/// Returns the document of an event like [`browse_document`], in its stored form: the data is copied, not decoded.
 pub fn stored_browse_document(event: &RecordedEvent, retention_days: Option<u32>) -> RawDocumentBuf {
     document_of(event, event.data.as_raw(), retention_days)
 }
@@ -97,8 +97,8 @@ fn document_of(event: &RecordedEvent, data: &RawDocument, retention_days: Option
     out
 }
 
-/// When the log stored an event, in milliseconds. Commit ids of Annals begin with that time; where other software gave the id, it is
-/// the time of the commit.
+/// Returns when the log stored an event, in milliseconds since the Unix epoch. Commit ids that Annals assigns begin with that time. If
+/// other software assigned the id, this is the time of the commit.
 fn stored_at(event: &RecordedEvent) -> i64 {
     let id = event.commit.commit_id;
     match id.get_version_num() {
@@ -128,7 +128,7 @@ fn depth(value: RawBsonRef<'_>) -> usize {
     }
 }
 
-/// Who did it with what: from the commit's header, else from the event's metadata, else from `metadata` in the data.
+/// Returns service, user and environment: from the commit's header, else from the event's metadata, else from `metadata` in the data.
 fn metadata(event: &RecordedEvent, data: &RawDocument) -> RawDocumentBuf {
     let inner = data.get_document("metadata").ok();
     let find = |name: &str| {
@@ -150,15 +150,15 @@ fn metadata(event: &RecordedEvent, data: &RawDocument) -> RawDocumentBuf {
     out
 }
 
-/// The beginning of a text, as long as an id may be.
+/// Truncates a text to the maximum length of an id.
 fn cut(text: &str) -> &str {
     let most = text.len().min(limits::ID_BYTES_MAX);
     let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     &text[..end]
 }
 
-/// Returns the indexes of the view, with Integr8sCode's names and options. Its language of words is English; a store that has no languages
-/// compares words as they are written.
+/// Returns the indexes of the view, with Integr8sCode's names and options. `language` is the language of the text index. A store that
+/// supports no text languages compares words as they are written.
 pub fn browse_indexes(language: TextLanguage) -> Vec<Index> {
     let on = |name: &str, fields: &[(&'static str, crate::order::Direction)]| {
         let mut index = Index::ordered(fields.iter().copied());

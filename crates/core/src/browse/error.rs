@@ -1,4 +1,4 @@
-//! Why a request about the browse view was refused.
+//! Errors of requests about the browse view.
 
 use crate::projections::ProjectionError;
 use crate::{Code, Invalid, ReadError, RecordError, StoreError};
@@ -7,24 +7,24 @@ use crate::{Code, Invalid, ReadError, RecordError, StoreError};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrowseError {
-    /// It breaks a rule of the API.
+    /// The request breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The view has no event of this id.
+    /// The view has no event with this id.
     #[error("the browse view has no event {0:?}; it may have expired, or have been stored a moment ago")]
     UnknownEvent(String),
     /// The view is switched off.
     #[error("the browse view of this tenant is switched off; switch it on with PUT /v1/events/view")]
     Off,
-    /// The state of the view does not allow the act.
+    /// The current state of the view does not allow the act.
     #[error("cannot {act} the browse view: {state}")]
     NotAllowed {
         /// The act.
         act: String,
-        /// The state it is in.
+        /// The view's state.
         state: String,
     },
-    /// The store cannot do it.
+    /// The store failed or refused the operation.
     #[error(transparent)]
     Store(StoreError),
 }

@@ -1,4 +1,4 @@
-//! Rows of an export. A cell never becomes a formula of a spreadsheet.
+//! Rows of an export. A spreadsheet never interprets a cell as a formula.
 
 use std::fmt::Write;
 
@@ -15,12 +15,12 @@ pub const CSV_HEADER: &str = "Event ID,Event Type,Timestamp,Aggregate ID,User ID
 pub enum ExportFormat {
     /// Comma-separated values with a header, for spreadsheets.
     Csv,
-    /// One JSON document on each line, with all fields.
+    /// One JSON document per line, with all fields.
     JsonLines,
 }
 
 impl ExportFormat {
-    /// Reads the name of a format.
+    /// Parses the name of a format.
     ///
     /// # Errors
     /// `invalid_query` at `format`.
@@ -32,7 +32,7 @@ impl ExportFormat {
         }
     }
 
-    /// Writes the row of a document.
+    /// Formats a document as one row.
     pub fn row(self, document: &RawDocument) -> String {
         match self {
             Self::Csv => csv_line(document),
@@ -41,14 +41,14 @@ impl ExportFormat {
     }
 }
 
-/// Writes a document as one line of JSON.
+/// Formats a document as one line of JSON.
 pub fn json_line(document: &RawDocument) -> String {
     let mut line = ShownDocument::new(document).text();
     line.push('\n');
     line
 }
 
-/// Writes a document as one line of CSV.
+/// Formats a document as one line of CSV.
 pub fn csv_line(document: &RawDocument) -> String {
     let text = |document: Option<&RawDocument>, name: &str| {
         document.and_then(|it| it.get_str(name).ok()).unwrap_or_default().to_owned()
@@ -70,14 +70,14 @@ pub fn csv_line(document: &RawDocument) -> String {
     let mut line = String::with_capacity(200);
     for (n, cell) in cells.iter().enumerate() {
         let comma = if n == 0 { "" } else { "," };
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(line, "{comma}{}", cell_of(cell));
     }
     line.push_str("\r\n");
     line
 }
 
-/// A cell: quoted where its content needs that, and with a quotation mark of text before what a spreadsheet would calculate.
+/// Formats a cell. It is quoted if necessary, and an apostrophe precedes content that a spreadsheet would evaluate.
 fn cell_of(text: &str) -> String {
     let guard = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
     match text.contains([',', '"', '\n', '\r']) {

@@ -1,11 +1,11 @@
-//! Which events are meant: one filter for browsing, previews, exports and replays.
+//! The filter that browsing, previews, exports and replays share.
 
 use bson::{Bson, DateTime, Document, doc};
 use serde::{Deserialize, Serialize};
 
 use crate::{Code, Condition, Invalid, Timestamp};
 
-/// Which events are meant. What is absent, an empty text and an empty list mean every event.
+/// A filter of events. Absent fields, empty strings and empty lists do not restrict it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplayFilter {
@@ -21,13 +21,13 @@ pub struct ReplayFilter {
     /// Events of one of these types.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_types: Option<Vec<String>>,
-    /// Events of none of these types.
+    /// Events of any type but these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exclude_event_types: Option<Vec<String>>,
-    /// Events that happened then or later.
+    /// Events that happened at this time or later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Timestamp>,
-    /// Events that happened then or earlier.
+    /// Events that happened at this time or earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_time: Option<Timestamp>,
     /// Events of this user.
@@ -38,7 +38,7 @@ pub struct ReplayFilter {
     pub service_name: Option<String>,
 }
 
-/// Most ids and most types of a filter.
+/// The maximum length of each list of a filter.
 const LISTED_MAX: usize = 1_000;
 
 fn text(value: Option<&String>) -> Option<&str> {
@@ -54,7 +54,7 @@ fn date(time: Timestamp) -> Bson {
 }
 
 impl ReplayFilter {
-    /// Whether it selects nothing in particular. Excluded types alone do not select.
+    /// Returns whether it does not restrict the events. Excluded types alone do not count as a restriction.
     pub fn is_empty(&self) -> bool {
         list(self.event_ids.as_ref()).is_none()
             && list(self.event_types.as_ref()).is_none()
@@ -63,7 +63,7 @@ impl ReplayFilter {
             && self.texts().all(|(_, value)| value.is_none())
     }
 
-    /// The fields that are compared with a text.
+    /// Returns the fields that are compared with a string.
     fn texts(&self) -> impl Iterator<Item = (&'static str, Option<&str>)> {
         [
             ("execution_id", &self.execution_id),
@@ -75,7 +75,7 @@ impl ReplayFilter {
         .map(|(path, value)| (path, text(value.as_ref())))
     }
 
-    /// Returns the filter as a query of MongoDB on the collection `events`.
+    /// Returns the filter as a MongoDB query on the collection `events`.
     pub fn to_mongo_query(&self) -> Document {
         let mut query = Document::new();
         if let Some(ids) = list(self.event_ids.as_ref()) {
@@ -109,7 +109,7 @@ impl ReplayFilter {
         query
     }
 
-    /// Returns the filter as a condition on documents of the view. It means what [`to_mongo_query`](Self::to_mongo_query) means.
+    /// Returns the filter as a condition on documents of the view, equivalent to [`to_mongo_query`](Self::to_mongo_query).
     pub fn condition(&self) -> Condition {
         let mut all = Vec::new();
         if let Some(ids) = list(self.event_ids.as_ref()) {

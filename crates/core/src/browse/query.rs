@@ -1,4 +1,4 @@
-//! What a reader of the view asks for.
+//! Queries of the view.
 
 use std::fmt;
 
@@ -6,26 +6,26 @@ use super::ReplayFilter;
 use crate::order::Direction;
 use crate::{Code, Condition, Invalid, RecordQuery, limits};
 
-/// A page of the view.
+/// A query for one page of the view.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BrowseQuery {
-    /// Which events.
+    /// The filter of the events.
     pub filter: ReplayFilter,
-    /// Words, one of which the type, the service, the user or the execution must have.
+    /// Words to search for. An event matches if its type, service, user or execution contains one of them.
     pub search: Option<String>,
     /// Events that name this execution, or whose aggregate has this id.
     pub execution: Option<String>,
-    /// Leaves out services whose name begins with `system-`.
+    /// Whether to leave out services whose name begins with `system-`.
     pub exclude_system: bool,
-    /// In what order; events that are equal in it stand in the order of the log.
+    /// The order of the events; events that compare equal are in log order.
     pub sort: BrowseSort,
-    /// How many events are left out at the beginning.
+    /// The number of events to skip at the beginning.
     pub skip: u64,
     /// The length of the page, 1 to 1,000.
     pub limit: usize,
-    /// Resumes after another page; then nothing can be skipped.
+    /// Resumes after another page; cannot be combined with `skip`.
     pub cursor: Option<String>,
-    /// How far the total is counted; to its end without it. Counting can cost as much as there is to count.
+    /// The number of events at which counting stops; `None` counts all of them, which can be slow.
     pub count_up_to: Option<u64>,
 }
 
@@ -58,9 +58,9 @@ impl Default for BrowseSort {
     }
 }
 
-/// Most events that can be skipped: a cursor leads further.
+/// The maximum number of events that can be skipped. A cursor reaches further.
 const SKIP_MAX: u64 = 100_000;
-/// What a page can be sorted by, as it is asked for and as it is stored.
+/// The fields to sort by: their names in requests and in stored documents.
 const SORTS: [(&str, &str); 5] = [
     ("timestamp", "timestamp"),
     ("sequence_number", "_id"),
@@ -70,7 +70,7 @@ const SORTS: [(&str, &str); 5] = [
 ];
 
 impl BrowseSort {
-    /// Reads the name of a field, with `-` before it for the highest first.
+    /// Parses the name of a field; a leading `-` sorts in descending order.
     ///
     /// # Errors
     /// `invalid_query` at `sort`.
@@ -102,7 +102,7 @@ impl BrowseQuery {
     /// Checks the bounds.
     ///
     /// # Errors
-    /// `invalid_query`, with the parameter.
+    /// `invalid_query`, with the name of the parameter.
     pub fn validate(&self) -> Result<(), Invalid> {
         let invalid = |path: &str, message: String| Err(Invalid::new(Code::InvalidQuery, path, message));
         if !(1..=limits::PAGE_MAX).contains(&self.limit) {
@@ -117,7 +117,7 @@ impl BrowseQuery {
         self.filter.validate("")
     }
 
-    /// Returns the condition that events meet.
+    /// Returns the condition that events must match.
     pub fn condition(&self) -> Condition {
         let mut all = vec![self.filter.condition()];
         if let Some(id) = self.execution.as_deref().filter(|id| !id.is_empty()) {
@@ -132,7 +132,7 @@ impl BrowseQuery {
         Condition::and(all)
     }
 
-    /// Returns the query of records in a collection.
+    /// Returns the query of records in this collection.
     pub fn records(&self, collection: &str) -> RecordQuery {
         let query = RecordQuery::new(collection).matching(self.condition()).limit(self.limit);
         match (self.sort.path, self.sort.direction) {

@@ -1,4 +1,4 @@
-//! Documents of the view as JSON, for people. A document of other software, or a damaged one, is shown as it is.
+//! JSON form of the view's documents, for people. Documents of other software and damaged ones are shown unchanged.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{DateTime, Document};
@@ -11,13 +11,13 @@ use crate::{DocumentView, Timestamp};
 /// The base fields that are dates.
 const DATES: [&str; 3] = ["timestamp", "stored_at", "ttl_expires_at"];
 
-/// Returns a document of the view as JSON: dates of base fields as RFC 3339, everything else as relaxed Extended JSON. A document that
-/// lacks a base field, or has one of a wrong type, is returned under `document`, with what is wrong with it under `damaged`.
+/// Converts a document of the view to JSON: dates of base fields as RFC 3339, everything else as relaxed Extended JSON. If a base field is
+/// missing or has the wrong type, the document is returned under `document` and the problem under `damaged`.
 pub fn shown(document: &Document) -> Value {
     ShownDocument::new(&RawDocumentBuf::try_from(document).unwrap_or_default()).value()
 }
 
-/// A document of the view, which serializes as [`shown`] without being decoded first.
+/// A document of the view that serializes in the form of [`shown`] without being decoded first.
 #[derive(Debug, Clone, Copy)]
 pub struct ShownDocument<'a> {
     document: &'a RawDocument,
@@ -25,35 +25,35 @@ pub struct ShownDocument<'a> {
 }
 
 impl<'a> ShownDocument<'a> {
-    /// Shows a stored document.
+    /// Wraps a stored document.
     pub fn new(document: &'a RawDocument) -> Self {
         Self { document, beside: None }
     }
 
-    /// Adds a field, which takes the place of one with the same name.
+    /// Adds a field, which replaces one with the same name.
     #[must_use]
     pub fn with(self, name: &'a str, value: &'a Value) -> Self {
         Self { beside: Some((name, value)), ..self }
     }
 
-    /// Returns it as a value. One that cannot be decoded, which other software wrote, is shown as an empty one.
+    /// Returns it as a JSON value. A document of other software that cannot be decoded is shown as an empty one.
     pub fn value(&self) -> Value {
         let value = |it: &ShownDocument<'_>| serde_json::to_value(it);
         value(self).or_else(|_| value(&self.over(&RawDocumentBuf::new()))).unwrap_or(Value::Null)
     }
 
-    /// Returns it as JSON on one line. One that cannot be decoded, which other software wrote, is shown as an empty one.
+    /// Returns it as one line of JSON. A document of other software that cannot be decoded is shown as an empty one.
     pub fn text(&self) -> String {
         let empty = RawDocumentBuf::new();
         self.readable_text().unwrap_or_else(|| self.over(&empty).readable_text().unwrap_or_default())
     }
 
-    /// Returns it as JSON on one line; none if it cannot be decoded.
+    /// Returns it as one line of JSON; `None` if it cannot be decoded.
     pub fn readable_text(&self) -> Option<String> {
         serde_json::to_string(self).ok()
     }
 
-    /// Another document, with the same field beside it.
+    /// Returns another document with the same additional field.
     fn over<'b>(&self, document: &'b RawDocument) -> ShownDocument<'b>
     where
         'a: 'b,
@@ -91,7 +91,7 @@ fn time_of(date: DateTime) -> Timestamp {
     Timestamp::from_millis(date.timestamp_millis()).nearest_writable()
 }
 
-/// What is wrong with a document.
+/// Returns what is wrong with a document.
 fn damage(document: &RawDocument) -> Option<String> {
     let kind = |name: &str, is_right: fn(RawBsonRef<'_>) -> bool| match document.get(name).ok().flatten() {
         None => Some(format!("{name} is missing")),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Code, Invalid, Timestamp};
 
-/// The event types that count as errors unless a reader names others.
+/// The event types that count as errors by default.
 pub const FAILURE_TYPES: [&str; 8] = [
     "auth_failed",
     "execution_failed",
@@ -15,15 +15,15 @@ pub const FAILURE_TYPES: [&str; 8] = [
     "saga_failed",
     "system_error",
 ];
-/// Most hours of statistics.
+/// The maximum number of hours that statistics cover.
 pub const HOURS_MAX: u32 = 168;
 
-/// Which statistics are wanted.
+/// A query for statistics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatisticsQuery {
-    /// How many hours before now, 1 to 168.
+    /// The number of hours before now, 1 to 168.
     pub hours: u32,
-    /// The event types that count as errors; [`FAILURE_TYPES`] when absent.
+    /// The event types that count as errors; `None` means [`FAILURE_TYPES`].
     pub failure_types: Option<Vec<String>>,
 }
 
@@ -55,54 +55,54 @@ impl StatisticsQuery {
 /// Statistics of the events that happened in the last hours.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventStatistics {
-    /// How many hours.
+    /// The number of hours that the statistics cover.
     pub hours: u32,
-    /// Since when.
+    /// The start of that time.
     pub since: Timestamp,
-    /// How many events.
+    /// The number of events.
     pub total_events: u64,
-    /// The ten most frequent event types, the most frequent first.
+    /// The ten most frequent event types, most frequent first.
     pub event_types: Vec<TypeCount>,
-    /// Events of each hour that has some, the earliest first.
+    /// The number of events in each hour that has any, earliest first.
     pub events_by_hour: Vec<HourCount>,
-    /// The ten users with most events, those with most first.
+    /// The ten users with the most events, in descending order.
     pub top_users: Vec<UserCount>,
-    /// How many of 100 events are of a type that counts as an error.
+    /// The percentage of events whose type counts as an error.
     pub error_rate: f64,
-    /// The average of `resource_usage.execution_time_wall_seconds` of completed executions; 0 without any.
+    /// The average of `resource_usage.execution_time_wall_seconds` of completed executions, in seconds; 0 if there are none.
     pub avg_processing_time: f64,
     /// The event types that count as errors.
     pub failure_types: Vec<String>,
 }
 
-/// How many events a type has.
+/// The number of events of a type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypeCount {
     /// The type.
     pub event_type: String,
-    /// How many.
+    /// The number of events.
     pub count: u64,
 }
 
-/// How many events an hour has.
+/// The number of events in an hour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HourCount {
-    /// Its beginning.
+    /// The beginning of the hour.
     pub hour: Timestamp,
-    /// How many.
+    /// The number of events.
     pub count: u64,
 }
 
-/// How many events a user has.
+/// The number of events of a user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserCount {
     /// The user.
     pub user_id: String,
-    /// How many.
+    /// The number of events.
     pub count: u64,
 }
 
-/// Returns how many of 100, with two decimals.
+/// Returns a percentage, rounded to two decimals.
 pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { (part as f64 / whole as f64 * 10_000.0).round() / 100.0 }
 }

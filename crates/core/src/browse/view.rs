@@ -1,4 +1,4 @@
-//! Whether the view is built, and how long it keeps events.
+//! The view's settings and status: whether it is built, and how long it keeps events.
 
 use bson::DateTime;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -11,16 +11,16 @@ use crate::{Code, Invalid, RecordType, Timestamp, valid_name};
 
 /// The collection of the view's settings.
 pub const BROWSE_SETTINGS: &str = "annals-browse";
-/// Most days that the view can keep events.
+/// The maximum retention of the view, in days.
 const RETENTION_DAYS_MAX: u32 = 36_500;
-/// Most event types that a view leaves out.
+/// The maximum number of event types that a view leaves out.
 const OFF_TYPES_MAX: usize = 1_000;
 
-/// Whether the view is built.
+/// When the view is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ViewSwitch {
-    /// Once it was asked for the first time.
+    /// From the first read on.
     #[default]
     Auto,
     /// Always.
@@ -29,41 +29,41 @@ pub enum ViewSwitch {
     Off,
 }
 
-/// The body of `PUT /v1/events/view`. What is absent stays as it is.
+/// The body of `PUT /v1/events/view`. Absent fields leave a setting unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ViewBody {
-    /// Whether the view is built.
+    /// When the view is built.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ViewSwitch>,
-    /// For how many days it keeps an event; null keeps events for ever.
+    /// How many days the view keeps an event; null keeps events for ever.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub retention_days: Option<Option<u32>>,
-    /// The event types whose events it leaves out: all of them, not only those that are added.
+    /// The complete list of event types whose events the view leaves out; it replaces the previous list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off_types: Option<Vec<String>>,
-    /// Why, for the record.
+    /// The reason, for the record.
     pub reason: String,
-    /// Who, for the record.
+    /// Who makes the change, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-/// Tells null from absent.
+/// Distinguishes null from absent.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u32>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
 impl ViewBody {
-    /// A change of the state alone, or of nothing.
+    /// Creates a change of the state alone, or with `None` of nothing.
     pub fn switched(state: Option<ViewSwitch>, reason: &str) -> Self {
         Self { state, retention_days: None, off_types: None, reason: reason.to_owned(), by: None }
     }
 
-    /// Checks the numbers, the types and the reason.
+    /// Checks the retention, the types and the reason.
     ///
     /// # Errors
-    /// `invalid_body`, with the field.
+    /// `invalid_body`, with the name of the field.
     pub fn validate(&self) -> Result<(), Invalid> {
         if let Some(Some(days)) = self.retention_days
             && !(1..=RETENTION_DAYS_MAX).contains(&days)
@@ -82,47 +82,47 @@ impl ViewBody {
         self.why().validate()
     }
 
-    /// Returns why.
+    /// Returns the reason.
     pub fn why(&self) -> Reason {
         Reason { reason: self.reason.clone(), by: self.by.clone() }
     }
 }
 
-/// The settings of the view, as they are stored.
+/// The stored settings of the view.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ViewRecord {
-    /// `view`.
+    /// Always `view`.
     #[serde(rename = "_id")]
     pub id: String,
-    /// Whether the view is built.
+    /// When the view is built.
     pub state: ViewSwitch,
-    /// For how many days it keeps an event; null for ever.
+    /// How many days the view keeps an event; null keeps it for ever.
     pub retention_days: Option<i64>,
-    /// Why it was changed last.
+    /// The reason of the last change.
     pub reason: String,
-    /// By whom; null when nobody said.
+    /// Who made the last change; null if not stated.
     pub by: Option<String>,
-    /// When.
+    /// When it was last changed.
     pub at: DateTime,
-    /// The event types that it leaves out, in order.
+    /// The event types that the view leaves out, sorted.
     #[serde(default)]
     pub off_types: Vec<String>,
     /// The retention of categories and types.
     #[serde(default)]
     pub rules: Vec<RuleRecord>,
-    /// What must not be deleted.
+    /// The legal holds: filters of events that must not be deleted.
     #[serde(default)]
     pub holds: Vec<HoldRecord>,
-    /// The categories of types, where a rule is for one.
+    /// The categories of event types, if a rule applies to a category.
     #[serde(default)]
     pub categories: Vec<TypeCategory>,
-    /// Counts changes of the retention, of types that are left out and of holds: documents of before are to be looked at again.
+    /// Counts changes of retention, excluded types and holds. Documents from before a change must be checked again.
     #[serde(default)]
     pub version: i64,
-    /// Counts deletions by hand.
+    /// Counts the deletions by hand.
     #[serde(default)]
     pub deletions: i64,
-    /// No event from this sequence number on was deleted by hand.
+    /// No event from this sequence number on has been deleted by hand.
     #[serde(default)]
     pub deleted_below: i64,
 }
@@ -155,12 +155,12 @@ impl ViewRecord {
     /// The id of the only record.
     pub const ID: &'static str = "view";
 
-    /// Returns for how many days the view keeps an event.
+    /// Returns how many days the view keeps an event; `None` keeps it for ever.
     pub fn days(&self) -> Option<u32> {
         self.retention_days.and_then(|days| u32::try_from(days).ok())
     }
 
-    /// Returns the settings after a change.
+    /// Returns the settings with a change applied.
     #[must_use]
     pub fn changed(self, body: &ViewBody, at: Timestamp) -> Self {
         let retention_days = body.retention_days.map_or(self.retention_days, |days| days.map(i64::from));
@@ -184,27 +184,27 @@ impl ViewRecord {
 /// The state of the view.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ViewStatus {
-    /// Whether it is built.
+    /// When the view is built.
     pub state: ViewSwitch,
-    /// For how many days it keeps an event; null for ever.
+    /// How many days the view keeps an event; null keeps it for ever.
     pub retention_days: Option<u32>,
-    /// The event types that it leaves out; absent for none.
+    /// The event types that the view leaves out; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub off_types: Vec<String>,
-    /// What it is doing; absent while it does not exist.
+    /// The state of the view's projection; absent while the view does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ProjectionState>,
-    /// The collection that readers see; absent while it does not exist.
+    /// The collection that readers see; absent while the view does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collection: Option<String>,
     /// Every event below this sequence number is in the view.
     pub position: u64,
     /// The number of events in the log.
     pub head: u64,
-    /// Why it is not healthy; absent when it is.
+    /// Why the view is not healthy; absent while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
-    /// The build that takes its place once it has caught up.
+    /// The build that will replace the live view once it has caught up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub building: Option<BuildStatus>,
 }

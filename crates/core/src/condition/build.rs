@@ -14,8 +14,8 @@ macro_rules! field_tests {
 }
 
 impl Condition {
-    /// Whether the other one says the same. `==` is not enough, because it compares values that are documents without the order of their
-    /// fields, which decides whether a record matches.
+    /// Returns whether the two conditions are identical. `==` is not enough: it ignores the order of fields in values that are documents,
+    /// but that order decides whether a record matches.
     pub fn is_same(&self, other: &Self) -> bool {
         self == other && serde_json::to_vec(self).ok() == serde_json::to_vec(other).ok()
     }

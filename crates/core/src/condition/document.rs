@@ -1,4 +1,4 @@
-//! Conditions as BSON documents: the fields of the JSON form, with values of every type as they are.
+//! Conditions as BSON documents: the fields of the JSON form, with values of any BSON type.
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 use bson::{Bson, RawBson, RawBsonRef};
@@ -10,14 +10,15 @@ use crate::fields::{body, boolean, elements, fields, nested, text, unknown};
 use crate::records::readable_value;
 use crate::{Code, Invalid, limits};
 
-/// What a value is, when `path` leads to it.
+/// Converts the value at a path.
 pub(crate) type Values<'a> = &'a dyn Fn(&str, RawBsonRef<'_>) -> Result<Bson, Invalid>;
 
 impl Condition {
-    /// Reads a condition from BSON that comes from outside.
+    /// Reads a condition from untrusted BSON.
     ///
     /// # Errors
-    /// `invalid_condition`, with the place inside the condition. What [`validate`](Self::validate) finds is left to it, but for size.
+    /// `invalid_condition`, with the place inside the condition. Except for the size, it does not check what [`validate`](Self::validate)
+    /// does.
     pub fn from_bson(document: &RawDocument) -> Result<Self, Invalid> {
         read(document, "condition", &as_it_is)
     }
@@ -52,19 +53,19 @@ impl Condition {
     }
 }
 
-/// A value of BSON, if all of it can be read.
+/// Converts a BSON value, if all of it can be read.
 pub(crate) fn as_it_is(path: &str, value: RawBsonRef<'_>) -> Result<Bson, Invalid> {
     readable_value(value, 0).map_err(|error| body(path, error.message))?;
     Bson::try_from(value).map_err(|error| body(path, error))
 }
 
-/// Reads the condition at this place of a body.
+/// Reads the condition at this path of a body.
 pub(crate) fn read(document: &RawDocument, at: &str, values: Values<'_>) -> Result<Condition, Invalid> {
     let read = Reader { values, parts: 0 }.condition(document, at, 0);
     read.map_err(|error| Invalid { code: Code::InvalidCondition, ..error })
 }
 
-/// Reads a condition part by part, and no more of them than there may be.
+/// Reads a condition part by part, up to the maximum number of parts.
 struct Reader<'a> {
     values: Values<'a>,
     parts: usize,

@@ -1,28 +1,28 @@
-//! Pieces of texts: what CONTAINS, STARTS_WITH and ENDS_WITH look for.
+//! The strings that CONTAINS, STARTS_WITH and ENDS_WITH search for.
 
 use bson::RawBsonRef;
 
-/// A piece of a text, every character of which stands for itself.
+/// A string to search for, taken literally.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Fragment {
-    /// What is looked for.
+    /// The string.
     pub text: String,
-    /// Upper and lower case are the same, one character at a time: `ß` is not `SS`.
+    /// Whether to ignore case, one character at a time: `ß` does not match `SS`.
     pub ignore_case: bool,
 }
 
 impl Fragment {
-    /// Exactly this.
+    /// Creates a fragment that matches case.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), ignore_case: false }
     }
 
-    /// In upper or lower case.
+    /// Ignores the case.
     pub fn ignoring_case(self) -> Self {
         Self { ignore_case: true, ..self }
     }
 
-    /// The regular expression of MongoDB that means the same, between what comes before and behind it.
+    /// Returns the equivalent regular expression for MongoDB, between `before` and `behind`.
     pub fn pattern(&self, before: &str, behind: &str) -> String {
         let mut pattern = String::with_capacity(self.text.len() + 8);
         pattern.push_str(before);
@@ -36,7 +36,7 @@ impl Fragment {
         pattern
     }
 
-    /// The options of that expression.
+    /// Returns the options of that regular expression.
     pub fn options(&self) -> &'static str {
         if self.ignore_case { "i" } else { "" }
     }
@@ -48,7 +48,7 @@ impl<T: Into<String>> From<T> for Fragment {
     }
 }
 
-/// Where the piece must stand.
+/// Where in a text the fragment must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Anywhere,
@@ -56,11 +56,11 @@ pub(super) enum Side {
     End,
 }
 
-/// A piece made ready to look for in many texts.
+/// A fragment prepared for searching many texts.
 #[derive(Debug, Clone)]
 pub(super) struct Search {
     side: Side,
-    /// Folded where the case is ignored.
+    /// Case-folded if the case is ignored.
     text: String,
     ignore_case: bool,
     pattern: String,
@@ -77,7 +77,7 @@ impl Search {
         Self { side, text, ignore_case: fragment.ignore_case, pattern }
     }
 
-    /// Whether a value is a text with the piece. As in MongoDB, the expression itself is found too.
+    /// Returns whether a value is a text with the fragment. As in MongoDB, the equivalent regular expression matches too.
     pub(super) fn finds(&self, value: RawBsonRef<'_>) -> bool {
         match value {
             RawBsonRef::String(text) | RawBsonRef::Symbol(text) if self.ignore_case => self.is_in(&folded(text)),
@@ -94,7 +94,7 @@ impl Search {
         match self.side {
             Side::Anywhere => text.contains(&self.text),
             Side::Start => text.starts_with(&self.text),
-            // `$` also stands before a line feed at the end.
+            // `$` also matches before a line feed at the end.
             Side::End => {
                 let without_line_feed = text.strip_suffix('\n').is_some_and(|text| text.ends_with(&self.text));
                 without_line_feed || text.ends_with(&self.text)
@@ -107,9 +107,10 @@ fn folded(text: &str) -> String {
     text.chars().map(folded_character).collect()
 }
 
-/// Simple case folding: characters that differ only in case become the same one. Those whose other case is several characters stay.
+/// Applies simple case folding: characters that differ only in case are mapped to the same one. A character whose other case has several
+/// characters is unchanged.
 fn folded_character(character: char) -> char {
-    // Its upper case is `I`, whose lower case is another letter.
+    // Its upper case is `I`, whose lower case is a different letter.
     const DOTLESS_I: char = 'ı';
     if character.is_ascii() {
         return character.to_ascii_lowercase();

@@ -1,39 +1,39 @@
-//! What a query from outside may cost.
+//! Cost limits of queries from outside.
 
 use bson::{Bson, Document};
 
 use super::{Condition, Fragment, Test};
 use crate::{Code, Invalid};
 
-/// What queries from outside may ask for, over HTTP. Whoever has the library in hand needs none.
+/// The limits of queries over HTTP. Programs that use the library directly are not limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueryGuard {
-    /// Most conditions inside one another.
+    /// The maximum nesting of conditions.
     pub depth_max: usize,
-    /// Most parts of a condition.
+    /// The maximum number of parts of a condition.
     pub nodes_max: usize,
-    /// Most values of one operator, and of all `ALL_IN` of a condition together.
+    /// The maximum number of values of one operator, and of all `ALL_IN` of a condition together.
     pub values_max: usize,
-    /// Most entries of a list; at least 1 is asked for, unless there is no limit ([`u64::MAX`]): then 0 is all.
+    /// The maximum number of entries of a list, which must be at least 1. Only without a limit ([`u64::MAX`]), 0 means all.
     pub list_max: u64,
-    /// Most entries of a page, in the same way.
+    /// The maximum number of entries of a page, with the same rule.
     pub page_max: u64,
-    /// How far pages reach: page number times entries of a page.
+    /// How far pages reach: the maximum of page number times page size.
     pub reach_max: u64,
-    /// Most bytes of documents that are answered at once, or that must be held to sort them.
+    /// The maximum size of the documents that are returned at once or held for sorting, in bytes.
     pub answer_bytes_max: usize,
-    /// Filter documents of MongoDB are taken. Those that run code never are.
+    /// Whether MongoDB filter documents are accepted. Filters that run code never are.
     pub raw: bool,
-    /// Operators are taken that no index serves: NE, NOT_IN, NOR, NULL, NOT_NULL, CONTAINS, ENDS_WITH, EXISTS of what is missing, and
-    /// STARTS_WITH of nothing or in any case. And conditions on commits that do not say where to look.
+    /// Whether operators that no index serves are accepted: NE, NOT_IN, NOR, NULL, NOT_NULL, CONTAINS, ENDS_WITH, EXISTS with false, and
+    /// STARTS_WITH with an empty string or ignoring case. The same goes for conditions on commits that would read every commit of a name.
     pub expensive: bool,
-    /// Pages and counts may mean every document.
+    /// Whether pages and counts may select every document.
     pub everything: bool,
 }
 
 impl Default for QueryGuard {
-    /// What is safe to offer.
+    /// Returns limits that are safe for a public API.
     fn default() -> Self {
         Self {
             depth_max: 16,
@@ -50,21 +50,21 @@ impl Default for QueryGuard {
     }
 }
 
-/// Whether a number of entries is allowed; 0 is all.
+/// Returns whether a number of entries is allowed; 0 means all.
 fn within(number: u64, most: u64) -> bool {
     most == u64::MAX || (1..=most).contains(&number)
 }
 
-/// What has been gone through.
+/// What has been counted so far.
 struct Cost<'g> {
     guard: &'g QueryGuard,
     nodes: usize,
-    /// The values of `ALL_IN` so far. Each is looked for in a document on its own, while those of `IN` are looked up together.
+    /// The number of `ALL_IN` values so far. Each is searched separately in a document, while those of `IN` are looked up together.
     sought: usize,
 }
 
 impl QueryGuard {
-    /// For development: whatever a store takes is taken, up to the bytes of an answer.
+    /// Returns limits for development: accepts everything that the store accepts, except for the limit on bytes.
     pub fn open() -> Self {
         Self {
             depth_max: usize::MAX,
@@ -80,7 +80,7 @@ impl QueryGuard {
         }
     }
 
-    /// Judges a condition.
+    /// Checks a condition.
     ///
     /// # Errors
     /// `query_too_deep`, `query_too_large`, `query_too_many_values`, `raw_not_allowed`, `query_too_expensive`.
@@ -88,15 +88,15 @@ impl QueryGuard {
         Cost { guard: self, nodes: 0, sought: 0 }.condition(condition, "condition", 1)
     }
 
-    /// Judges a condition that one record is compared with: operators that no index serves cost no more than others.
+    /// Checks a condition that is evaluated against one record, so that operators without an index cost no more than others.
     ///
     /// # Errors
-    /// As [`check`](Self::check), but for `query_too_expensive`.
+    /// As [`check`](Self::check), except for `query_too_expensive`.
     pub fn check_one(&self, condition: &Condition) -> Result<(), Invalid> {
         Self { expensive: true, ..*self }.check(condition)
     }
 
-    /// Judges a condition of which many are asked for by page or number.
+    /// Checks the condition of a page or a count.
     ///
     /// # Errors
     /// As [`check`](Self::check), and `query_of_everything`.
@@ -109,10 +109,10 @@ impl QueryGuard {
         Ok(())
     }
 
-    /// Judges the length of a list.
+    /// Checks the length of a list.
     ///
     /// # Errors
-    /// `page_too_large`, also for 0, which would be all.
+    /// `page_too_large`, also for 0, which would mean all.
     pub fn check_limit(&self, limit: u64) -> Result<(), Invalid> {
         if within(limit, self.list_max) {
             return Ok(());
@@ -121,7 +121,7 @@ impl QueryGuard {
         Err(Invalid::new(Code::PageTooLarge, "limit", message))
     }
 
-    /// Judges a page: its number, from 1, and its size.
+    /// Checks the number of a page, from 1, and its size.
     ///
     /// # Errors
     /// `page_too_large`, `page_too_far`.
@@ -137,7 +137,7 @@ impl QueryGuard {
         Ok(())
     }
 
-    /// Judges whether all commits of a name may be read to answer.
+    /// Checks whether a query may read all commits of a name.
     ///
     /// # Errors
     /// `query_too_expensive`.
@@ -150,7 +150,7 @@ impl QueryGuard {
         Err(Invalid::new(Code::QueryTooExpensive, "condition", message))
     }
 
-    /// Judges only whether filter documents of MongoDB are taken.
+    /// Checks only whether MongoDB filter documents are accepted.
     ///
     /// # Errors
     /// `raw_not_allowed`.
@@ -235,7 +235,7 @@ impl Cost<'_> {
     }
 }
 
-/// The operator of a condition, if no index serves it.
+/// Returns the operator of a condition, if no index serves it.
 fn expensive(condition: &Condition) -> Option<&'static str> {
     let Condition::Field { test, .. } = condition else {
         return matches!(condition, Condition::Nor(_)).then_some("NOR");
@@ -254,7 +254,7 @@ fn expensive(condition: &Condition) -> Option<&'static str> {
     }
 }
 
-/// Whether no document is left out, apart from those that are deleted.
+/// Returns whether a condition excludes no document, apart from deleted ones.
 fn means_everything(condition: &Condition) -> bool {
     match condition {
         Condition::All | Condition::Deleted(_) => true,
@@ -265,7 +265,7 @@ fn means_everything(condition: &Condition) -> bool {
     }
 }
 
-/// An operator that runs code, anywhere in a filter document.
+/// Returns an operator that runs code, anywhere in a filter document.
 fn code_in(filter: &Document) -> Option<&str> {
     filter.iter().find_map(|(name, value)| match name.as_str() {
         "$where" | "$function" | "$accumulator" => Some(name.as_str()),

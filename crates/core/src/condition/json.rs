@@ -1,4 +1,4 @@
-//! Conditions as JSON: `{"field", "operator", "value", "children", "options"}`, the spelling of Wow's queries.
+//! JSON form of conditions: `{"field", "operator", "value", "children", "options"}`, the spelling of Wow's queries.
 
 use bson::Bson;
 use serde::de::Error as _;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::Condition;
 use super::operator::Operator;
 
-/// A condition as it is written. What is empty is left out.
+/// The serialized form of a condition. Empty fields are left out.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with the fields of a condition")]
 pub(super) struct Written {
@@ -24,7 +24,7 @@ pub(super) struct Written {
     pub(super) options: WrittenOptions,
 }
 
-/// The options of a condition as they are written.
+/// The serialized form of a condition's options.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object with the options of a condition")]
 pub(super) struct WrittenOptions {
@@ -42,15 +42,15 @@ impl WrittenOptions {
     }
 }
 
-/// A value, as Extended JSON. The order of a document's fields is kept: it matters to comparison.
+/// A value, as Extended JSON. The order of a document's fields is kept, because comparisons depend on it.
 pub(super) struct Operand(pub(super) Bson);
 
-/// An operator that is given is a name, and not null.
+/// Reads an operator that is present, which must be a name and not null.
 fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Operator>, D::Error> {
     Operator::deserialize(deserializer).map(Some)
 }
 
-/// A value that is given is there, also when it is null.
+/// Reads a value that is present, which may be null.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Operand>, D::Error> {
     Bson::deserialize(deserializer).map(|value| Some(Operand(value)))
 }

@@ -1,4 +1,4 @@
-//! Judging documents by a condition.
+//! Evaluation of conditions on documents.
 
 use std::collections::HashSet;
 
@@ -12,11 +12,12 @@ use crate::TextIndex;
 use crate::order::{TypeOrder, encode};
 use crate::text::{TextFields, TextSearch};
 
-/// A condition made ready to judge many documents. It must be [`judgeable`](Condition::judgeable): what is not holds for no document.
+/// A condition prepared for evaluating many documents. It must be [`judgeable`](Condition::judgeable); a part that is not judgeable
+/// matches no document.
 #[derive(Debug, Clone)]
 pub struct Matcher {
     node: Node,
-    /// What the documents' texts must have, too.
+    /// The text search that documents must also match.
     text: Option<(TextSearch, TextFields)>,
 }
 
@@ -45,21 +46,21 @@ enum Node {
         path: Vec<String>,
         inner: Box<Node>,
     },
-    /// What cannot be judged.
+    /// A part that cannot be evaluated here.
     Nothing,
 }
 
-/// Values of which one is to be equal: it is looked up, however many there are.
+/// Values of which one must be equal. They are looked up, so their number does not matter.
 #[derive(Debug, Clone)]
 struct OneOf {
-    /// In the encoding of the order.
+    /// The values in the encoding that defines the sort order.
     encodings: HashSet<Vec<u8>>,
-    /// One is null, or is missing.
+    /// Whether one of them is null or undefined, which a missing field equals.
     nothing: bool,
     not_a_number: bool,
 }
 
-/// A value to compare with, in the encoding of the order.
+/// A value to compare with, in the encoding that defines the sort order.
 #[derive(Debug, Clone)]
 struct Operand {
     comparison: Comparison,
@@ -78,19 +79,19 @@ enum Comparison {
 }
 
 impl Matcher {
-    /// Makes a condition ready.
+    /// Prepares a condition.
     pub fn new(condition: &Condition) -> Self {
         Self { node: Node::of(condition), text: None }
     }
 
-    /// Makes a condition ready whose `MATCH` is of the texts in the fields of this index.
+    /// Prepares a condition whose `MATCH` searches the fields of this index.
     pub fn by_text(condition: &Condition, index: &TextIndex) -> Self {
         let Some(search) = condition.text_search() else { return Self::new(condition) };
         let fields = TextFields::new(index.paths.iter().map(String::as_str));
         Self { node: Node::of(&condition.without_text_search()), text: Some((TextSearch::new(search), fields)) }
     }
 
-    /// Whether the condition holds for this document.
+    /// Returns whether a document matches the condition.
     pub fn matches(&self, document: &RawDocument) -> bool {
         let has_text = |(search, fields): &(TextSearch, TextFields)| search.finds(document, fields);
         self.node.matches(document) && self.text.as_ref().is_none_or(has_text)
@@ -182,7 +183,8 @@ impl Node {
 }
 
 impl Node {
-    /// Whether an element of an array is a document that passes. An array is a document here too, whose fields are `0`, `1` and so on.
+    /// Returns whether an element of an array is a document that matches. An inner array counts as a document with the fields `0`, `1` and
+    /// so on.
     fn matches_element(&self, array: &RawArray) -> bool {
         array.into_iter().flatten().any(|element| match element {
             RawBsonRef::Document(document) => self.matches(document),
@@ -201,12 +203,12 @@ impl OneOf {
         Self {
             nothing: operands.iter().any(nothing),
             not_a_number: operands.iter().any(|operand| operand.not_a_number),
-            // Values that are no number have an encoding too, and are equal to nothing by it.
+            // NaN values have an encoding too, but must not be compared by it.
             encodings: operands.into_iter().filter(|it| !it.not_a_number).map(|it| it.encoding).collect(),
         }
     }
 
-    /// Whether one value passes. A missing one comes as undefined, which is null here.
+    /// Returns whether a value passes. A missing field is passed as undefined, which counts as null here.
     fn admit(&self, value: &RawBsonRef<'_>, encoding: &[u8]) -> bool {
         if matches!(TypeOrder::of(value), TypeOrder::Null | TypeOrder::Undefined) {
             return self.nothing;
@@ -224,7 +226,7 @@ impl Operand {
         Self { comparison, type_order: TypeOrder::of(&value), encoding, not_a_number: is_not_a_number(&value) }
     }
 
-    /// Whether one value passes. A missing one comes as undefined, which is null here.
+    /// Returns whether a value passes. A missing field is passed as undefined, which counts as null here.
     fn admits(&self, value: &RawBsonRef<'_>, encoding: &[u8]) -> bool {
         use Comparison::{Eq, Gt, Gte, Lt, Lte};
         let type_order = TypeOrder::of(value);

@@ -1,4 +1,4 @@
-//! The operators of conditions: the one table of their names in JSON, in query strings and as a person types them.
+//! The operators of conditions: one table of their names in JSON and in typed conditions.
 
 use std::fmt;
 
@@ -78,7 +78,7 @@ operators! {
 }
 
 impl Operator {
-    /// How comparisons are typed; of signs that begin alike the longer come first.
+    /// The signs of comparisons. Of signs with a common prefix, the longer one comes first.
     pub(super) const SIGNS: [(&str, Self); 7] = [
         ("==", Self::Eq),
         ("=", Self::Eq),
@@ -89,18 +89,18 @@ impl Operator {
         ("<", Self::Lt),
     ];
 
-    /// Returns the operator that a person types behind a field as a word.
+    /// Returns the operator that a person types as a word after a field.
     pub(super) fn of_word(word: &str) -> Option<Self> {
         let known = if word == "in" { Some(Self::In) } else { Self::of(word) };
         known.filter(|operator| operator.tests_a_field())
     }
 
-    /// Whether it looks for a piece of a text, whose case it can ignore.
+    /// Returns whether it searches a text and can ignore case.
     pub(super) fn is_of_text(self) -> bool {
         matches!(self, Self::Contains | Self::StartsWith | Self::EndsWith)
     }
 
-    /// Whether it is a window of time.
+    /// Returns whether it is a window of time.
     pub(super) fn is_of_time(self) -> bool {
         use Operator::{
             BeforeToday, EarlierDays, LastMonth, LastWeek, NextWeek, RecentDays, ThisMonth, ThisWeek, Today, Tomorrow,
@@ -120,18 +120,18 @@ impl Operator {
         )
     }
 
-    /// Whether it tests a field that it names.
+    /// Returns whether it tests a named field.
     pub(super) fn tests_a_field(self) -> bool {
         !self.is_about_the_document() && !matches!(self, Self::All | Self::And | Self::Or | Self::Nor)
     }
 
-    /// Whether it tests the document as a whole, with a value.
+    /// Returns whether it tests the document as a whole, with a value.
     pub(super) fn is_about_the_document(self) -> bool {
         use Operator::{AggregateId, AggregateIds, Deleted, Id, Ids, Match, OwnerId, Raw, SpaceId, TenantId};
         matches!(self, Id | Ids | AggregateId | AggregateIds | TenantId | OwnerId | SpaceId | Deleted | Match | Raw)
     }
 
-    /// Whether it joins conditions.
+    /// Returns whether it joins conditions.
     pub(super) fn joins(self) -> bool {
         matches!(self, Self::And | Self::Or | Self::Nor | Self::ElemMatch)
     }

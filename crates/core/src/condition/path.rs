@@ -1,9 +1,9 @@
-//! Every value that a path leads to.
+//! Traversal of all values that a path leads to.
 
 use bson::RawBsonRef;
 use bson::raw::{RawArray, RawDocument};
 
-/// What is done with a value, or with none where the path leads to nothing; true ends the walk.
+/// Visits a value, or `None` if the path leads to nothing; returns true to end the walk.
 pub(super) type Visit<'v> = dyn FnMut(Option<RawBsonRef<'_>>) -> bool + 'v;
 
 /// What to do with an array at the end of a path.
@@ -15,7 +15,7 @@ pub(super) enum AtArray {
     Whole,
 }
 
-/// Visits every value that the path leads to, until one visit says that it is enough. Answers whether one did.
+/// Visits every value that the path leads to, until a visit returns true. Returns whether one did.
 pub(super) fn walk(document: &RawDocument, path: &[String], at_array: AtArray, visit: &mut Visit<'_>) -> bool {
     let Some((name, rest)) = path.split_first() else { return false };
     match document.get(name).ok().flatten() {
@@ -35,7 +35,7 @@ fn end(value: RawBsonRef<'_>, at_array: AtArray, visit: &mut Visit<'_>) -> bool 
     }
 }
 
-/// Each element that is a document is followed; a number also means the element at that place.
+/// Follows each element that is a document; a number also selects the element at that index.
 fn through(array: &RawArray, path: &[String], at_array: AtArray, visit: &mut Visit<'_>) -> bool {
     let Some((name, rest)) = path.split_first() else { return false };
     for (place, element) in array.into_iter().flatten().enumerate() {
@@ -53,7 +53,7 @@ fn through(array: &RawArray, path: &[String], at_array: AtArray, visit: &mut Vis
 
 fn at_place(element: RawBsonRef<'_>, rest: &[String], at_array: AtArray, visit: &mut Visit<'_>) -> bool {
     match element {
-        // An array that a number leads to is one value; its elements were not asked for.
+        // An array that is selected by a number is one value; its elements are not visited.
         _ if rest.is_empty() => visit(Some(element)),
         RawBsonRef::Document(document) => walk(document, rest, at_array, visit),
         RawBsonRef::Array(array) => through(array, rest, at_array, visit),

@@ -1,4 +1,4 @@
-//! Which fields a condition tests, and which of them say where to look.
+//! The fields that a condition tests, and the values to which it restricts them.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use bson::Bson;
 use super::{Condition, Test, raw};
 
 impl Condition {
-    /// Visits the path of every test of a document's own fields; what is inside `ElemMatch` is of elements. Of a filter document of MongoDB
-    /// it visits what is known here.
+    /// Visits the path of every test of the document's own fields, but not those inside `ElemMatch`, which belong to elements. Of a
+    /// MongoDB filter document, it visits the parts that can be translated.
     ///
     /// # Errors
-    /// The first that `visit` gives.
+    /// The first error that `visit` returns.
     pub(crate) fn each_path<E>(&self, visit: &mut dyn FnMut(&str) -> Result<(), E>) -> Result<(), E> {
         match self {
             Self::And(children) | Self::Or(children) | Self::Nor(children) => {
@@ -23,8 +23,8 @@ impl Condition {
         }
     }
 
-    /// The texts of which a field must be one, for the condition to hold; none when it may be anything. The field must be one that no
-    /// document lacks, and none that leads to an array.
+    /// Returns the strings of which a field must equal one for the condition to match; `None` if any value may match. The field must exist
+    /// in every document and must not lead to an array.
     pub fn texts_of(&self, path: &str) -> Option<BTreeSet<String>> {
         match self {
             Self::Field { path: tested, test } if tested == path => match test {
@@ -43,7 +43,7 @@ impl Condition {
     }
 }
 
-/// What is no text is equal to none, but for symbols, which are rather texts.
+/// Returns the strings among the values. Other values equal no string, except for symbols, for which it returns `None`.
 fn texts(values: &[Bson]) -> Option<BTreeSet<String>> {
     if values.iter().any(|value| matches!(value, Bson::Symbol(_))) {
         return None;

@@ -29,15 +29,15 @@ use super::json::{Operand, Written};
 use super::operator::Operator;
 use crate::{Code, Invalid, limits};
 
-/// What is wrong, and at which byte.
+/// A result, or what is wrong and at which byte.
 type Found<T> = Result<T, (usize, String)>;
 
 impl Condition {
-    /// Reads a condition as a person types it, for example `state.status = 'PAID' and tags isIn ['a', 'b']`; nothing is every document.
-    /// Docs of the command line have the grammar.
+    /// Parses a condition as a person types it, for example `state.status = 'PAID' and tags isIn ['a', 'b']`; an empty text selects every
+    /// document. The documentation of the command line has the grammar.
     ///
     /// # Errors
-    /// `invalid_condition`, with the character at which it goes wrong.
+    /// `invalid_condition`, with the position of the error in characters.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let mut scan = Scan::new(text);
         let read = match scan.is_at_end() {
@@ -53,7 +53,7 @@ impl Condition {
     }
 }
 
-/// Reads a value in its relaxed spelling: the text of a filter document, for example.
+/// Reads a value in its relaxed spelling, for example the text of a filter document.
 pub(super) fn relaxed_value(text: &str) -> Result<Bson, String> {
     let mut scan = Scan::new(text);
     let value = scan.value().map_err(|(at, message)| format!("{message} at character {}", at + 1))?;
@@ -87,7 +87,7 @@ impl Parser<'_, '_> {
         condition
     }
 
-    /// One or several, with the operator's name between them.
+    /// Parses one or more parts, joined by the operator's name.
     fn joined(&mut self, operator: Operator, part: impl Fn(&mut Self) -> Found<Condition>) -> Found<Condition> {
         let mut parts = vec![part(self)?];
         let name = if operator == Operator::Or { "or" } else { "and" };

@@ -1,11 +1,11 @@
-//! Filter documents of MongoDB, as far as they can be judged here: as the conditions that mean the same.
+//! Translation of MongoDB filter documents to equivalent conditions, as far as they can be evaluated here.
 
 use bson::{Bson, Document};
 
 use super::{Condition, Test};
 use crate::limits;
 
-/// The condition that means the same; what cannot be judged here is named.
+/// Returns the equivalent condition. The error names what cannot be evaluated here.
 pub(super) fn translated(filter: &Document) -> Result<Condition, String> {
     document(filter, 0)
 }
@@ -103,7 +103,7 @@ fn test(operator: &str, value: &Bson, depth: usize) -> Result<Test, String> {
     })
 }
 
-/// The operator that a value of a list is, which lists of `$all` may hold.
+/// Returns the operator if a value is one; `$all` accepts such values in its list.
 fn operator_of(value: &Bson) -> Option<&str> {
     match value {
         Bson::RegularExpression(_) => Some("$regex"),
@@ -112,7 +112,7 @@ fn operator_of(value: &Bson) -> Option<&str> {
     }
 }
 
-/// What MongoDB takes for true.
+/// Returns whether MongoDB treats a value as true.
 fn is_true(value: &Bson) -> bool {
     match value {
         Bson::Boolean(value) => *value,

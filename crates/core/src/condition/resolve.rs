@@ -1,23 +1,23 @@
-//! From what a person asks for to what a store judges: names of fields as they are stored, and times that do not move.
+//! Resolution of conditions as people write them: to stored field names and fixed times.
 
 use jiff::tz::TimeZone;
 
 use super::{Condition, Deletion, Test, window};
 use crate::{Code, Invalid, Timestamp};
 
-/// What documents a question is about.
+/// The kind of documents that a query searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DocumentKind {
-    /// Records of one's own: fields are named as they are.
+    /// Records of an application: field names are stored as they are.
     Record,
     /// Commits, which keep their `id` as `_id`.
     Commit,
-    /// Snapshots, which keep their `aggregateId` as `_id`, and of which those that are deleted are left out unless they are asked for.
+    /// Snapshots, which keep their `aggregateId` as `_id`. Deleted ones are left out unless the query asks for them.
     Snapshot,
 }
 
 impl DocumentKind {
-    /// The path under which a field is stored. Only the whole path is converted: `body.id` is the id of an event.
+    /// Returns the path under which a field is stored. Only the whole path is converted: `body.id` is the id of an event.
     pub fn stored(self, path: &str) -> &str {
         match (self, path) {
             (Self::Commit, "id") | (Self::Snapshot, "aggregateId") => "_id",
@@ -26,7 +26,7 @@ impl DocumentKind {
     }
 }
 
-/// When a question is asked, and in which zone a day is a day when it names none.
+/// The time of a query, and the time zone of its days unless a window names one.
 #[derive(Debug, Clone)]
 pub struct Now {
     pub(super) at: Timestamp,
@@ -34,15 +34,15 @@ pub struct Now {
 }
 
 impl Now {
-    /// At this time, with the days of UTC.
+    /// Creates a time whose days are those of UTC.
     pub fn utc(at: Timestamp) -> Self {
         Self { at, zone: TimeZone::UTC }
     }
 
-    /// At this time, with the days of a zone that the IANA database names, for example `Europe/Berlin`.
+    /// Creates a time whose days are those of a zone in the IANA database, for example `Europe/Berlin`.
     ///
     /// # Errors
-    /// `invalid_query` when there is no such zone.
+    /// `invalid_query` if the zone does not exist.
     pub fn in_zone(at: Timestamp, zone: &str) -> Result<Self, Invalid> {
         let zone = window::zone(zone).map_err(|message| Invalid::new(Code::InvalidQuery, "zone", message))?;
         Ok(Self { at, zone })
@@ -50,17 +50,17 @@ impl Now {
 }
 
 impl Condition {
-    /// The condition that a store is asked: fields under the names that documents of this kind have, and windows of time as the times that
-    /// they are now. Inside `ElemMatch` names stay as they are, and inside `Raw` everything does.
+    /// Returns the condition in the form that a store evaluates: with the stored field names of this kind of documents, and with windows
+    /// of time as fixed times. Field names inside `ElemMatch` and everything inside `Raw` stay unchanged.
     ///
     /// # Errors
-    /// `invalid_condition` when a zone or a date pattern is not known.
+    /// `invalid_condition` if a time zone or a date pattern is invalid.
     pub fn resolved(&self, kind: DocumentKind, now: &Now) -> Result<Self, Invalid> {
         Resolver { kind, now, parts: 0 }.condition(self, "condition", 0)
     }
 
-    /// Leaves out what is deleted, unless the condition says itself which are meant: `Deleted` as the whole of it, or joined by `And`,
-    /// however deep.
+    /// Excludes deleted aggregates, unless the condition already takes deletion into account: it is `Deleted`, or contains it below `And`
+    /// at any depth.
     pub fn guarded(self) -> Self {
         match self {
             Self::All => Self::Deleted(Deletion::Active),
@@ -89,7 +89,7 @@ impl Resolver<'_> {
         use crate::limits::{CONDITION_NODES_MAX, DATA_DEPTH_MAX};
         self.parts += 1;
         if depth > DATA_DEPTH_MAX || self.parts > CONDITION_NODES_MAX {
-            // Too much to go through: what the store's own check then says.
+            // The condition is too large to resolve; the store's own check then refuses it.
             return Ok(condition.clone());
         }
         let mut all = |children: &[Condition]| -> Result<Vec<Condition>, Invalid> {

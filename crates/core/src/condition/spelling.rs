@@ -1,4 +1,4 @@
-//! What is written, and the condition that it means: the same for JSON, BSON and query strings.
+//! Conversion between the serialized form of a condition and its meaning, shared by JSON, BSON and typed conditions.
 
 use bson::{Bson, Document};
 
@@ -8,7 +8,7 @@ use super::{Condition, Days, Deletion, Fragment, Test, TimeOfDay, Window};
 use crate::limits;
 
 impl Written {
-    /// How a condition is written.
+    /// Returns the serialized form of a condition.
     pub(super) fn of(condition: &Condition) -> Self {
         let joined = |operator, children: &[Condition]| Self {
             operator: Some(operator),
@@ -29,7 +29,7 @@ impl Written {
         }
     }
 
-    /// The condition that is meant.
+    /// Returns the condition that this form stands for.
     pub(super) fn read(self) -> Result<Condition, String> {
         let Self { field, operator, value, children, options } = self;
         let value = value.map(|Operand(value)| value);
@@ -72,7 +72,7 @@ impl Written {
     }
 }
 
-/// Children and options stand only where they mean something.
+/// Checks that children and options are only given to operators that use them.
 fn taken(operator: Operator, children: &[Condition], options: &WrittenOptions) -> Result<(), String> {
     match (operator.joins(), children.len()) {
         (true, 0) => return Err(format!("operator {operator} needs children")),
@@ -171,7 +171,7 @@ fn days(operator: Operator, value: Option<Bson>) -> Result<Days, String> {
     })
 }
 
-/// Seconds since midnight, or the text of a time.
+/// Reads a time of day as seconds since midnight or as a string.
 fn time_of_day(value: Option<Bson>) -> Result<TimeOfDay, String> {
     let seconds = |seconds: i64| u32::try_from(seconds).ok().and_then(TimeOfDay::from_seconds);
     let wrong = || "operator BEFORE_TODAY needs a time: 12:00 as a text, or the seconds since midnight".to_owned();
@@ -183,7 +183,7 @@ fn time_of_day(value: Option<Bson>) -> Result<TimeOfDay, String> {
     }
 }
 
-/// A filter document of MongoDB: as it is, or as the text of one.
+/// Reads a MongoDB filter document, or a string that contains one.
 fn filter(value: Option<Bson>) -> Result<Document, String> {
     match value {
         Some(Bson::Document(filter)) => Ok(filter),

@@ -1,9 +1,9 @@
-//! What of a condition is about the words of a document's texts.
+//! The part of a condition that searches texts.
 
 use super::Condition;
 
 impl Condition {
-    /// What its `MATCH` looks for, where it has one: a condition that is [valid](Self::validate) has it once, alone or below `And`.
+    /// Returns the words of its `MATCH`, if it has one. A [valid](Self::validate) condition has at most one, alone or below `And`.
     pub fn text_search(&self) -> Option<&str> {
         match self {
             Self::Match(words) => Some(words),
@@ -12,7 +12,7 @@ impl Condition {
         }
     }
 
-    /// What must hold beside its `MATCH`.
+    /// Returns the rest of the condition, without its `MATCH`.
     pub fn without_text_search(&self) -> Self {
         match self {
             Self::Match(_) => Self::All,

@@ -1,19 +1,19 @@
-//! What can be checked of a condition without a document.
+//! Checks of conditions that need no document.
 
 use bson::{Bson, RawBson, RawDocumentBuf};
 
 use super::{Condition, Fragment, Test, raw};
 use crate::{Code, Invalid, limits};
 
-/// Where a part of a condition stands.
+/// The position of a part in a condition.
 struct Place<'p> {
     path: &'p str,
     depth: usize,
-    /// Only `And` is above it.
+    /// Whether only `And` is above it.
     required: bool,
 }
 
-/// Parts that were counted.
+/// The parts counted so far.
 #[derive(Default)]
 struct Parts {
     all: usize,
@@ -29,11 +29,11 @@ impl Condition {
         self.validate_at(&Place { path: "condition", depth: 0, required: true }, &mut Parts::default())
     }
 
-    /// Checks that [`Matcher`](super::Matcher) can judge it: of MongoDB's filters what is known here, and no `MATCH`. Where a collection
-    /// has a text index, what is left [without it](Self::without_text_search) is what must be judged.
+    /// Checks that [`Matcher`](super::Matcher) can evaluate it: its MongoDB filters can be translated, and it has no `MATCH`. If the
+    /// collection has a text index, check the rest of the condition, [without `MATCH`](Self::without_text_search).
     ///
     /// # Errors
-    /// `invalid_condition`, with the name of what cannot be judged.
+    /// `invalid_condition`, with the name of the part that cannot be evaluated.
     pub fn judgeable(&self) -> Result<(), Invalid> {
         let refused = |message: String| Err(Invalid::new(Code::InvalidCondition, "condition", message));
         match self {
@@ -53,8 +53,8 @@ impl Condition {
         }
     }
 
-    /// Returns the number of its parts, which [`validate`](Self::validate) limits. A filter document of MongoDB has those of the condition
-    /// that means the same. `ALL_IN` looks for each of its values.
+    /// Returns the number of its parts. A MongoDB filter document has as many as the equivalent condition. Each value of `ALL_IN` counts
+    /// as a part.
     pub fn parts(&self) -> usize {
         let below = match self {
             Self::And(children) | Self::Or(children) | Self::Nor(children) => children.iter().map(Self::parts).sum(),
@@ -133,7 +133,7 @@ impl Test {
         }
     }
 
-    /// The values it compares with.
+    /// Returns the values that it compares with.
     fn values(&self) -> Vec<&Bson> {
         match self {
             Self::Eq(value)
@@ -153,7 +153,7 @@ fn unresolved(window: &super::Window) -> String {
     format!("{} moves with the clock; give its times, or have it resolved first", window.days)
 }
 
-/// Whether a text can be looked for.
+/// Checks that a text can be searched for.
 fn fragment(text: &str) -> Result<(), String> {
     let most = limits::CONDITION_TEXT_BYTES_MAX;
     match text.len() <= most && !text.contains('\0') {
@@ -162,7 +162,7 @@ fn fragment(text: &str) -> Result<(), String> {
     }
 }
 
-/// Whether a text can name a field.
+/// Checks that a text can be the path of a field.
 pub(crate) fn valid_path(path: &str) -> Result<(), String> {
     let fine = |name: &str| !name.is_empty() && !name.starts_with('$') && !name.contains('\0');
     if path.len() <= limits::PATH_BYTES_MAX && path.split('.').all(fine) {

@@ -1,7 +1,7 @@
 //! Windows of time relative to the clock: `today`, `lastWeek`, `recentDays`.
 //!
-//! A day begins at its first instant in the time zone, and ends one millisecond before the next day begins. A week with a change to or from
-//! daylight-saving time is therefore an hour shorter or longer.
+//! A day begins at its first instant in the time zone, and ends one millisecond before the next day begins. A week with a change to or
+//! from daylight-saving time is therefore an hour shorter or longer.
 
 mod pattern;
 

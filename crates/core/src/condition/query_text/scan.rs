@@ -1,4 +1,4 @@
-//! Words, signs and values of a query string.
+//! Scanner of words, signs and values in a typed condition.
 
 use bson::{Bson, Document};
 
@@ -6,7 +6,7 @@ use super::{Found, Operator};
 use crate::limits;
 use crate::wire::records::extended;
 
-/// A place in a query string.
+/// A position in a typed condition.
 pub(super) struct Scan<'t> {
     text: &'t str,
     at: usize,
@@ -17,7 +17,7 @@ impl<'t> Scan<'t> {
         Self { text, at: 0 }
     }
 
-    /// The byte at which the next sign begins.
+    /// Returns the byte at which the next token begins.
     pub(super) fn at(&mut self) -> usize {
         self.skip_space();
         self.at
@@ -27,7 +27,7 @@ impl<'t> Scan<'t> {
         self.rest().is_empty()
     }
 
-    /// Takes these signs, if they are next.
+    /// Consumes these signs, if they are next.
     pub(super) fn takes(&mut self, signs: &str) -> bool {
         let next = self.rest().starts_with(signs);
         self.at += if next { signs.len() } else { 0 };
@@ -41,7 +41,7 @@ impl<'t> Scan<'t> {
         }
     }
 
-    /// Takes this word, if it is next.
+    /// Consumes this word, if it is next.
     pub(super) fn takes_word(&mut self, word: &str) -> bool {
         let before = self.at;
         if self.word() == Some(word) {
@@ -51,7 +51,7 @@ impl<'t> Scan<'t> {
         false
     }
 
-    /// The next word: an operator or a path.
+    /// Reads the next word: an operator or a path.
     pub(super) fn word(&mut self) -> Option<&'t str> {
         let rest = self.rest();
         let end = rest.find(|character| !is_of_word(character)).unwrap_or(rest.len());
@@ -59,7 +59,7 @@ impl<'t> Scan<'t> {
         (end > 0).then(|| &rest[..end])
     }
 
-    /// A path in backticks, if it is next.
+    /// Reads a path in backticks, if it is next.
     pub(super) fn quoted_path(&mut self) -> Found<Option<String>> {
         if !self.takes("`") {
             return Ok(None);
@@ -70,7 +70,7 @@ impl<'t> Scan<'t> {
         Ok(Some(rest[..end].to_owned()))
     }
 
-    /// Reads the operator that the next signs name.
+    /// Reads the comparison operator, if its sign is next.
     pub(super) fn comparison(&mut self) -> Option<Operator> {
         Operator::SIGNS.into_iter().find(|(signs, _)| self.takes(signs)).map(|(_, operator)| operator)
     }
@@ -83,7 +83,7 @@ impl<'t> Scan<'t> {
         }
     }
 
-    /// The next value, Extended JSON read as what it spells.
+    /// Reads the next value and interprets Extended JSON in it.
     pub(super) fn value(&mut self) -> Found<Bson> {
         let start = self.at();
         let value = self.plain_value(0)?;
@@ -144,7 +144,7 @@ impl<'t> Scan<'t> {
         }
     }
 
-    /// A text in single quotes, of which two are one, or in double ones as in JSON.
+    /// Reads a string in single quotes, where two quotes stand for one, or in double quotes as in JSON.
     fn quoted(&mut self) -> Found<String> {
         let start = self.at;
         let no_end = || (start, "a text has no closing quote".to_owned());
@@ -170,7 +170,7 @@ impl<'t> Scan<'t> {
         }
     }
 
-    /// A number, true, false or null.
+    /// Reads a number, true, false or null.
     fn bare(&mut self, start: usize) -> Found<Bson> {
         let rest = self.rest();
         let is_of_number = |character: char| character.is_ascii_alphanumeric() || "+-._".contains(character);

@@ -1,20 +1,20 @@
-//! Date patterns, spelled as Java's `DateTimeFormatter` spells them. Only what is written in digits: names of months do not sort.
+//! Date patterns, in the spelling of Java's `DateTimeFormatter`. Only numeric fields are supported, because names of months do not sort.
 
 use jiff::Zoned;
 
-/// A date pattern that was read.
+/// A parsed date pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern(Vec<Piece>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
     Text(String),
-    /// A letter, and how often it stands.
+    /// A letter, and how often it is repeated.
     Field(char, usize),
 }
 
 impl Pattern {
-    /// Reads a pattern; a letter that is not known is named.
+    /// Parses a pattern. The error names a letter that is not supported.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut rest = text.chars().peekable();
@@ -48,13 +48,13 @@ impl Pattern {
         }
     }
 
-    /// The text of a time.
+    /// Formats a time.
     pub(super) fn format(&self, time: &Zoned) -> String {
         self.0.iter().map(|piece| piece.format(time)).collect()
     }
 }
 
-/// The text up to the closing quote; two quotes are one.
+/// Reads the text up to the closing quote; two quotes stand for one.
 fn quoted(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<String> {
     let mut text = String::new();
     loop {
@@ -98,7 +98,7 @@ impl Piece {
     }
 }
 
-/// The distance from UTC: `Z`, `+01`, `+0130`, `+01:30`.
+/// Formats the offset from UTC: `Z`, `+01`, `+0130`, `+01:30`.
 fn offset(seconds: i32, width: usize) -> String {
     let (hours, minutes) = (seconds.abs() / 3_600, seconds.abs() / 60 % 60);
     let sign = if seconds < 0 { '-' } else { '+' };
