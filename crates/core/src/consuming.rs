@@ -1,5 +1,4 @@
-//! What a member of a group does with the messages of its partitions: a state machine without I/O, for brokers that groups
-//! [join](crate::Broker::join).
+//! Processing of a group member's messages: a state machine without I/O, for brokers whose groups have [members](crate::Broker::join).
 //!
 //! ```text
 //!  message ─▶ lane of its key ─▶ taken ─▶ settled ─┬─ done ────────────────────────▶ offset may be committed
@@ -9,13 +8,14 @@
 //! ```
 //!
 //! INVARIANTS
-//! - The messages of a key of a partition are handed out one at a time, in the order of their offsets.
-//! - The position of a partition is the lowest offset that is neither done nor passed. Nothing else is committed, so a member that dies
-//!   loses nothing.
-//! - A message is passed only once its dead letter is stored. Where the order of keys is kept, the later messages of its key follow it.
+//! - The messages of one key in a partition are handed out one at a time, in the order of their offsets.
+//! - The position of a partition is the lowest offset that is neither done nor passed. Nothing beyond it is committed, so a member that
+//!   dies loses nothing.
+//! - A message is passed only once its dead letter is stored. If the order of keys is kept, later messages of its key become dead letters
+//!   too.
 //!
-//! A failing key never stops the others: when the buffer is full of messages that wait for failing keys, the first of these keys is passed.
-//! While an outage lasts, which the breaker decides, none is passed, and one attempt at a time probes.
+//! A failing key never stops the others: if the buffer is full of messages that wait for failing keys, the first of these keys is passed.
+//! While the breaker is open because of an outage, no key is passed, and only one attempt at a time is made as a probe.
 
 mod lanes;
 #[cfg(test)]
@@ -30,23 +30,23 @@ use crate::processing::ProcessingRetry;
 use crate::{PartitionOffset, Timestamp, TopicPartition};
 use lanes::{Item, Lane, LaneKey, LaneState};
 
-/// The shortest delay between attempts while the breaker is open.
+/// The minimum delay between attempts while the breaker is open.
 const BROKEN_MIN: Duration = Duration::from_secs(1);
 
-/// How a member hands messages out.
+/// The settings of a member.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ConsumingSettings {
-    /// How many keys are in flight at most.
+    /// The maximum number of keys in flight.
     pub in_flight: usize,
-    /// How many messages are buffered at most.
+    /// The maximum number of buffered messages.
     pub buffered: usize,
-    /// How many bytes of messages are buffered before no more are asked for.
+    /// The number of buffered bytes from which on no more messages are requested.
     pub buffered_bytes: usize,
-    /// When a failed message is attempted again.
+    /// When a failed message is retried.
     pub retry: ProcessingRetry,
     /// Whether later messages of a key follow its dead letter.
     pub keeps_order: bool,
-    /// After this many messages in a row were passed without a success in between, none is until one succeeds. 0 is without end.
+    /// After this many messages in a row were passed without a success in between, no more are until one succeeds. 0 means no limit.
     pub breaker: u32,
 }
 
@@ -59,72 +59,72 @@ pub struct Incoming<M> {
     pub offset: u64,
     /// Its key; messages of one key keep their order.
     pub key: ByteString,
-    /// Its size, in bytes.
+    /// Its size in bytes.
     pub bytes: usize,
-    /// What is processed.
+    /// The message itself.
     pub message: M,
 }
 
-/// A message that is handed out.
+/// An attempt to process a message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attempt<M> {
-    /// Names this attempt.
+    /// The token that identifies this attempt.
     pub token: u64,
-    /// Which attempt of the message this is, from 1.
+    /// The number of this attempt of the message, from 1.
     pub number: u32,
-    /// What the attempt before failed with.
+    /// The reason why the previous attempt failed.
     pub last_reason: Option<String>,
-    /// What is processed.
+    /// The message itself.
     pub message: M,
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// The message is processed.
+    /// The message was processed.
     Done,
-    /// It failed.
+    /// The attempt failed.
     Failed {
-        /// What went wrong.
+        /// The reason.
         reason: String,
-        /// The delay that was asked for, in milliseconds; the policy's without.
+        /// The delay that the consumer requested, in milliseconds; `None` means the retry policy's.
         retry_after_ms: Option<u64>,
         /// Whether no further attempt can succeed.
         never: bool,
     },
 }
 
-/// A message that the member passes without having processed it. It is to become a dead letter, and is then [`passed`](Consuming::passed).
+/// A message that the member passes without having processed it. Once its dead letter is stored, call [`passed`](Consuming::passed).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Passing<M> {
     /// Its partition.
     pub at: TopicPartition,
     /// Its offset.
     pub offset: u64,
-    /// Its key, with its topic: unique in the group.
+    /// Its key, prefixed with its topic: unique in the group.
     pub key: ByteString,
-    /// How often it was attempted; 0 for one that follows another letter of its key.
+    /// The number of attempts; 0 for a message that follows another letter of its key.
     pub attempts: u32,
-    /// What the last attempt failed with.
+    /// The reason why the last attempt failed.
     pub reason: String,
-    /// Whether no retry can succeed, so that a person decides and the key goes on.
+    /// Whether no retry can succeed. A person then decides about the letter, and the key continues.
     pub never: bool,
-    /// Its size, in bytes.
+    /// Its size in bytes.
     pub bytes: usize,
-    /// What was to be processed.
+    /// The message itself.
     pub message: M,
 }
 
 struct Part {
     at: TopicPartition,
-    /// Offsets that are neither done nor passed.
+    /// The offsets that are neither done nor passed.
     open: BTreeSet<u64>,
-    /// The offset after the last message that was delivered.
+    /// The offset after the last message delivered.
     next: u64,
     committed: u64,
-    /// Messages in flight, and messages that are being passed.
+    /// The number of messages in flight and of messages that are being passed.
     busy: usize,
-    /// It will move to another member, so nothing more of it is handed out.
+    /// Whether the partition will move to another member, so that no more of its messages are handed out.
     closing: bool,
 }
 
@@ -141,15 +141,15 @@ pub struct Consuming<M> {
     next_token: u64,
     buffered: (usize, usize),
     passed_in_a_row: u32,
-    /// Keys with an open dead letter, with their topics.
+    /// Keys with an open dead letter, prefixed with their topics.
     held: HashSet<ByteString>,
     passing: Vec<Passing<M>>,
-    /// How many messages of a key are about to become dead letters that hold it.
+    /// For each key, the number of messages that are about to become dead letters that hold it.
     leaving: HashMap<ByteString, usize>,
 }
 
 impl<M: Clone> Consuming<M> {
-    /// A member without partitions.
+    /// Creates a member without partitions.
     pub fn new(settings: ConsumingSettings) -> Self {
         Self {
             settings,
@@ -169,7 +169,7 @@ impl<M: Clone> Consuming<M> {
         }
     }
 
-    /// A partition is the member's from now on; its next message has this offset or a later one.
+    /// Assigns a partition to the member. Its next message has this offset or a later one.
     pub fn assigned(&mut self, at: TopicPartition, offset: u64) {
         self.removed(&at);
         let id = self.next_part;
@@ -179,7 +179,7 @@ impl<M: Clone> Consuming<M> {
         self.by_id.insert(id, part);
     }
 
-    /// A partition will move to another member. What is in flight goes on; nothing more is handed out.
+    /// Prepares a partition for moving to another member. Attempts in flight continue; no more messages are handed out.
     pub fn closing(&mut self, at: &TopicPartition) {
         let Some(id) = self.parts.get(at).copied() else { return };
         if let Some(part) = self.by_id.get_mut(&id) {
@@ -188,12 +188,12 @@ impl<M: Clone> Consuming<M> {
         self.drop_lanes(id, true);
     }
 
-    /// Whether nothing of a partition is in flight or about to be passed. A partition that is not the member's is idle.
+    /// Returns whether nothing of a partition is in flight or about to be passed. A partition that is not assigned to the member is idle.
     pub fn is_idle(&self, at: &TopicPartition) -> bool {
         self.part(at).is_none_or(|part| part.busy == 0)
     }
 
-    /// A partition is not the member's any more. Attempts in flight may end; what they did is not committed.
+    /// Removes a partition from the member. Attempts in flight may still end, but their outcomes are not committed.
     pub fn removed(&mut self, at: &TopicPartition) {
         let Some(id) = self.parts.remove(at) else { return };
         self.by_id.remove(&id);
@@ -204,23 +204,23 @@ impl<M: Clone> Consuming<M> {
         dropped.iter().for_each(|passing| self.left(passing));
     }
 
-    /// How many messages the member has room for.
+    /// Returns the number of messages for which the member has room.
     pub fn room(&self) -> usize {
         let (count, bytes) = self.buffered;
         if bytes >= self.settings.buffered_bytes { 0 } else { self.settings.buffered.saturating_sub(count) }
     }
 
-    /// How many messages are neither done nor passed.
+    /// Returns the number of messages that are neither done nor passed.
     pub fn buffered(&self) -> usize {
         self.buffered.0
     }
 
-    /// How many attempts are in flight.
+    /// Returns the number of attempts in flight.
     pub fn in_flight(&self) -> usize {
         self.flights.len()
     }
 
-    /// A message was delivered. One of a partition that is not the member's is ignored.
+    /// Adds a delivered message. One of a partition that is not assigned to the member is ignored.
     pub fn push(&mut self, incoming: Incoming<M>) {
         let Incoming { at, offset, key, bytes, message } = incoming;
         let Some(id) = self.deliver(&at, offset, bytes) else { return };
@@ -236,7 +236,7 @@ impl<M: Clone> Consuming<M> {
         }
     }
 
-    /// A message was delivered that cannot be processed at all, because it cannot be read. It holds up nothing.
+    /// Adds a delivered message that cannot be processed because it is unreadable. It does not hold up its key.
     pub fn push_unreadable(&mut self, incoming: Incoming<M>, reason: String) {
         let Incoming { at, offset, key, bytes, message } = incoming;
         let Some(id) = self.deliver(&at, offset, bytes) else { return };
@@ -252,7 +252,7 @@ impl<M: Clone> Consuming<M> {
         Some(id)
     }
 
-    /// Takes the next message to process, unless as many keys are in flight as may be.
+    /// Takes the next message to process, unless the maximum number of keys is in flight.
     pub fn take(&mut self, now: Timestamp) -> Option<Attempt<M>> {
         let broken = self.is_broken();
         if self.flights.len() >= self.settings.in_flight || (broken && !self.flights.is_empty()) {
@@ -285,15 +285,15 @@ impl<M: Clone> Consuming<M> {
         Some(attempt)
     }
 
-    /// When the next failed message is due.
+    /// Returns when the next failed message is due.
     pub fn due_at(&self) -> Option<Timestamp> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// An attempt has ended. `random` decides the jitter of a retry.
+    /// Ends an attempt. `random` determines the jitter of a retry.
     pub fn settle(&mut self, token: u64, ending: Ending, now: Timestamp, random: u64) {
         let Some(lane_key) = self.flights.remove(&token) else { return };
-        // Its partition was lost meanwhile.
+        // Its partition was lost in the meantime.
         let Some(part) = self.by_id.get_mut(&lane_key.part) else { return };
         part.busy = part.busy.saturating_sub(1);
         let Ending::Failed { reason, retry_after_ms, never } = ending else {
@@ -319,7 +319,7 @@ impl<M: Clone> Consuming<M> {
         self.due.insert((at, lane_key));
     }
 
-    /// Passes the failing key that waits for its next attempt first, if the buffer is full and nothing in it can be attempted.
+    /// Passes the failing key whose next attempt is due first, if the buffer is full and nothing in it can be attempted.
     pub fn make_room(&mut self) {
         let stuck = self.room() == 0 && self.flights.is_empty() && self.ready.is_empty() && self.passing.is_empty();
         if !stuck || self.is_broken() {
@@ -332,18 +332,18 @@ impl<M: Clone> Consuming<M> {
         self.pass_first(&lane_key, attempts, reason, false);
     }
 
-    /// Takes messages that are to become dead letters, at most so many.
+    /// Takes messages that must become dead letters, at most `most`.
     pub fn take_passing(&mut self, most: usize) -> Vec<Passing<M>> {
         let count = self.passing.len().min(most);
         self.passing.drain(..count).collect()
     }
 
-    /// Whether a message is to become a dead letter.
+    /// Returns whether any message must become a dead letter.
     pub fn has_passing(&self) -> bool {
         !self.passing.is_empty()
     }
 
-    /// The dead letter of a message is stored.
+    /// Records that the dead letter of a message is stored.
     pub fn passed(&mut self, passing: &Passing<M>) {
         self.left(passing);
         let Some(id) = self.parts.get(&passing.at).copied() else { return };
@@ -358,38 +358,38 @@ impl<M: Clone> Consuming<M> {
         self.after_passing(&LaneKey { part: id, key: key.into() });
     }
 
-    /// A key has no open dead letter any more.
+    /// Records that a key has no open dead letter any more.
     pub fn let_go(&mut self, key: &str) {
         self.held.remove(key);
     }
 
-    /// These keys have open dead letters, and no others.
+    /// Records that exactly these keys have open dead letters.
     pub fn hold_only(&mut self, keys: HashSet<ByteString>) {
         self.held = keys;
     }
 
-    /// Whether any key has an open dead letter.
+    /// Returns whether any key has an open dead letter.
     pub fn holds_any(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Whether so many messages were passed in a row that what the consumer depends on is probably down.
+    /// Returns whether the breaker is open: so many messages were passed in a row that a dependency of the consumer is probably down.
     pub fn is_broken(&self) -> bool {
         self.settings.breaker > 0 && self.passed_in_a_row >= self.settings.breaker
     }
 
-    /// A dead letter was processed, so what the consumer depends on is there.
+    /// Records that a dead letter was processed, which closes the breaker.
     pub fn succeeded(&mut self) {
         self.passed_in_a_row = 0;
     }
 
-    /// The partitions whose position is another than what was committed.
+    /// Returns the partitions whose position differs from the committed offset.
     pub fn uncommitted(&self) -> Vec<PartitionOffset> {
         let moved = self.by_id.values().filter(|part| part.position() != part.committed);
         moved.map(|part| PartitionOffset { at: part.at.clone(), offset: part.position() }).collect()
     }
 
-    /// These offsets are committed.
+    /// Records that these offsets are committed.
     pub fn committed(&mut self, offsets: &[PartitionOffset]) {
         for PartitionOffset { at, offset } in offsets {
             if let Some(part) = self.parts.get(at).and_then(|id| self.by_id.get_mut(id)) {
@@ -398,7 +398,7 @@ impl<M: Clone> Consuming<M> {
         }
     }
 
-    /// The member's partitions.
+    /// Returns the number of the member's partitions.
     pub fn partitions(&self) -> usize {
         self.by_id.len()
     }
@@ -408,17 +408,17 @@ impl<M: Clone> Consuming<M> {
     }
 }
 
-/// Why a message becomes a dead letter without having been attempted.
+/// The reason of a dead letter whose message was never attempted.
 const FOLLOWS: &str = "an earlier event of its key is a dead letter";
 
 impl Part {
-    /// Everything below is done or passed.
+    /// Returns the offset below which everything is done or passed.
     fn position(&self) -> u64 {
         self.open.first().copied().unwrap_or(self.next)
     }
 }
 
-/// A key with its topic, by which dead letters know it.
+/// Returns a key prefixed with its topic, as dead letters store it.
 fn key_in(at: &TopicPartition, key: &str) -> ByteString {
     format!("{}/{key}", at.topic).into()
 }

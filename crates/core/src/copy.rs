@@ -1,28 +1,29 @@
-//! Commits as they are copied from one log to another.
+//! Commits in the form in which they are copied from one log to another.
 
 use crate::{ExpectedVersion, KeyChanges, NewCommit, NewEvent, RecordedCommit, RecordedEvent, event_uuid};
 
-/// A commit with everything that a copy of it needs.
+/// A commit with everything that is needed to copy it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommitCopy {
-    /// Its events, and what they have in common.
+    /// The events and their common information.
     pub commit: RecordedCommit,
-    /// What it did to prepare keys.
+    /// Its changes of prepare keys.
     pub keys: KeyChanges,
 }
 
 impl CommitCopy {
-    /// Whether nothing that belongs to it comes behind it: it stands for itself, or is the last one of its transaction.
+    /// Returns whether it is the last commit of its transaction, or belongs to none.
     pub fn ends(&self) -> bool {
         self.commit.info.transaction.is_none_or(|it| it.ends())
     }
 
-    /// The commit as it was asked for, which gives the same digest of its content. It has no request id if that is the commit's own id,
-    /// which the store gave.
+    /// Converts it back to the commit as it was requested, which has the same digest of its content. The request id is left out if the
+    /// store generated it, in which case it equals the commit's id.
     pub fn into_new(self) -> NewCommit {
         let info = self.commit.info;
         let event = |event: RecordedEvent| NewEvent {
-            // An id that follows from the commit's was not given, and whether it was is part of the content.
+            // An event id that was derived from the commit id was not given by the client, and the digest depends on whether one was
+            // given.
             id: Some(event.id).filter(|id| *id != event_uuid(info.commit_id, event.ordinal)),
             event_type: event.event_type,
             generation: event.generation,

@@ -1,4 +1,4 @@
-//! Credentials: who may reach a server, and what for.
+//! Credentials: who may access a server, and what they may do.
 
 mod error;
 mod grant;
@@ -16,22 +16,22 @@ pub use rate::{Bucket, Rate};
 pub use stored::{CREDENTIALS, CredentialRecord};
 pub use wire::{CreatedCredential, Credential, CredentialPage, CredentialState, NewCredential, RevokeBody};
 
-/// The tenant whose records hold the credentials and whose log holds the administrative acts, unless another one is configured.
+/// The default tenant whose records hold the credentials and whose log holds the administrative acts.
 pub const SYSTEM_TENANT: &str = "system";
 
 /// The credentials of a store.
 ///
-/// A credential is an API key with a [`Grant`]. Its secret is 256 random bits, which are returned once, when it is created; what is stored
-/// is their SHA-256. A revoked credential stays listed.
+/// A credential is an API key with a [`Grant`]. Its secret consists of 256 random bits, which are returned once, when it is created. Only
+/// their SHA-256 is stored. A revoked credential remains in the list.
 #[async_trait]
 pub trait Credentials: Send + Sync + 'static {
-    /// Creates a credential and returns it with its key. The key cannot be read again.
+    /// Creates a credential and returns it with its key, which cannot be read again.
     ///
     /// # Errors
-    /// `invalid_credential` for a name, role, tenant or time that is not allowed; else see [`CredentialError`].
+    /// `invalid_credential` for an invalid name, role, tenant or time; otherwise see [`CredentialError`].
     async fn create(&self, new: NewCredential) -> Result<CreatedCredential, CredentialError>;
 
-    /// Lists credentials by id: those after `after`, at most `limit`.
+    /// Lists credentials by id: at most `limit` of those after `after`.
     ///
     /// # Errors
     /// See [`CredentialError`].
@@ -43,7 +43,7 @@ pub trait Credentials: Send + Sync + 'static {
     /// See [`CredentialError`].
     async fn get(&self, id: &str) -> Result<Credential, CredentialError>;
 
-    /// Revokes a credential. Revoking it again changes nothing. Every process on the store refuses its key within seconds.
+    /// Revokes a credential. Revoking it again changes nothing. Every process that uses the store refuses its key within seconds.
     ///
     /// # Errors
     /// See [`CredentialError`].

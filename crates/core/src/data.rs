@@ -1,8 +1,8 @@
 //! Event data: one BSON document, kept as bytes.
 //!
-//! From JSON: key order is kept; integers become int64; a number with `.` or an exponent becomes a double; a key given twice is
-//! refused; `{"$date": …}` stays what it is, a document with that key. Back to JSON: BSON types that JSON lacks are written as
-//! relaxed Extended JSON.
+//! Converting from JSON keeps the order of keys. Integers become int64, numbers with `.` or an exponent become doubles, and a duplicate
+//! key is refused. `{"$date": …}` stays a document with that key. Converting to JSON writes BSON types that JSON lacks as relaxed Extended
+//! JSON.
 
 mod careful;
 mod equal;
@@ -26,15 +26,15 @@ use crate::{Code, json};
 pub struct Data(Bytes);
 
 impl Data {
-    /// The document `{}`.
+    /// Returns the document `{}`.
     pub fn empty() -> Self {
         Self(Bytes::from_static(&[5, 0, 0, 0, 0]))
     }
 
-    /// Takes JSON text, an object.
+    /// Reads JSON text, which must be an object.
     ///
     /// # Errors
-    /// See [`InvalidData`]. An integer beyond int64 is refused; with a decimal point or an exponent the same number is a double.
+    /// See [`InvalidData`]. An integer beyond int64 is refused; with a decimal point or an exponent, the same number is a double.
     pub fn read_json(text: &str) -> Result<Self, InvalidData> {
         let wrong = |message: String| InvalidData { code: Code::InvalidData, message };
         let unsigned = json::without_signed_zeros(text.as_bytes());
@@ -43,19 +43,19 @@ impl Data {
             Some(wide) => too_wide(wide),
             None => wrong(error.to_string()),
         })?;
-        // The parser rounds an integer beyond u64 to a double without a word.
+        // The parser silently rounds an integer beyond u64 to a double.
         json::wide_integer(text.as_bytes()).map_or(Ok(data), |wide| Err(too_wide(wide)))
     }
 
-    /// Takes JSON text, an object.
+    /// Reads JSON text, which must be an object.
     ///
     /// # Errors
-    /// The sentence of [`read_json`](Self::read_json).
+    /// The message of [`read_json`](Self::read_json)'s error.
     pub fn from_json(text: &str) -> Result<Self, String> {
         Self::read_json(text).map_err(|invalid| invalid.message)
     }
 
-    /// Takes any value that serialises to a JSON object, for example `serde_json::json!({…})` or a struct of your own.
+    /// Converts any value that serialises to a JSON object, for example `serde_json::json!({…})` or a struct of your own.
     ///
     /// # Errors
     /// A sentence that says what is wrong.
@@ -63,7 +63,7 @@ impl Data {
         Self::from_json(&serde_json::to_string(value).map_err(|error| error.to_string())?)
     }
 
-    /// Takes a BSON document.
+    /// Converts a BSON document.
     ///
     /// # Errors
     /// A sentence that says why it cannot be encoded.
@@ -72,11 +72,11 @@ impl Data {
         Ok(Self(raw.into_bytes().into()))
     }
 
-    /// Takes the bytes of a BSON document that [`Data::as_bytes`] gave before and whose checksum has been verified since: only
-    /// the outer length is checked here.
+    /// Wraps the bytes of a BSON document that came from [`Data::as_bytes`] and whose checksum has been verified since. Only the outer
+    /// length is checked.
     ///
     /// # Errors
-    /// A sentence, when they cannot be a document.
+    /// A sentence, if they cannot be a document.
     pub fn from_stored(bytes: Bytes) -> Result<Self, String> {
         match RawDocument::from_bytes(&bytes) {
             Ok(_) => Ok(Self(bytes)),
@@ -84,17 +84,17 @@ impl Data {
         }
     }
 
-    /// The document's bytes.
+    /// Returns the document's bytes.
     pub fn as_bytes(&self) -> &Bytes {
         &self.0
     }
 
-    /// The document, to look fields up in without decoding it whole.
+    /// Returns the document, to look up fields without decoding all of it.
     pub fn as_raw(&self) -> &RawDocument {
         RawDocument::from_bytes(&self.0).unwrap_or_else(|_| RawDocument::empty_ref())
     }
 
-    /// Decodes the document, as JSON would show it, into a type of your own.
+    /// Decodes the document, in its JSON form, into a type of your own.
     ///
     /// # Errors
     /// A sentence that names the field that does not fit.
@@ -102,12 +102,12 @@ impl Data {
         decode(self.as_raw())
     }
 
-    /// Keeps a document that is lent from stored data: `keep` gives its bytes as shared ones, the same bytes.
+    /// Takes over a document that is borrowed from stored data. `keep` must return the same bytes as shared ones.
     pub fn from_lent(document: &RawDocument, keep: impl FnOnce(&[u8]) -> Bytes) -> Self {
         Self(keep(document.as_bytes()))
     }
 
-    /// A copy of stored data.
+    /// Copies a stored document.
     pub(crate) fn of_raw(document: &RawDocument) -> Self {
         Self(Bytes::copy_from_slice(document.as_bytes()))
     }
@@ -165,10 +165,10 @@ impl<'de> serde::Deserialize<'de> for Data {
     }
 }
 
-/// Any JSON object as a BSON document, by the rules of event data. It may be nested deeper, because what it holds is wrapped.
+/// Any JSON object as a BSON document, converted by the rules of event data. It may be nested deeper, because its fields are wrapped.
 pub(crate) struct Object(pub(crate) RawDocumentBuf);
 
-/// How deep an [`Object`] may be nested. JSON parsers end at 128.
+/// The maximum nesting of an [`Object`]. JSON parsers stop at 128.
 const OBJECT_DEPTH_MAX: usize = DATA_DEPTH_MAX + 20;
 
 impl<'de> serde::Deserialize<'de> for Object {
@@ -218,7 +218,7 @@ fn write_key<E: serde::de::Error>(out: &mut Vec<u8>, key: &str) -> Result<usize,
     Ok(type_at)
 }
 
-/// The keys of one object seen so far: a list while it is short, a set beyond.
+/// The keys of one object seen so far: the first ones in a list, the others in a set.
 #[derive(Default)]
 struct Keys {
     few: Vec<Box<str>>,

@@ -1,4 +1,4 @@
-//! Dead letters: events that a consumer could not process, kept with their history until they are processed or given up on purpose.
+//! Dead letters: events that a consumer could not process, kept with their history until they are processed or discarded.
 //!
 //! ```text
 //!                       policy allows a retry                    the consumer's success
@@ -9,13 +9,13 @@
 //!                 └──────────────────────────────┴──────────────────────────────────────▶ discarded
 //! ```
 //!
-//! A consumer is a group, a handler, or the delivery to a partner. A letter belongs to one consumer: another one that cannot process the
-//! same event has its own.
+//! A consumer is a group, a handler, or the delivery to a partner. A letter belongs to one consumer: if another one cannot process the
+//! same event, it has a letter of its own.
 //!
 //! INVARIANTS
-//! - The letter is written in the batch in which the consumer passes the event.
-//! - Of the open letters of a key that hold their key, only the first is retried; the others follow it.
-//! - A letter in a final state changes only when the consumer fails with the same event again, which reopens it with its history.
+//! - The letter is written in the same batch in which the consumer passes the event.
+//! - Of the open letters of a key that hold it, only the first is retried; the others follow it.
+//! - A letter in a final state changes only if the consumer fails with the same event again, which reopens it with its history.
 
 mod archived;
 mod error;
@@ -50,35 +50,35 @@ pub use wire::{
     PolicyPage, PolicyStatus, Selection, Statistics, TopicStatistics,
 };
 
-/// The type of the event that announces a letter.
+/// The type of the event that announces a new letter.
 pub const RECEIVED: &str = "dlq_message_received";
-/// The type of the event that announces a letter that its consumer has processed.
+/// The type of the event that announces that a letter's consumer has processed its event.
 pub const RETRIED: &str = "dlq_message_retried";
-/// The type of the event that announces a letter that was given up.
+/// The type of the event that announces that a letter was discarded.
 pub const DISCARDED: &str = "dlq_message_discarded";
 /// The type of the event that announces that the number of open letters has crossed a threshold.
 pub const THRESHOLD_CROSSED: &str = "dlq_threshold_crossed";
 /// The aggregate of the events that announce letters.
 pub const LETTER_AGGREGATE: &str = "dead_letter";
 
-/// Whether events of this type announce what happens to letters. A letter of such an event is not announced itself, so that a consumer that
-/// cannot process announcements does not cause new ones without end.
+/// Returns whether events of this type announce changes of letters. Letters of such events are not announced, so that a consumer that
+/// cannot process announcements does not cause an endless series of them.
 pub fn is_announcement(event_type: &str) -> bool {
     [RECEIVED, RETRIED, DISCARDED, THRESHOLD_CROSSED].contains(&event_type)
 }
 
 /// The dead letters of one tenant.
 ///
-/// - **Never lost, never twice.** A consumer passes an event only in the batch that holds its letter. Consumer and position name it; on a
-///   broker of its own its topic, partition and offset do.
+/// - **Never lost, never twice.** A consumer passes an event only in the batch that stores its letter. A letter is identified by its
+///   consumer and position; on an external broker, by consumer, topic, partition and offset.
 /// - **For one consumer.** A retry delivers the event to the consumer that failed, and to no other.
-/// - **In order per key.** Letters of a key are retried in the order of their events, the next one once the one before is over. Where the
-///   consumer keeps order, later events of the key wait as letters too.
-/// - **Announced.** Every change of state is an event of the log, once.
-/// - **Kept.** No letter is deleted that the archive does not hold.
+/// - **In order per key.** Letters of a key are retried in the order of their events, each once the one before it is closed. If the
+///   consumer keeps order, later events of the key also wait as letters.
+/// - **Announced.** Every change of state is announced by exactly one event in the log.
+/// - **Kept.** A letter is deleted only once the archive holds it.
 #[async_trait]
 pub trait DeadLetters: Send + Sync + 'static {
-    /// Lists letters, those that failed last first.
+    /// Lists letters, the most recent failures first.
     ///
     /// # Errors
     /// See [`DeadLetterError`].
@@ -90,23 +90,23 @@ pub trait DeadLetters: Send + Sync + 'static {
     /// See [`DeadLetterError`].
     async fn get(&self, id: &str) -> Result<LetterView, DeadLetterError>;
 
-    /// Makes a letter due now, whatever its policy says. A letter that follows another one of its key stays behind it.
+    /// Makes a letter due now, whatever its policy says. A letter that follows another one of its key keeps its place.
     ///
     /// # Errors
-    /// [`DeadLetterError::Terminal`] when it is over; else see [`DeadLetterError`].
+    /// [`DeadLetterError::Terminal`] if it is closed; otherwise see [`DeadLetterError`].
     async fn retry(&self, id: &str, reason: Reason) -> Result<LetterView, DeadLetterError>;
 
-    /// Gives a letter up. The next one of its key is planned.
+    /// Discards a letter. The next one of its key is scheduled.
     ///
     /// # Errors
-    /// [`DeadLetterError::Terminal`] when it is over; else see [`DeadLetterError`].
+    /// [`DeadLetterError::Terminal`] if it is closed; otherwise see [`DeadLetterError`].
     async fn discard(&self, id: &str, reason: Reason) -> Result<LetterView, DeadLetterError>;
 
-    /// Retries or discards all letters of a selection, in constant memory. What is done is stored page by page: after a crash the host that
-    /// follows carries it to its end. A dry run counts and changes nothing.
+    /// Retries or discards all letters of a selection, in constant memory. Progress is stored page by page, so that the next host completes
+    /// the act after a crash. A dry run counts the letters and changes nothing.
     ///
     /// # Errors
-    /// See [`DeadLetterError`]. Letters that are over or unknown are counted as failed, and are no error.
+    /// See [`DeadLetterError`]. Closed or unknown letters are counted as failed; they are not an error.
     async fn bulk(&self, act: BulkAct, body: BulkBody) -> Result<BulkOutcome, DeadLetterError>;
 
     /// Counts letters by topic and status.
@@ -127,10 +127,10 @@ pub trait DeadLetters: Send + Sync + 'static {
     /// See [`DeadLetterError`].
     async fn policy(&self, topic: &str) -> Result<PolicyStatus, DeadLetterError>;
 
-    /// Stores a policy for a topic. It counts from the next failure or retry of a letter on.
+    /// Stores a policy for a topic. It applies from the next failure or retry of a letter on.
     ///
     /// # Errors
-    /// `invalid_policy` for numbers that cannot be followed; else see [`DeadLetterError`].
+    /// `invalid_policy` for invalid numbers; otherwise see [`DeadLetterError`].
     async fn put_policy(
         &self,
         topic: ByteString,
@@ -138,7 +138,7 @@ pub trait DeadLetters: Send + Sync + 'static {
         reason: Reason,
     ) -> Result<PolicyStatus, DeadLetterError>;
 
-    /// Deletes the policy of a topic, whose letters follow that of their category again.
+    /// Deletes the policy of a topic. Its letters follow the policy of its category again.
     ///
     /// # Errors
     /// See [`DeadLetterError`].

@@ -1,23 +1,23 @@
-//! What is wrong with a store, a server or a MongoDB deployment, in words, and what to do first.
+//! Findings about a store, a server or a MongoDB deployment: what is wrong, and what to do first.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How much a finding matters. The order is that in which findings are shown.
+/// The severity of a finding. Findings are shown in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Something does not work now, or what is stored is not what was stored.
+    /// Something does not work, or stored data is damaged.
     Critical,
-    /// It works, and somebody should act: something stands still, or will.
+    /// It works, but someone should act, because something has stopped or will stop.
     Warning,
     /// Good to know.
     Note,
 }
 
 impl Severity {
-    /// The word for it.
+    /// Returns its name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Critical => "critical",
@@ -33,12 +33,12 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One thing that was found.
+/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
-    /// What it is about, for example `log acme/default` or `handler default/billing`.
+    /// The object that it is about, for example `log acme/default` or `handler default/billing`.
     pub about: String,
     /// What was found, as a sentence.
     pub what: String,
@@ -47,7 +47,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding of this severity.
+    /// Creates a finding.
     pub fn new(
         severity: Severity,
         about: impl Into<String>,
@@ -58,39 +58,39 @@ impl Finding {
     }
 }
 
-/// What an examination found, the most severe first.
+/// The result of an examination, most severe findings first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnosis {
-    /// What was examined, each as a few words, so that a clean diagnosis says what it covers.
+    /// What was examined, each in a few words, so that a clean diagnosis shows what it covers.
     pub examined: Vec<String>,
-    /// What was found.
+    /// The findings.
     pub findings: Vec<Finding>,
-    /// How many bytes are free where the store is; absent where nobody knows or nothing limits it.
+    /// The free space where the store is, in bytes; absent if it is unknown or unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_disk_bytes: Option<u64>,
 }
 
 impl Diagnosis {
-    /// The diagnosis of these findings.
+    /// Creates the diagnosis of these findings.
     pub fn new(examined: Vec<String>, mut findings: Vec<Finding>) -> Self {
-        // Stable, so that what is found first of one severity stays first.
+        // The sort is stable, so that findings of one severity keep their order.
         findings.sort_by_key(|finding| finding.severity);
         Self { examined, findings, free_disk_bytes: None }
     }
 
-    /// The same with what another examination found.
+    /// Combines it with the diagnosis of another examination.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let both = Self::new([self.examined, other.examined].concat(), [self.findings, other.findings].concat());
         Self { free_disk_bytes: self.free_disk_bytes.or(other.free_disk_bytes), ..both }
     }
 
-    /// The severity of the worst finding; none where there is none.
+    /// Returns the severity of the worst finding; `None` if there are no findings.
     pub fn worst(&self) -> Option<Severity> {
         self.findings.iter().map(|finding| finding.severity).min()
     }
 
-    /// What to do first: the advice of the worst finding, unless that is a note.
+    /// Returns the worst finding, whose advice should be followed first, unless it is a note.
     pub fn first(&self) -> Option<&Finding> {
         self.findings.iter().filter(|finding| finding.severity < Severity::Note).min_by_key(|finding| finding.severity)
     }

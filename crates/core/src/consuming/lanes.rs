@@ -7,7 +7,7 @@ use bytestring::ByteString;
 use super::{Consuming, FOLLOWS, Passing, key_in};
 use crate::{Timestamp, TopicPartition};
 
-/// A key of a partition of the member.
+/// A key in one of the member's partitions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct LaneKey {
     pub part: u64,
@@ -21,16 +21,16 @@ pub(super) struct Item<M> {
     pub message: M,
 }
 
-/// What a lane is doing.
+/// The state of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LaneState {
     /// Its first message may be handed out.
     Ready,
     /// Its first message is handed out.
     InFlight,
-    /// Its first message failed, and is handed out again then.
+    /// Its first message failed, and is retried at this time.
     Waits(Timestamp),
-    /// Its first message becomes a dead letter.
+    /// Its first message is becoming a dead letter.
     Passing,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum LaneState {
 pub(super) struct Lane<M> {
     pub queue: VecDeque<Item<M>>,
     pub state: LaneState,
-    /// How often the first one was attempted.
+    /// The number of attempts of the first message.
     pub attempts: u32,
     pub last_reason: Option<String>,
 }
@@ -58,7 +58,7 @@ impl<M: Clone> Consuming<M> {
         self.held.contains(&key) || self.leaving.contains_key(&key)
     }
 
-    /// A message leaves its lane to become a dead letter.
+    /// Hands a message over to become a dead letter.
     pub(super) fn pass(&mut self, lane_key: &LaneKey, item: Item<M>, attempts: u32, reason: String, never: bool) {
         let Some(part) = self.by_id.get_mut(&lane_key.part) else { return };
         part.busy += 1;
@@ -70,7 +70,7 @@ impl<M: Clone> Consuming<M> {
         self.passing.push(Passing { at, offset, key, attempts, reason, never, bytes, message });
     }
 
-    /// The first message of a lane is to become a dead letter; what is behind it waits until that is stored.
+    /// Hands the first message of a lane over to become a dead letter; the following ones wait until that is stored.
     pub(super) fn pass_first(&mut self, lane_key: &LaneKey, attempts: u32, reason: String, never: bool) {
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         lane.state = LaneState::Passing;
@@ -79,7 +79,7 @@ impl<M: Clone> Consuming<M> {
         }
     }
 
-    /// A message that was to become a dead letter is out of the member's hands.
+    /// Removes a passed message from the buffer.
     pub(super) fn left(&mut self, passing: &Passing<M>) {
         self.buffered = (self.buffered.0.saturating_sub(1), self.buffered.1.saturating_sub(passing.bytes));
         if let Some(count) = self.leaving.get_mut(&passing.key).filter(|_| !passing.never) {
@@ -90,7 +90,7 @@ impl<M: Clone> Consuming<M> {
         }
     }
 
-    /// The first message of a lane is done; the next one has its turn.
+    /// Ends the first message of a lane, so that it is the next one's turn.
     pub(super) fn end_first(&mut self, lane_key: &LaneKey) {
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let Some(first) = lane.queue.pop_front() else { return };
@@ -101,7 +101,7 @@ impl<M: Clone> Consuming<M> {
         self.next_turn(lane_key);
     }
 
-    /// A message of this lane was stored as a dead letter; if the lane waited for that, it goes on.
+    /// Continues a lane that was waiting for the dead letter of its first message to be stored.
     pub(super) fn after_passing(&mut self, lane_key: &LaneKey) {
         if self.lanes.get(lane_key).is_some_and(|lane| lane.state == LaneState::Passing) {
             self.next_turn(lane_key);
@@ -122,7 +122,7 @@ impl<M: Clone> Consuming<M> {
         }
     }
 
-    /// Drops the lanes of a partition; `but_busy` keeps those whose first message is in flight or being passed.
+    /// Drops the lanes of a partition; with `but_busy`, keeps those whose first message is in flight or being passed.
     pub(super) fn drop_lanes(&mut self, part: u64, but_busy: bool) {
         self.ready.retain(|key| key.part != part);
         self.due.retain(|(_, key)| key.part != part);
@@ -136,7 +136,7 @@ impl<M: Clone> Consuming<M> {
         }
         for key in &kept {
             let Some(lane) = self.lanes.get_mut(key) else { continue };
-            // What is being passed has left its lane already.
+            // A message that is being passed has already left its lane.
             let first = usize::from(lane.state == LaneState::InFlight).min(lane.queue.len());
             let behind = lane.queue.split_off(first);
             self.forget(&behind);
@@ -149,7 +149,7 @@ impl<M: Clone> Consuming<M> {
         }
     }
 
-    /// Messages leave the buffer and stay open: another member gets them.
+    /// Removes messages from the buffer. They stay open, so that another member gets them.
     fn forget(&mut self, items: &VecDeque<Item<M>>) {
         let bytes: usize = items.iter().map(|item| item.bytes).sum();
         self.buffered = (self.buffered.0.saturating_sub(items.len()), self.buffered.1.saturating_sub(bytes));

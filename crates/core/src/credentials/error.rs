@@ -1,4 +1,4 @@
-//! Why a request about credentials was refused.
+//! Errors of requests about credentials.
 
 use crate::{ByteString, Code, Invalid, RecordError, StoreError};
 
@@ -6,13 +6,13 @@ use crate::{ByteString, Code, Invalid, RecordError, StoreError};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialError {
-    /// It breaks a rule of the API.
+    /// The request breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// There is no such credential.
+    /// The credential does not exist.
     #[error("credential {0:?} does not exist; `annals credential list` prints those that do")]
     Unknown(ByteString),
-    /// The caller may not do it.
+    /// The caller is not allowed to make the request.
     #[error("{message}")]
     Refused {
         /// `unauthenticated`, `forbidden` or `rate_limited`.
@@ -20,7 +20,7 @@ pub enum CredentialError {
         /// What happened, as one sentence.
         message: String,
     },
-    /// The store cannot do it.
+    /// The store failed or refused the operation.
     #[error(transparent)]
     Store(StoreError),
 }

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::commit::valid_name;
 use crate::{Code, Invalid};
 
-/// What stands for every tenant, every scope or every event type.
+/// The name that stands for every tenant, scope or event type.
 pub const EVERY: &str = "*";
-/// Most tenants, and most scopes, of a grant.
+/// The maximum number of tenants, and of scopes, of a grant.
 const NAMES_MAX: usize = 1_000;
 const NAME_BYTES_MAX: usize = 100;
-/// Most event types of a grant: each read of a restricted caller looks for all of them.
+/// The maximum number of event types of a grant. Each read of a restricted caller filters by all of them.
 const EVENT_TYPES_MAX: usize = 100;
 
 /// A role. Every role may read; a caller with several roles may do what any of them allows.
@@ -22,11 +22,11 @@ const EVENT_TYPES_MAX: usize = 100;
 pub enum Role {
     /// Reads events, records, snapshots and states.
     Reader,
-    /// Also commits, writes records, and works for handlers.
+    /// Also commits, writes records, and processes deliveries of handlers.
     Writer,
-    /// Also defines handlers, filters and projections, and decides what happens to what fails.
+    /// Also defines handlers, filters and projections, and decides what happens after failures.
     Operator,
-    /// Everything. With every tenant also what concerns the whole store: backups, credentials and the audit log.
+    /// May do everything. With every tenant, this includes operations on the whole store: backups, credentials and the audit log.
     Admin,
 }
 
@@ -34,7 +34,7 @@ impl Role {
     /// Every role.
     pub const ALL: [Self; 4] = [Self::Reader, Self::Writer, Self::Operator, Self::Admin];
 
-    /// The role as it is written.
+    /// Returns its name in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Reader => "reader",
@@ -60,36 +60,36 @@ impl FromStr for Role {
     }
 }
 
-/// What a caller may do: its roles, in these tenants and scopes.
+/// A caller's rights: its roles in these tenants and scopes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The roles.
     pub roles: Vec<Role>,
-    /// The tenants; `*` is every one that is declared, and stands alone.
+    /// The tenants; `*` stands for every declared tenant and must be the only entry.
     pub tenants: Vec<String>,
-    /// The scopes that may be read; `*` is every one, and stands alone.
+    /// The scopes that may be read; `*` stands for every scope and must be the only entry.
     pub scopes: Vec<String>,
-    /// The types of the events that may be committed and read; `*` is every one, and stands alone.
+    /// The event types that may be committed and read; `*` stands for every type and must be the only entry.
     #[serde(default = "every")]
     pub event_types: Vec<String>,
 }
 
-/// What stands for every tenant, scope or event type, as a list.
+/// Returns the list that stands for every tenant, scope or event type.
 pub(super) fn every() -> Vec<String> {
     vec![EVERY.to_owned()]
 }
 
 impl Grant {
-    /// A grant of one role in every scope of these tenants.
+    /// Creates a grant of one role in every scope of these tenants.
     pub fn new(role: Role, tenants: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let tenants = tenants.into_iter().map(Into::into).collect();
         Self { roles: vec![role], tenants, scopes: every(), event_types: every() }
     }
 
-    /// Checks that it names at least one role and one tenant, and that each name can be one.
+    /// Checks that it names at least one role and one tenant, and that all names are valid.
     ///
     /// # Errors
-    /// `invalid_credential` at the field that breaks a rule.
+    /// `invalid_credential`, with the field that breaks a rule.
     pub fn validate(&self) -> Result<(), Invalid> {
         if self.roles.is_empty() {
             return Err(invalid("roles", "is empty; give reader, writer, operator or admin"));
@@ -113,49 +113,49 @@ impl Grant {
                 return Err(invalid(&format!("event_types[{n}]"), &fault.message));
             }
         }
-        // What operators decide about concerns events of any type.
+        // Operators' decisions concern events of any type.
         match self.roles.iter().all(|role| matches!(role, Role::Reader | Role::Writer)) {
             true => Ok(()),
             false => Err(invalid("event_types", "are for the roles reader and writer; leave them out, or these roles")),
         }
     }
 
-    /// Whether it has a role.
+    /// Returns whether it includes a role; `admin` includes every role.
     pub fn has(&self, role: Role) -> bool {
         self.roles.contains(&role) || self.roles.contains(&Role::Admin)
     }
 
-    /// Whether it covers every tenant.
+    /// Returns whether it covers every tenant.
     pub fn covers_every_tenant(&self) -> bool {
         self.tenants.iter().any(|tenant| tenant == EVERY)
     }
 
-    /// Whether it allows what concerns the whole store.
+    /// Returns whether it allows operations on the whole store.
     pub fn administers_the_store(&self) -> bool {
         self.has(Role::Admin) && self.covers_every_tenant()
     }
 
-    /// Whether it covers a tenant.
+    /// Returns whether it covers a tenant.
     pub fn covers_tenant(&self, tenant: &str) -> bool {
         self.tenants.iter().any(|known| known == EVERY || known == tenant)
     }
 
-    /// Whether it covers a scope.
+    /// Returns whether it covers a scope.
     pub fn covers_scope(&self, scope: &str) -> bool {
         self.scopes.iter().any(|known| known == EVERY || known == scope)
     }
 
-    /// Whether it covers events of every type.
+    /// Returns whether it covers events of every type.
     pub fn covers_every_event_type(&self) -> bool {
         self.event_types.iter().any(|known| known == EVERY)
     }
 
-    /// Whether it covers events of a type.
+    /// Returns whether it covers events of a type.
     pub fn covers_event_type(&self, event_type: &str) -> bool {
         self.event_types.iter().any(|known| known == EVERY || known == event_type)
     }
 
-    /// The tenant of a request that names none: the only one that is granted, if it is one.
+    /// Returns the tenant of a request that names none: the grant's tenant, if it names exactly one.
     pub fn only_tenant(&self) -> Option<&str> {
         match &*self.tenants {
             [only] if only != EVERY => Some(only),

@@ -10,7 +10,7 @@ const PREFIX: &str = "ann_";
 const ID_BYTES: usize = 8;
 const SECRET_BYTES: usize = 32;
 
-/// An API key. Its id is no secret: it names the credential in lists and logs. Its `Debug` form shows the id only.
+/// An API key. Its id is not secret: it identifies the credential in lists and logs. Its `Debug` form contains only the id.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey {
     id: [u8; ID_BYTES],
@@ -18,28 +18,29 @@ pub struct ApiKey {
 }
 
 impl ApiKey {
-    /// Makes a key of random bytes, which must come from the system's generator.
+    /// Creates a key from random bytes, which must come from the system's generator.
     pub fn new(id: [u8; ID_BYTES], secret: [u8; SECRET_BYTES]) -> Self {
         Self { id, secret }
     }
 
-    /// Reads a key; none when the text is not one.
+    /// Parses a key; `None` if the text is not one.
     pub fn parse(text: &str) -> Option<Self> {
         let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
         Some(Self { id: bytes(id)?, secret: bytes(secret)? })
     }
 
-    /// The id of its credential.
+    /// Returns the id of its credential.
     pub fn id(&self) -> String {
         hex(&self.id)
     }
 
-    /// What is stored of its secret: the SHA-256. A slow hash is for what people choose; 256 random bits cannot be guessed.
+    /// Returns the hash of its secret that is stored: its SHA-256. A slow hash is only needed for secrets that people choose; 256 random
+    /// bits cannot be guessed.
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.secret).into()
     }
 
-    /// The key as its holder keeps it. Whoever has this text is its holder.
+    /// Returns the key as text. Anyone who has this text can use the credential.
     pub fn reveal(&self) -> String {
         format!("{PREFIX}{}_{}", hex(&self.id), hex(&self.secret))
     }
@@ -51,7 +52,7 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// Compares in a time that does not depend on where the two differ.
+/// Compares in constant time, wherever the two differ.
 pub fn same_bytes(one: &[u8; 32], other: &[u8; 32]) -> bool {
     let mut difference = 0;
     for (a, b) in one.iter().zip(other) {
@@ -64,7 +65,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads lower-case hexadecimal digits.
+/// Parses lower-case hexadecimal digits.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     let mut bytes = [0; N];

@@ -1,15 +1,15 @@
-//! Limits of a rate: a token bucket in one number (the generic cell rate algorithm), without a clock of its own.
+//! Rate limits: a token bucket stored as one number (the generic cell rate algorithm), without a clock of its own.
 
 use std::time::Duration;
 
-/// So many a second, on average over a second; 0 is no limit.
+/// A number of units per second; 0 means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rate(pub u64);
 
-/// What was used of a rate: the moment, in nanoseconds of the caller's own count, at which all of it is earned back.
+/// The usage of a rate, stored as the time at which all of it is available again, in nanoseconds on the caller's clock.
 ///
-/// At most one second of the rate can be used at once. What is used beyond stays as a debt, so that the size of something may be charged
-/// after it was read.
+/// At most one second's worth of the rate can be used at once. Excess usage is kept as a debt, so that a request can be charged for its
+/// size after it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bucket(u64);
 
@@ -19,18 +19,18 @@ impl Bucket {
     /// Checks whether anything may be used at `now`.
     ///
     /// # Errors
-    /// How long to wait.
+    /// The time to wait.
     pub fn check(&self, rate: Rate, now: u64) -> Result<(), Duration> {
         if rate.0 == 0 {
             return Ok(());
         }
-        // The moment from which a whole unit is left of the second that may be used at once.
+        // The time at which at least one unit of the burst of one second is available.
         let unit = SECOND / rate.0.min(SECOND);
         let from = self.0.saturating_add(unit).saturating_sub(SECOND);
         if now >= from { Ok(()) } else { Err(Duration::from_nanos(from - now)) }
     }
 
-    /// Uses `units` at `now`, whether there are as many or not.
+    /// Uses `units` at `now`, even if fewer are available.
     pub fn charge(&mut self, rate: Rate, now: u64, units: u64) {
         if rate.0 == 0 {
             return;

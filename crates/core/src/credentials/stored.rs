@@ -1,4 +1,4 @@
-//! What is stored of credentials.
+//! Stored records of credentials.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -10,10 +10,10 @@ use crate::{RecordType, Timestamp};
 /// The collection of credentials, among the records of the system tenant.
 pub const CREDENTIALS: &str = "annals-credentials";
 
-/// A credential as it is stored.
+/// A stored credential.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CredentialRecord {
-    /// The id, which its key begins with.
+    /// Its id, which is part of its key.
     #[serde(rename = "_id")]
     pub id: String,
     /// Its name, for people.
@@ -21,24 +21,24 @@ pub struct CredentialRecord {
     /// The SHA-256 of its secret.
     #[serde(with = "hash")]
     hash: [u8; 32],
-    /// What it allows.
+    /// The roles that it grants.
     pub roles: Vec<Role>,
-    /// In these tenants.
+    /// The tenants in which it grants them.
     pub tenants: Vec<String>,
-    /// And these scopes.
+    /// The scopes that may be read.
     pub scopes: Vec<String>,
-    /// For events of these types. Earlier versions stored none, and their credentials are for every one.
+    /// The event types that may be committed and read. Records of earlier versions lack this field and cover every type.
     #[serde(default = "every")]
     pub event_types: Vec<String>,
-    /// Requests a second; 0 for the server's own limit.
+    /// Requests per second; 0 means the server's default limit.
     pub requests_per_second: i64,
-    /// Bytes a second; 0 for the server's own limit.
+    /// Bytes per second; 0 means the server's default limit.
     pub bytes_per_second: i64,
     /// When it was created.
     pub created: DateTime,
-    /// When it expires; null for never.
+    /// When it expires; null means never.
     pub expires: Option<DateTime>,
-    /// When it was revoked; null when it was not.
+    /// When it was revoked; null if it was not.
     pub revoked: Option<DateTime>,
     /// Why it was revoked.
     pub revoked_because: Option<String>,
@@ -50,7 +50,7 @@ impl RecordType for CredentialRecord {
 }
 
 impl CredentialRecord {
-    /// The record of a new credential with this key.
+    /// Creates the record of a new credential with this key.
     pub fn new(new: NewCredential, key: &ApiKey, now: Timestamp) -> Self {
         let number = |number: Option<u64>| i64::try_from(number.unwrap_or(0)).unwrap_or(i64::MAX);
         Self {
@@ -70,7 +70,7 @@ impl CredentialRecord {
         }
     }
 
-    /// Whether this is its key. The comparison takes the same time for every other one.
+    /// Returns whether this is its key. The comparison takes constant time.
     pub fn is_opened_by(&self, key: &ApiKey) -> bool {
         same_bytes(&self.hash, &key.hash())
     }
@@ -83,7 +83,7 @@ impl CredentialRecord {
         }
     }
 
-    /// What it allows.
+    /// Returns what it grants.
     pub fn grant(&self) -> Grant {
         Grant {
             roles: self.roles.clone(),
@@ -93,18 +93,18 @@ impl CredentialRecord {
         }
     }
 
-    /// When it expires.
+    /// Returns when it expires.
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.expires.map(time)
     }
 
-    /// Its own limits: requests and bytes a second.
+    /// Returns its own limits: requests and bytes per second.
     pub fn rates(&self) -> (Rate, Rate) {
         let rate = |number: i64| Rate(u64::try_from(number).unwrap_or(0));
         (rate(self.requests_per_second), rate(self.bytes_per_second))
     }
 
-    /// Its state at `now`.
+    /// Returns its state at `now`.
     pub fn state(&self, now: Timestamp) -> CredentialState {
         match (self.revoked, self.expires_at()) {
             (Some(_), _) => CredentialState::Revoked,
@@ -113,7 +113,7 @@ impl CredentialRecord {
         }
     }
 
-    /// As it is listed at `now`.
+    /// Returns its listed form at `now`.
     pub fn shown(&self, now: Timestamp) -> Credential {
         let limit = |Rate(number)| Some(number).filter(|number| *number > 0);
         let (requests, bytes) = self.rates();
@@ -143,7 +143,7 @@ fn time(date: DateTime) -> Timestamp {
     Timestamp::from_millis(date.timestamp_millis())
 }
 
-/// A hash as hexadecimal digits, which every tool can show.
+/// Serializes a hash as hexadecimal digits, which every tool can display.
 mod hash {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -1,4 +1,4 @@
-//! Credentials as requests and answers have them.
+//! Credentials in requests and responses.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,32 +9,32 @@ use crate::{ByteString, Invalid, Timestamp};
 const NAME_BYTES_MAX: usize = 100;
 const REASON_BYTES_MAX: usize = 4 * 1024;
 
-/// A credential that is to be created.
+/// A credential to create.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewCredential {
     /// Its name, for people.
     pub name: String,
-    /// What it allows.
+    /// The roles that it grants.
     pub roles: Vec<Role>,
-    /// In these tenants; `*` alone is every one.
+    /// The tenants in which it grants them; `*` alone stands for every tenant.
     pub tenants: Vec<String>,
-    /// And these scopes; every one when absent.
+    /// The scopes that may be read; every scope if absent.
     #[serde(default = "every")]
     pub scopes: Vec<String>,
-    /// For events of these types; every one when absent.
+    /// The event types that may be committed and read; every type if absent.
     #[serde(default = "every")]
     pub event_types: Vec<String>,
-    /// When it expires; never when absent.
+    /// When it expires; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// Requests a second; the server's own limit when absent.
+    /// Requests per second; the server's default limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<u64>,
-    /// Bytes of requests and responses a second; the server's own limit when absent.
+    /// Bytes of requests and responses per second; the server's default limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u64>,
-    /// Why, for the audit log.
+    /// The reason, for the audit log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Who asked for it, for the audit log.
@@ -43,7 +43,7 @@ pub struct NewCredential {
 }
 
 impl NewCredential {
-    /// A credential with this grant, which does not expire.
+    /// Creates a credential with this grant that does not expire.
     pub fn new(name: impl Into<String>, grant: Grant) -> Self {
         let Grant { roles, tenants, scopes, event_types } = grant;
         Self {
@@ -63,7 +63,7 @@ impl NewCredential {
     /// Checks the rules that need no store.
     ///
     /// # Errors
-    /// `invalid_credential` at the field that breaks one.
+    /// `invalid_credential`, with the field that breaks a rule.
     pub fn validate(&self) -> Result<(), Invalid> {
         let name = &self.name;
         if name.trim().is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
@@ -86,20 +86,20 @@ impl NewCredential {
     }
 }
 
-/// Why a credential is revoked.
+/// The body of a request to revoke a credential.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeBody {
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who, as the operator says.
+    /// Who revokes it, as stated by the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
 impl RevokeBody {
-    /// Checks lengths.
+    /// Checks the lengths of its texts.
     ///
     /// # Errors
     /// `invalid_credential` at `reason` or `by`.
@@ -113,20 +113,20 @@ impl RevokeBody {
     }
 }
 
-/// Whether a credential can be used.
+/// The state of a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CredentialState {
-    /// It can.
+    /// It can be used.
     Active,
-    /// Its time is over.
+    /// It has expired.
     Expired,
     /// An administrator revoked it.
     Revoked,
 }
 
 impl CredentialState {
-    /// The state as it is written.
+    /// Returns its name in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -136,27 +136,27 @@ impl CredentialState {
     }
 }
 
-/// A credential as it is listed: everything but its key.
+/// A credential in a list: everything but its key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credential {
-    /// Its id, which its key begins with.
+    /// Its id, which is part of its key.
     pub id: String,
     /// Its name.
     pub name: String,
-    /// What it allows.
+    /// The roles that it grants.
     pub roles: Vec<Role>,
-    /// In these tenants.
+    /// The tenants in which it grants them.
     pub tenants: Vec<String>,
-    /// And these scopes.
+    /// The scopes that may be read.
     pub scopes: Vec<String>,
-    /// For events of these types.
+    /// The event types that may be committed and read.
     #[serde(default = "every")]
     pub event_types: Vec<String>,
     /// Whether it can be used.
     pub state: CredentialState,
     /// When it was created.
     pub created_at: Timestamp,
-    /// When it expires; never when absent.
+    /// When it expires; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// When it was revoked.
@@ -165,15 +165,15 @@ pub struct Credential {
     /// Why it was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_because: Option<String>,
-    /// Its own limit of requests a second.
+    /// Its own limit of requests per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<u64>,
-    /// Its own limit of bytes a second.
+    /// Its own limit of bytes per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u64>,
 }
 
-/// A new credential with its key. Its `Debug` form does not show the key.
+/// A new credential with its key. Its `Debug` form omits the key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreatedCredential {
     /// The key, which cannot be read again.

@@ -1,4 +1,4 @@
-//! BSON from outside: every element is looked at before it may be stored.
+//! BSON from outside: every element is checked before it may be stored.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use super::Data;
 use crate::limits::DATA_DEPTH_MAX;
 
 impl Data {
-    /// Takes the bytes of a BSON document that come from outside: its elements are valid at every depth, no key is given twice and
-    /// none is nested deeper than JSON may be.
+    /// Reads the bytes of an untrusted BSON document. Its elements must be valid at every depth, no key may be given twice, and it may not
+    /// be nested deeper than JSON data.
     ///
     /// # Errors
     /// A sentence that says what is wrong.

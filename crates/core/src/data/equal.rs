@@ -1,9 +1,9 @@
-//! Whether two documents are equal as BSON values, whatever bytes spell them.
+//! Equality of documents as BSON values, whatever their bytes.
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-/// Equal documents have equal fields in the same order. Numbers are compared by value, also an int32, an int64 and a double with each
-/// other, and NaN with itself; everything else, decimal128 too, by type and bytes.
+/// Returns whether two documents are equal: they have equal fields in the same order. An int32, an int64 and a double are compared by
+/// value, and NaN equals itself. Everything else, including decimal128, is compared by type and bytes.
 pub(crate) fn documents_equal(a: &RawDocument, b: &RawDocument) -> bool {
     let (mut left, mut right) = (a.iter(), b.iter());
     loop {
@@ -18,7 +18,7 @@ pub(crate) fn documents_equal(a: &RawDocument, b: &RawDocument) -> bool {
 fn equal(a: RawBsonRef<'_>, b: RawBsonRef<'_>) -> bool {
     match (a, b) {
         (RawBsonRef::Document(a), RawBsonRef::Document(b)) => documents_equal(a, b),
-        // An array is a document whose keys count.
+        // Arrays are documents whose keys are indexes.
         (RawBsonRef::Array(a), RawBsonRef::Array(b)) => {
             let elements =
                 |array: &bson::raw::RawArray| RawDocument::from_bytes(array.as_bytes()).map(ToOwned::to_owned);
@@ -43,7 +43,8 @@ fn integer(value: RawBsonRef<'_>) -> Option<i64> {
     }
 }
 
-/// Exactly: beyond 2^53 a double is not every integer. 2^63 itself would saturate to the largest int64.
+/// Returns whether the two are exactly equal: beyond 2^53, a double cannot represent every integer. 2^63 itself would saturate to the
+/// largest int64.
 fn is_integer(double: f64, integer: i64) -> bool {
     const ABOVE: f64 = 9_223_372_036_854_775_808.0;
     double.fract() == 0.0 && (-ABOVE..ABOVE).contains(&double) && double as i64 == integer

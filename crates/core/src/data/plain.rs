@@ -1,4 +1,4 @@
-//! JSON text becomes BSON in one pass where it is usual; what is not is left to the careful way, which also words the refusals.
+//! Conversion of common JSON text to BSON in one pass. Everything else is left to the slower parser, which also words the errors.
 
 use bytes::Bytes;
 
@@ -6,30 +6,30 @@ use super::{Data, begin};
 use crate::json::cursor::{Cursor, Number};
 use crate::limits::DATA_DEPTH_MAX;
 
-/// Most keys of an object that is read here; more are compared with each other in a better way elsewhere.
+/// The maximum number of keys of an object that is read here. Beyond that, the set of the slower parser finds duplicates faster.
 const KEYS_MAX: usize = 32;
 
-/// The documents of a commit, one behind the other: they share their memory, so that there is one allocation for all.
+/// The documents of a commit, one after another in the same memory, so that there is one allocation for all of them.
 pub(crate) struct Documents {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
 impl Documents {
-    /// None yet, with room for JSON text of this length.
+    /// Creates an empty list, with room for JSON text of this length.
     pub(crate) fn with_room_for(json_bytes: usize) -> Self {
-        // Lengths and types take a little more than quotes and commas do.
+        // BSON's lengths and types take a little more room than the quotes and commas of JSON.
         Self { bytes: Vec::with_capacity(json_bytes + json_bytes / 4 + 64), ends: Vec::new() }
     }
 
-    /// Takes the object that comes next, if it is usual.
+    /// Reads the next object, if it is of the common form.
     pub(crate) fn take(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
         document(cursor, &mut self.bytes, 0)?;
         self.ends.push(self.bytes.len());
         Some(())
     }
 
-    /// All that were taken, in order.
+    /// Returns all documents, in order.
     pub(crate) fn all(self) -> impl Iterator<Item = Data> {
         let bytes = Bytes::from(self.bytes);
         let mut start = 0;
@@ -46,7 +46,7 @@ fn document(cursor: &mut Cursor<'_>, out: &mut Vec<u8>, depth: usize) -> Option<
     let mut count = 0;
     let mut seen = 0_u64;
     cursor.object(|cursor, key| {
-        // A key cannot hold a NUL here, for that takes an escape. Most keys differ in their mark, and need not be compared.
+        // A key cannot contain NUL here, because that requires an escape. Most keys differ in their mark and need not be compared.
         let mark = mark(key);
         if seen & mark != 0 && keys[..count].contains(&key) {
             return None;
@@ -63,7 +63,7 @@ fn document(cursor: &mut Cursor<'_>, out: &mut Vec<u8>, depth: usize) -> Option<
     end(out, start)
 }
 
-/// One of 64 bits; equal keys have the same.
+/// Returns one of 64 bits; equal keys have the same one.
 fn mark(key: &[u8]) -> u64 {
     let ends = key.first().zip(key.last()).map_or(0, |(first, last)| usize::from(*first) * 7 + usize::from(*last));
     1 << ((ends + key.len()) % 64)
@@ -73,7 +73,7 @@ fn end(out: &mut Vec<u8>, start: usize) -> Option<()> {
     super::end::<serde::de::value::Error>(out, start).ok()
 }
 
-/// Writes the value that comes next at the end of `out`, and its BSON type at `type_at`.
+/// Writes the next value at the end of `out`, and its BSON type at `type_at`.
 fn value(cursor: &mut Cursor<'_>, out: &mut Vec<u8>, type_at: usize, depth: usize) -> Option<()> {
     let bson_type = match cursor.peek()? {
         b'"' => {

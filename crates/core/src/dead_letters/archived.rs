@@ -1,4 +1,4 @@
-//! Letters that are over and were moved out of the way. The archive is permanent.
+//! Closed letters that were moved to the archive, which is permanent.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -9,10 +9,10 @@ use crate::{Index, RecordType, Timestamp};
 /// The collection of archived letters.
 pub const ARCHIVED_LETTERS: &str = "dlq_messages_archive";
 
-/// A letter as it was when it was archived.
+/// An archived letter, unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArchivedLetter {
-    /// Its id, and when it was received: a letter of the same event that comes later is another one.
+    /// The letter's id and when it was received. A later letter of the same event is a different one.
     #[serde(rename = "_id")]
     pub id: String,
     /// The letter.
@@ -30,7 +30,7 @@ impl RecordType for ArchivedLetter {
 }
 
 impl ArchivedLetter {
-    /// The copy of a letter.
+    /// Copies a letter.
     pub fn of(letter: DeadLetter, now: Timestamp) -> Self {
         let id = format!("{}.{}", letter.id, letter.created_at.timestamp_millis());
         Self { id, letter, archived_at: DateTime::from_millis(now.as_millis()) }

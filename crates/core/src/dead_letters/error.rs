@@ -1,4 +1,4 @@
-//! Why a request about dead letters was refused.
+//! Errors of requests about dead letters.
 
 use crate::{ByteString, Code, Invalid, RecordError, StoreError};
 
@@ -6,23 +6,23 @@ use crate::{ByteString, Code, Invalid, RecordError, StoreError};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeadLetterError {
-    /// It breaks a rule of the API.
+    /// The request breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// There is no such letter.
+    /// The letter does not exist.
     #[error("there is no dead letter {0:?}; list them with GET /v1/dead-letters")]
     Unknown(ByteString),
-    /// The letter is over.
+    /// The letter is closed.
     #[error("dead letter {id:?} is {state}; only a pending or scheduled letter can be {act}")]
     Terminal {
         /// The letter.
         id: ByteString,
         /// Its state.
         state: String,
-        /// What was asked for.
+        /// The requested act.
         act: String,
     },
-    /// The store did not do it.
+    /// The store failed or refused the operation.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -1,4 +1,4 @@
-//! A dead letter: what is stored of it, and how its state changes.
+//! A dead letter: its stored form, and how its state changes.
 
 use bson::{DateTime, Document, doc};
 use serde::{Deserialize, Serialize};
@@ -9,24 +9,24 @@ use crate::{Condition, Index, RecordType, RecordedEvent, Timestamp};
 
 /// The collection of dead letters.
 pub const DEAD_LETTERS: &str = "dlq_messages";
-/// The most entries of a letter's history. The first one and the newest are kept.
+/// The maximum number of entries of a letter's history. The first one and the newest are kept.
 pub const HISTORY_MAX: usize = 100;
-/// Data of an event that is larger than this is left out of its letter; the log holds it.
+/// The maximum size of an event's data in its letter, in bytes. Larger data is left out; the log has it.
 pub const INLINE_BYTES_MAX: usize = 16 * 1024;
-/// Why a letter is discarded whose policy allows no further retry.
+/// The discard reason of a letter whose policy allows no further retry.
 pub const MAX_RETRIES: &str = "max_retries_exceeded";
 
 /// The state of a letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LetterStatus {
-    /// It waits for a person, or for the letter of its key before it.
+    /// It waits for a person, or for an earlier letter of its key.
     Pending,
     /// It is retried at its `next_retry_at`.
     Scheduled,
     /// Its consumer has processed the event.
     Retried,
-    /// It was given up.
+    /// It was discarded.
     Discarded,
 }
 
@@ -34,7 +34,7 @@ impl LetterStatus {
     /// Every status.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Scheduled, Self::Retried, Self::Discarded];
 
-    /// Its name, as it is stored.
+    /// Returns its stored name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -44,40 +44,40 @@ impl LetterStatus {
         }
     }
 
-    /// The status of this name.
+    /// Returns the status with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.name() == name)
     }
 
-    /// Whether the letter is over.
+    /// Returns whether the letter is closed.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Retried | Self::Discarded)
     }
 }
 
-/// A letter is in a final state, so that it cannot be changed.
+/// The error that a letter is in a final state and cannot be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terminal(pub LetterStatus);
 
-/// Something that happened to a letter.
+/// An entry of a letter's history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HistoryEntry {
     /// `received`, `failed`, `retried`, `discarded`, `retry_asked` or `reopened`.
     pub what: String,
-    /// When.
+    /// When it happened.
     pub at: DateTime,
-    /// The error, or the reason that a person gave.
+    /// The error, or the reason given by a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The person, where one acted.
+    /// The person, if one acted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-/// An event that is to be committed about a letter.
+/// An event about a letter that is yet to be committed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Announcement {
-    /// Counts the announcements of the letter; part of the request id.
+    /// The number of this announcement of the letter; part of the request id.
     pub number: i64,
     /// The type of the event.
     pub event_type: String,
@@ -88,47 +88,47 @@ pub struct Announcement {
 /// A dead letter. The fields up to `headers` are those of Integr8sCode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// Consumer and place of the event, see [`Received::id`]: `group.billing.42`.
+    /// The consumer and the place of the event, for example `group.billing.42`; see [`Received::id`].
     #[serde(rename = "_id")]
     pub id: String,
-    /// The event: `event_id`, `event_type`, `timestamp`, `aggregate_id` and so on, with its `data` unless that is large.
+    /// The event: `event_id`, `event_type`, `timestamp`, `aggregate_id` and so on, with its `data` unless that is too large.
     pub event: Document,
-    /// The topic that the event is on.
+    /// The topic of the event.
     pub original_topic: String,
-    /// What the consumer failed with first.
+    /// The consumer's first error.
     pub error: String,
-    /// How often the letter was retried.
+    /// The number of retries of the letter.
     pub retry_count: i64,
-    /// When the consumer failed last.
+    /// When the consumer last failed.
     pub failed_at: DateTime,
     /// Its state.
     pub status: LetterStatus,
-    /// The request that the event came from.
+    /// The id of the request that committed the event; of a partner event, its creator.
     pub producer_id: String,
     /// When it was received.
     pub created_at: DateTime,
-    /// When it changed last.
+    /// When it last changed.
     #[serde(default)]
     pub last_updated: Option<DateTime>,
-    /// When it is retried.
+    /// When it will be retried.
     #[serde(default)]
     pub next_retry_at: Option<DateTime>,
     /// When its consumer processed the event.
     #[serde(default)]
     pub retried_at: Option<DateTime>,
-    /// When it was given up.
+    /// When it was discarded.
     #[serde(default)]
     pub discarded_at: Option<DateTime>,
-    /// Why it was given up.
+    /// Why it was discarded.
     #[serde(default)]
     pub discard_reason: Option<String>,
-    /// The offset of the event on its topic. On the embedded broker it is the event's sequence number.
+    /// The offset of the event in its topic. On the embedded broker, it is the event's sequence number.
     #[serde(default)]
     pub dlq_offset: Option<i64>,
-    /// The partition of its topic, where the broker has some.
+    /// The partition of the topic, if the broker has partitions.
     #[serde(default)]
     pub dlq_partition: Option<i64>,
-    /// What the consumer failed with last.
+    /// The consumer's last error.
     #[serde(default)]
     pub last_error: Option<String>,
     /// The header of the event's commit.
@@ -136,28 +136,28 @@ pub struct DeadLetter {
     pub headers: Document,
     /// The consumer: `group/billing` or `handler/billing`.
     pub processor: String,
-    /// The key whose order it keeps.
+    /// The key whose order is kept.
     pub key: String,
     /// The event's position in the consumer's source, see [`Place::position`].
     pub position: i64,
-    /// The event's number in the log.
+    /// The event's sequence number.
     pub sequence_number: i64,
-    /// How often the consumer attempted the event; 0 while it only follows another letter.
+    /// The number of attempts to process the event; 0 while the letter only follows another one.
     pub attempts: i64,
-    /// Whether it is not over.
+    /// Whether it is open, that is, not in a final state.
     pub open: bool,
     /// Whether it waits for an earlier letter of its key.
     pub follows: bool,
     /// Whether later letters of its key wait for it.
     pub holds: bool,
-    /// What happened to it, oldest first.
+    /// Its history, oldest first.
     pub history: Vec<HistoryEntry>,
-    /// Whether something is to be announced.
+    /// Whether any announcement is pending.
     pub announcing: bool,
-    /// What is to be announced.
+    /// The pending announcements.
     #[serde(default)]
     pub announcements: Vec<Announcement>,
-    /// How many announcements there were.
+    /// The number of announcements so far.
     #[serde(default)]
     pub announced: i64,
 }
@@ -192,37 +192,37 @@ fn date(time: Timestamp) -> DateTime {
 }
 
 impl DeadLetter {
-    /// The letters that are not over.
+    /// Returns the condition of open letters.
     pub fn open() -> Condition {
         Condition::is_true("open")
     }
 
-    /// The open letters of a consumer that hold their keys.
+    /// Returns the condition of a consumer's open letters that hold their keys.
     pub fn holding(processor: &str) -> Condition {
         Condition::and([Condition::eq("processor", processor), Self::open(), Condition::is_true("holds")])
     }
 
-    /// The letters of a consumer that are due.
+    /// Returns the condition of a consumer's letters that are due.
     pub fn due(processor: &str, now: Timestamp) -> Condition {
         Condition::and([Self::scheduled(processor), Condition::lte("next_retry_at", date(now))])
     }
 
-    /// The letters of all consumers that are due.
+    /// Returns the condition of the letters of all consumers that are due.
     pub fn due_by(now: Timestamp) -> Condition {
         Condition::and([Condition::eq("status", "scheduled"), Condition::lte("next_retry_at", date(now))])
     }
 
-    /// The letters of a consumer that are retried at some time.
+    /// Returns the condition of a consumer's scheduled letters.
     pub fn scheduled(processor: &str) -> Condition {
         Condition::and([Condition::eq("processor", processor), Condition::eq("status", "scheduled")])
     }
 
-    /// The id of the letter of the event at a position of a consumer's log or stream.
+    /// Returns the id of the letter of the event at this position of the log or of a stream.
     pub fn id_of(processor: &str, position: u64) -> String {
         format!("{}.{position}", processor.replacen('/', ".", 1))
     }
 
-    /// A letter as it is received. [`plan`](Self::plan) it next, or let it [follow](Self::follow).
+    /// Creates a letter for a received event. [`plan`](Self::plan) it next, or let it [follow](Self::follow).
     pub fn received(received: &Received<'_>) -> Self {
         let Received { processor, event, topic, place, key, attempts, error, at } = *received;
         let now = date(at);
@@ -272,8 +272,8 @@ impl DeadLetter {
         letter
     }
 
-    /// The consumer has failed with the same event again, which it was given by a replay. A letter that is over begins again; its history
-    /// and the number of its retries stay.
+    /// Records that the consumer has failed again with the same event, which a replay had delivered. A closed letter is reopened; its
+    /// history and retry count stay.
     pub fn received_again(&mut self, error: &str, attempts: u32, at: Timestamp) {
         let was_over = self.status.is_final();
         self.attempts += i64::from(attempts);
@@ -287,7 +287,7 @@ impl DeadLetter {
         }
     }
 
-    /// Decides when it is retried, or discards it if it was retried often enough.
+    /// Schedules the next retry, or discards the letter if its retries are used up.
     pub fn plan(&mut self, policy: &LetterPolicy, now: Timestamp, random: u64) {
         self.follows = false;
         match policy.plan(u32::try_from(self.retry_count).unwrap_or(u32::MAX), now, random) {
@@ -304,14 +304,14 @@ impl DeadLetter {
         self.last_updated = Some(date(now));
     }
 
-    /// Waits for a person, and holds up no other letter of its key.
+    /// Waits for a person, and does not hold up other letters of its key.
     pub fn wait_for_a_person(&mut self, now: Timestamp) {
         (self.status, self.next_retry_at, self.follows, self.holds) = (LetterStatus::Pending, None, false, false);
         self.last_updated = Some(date(now));
     }
 
-    /// The letter before it is over. An event that was never attempted is due at once, and so is one that a person wants retried;
-    /// another one follows its policy.
+    /// Takes its turn once the letter before it is closed. It is due at once if its event was never attempted or a person asked for a retry.
+    /// Otherwise it follows its policy.
     pub fn promote(&mut self, policy: &LetterPolicy, now: Timestamp, random: u64) {
         if self.attempts == 0 || self.next_retry_at.is_some() {
             self.due_at(now);
@@ -320,13 +320,13 @@ impl DeadLetter {
         }
     }
 
-    /// It is due at once, whatever its policy says.
+    /// Makes it due at once, whatever its policy says.
     pub fn due_at(&mut self, now: Timestamp) {
         (self.status, self.next_retry_at, self.follows) = (LetterStatus::Scheduled, Some(date(now)), false);
         self.last_updated = Some(date(now));
     }
 
-    /// Its consumer has processed the event.
+    /// Records that its consumer has processed the event.
     pub fn succeeded(&mut self, now: Timestamp) {
         self.attempts += 1;
         self.retry_count += 1;
@@ -336,7 +336,7 @@ impl DeadLetter {
         self.announce(RETRIED);
     }
 
-    /// Its consumer has failed with the event again. A failure during an outage does not `count`.
+    /// Records that its consumer has failed with the event again. A failure during an outage does not count as a retry.
     pub fn failed(&mut self, error: &str, counts: bool, now: Timestamp) {
         self.attempts += 1;
         self.retry_count += i64::from(counts);
@@ -344,7 +344,8 @@ impl DeadLetter {
         self.note("failed", now, Some(error), None);
     }
 
-    /// A person wants it retried. What follows an earlier letter stays behind it, and is due as soon as it is the first.
+    /// Records that a person wants it retried. A letter that follows an earlier one keeps its place, and is due as soon as it is the
+    /// first.
     ///
     /// # Errors
     /// [`Terminal`].
@@ -359,7 +360,7 @@ impl DeadLetter {
         Ok(())
     }
 
-    /// Gives it up.
+    /// Discards it.
     ///
     /// # Errors
     /// [`Terminal`].
@@ -408,24 +409,24 @@ impl DeadLetter {
         self.announcing = true;
     }
 
-    /// Everything up to this announcement is committed.
+    /// Removes the announcements up to this number, which are committed.
     pub fn announced_up_to(&mut self, number: i64) {
         self.announcements.retain(|it| it.number > number);
         self.announcing = !self.announcements.is_empty();
     }
 
-    /// The type of its event.
+    /// Returns the type of its event.
     pub fn event_type(&self) -> &str {
         self.event.get_str("event_type").unwrap_or_default()
     }
 
-    /// The time at which it is retried.
+    /// Returns when it will be retried.
     pub fn next_retry(&self) -> Option<Timestamp> {
         self.next_retry_at.map(|at| Timestamp::from_millis(at.timestamp_millis()))
     }
 }
 
-/// An event as letters hold it.
+/// Returns the description of an event that letters contain.
 fn described(event: &RecordedEvent) -> Document {
     let commit = &*event.commit;
     let mut described = doc! {

@@ -1,5 +1,5 @@
-//! The letter of a partner event that failed for the last time. It follows the delivery, which partners own: a retry resends the event,
-//! and a discard cancels it.
+//! The letter of a partner event that failed for the last time. The delivery, which partners own, determines its state: a retry resends
+//! the event, and a discard cancels it.
 
 use bson::{Bson, DateTime, Document, doc};
 
@@ -7,33 +7,33 @@ use super::{DeadLetter, INLINE_BYTES_MAX, LetterStatus, RECEIVED};
 use crate::partners::{DeliveryRecord, Ending, PartnerEventRecord};
 use crate::{Condition, Timestamp};
 
-/// What is to be done about a partner event and its letter.
+/// The action that makes a partner event and its letter agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartnerStep {
-    /// They agree.
+    /// None: they agree.
     Nothing,
-    /// The letter changed and is to be stored.
+    /// Store the letter, which has changed.
     Store,
-    /// A person wants it retried: the event is to be resent.
+    /// Resend the event, because a person wants a retry.
     Resend,
-    /// It was given up: the event is to be cancelled.
+    /// Cancel the event, because its letter was discarded.
     Cancel,
 }
 
 impl DeadLetter {
-    /// The open letters of partner events.
+    /// Returns the condition of open letters of partner events.
     pub fn open_of_partners() -> Condition {
         // `0` follows `/`.
         let of_partners = [Condition::gte("processor", "partner/"), Condition::lt("processor", "partner0")];
         Condition::and(of_partners.into_iter().chain([Self::open()]))
     }
 
-    /// The id of the letter of a partner event.
+    /// Returns the id of the letter of a partner event.
     pub fn id_of_partner(partner: &str, event: &bson::oid::ObjectId) -> String {
         format!("partner.{partner}.{}", event.to_hex())
     }
 
-    /// The letter of a partner event, which waits for a person: its retries are used up.
+    /// Creates the letter of a partner event, which waits for a person because its retries are used up.
     pub fn of_partner(event: &PartnerEventRecord, delivery: &DeliveryRecord, at: Timestamp) -> Self {
         let now = DateTime::from_millis(at.as_millis());
         let error = delivery.last_reason.clone().unwrap_or_else(|| "it failed for the last time".to_owned());
@@ -75,7 +75,7 @@ impl DeadLetter {
         letter
     }
 
-    /// Compares the letter with the delivery, whose state decides, and changes it where they differ.
+    /// Compares the letter with the delivery, whose state is authoritative, and changes it if they differ.
     pub fn agree(&mut self, delivery: &DeliveryRecord, at: Timestamp) -> PartnerStep {
         let attempts = i64::from(delivery.attempt);
         let failed_since = attempts > self.attempts;
@@ -109,13 +109,13 @@ impl DeadLetter {
         }
     }
 
-    /// The partner event that a letter is of, if it is of one.
+    /// Returns the id of the letter's partner event, if it is about one.
     pub fn partner_event(&self) -> Option<&str> {
         self.event.get_str("partner_event").ok()
     }
 }
 
-/// Letters have a position that is unique among those of their consumer: here it follows from the id of the event.
+/// Derives a position from the event's id. The position of a letter must be unique among those of its consumer.
 fn position_of(event: &bson::oid::ObjectId) -> i64 {
     let bytes = event.bytes();
     let last = bytes[4..].try_into().map_or(0, u64::from_be_bytes);

@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Code, Invalid, Timestamp};
 
-/// The longest delay of a policy: 30 days.
+/// The maximum delay of a policy: 30 days.
 const DELAY_MAX_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
-/// The most retries of a policy.
+/// The maximum number of retries of a policy.
 const RETRIES_MAX: u32 = 1_000_000;
 
-/// How the delays of a policy follow from each other.
+/// How the delays of a policy develop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
     /// Retries at once.
     Immediate,
-    /// Each delay is the one before, multiplied.
+    /// Each delay is the previous one multiplied by a factor.
     ExponentialBackoff,
-    /// Each delay is the first.
+    /// Every delay is the first one.
     FixedInterval,
-    /// Each delay is the first, as [`FixedInterval`](Self::FixedInterval).
+    /// Every delay is the first one, as with [`FixedInterval`](Self::FixedInterval).
     Scheduled,
     /// Waits for a person.
     Manual,
@@ -35,56 +35,56 @@ pub enum Strategy {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LetterPolicy {
-    /// How delays follow from each other.
+    /// How the delays develop.
     pub strategy: Strategy,
-    /// How often a letter is retried before it is discarded.
+    /// The number of retries of a letter before it is discarded.
     pub max_retries: u32,
     /// The first delay, in milliseconds.
     pub base_delay_ms: u64,
-    /// The longest delay, in milliseconds.
+    /// The maximum delay, in milliseconds.
     pub max_delay_ms: u64,
-    /// What each delay is multiplied by; at least 1.
+    /// The factor between delays; at least 1.
     pub multiplier: f64,
-    /// The share by which an exponential delay varies, 0 to 1. The longest delay is never exceeded.
+    /// The fraction by which an exponential delay varies, 0 to 1. The maximum delay is never exceeded.
     pub jitter: f64,
 }
 
-/// What a policy makes of a letter.
+/// The next step of a letter according to a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
     /// It is retried at this time.
     At(Timestamp),
     /// It waits for a person.
     Waits,
-    /// It has been retried often enough.
+    /// Its retries are used up.
     Exhausted,
 }
 
 impl Default for LetterPolicy {
-    /// 5 retries, 1 minute doubled up to 1 hour, varied by 10 %.
+    /// Returns the default: 5 retries, 1 minute doubled up to 1 hour, varied by 10 %.
     fn default() -> Self {
         Self::exponential(5, 60_000, 3_600_000, 2.0)
     }
 }
 
 impl LetterPolicy {
-    /// Delays that grow from `base_delay_ms` to `max_delay_ms`, varied by 10 %.
+    /// Creates a policy with delays that grow from `base_delay_ms` to `max_delay_ms`, varied by 10 %.
     pub fn exponential(max_retries: u32, base_delay_ms: u64, max_delay_ms: u64, multiplier: f64) -> Self {
         let strategy = Strategy::ExponentialBackoff;
         Self { strategy, max_retries, base_delay_ms, max_delay_ms, multiplier, jitter: 0.1 }
     }
 
-    /// Retries at once.
+    /// Creates a policy that retries at once.
     pub fn immediate(max_retries: u32) -> Self {
         Self { strategy: Strategy::Immediate, ..Self::exponential(max_retries, 0, 0, 1.0) }
     }
 
-    /// Waits for a person.
+    /// Creates a policy that waits for a person.
     pub fn manual() -> Self {
         Self { strategy: Strategy::Manual, ..Self::exponential(0, 0, 0, 1.0) }
     }
 
-    /// The policy of the topics of a category.
+    /// Returns the policy of the topics of a category.
     pub fn of_category(category: &str) -> Self {
         match category {
             "execution" | "command" => Self::exponential(5, 30_000, 300_000, 2.0),
@@ -94,7 +94,7 @@ impl LetterPolicy {
         }
     }
 
-    /// What becomes of a letter that has been retried this often. `random` decides the jitter.
+    /// Returns the next step of a letter after this many retries. `random` determines the jitter.
     pub fn plan(&self, retry_count: u32, now: Timestamp, random: u64) -> Plan {
         match self.strategy {
             Strategy::Manual => Plan::Waits,
@@ -103,7 +103,7 @@ impl LetterPolicy {
         }
     }
 
-    /// The delay before the retry that follows this many, in milliseconds.
+    /// Returns the delay before the next retry after this many, in milliseconds.
     pub fn delay_ms(&self, retry_count: u32, random: u64) -> u64 {
         match self.strategy {
             Strategy::Immediate | Strategy::Manual => 0,
@@ -120,7 +120,7 @@ impl LetterPolicy {
     /// Checks the numbers.
     ///
     /// # Errors
-    /// `invalid_policy`, with the path.
+    /// `invalid_policy`, with the name of the field.
     pub fn validate(&self) -> Result<(), Invalid> {
         let invalid = |path: &str, message: String| Err(Invalid::new(Code::InvalidPolicy, path, message));
         if self.max_retries > RETRIES_MAX {

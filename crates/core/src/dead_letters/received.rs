@@ -1,18 +1,18 @@
-//! What a consumer passes without having processed it, and how its letter is named.
+//! Events that a consumer passes without having processed them, and the ids of their letters.
 
 use super::DeadLetter;
 use crate::{RecordedEvent, Timestamp};
 
-/// The lower bits of a position that hold the offset of a message. The bits above them hold its partition.
+/// The number of low bits of a position that hold the offset of a message. The bits above them hold its partition.
 const OFFSET_BITS: u32 = 48;
 
-/// Where an event is in the source of its consumer. It names the letter of the event.
+/// The place of an event in its consumer's source. It identifies the letter of the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// A position of the log or of a stream, which no other event has.
+    /// A position in the log or in a stream, which is unique to the event.
     Position(u64),
-    /// A message on a broker of its own. Its producers number their events independently of each other, so the sequence number does not
-    /// name an event there.
+    /// A message on an external broker. Its producers number their events independently, so a sequence number does not identify an event
+    /// there.
     Message {
         /// The partition of its topic.
         partition: u32,
@@ -22,8 +22,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// Returns the position of a letter. It orders the letters of a key: messages of a partition by their offsets. An event that was
-    /// published twice has two positions on its topic.
+    /// Returns the position of a letter, which orders the letters of a key: messages of a partition by their offsets. An event that was
+    /// published twice has two positions in its topic.
     pub fn position(self) -> u64 {
         match self {
             Self::Position(position) => position,
@@ -45,24 +45,25 @@ pub struct Received<'a> {
     pub event: &'a RecordedEvent,
     /// The topic of the event.
     pub topic: &'a str,
-    /// Where the event is in the consumer's source.
+    /// The place of the event in the consumer's source.
     pub place: Place,
     /// Its key.
     pub key: &'a str,
-    /// How often it was attempted.
+    /// The number of attempts.
     pub attempts: u32,
-    /// What the last attempt failed with.
+    /// The error of the last attempt.
     pub error: &'a str,
-    /// When.
+    /// When the consumer passed it.
     pub at: Timestamp,
 }
 
 impl Received<'_> {
     /// Returns the id of the event's letter: `group.billing.42` for the event at position 42 of the log, and
-    /// `group.billing@order_placed.2.41.1d1c3f4a` for the message at offset 41 of partition 2. No name has an `@`, so the two forms never
-    /// meet.
+    /// `group.billing@order_placed.2.41.1d1c3f4a` for the message at offset 41 of partition 2. No name contains `@`, so the two forms
+    /// never clash.
     ///
-    /// The last part of the longer form is of the event's id: a topic that was deleted and created again has the same offsets again.
+    /// The last part of the longer form is derived from the event's id, because a topic that was deleted and created again reuses its
+    /// offsets.
     pub fn id(&self) -> String {
         match self.place {
             Place::Position(position) => DeadLetter::id_of(self.processor, position),

@@ -1,4 +1,4 @@
-//! What is stored beside letters: policies of topics, bulk acts, and the threshold that was crossed last.
+//! Other stored records: policies of topics, bulk acts, and the threshold that was crossed last.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -19,17 +19,17 @@ pub struct PolicyRecord {
     /// The topic.
     #[serde(rename = "_id")]
     pub topic: String,
-    /// The policy; null once it was deleted.
+    /// The policy; null after it was deleted.
     pub policy: Option<LetterPolicy>,
-    /// Why it is so.
+    /// The reason of the last change.
     pub reason: String,
-    /// Who decided it; null when nobody said.
+    /// Who made the last change; null if not stated.
     pub by: Option<String>,
-    /// When.
+    /// When it was last changed.
     pub at: DateTime,
 }
 
-/// A bulk act, from its beginning.
+/// A bulk act, stored from its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BulkRecord {
     /// Its id; ids ascend.
@@ -39,23 +39,23 @@ pub struct BulkRecord {
     pub act: String,
     /// The condition that selects letters, as JSON.
     pub condition: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Who; null when nobody said.
+    /// Who requested it; null if not stated.
     pub by: Option<String>,
-    /// When it began.
+    /// When it started.
     pub at: DateTime,
-    /// The letters that were received at or before this time are selected, so that the act ends.
+    /// Only letters that were received at or before this time are selected, so that the act terminates.
     pub until: DateTime,
     /// The process that carries it out.
     pub process: String,
-    /// Where it continues: the cursor after the last page that was done.
+    /// Where to continue: the cursor after the last completed page.
     pub cursor: Option<String>,
-    /// Whether it is over.
+    /// Whether it is completed.
     pub done: bool,
-    /// How many letters it has changed.
+    /// The number of letters that it has changed.
     pub successful: i64,
-    /// How many letters it could not change.
+    /// The number of letters that it could not change.
     pub failed: i64,
 }
 
@@ -67,9 +67,9 @@ pub struct ThresholdRecord {
     pub id: String,
     /// The level.
     pub level: Level,
-    /// The number of open letters then.
+    /// The number of open letters at that time.
     pub open: i64,
-    /// Counts the changes; part of the request id.
+    /// The number of changes so far; part of the request id.
     pub number: i64,
     /// Whether the change is committed.
     pub announced: bool,

@@ -1,13 +1,13 @@
-//! When the number of open letters calls for a person.
+//! When the number of open letters requires attention.
 
 use serde::{Deserialize, Serialize};
 
-/// More open letters than this are a warning.
+/// The number of open letters above which the level is a warning.
 pub const WARNING_ABOVE: u64 = 100;
-/// More open letters than this are critical.
+/// The number of open letters above which the level is critical.
 pub const CRITICAL_ABOVE: u64 = 1_000;
 
-/// What the number of a tenant's open letters means.
+/// The severity of the number of a tenant's open letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -21,7 +21,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level of this many open letters.
+    /// Returns the level for this number of open letters.
     pub fn of(open: u64) -> Self {
         match open {
             0..=WARNING_ABOVE => Self::Normal,
@@ -30,7 +30,7 @@ impl Level {
         }
     }
 
-    /// Its name in the API.
+    /// Returns its name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Normal => "normal",

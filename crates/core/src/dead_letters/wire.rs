@@ -1,4 +1,4 @@
-//! Dead letters as the API shows them, and the bodies of requests.
+//! API form of dead letters, and the bodies of requests.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -7,78 +7,78 @@ use super::{DeadLetter, LetterPolicy, LetterStatus, Level};
 use crate::handlers::Reason;
 use crate::{ByteString, Code, Condition, Data, Invalid, Timestamp, limits};
 
-/// The most ids of a bulk act.
+/// The maximum number of ids of a bulk act.
 const IDS_MAX: usize = 10_000;
 
-/// A letter, as the API shows it.
+/// A letter in the API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LetterView {
     /// Its id.
     pub id: ByteString,
     /// The event.
     pub event: Data,
-    /// The topic that the event is on.
+    /// The topic of the event.
     pub original_topic: ByteString,
-    /// The consumer, when it is a group.
+    /// The consumer, if it is a group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<ByteString>,
-    /// The consumer, when it is a handler.
+    /// The consumer, if it is a handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler: Option<ByteString>,
-    /// The partner, when it is an event that was exchanged with one.
+    /// The partner, if the event was exchanged with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partner: Option<ByteString>,
-    /// The key whose order it keeps.
+    /// The key whose order is kept.
     pub key: ByteString,
     /// The event's position in the consumer's source.
     pub position: u64,
-    /// The event's number in the log.
+    /// The event's sequence number.
     pub sequence_number: u64,
     /// Its state.
     pub status: LetterStatus,
-    /// What the consumer failed with first.
+    /// The consumer's first error.
     pub error: String,
-    /// What it failed with last.
+    /// The consumer's last error.
     pub last_error: Option<String>,
-    /// How often the letter was retried.
+    /// The number of retries of the letter.
     pub retry_count: u64,
-    /// How often the consumer attempted the event.
+    /// The number of attempts to process the event.
     pub attempts: u64,
     /// Whether it waits for an earlier letter of its key.
     pub follows: bool,
-    /// When the consumer failed last.
+    /// When the consumer last failed.
     pub failed_at: Timestamp,
     /// When the letter was received.
     pub created_at: Timestamp,
-    /// When it changed last.
+    /// When it last changed.
     pub last_updated: Option<Timestamp>,
-    /// When it is retried.
+    /// When it will be retried.
     pub next_retry_at: Option<Timestamp>,
     /// When its consumer processed the event.
     pub retried_at: Option<Timestamp>,
-    /// When it was given up.
+    /// When it was discarded.
     pub discarded_at: Option<Timestamp>,
-    /// Why it was given up.
+    /// Why it was discarded.
     pub discard_reason: Option<String>,
-    /// The request that the event came from.
+    /// The id of the request that committed the event; of a partner event, its creator.
     pub producer_id: ByteString,
     /// The header of the event's commit.
     pub headers: Data,
-    /// What happened to it, oldest first.
+    /// Its history, oldest first.
     pub history: Vec<HistoryView>,
 }
 
-/// Something that happened to a letter, as the API shows it.
+/// An entry of a letter's history in the API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HistoryView {
-    /// What.
+    /// What happened.
     pub what: ByteString,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// The error, or the reason that a person gave.
+    /// The error, or the reason given by a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The person, where one acted.
+    /// The person, if one acted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
@@ -126,33 +126,33 @@ impl From<DeadLetter> for LetterView {
     }
 }
 
-/// Which letters are listed.
+/// A filter of letters, for one page.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LetterQuery {
-    /// Those of this status.
+    /// Only letters with this status.
     pub status: Option<LetterStatus>,
-    /// Those of this topic.
+    /// Only letters of this topic.
     pub topic: Option<ByteString>,
-    /// Those of this group.
+    /// Only letters of this group.
     pub group: Option<ByteString>,
-    /// Those of this handler.
+    /// Only letters of this handler.
     pub handler: Option<ByteString>,
-    /// Those of this partner.
+    /// Only letters of this partner.
     pub partner: Option<ByteString>,
-    /// Those of events of this type.
+    /// Only letters of events of this type.
     #[serde(rename = "type")]
     pub event_type: Option<ByteString>,
-    /// Those whose consumer failed at this time or later.
+    /// Only letters whose consumer last failed at this time or later.
     pub since: Option<Timestamp>,
-    /// The most letters of the page.
+    /// The maximum number of letters in the page.
     pub limit: Option<usize>,
-    /// The cursor of the page before.
+    /// The cursor of the previous page.
     pub cursor: Option<ByteString>,
 }
 
 impl LetterQuery {
-    /// The condition that means these letters.
+    /// Returns the condition that selects these letters.
     pub fn condition(&self) -> Condition {
         let text = |path: &str, value: &Option<ByteString>| value.as_deref().map(|value| Condition::eq(path, value));
         let consumer = |kind: &str, name: &Option<ByteString>| {
@@ -173,7 +173,7 @@ impl LetterQuery {
         )
     }
 
-    /// The most letters of the page.
+    /// Returns the maximum number of letters in the page.
     pub fn page_length(&self) -> usize {
         self.limit.unwrap_or(100).clamp(1, limits::PAGE_MAX)
     }
@@ -189,17 +189,17 @@ pub struct LetterPage {
     pub cursor: Option<ByteString>,
 }
 
-/// What is done to many letters.
+/// An act on many letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BulkAct {
-    /// Makes them due now.
+    /// Makes the letters due now.
     Retry,
-    /// Gives them up.
+    /// Discards the letters.
     Discard,
 }
 
 impl BulkAct {
-    /// Its name in the API.
+    /// Returns its name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Retry => "retry",
@@ -207,19 +207,19 @@ impl BulkAct {
         }
     }
 
-    /// The act of this name.
+    /// Returns the act with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Retry, Self::Discard].into_iter().find(|it| it.name() == name)
     }
 }
 
-/// Which letters a bulk act is about.
+/// The letters that a bulk act selects.
 #[expect(clippy::large_enum_variant, reason = "there is one for each request")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selection {
     /// Open letters that match a condition on the stored fields.
     Matching(Condition),
-    /// These.
+    /// The letters with these ids.
     Ids(Vec<ByteString>),
 }
 
@@ -227,15 +227,15 @@ pub enum Selection {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BulkBody {
-    /// Open letters that match this; not together with `ids`.
+    /// Selects the open letters that match this; cannot be combined with `ids`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<Condition>,
-    /// The ids of the letters.
+    /// Selects the letters with these ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<ByteString>>,
-    /// Why, for the record.
+    /// The reason, for the record.
     pub reason: String,
-    /// Who, for the record.
+    /// Who requests it, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Counts the letters and changes none.
@@ -244,10 +244,10 @@ pub struct BulkBody {
 }
 
 impl BulkBody {
-    /// The letters that it is about, and the reason.
+    /// Returns the selection, the reason, and whether it is a dry run.
     ///
     /// # Errors
-    /// `invalid_body` unless it has either a condition or ids; as [`Reason::validate`]; `invalid_condition`.
+    /// `invalid_body` unless it has either a condition or ids; the errors of [`Reason::validate`]; `invalid_condition`.
     pub fn read(self) -> Result<(Selection, Reason, bool), Invalid> {
         let reason = Reason { reason: self.reason, by: self.by };
         reason.validate()?;
@@ -270,25 +270,25 @@ impl BulkBody {
     }
 }
 
-/// What came of a bulk act.
+/// The outcome of a bulk act.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BulkOutcome {
-    /// The id under which it is stored; absent for a dry run and for ids.
+    /// The id under which it is stored; absent for a dry run and for a selection by ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<ByteString>,
     /// Whether nothing was changed.
     pub dry_run: bool,
-    /// How many letters were selected.
+    /// The number of letters selected.
     pub total: u64,
-    /// How many of them were changed.
+    /// The number of letters changed.
     pub successful: u64,
-    /// How many could not be changed.
+    /// The number of letters that could not be changed.
     pub failed: u64,
-    /// What came of the first 100 that were selected by id or could not be changed.
+    /// The outcomes of the first 100 letters that were selected by id or could not be changed.
     pub details: Vec<BulkDetail>,
 }
 
-/// What came of one letter of a bulk act.
+/// The outcome of a bulk act for one letter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BulkDetail {
     /// The letter.
@@ -300,42 +300,42 @@ pub struct BulkDetail {
     pub error: Option<String>,
 }
 
-/// How many letters there are.
+/// Counts of letters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
-    /// How many are not over.
+    /// The number of open letters.
     pub open: u64,
     /// `normal`, `warning` or `critical`.
     pub level: Level,
-    /// More open letters than this are a warning.
+    /// The number of open letters above which the level is a warning.
     pub warning_above: u64,
-    /// More open letters than this are critical.
+    /// The number of open letters above which the level is critical.
     pub critical_above: u64,
-    /// The same by topic, the one with the most letters first.
+    /// The counts by topic, the topic with the most letters first.
     pub topics: Vec<TopicStatistics>,
 }
 
-/// How many letters of a topic there are.
+/// Counts of the letters of one topic.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TopicStatistics {
     /// The topic.
     pub topic: ByteString,
-    /// How many there are.
+    /// The number of letters.
     pub total_messages: u64,
-    /// How many of each status there are.
+    /// The number of letters by status.
     pub status_breakdown: std::collections::BTreeMap<ByteString, u64>,
-    /// When the oldest one was received.
+    /// When the oldest letter was received.
     pub oldest_message: Option<Timestamp>,
-    /// When the newest one was received.
+    /// When the newest letter was received.
     pub newest_message: Option<Timestamp>,
-    /// How often they were retried on average, with 2 decimals.
+    /// The average number of retries, with 2 decimals.
     pub avg_retry_count: f64,
-    /// How often one was retried at most.
+    /// The maximum number of retries.
     pub max_retry_count: u64,
 }
 
 impl TopicStatistics {
-    /// How many letters are not over.
+    /// Returns the number of open letters.
     pub fn open(&self) -> u64 {
         let of = |status: &str| self.status_breakdown.get(status).copied().unwrap_or(0);
         of("pending") + of("scheduled")
@@ -348,26 +348,26 @@ pub struct PolicyBody {
     /// The policy.
     #[serde(flatten)]
     pub policy: LetterPolicyFields,
-    /// Why, for the record.
+    /// The reason, for the record.
     pub reason: String,
-    /// Who, for the record.
+    /// Who sets the policy, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-/// The fields of a [`LetterPolicy`] beside others.
+/// The fields of a [`LetterPolicy`], flattened into the body.
 pub type LetterPolicyFields = serde_json::Map<String, serde_json::Value>;
 
 impl PolicyBody {
-    /// The body that says this.
+    /// Creates the body that sets this policy.
     pub fn of(policy: &LetterPolicy, reason: Reason) -> Self {
-        // A policy is an object of texts and finite numbers.
+        // A policy is an object of strings and finite numbers, so this cannot fail.
         let policy = serde_json::to_value(policy).unwrap_or_default();
         let policy = policy.as_object().cloned().unwrap_or_default();
         Self { policy, reason: reason.reason, by: reason.by }
     }
 
-    /// The policy and the reason.
+    /// Returns the policy and the reason.
     ///
     /// # Errors
     /// `invalid_body` for an unknown field; `invalid_policy`.
@@ -381,24 +381,24 @@ impl PolicyBody {
     }
 }
 
-/// The policy of a topic, as the API shows it.
+/// The policy of a topic, in the API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PolicyStatus {
     /// The topic.
     pub topic: ByteString,
-    /// The category of its event type, whose policy it follows without one of its own.
+    /// The category of its event type, whose policy applies unless the topic has its own.
     pub category: ByteString,
     /// Whether the policy is the topic's own.
     pub is_override: bool,
     /// The policy.
     pub policy: LetterPolicy,
-    /// Why the topic has one of its own.
+    /// Why the topic has a policy of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who decided it.
+    /// Who set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// When.
+    /// When it was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
 }
