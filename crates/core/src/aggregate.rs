@@ -96,8 +96,8 @@ pub trait AggregateType: Default + Serialize + DeserializeOwned + Send + Sync + 
         new
     }
 
-    /// Returns the indexes of its snapshots beyond the built-in ones, for queries of the state: `Index::on("state.status")`. The default
-    /// is none.
+    /// Returns the indexes of its snapshots beyond the built-in ones, for queries of the state: `Index::on("state.status")`. Empty by
+    /// default.
     fn indexes() -> Vec<Index> {
         Vec::new()
     }

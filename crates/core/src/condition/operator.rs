@@ -15,12 +15,12 @@ macro_rules! operators {
         }
 
         impl Operator {
-            /// As it is written in JSON.
+            /// Returns its name in JSON.
             pub(super) const fn written(self) -> &'static str {
                 match self { $(Self::$name => $written,)+ }
             }
 
-            /// The operator of a name: as in JSON, or as in query strings and in Wow's own language.
+            /// Returns the operator with this name, either in JSON or in typed conditions and Wow's own language.
             pub(super) fn of(name: &str) -> Option<Self> {
                 match name {
                     $($written | $short => Some(Self::$name),)+

@@ -22,7 +22,7 @@ use crate::limits;
 pub struct Window {
     /// The days of the window.
     pub days: Days,
-    /// The time zone of the days, for example `Europe/Berlin`; when absent, that of the caller who resolves the window.
+    /// The time zone of the days, for example `Europe/Berlin`; if absent, that of the caller who resolves the window.
     pub zone: Option<String>,
     /// The pattern of the field's times, for example `yyyy-MM-dd HH:mm:ss`.
     pub pattern: Option<String>,

@@ -37,7 +37,7 @@ pub struct NewCredential {
     /// The reason, for the audit log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who asked for it, for the audit log.
+    /// Who requested it, for the audit log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }

@@ -134,7 +134,7 @@ pub struct DeadLetter {
     /// The header of the event's commit.
     #[serde(default)]
     pub headers: Document,
-    /// The consumer: `group/billing` or `handler/billing`.
+    /// The consumer: `group/billing`, `handler/billing` or `partner/acme`.
     pub processor: String,
     /// The key whose order is kept.
     pub key: String,
@@ -310,8 +310,8 @@ impl DeadLetter {
         self.last_updated = Some(date(now));
     }
 
-    /// Takes its turn once the letter before it is closed. It is due at once if its event was never attempted or a person asked for a retry.
-    /// Otherwise it follows its policy.
+    /// Takes its turn once the letter before it is closed. It is due at once if its event was never attempted or if a person
+    /// asked for a retry. Otherwise it follows its policy.
     pub fn promote(&mut self, policy: &LetterPolicy, now: Timestamp, random: u64) {
         if self.attempts == 0 || self.next_retry_at.is_some() {
             self.due_at(now);
