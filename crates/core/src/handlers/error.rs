@@ -20,7 +20,7 @@ pub enum HandlerError {
         /// The partition.
         partition: ByteString,
     },
-    /// The handler exists with a different source, partitioning or start.
+    /// The handler exists, and a setting that cannot be changed differs.
     #[error(
         "handler {name:?} is defined with another {setting}; its position would mean something else, so delete it first or choose another name"
     )]

@@ -39,8 +39,8 @@ pub struct DefinitionRecord {
 }
 
 /// The progress of a processor. Only its owner writes it: each write expects the owner's `epoch` and the `turn` of the owner's last write.
-/// A process that lost its lease therefore writes nothing, and the turn tells whether a write of unknown
-/// outcome was stored.
+/// A process that lost its lease therefore writes nothing, and the turn tells whether a write of unknown outcome was
+/// stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProcessorRecord {
     /// The processor's name.
