@@ -26,9 +26,9 @@ use crate::{
 /// - **Atomic.** The events of a commit become visible together, with consecutive sequence numbers. A page may end inside a commit
 ///   because of its limit, never because the commit is partly visible.
 /// - **One winner.** For one aggregate and version exactly one commit succeeds. Versions are 1, 2, 3 … without gaps.
-/// - **Once per request.** The same (aggregate, request id) with the same content again adds nothing and returns the original outcome
-///   with `duplicate`, whatever version it expects and however old the original is. With other content it is refused with
-///   `request_id_reused`. Request ids of different aggregates are independent. A retry after a lost response is therefore always safe.
+/// - **Once per request.** A repeated (aggregate, request id) with the same content adds nothing. It returns the original outcome with
+///   `duplicate`, whatever version it expects and however old the original is. With other content it is refused with `request_id_reused`.
+///   Request ids of different aggregates are independent. A retry after a lost response is therefore always safe.
 /// - **One order.** Sequence numbers are 0, 1, 2 … An event committed after another was acknowledged comes later.
 /// - **Durable.** Everything returned to a caller (success, duplicate, conflict, an event, a head) survives kill -9 and power loss.
 ///   INVARIANT: no response depends on bytes that are not durable yet.
