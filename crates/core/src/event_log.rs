@@ -26,13 +26,13 @@ use crate::{
 /// - **Atomic.** The events of a commit become visible together, with consecutive sequence numbers. A page may end inside a commit
 ///   because of its limit, never because the commit is partly visible.
 /// - **One winner.** For one aggregate and version exactly one commit succeeds. Versions are 1, 2, 3 … without gaps.
-/// - **Once per request.** The same (aggregate, request id) with the same content again adds nothing and returns the original outcome
-///   with `duplicate`, whatever version it expects and however old the original is. With other content it is refused with
-///   `request_id_reused`. Request ids of different aggregates are independent. A retry after a lost response is therefore always safe.
+/// - **Once per request.** A repeated (aggregate, request id) with the same content adds nothing. It returns the original outcome with
+///   `duplicate`, whatever version it expects and however old the original is. With other content it is refused with `request_id_reused`.
+///   Request ids of different aggregates are independent. A retry after a lost response is therefore always safe.
 /// - **One order.** Sequence numbers are 0, 1, 2 … An event committed after another was acknowledged comes later.
 /// - **Durable.** Everything returned to a caller (success, duplicate, conflict, an event, a head) survives kill -9 and power loss.
 ///   INVARIANT: no response depends on bytes that are not durable yet.
-/// - **Immutable.** Nothing here changes or removes an event.
+/// - **Immutable.** No method changes or removes an event.
 ///
 /// A commit is checked in this order: its own rules ([`NewCommit::validate`]), the aggregate's tenantId, request id, append condition,
 /// prepare keys, version. An append condition is checked, by an index, against everything before the commit in the log, including the
@@ -79,8 +79,8 @@ pub trait EventLog: Send + Sync + 'static {
     /// See [`ReadError`].
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError>;
 
-    /// Returns the aggregate's version now, which is the number of its commits; 0 for an aggregate without commits. The work does not
-    /// depend on how many commits it has.
+    /// Returns the current version of the aggregate, which is the number of its commits; 0 if it has none. The cost does not depend on that
+    /// number.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -94,8 +94,8 @@ pub trait EventLog: Send + Sync + 'static {
     /// See [`ReadError`].
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError>;
 
-    /// Returns the outcome of the commit of this request id, marked as a duplicate; none when the aggregate has no such commit. A store
-    /// answers it from an index, whatever the number of the aggregate's commits. This default pages back through them.
+    /// Returns the outcome of the commit with this request id, marked as a duplicate, or none if the aggregate has no such commit. A store
+    /// looks it up in an index, however many commits the aggregate has; this default pages backwards through them.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -107,16 +107,16 @@ pub trait EventLog: Send + Sync + 'static {
         find_request(self, aggregate, request_id).await
     }
 
-    /// Lists the names of which there is at least one aggregate, each once, in ascending order of their bytes.
+    /// Lists the names that at least one aggregate has, each once, in ascending order of their bytes.
     ///
     /// # Errors
-    /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) where a backend does not list them.
+    /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) if the backend cannot list them.
     async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
         query.validate()?;
         Err(StoreError::NotSupported("listing the names of aggregates".to_owned()).into())
     }
 
-    /// Lists aggregates of one name by id, each once, in ascending order of the ids' bytes.
+    /// Lists the aggregates of one name, each once, in ascending order of the bytes of their ids.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -173,7 +173,7 @@ pub trait EventLog: Send + Sync + 'static {
     /// are no more, and at most about 16 MiB.
     ///
     /// # Errors
-    /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) where a log cannot be copied.
+    /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) if the log cannot be copied.
     async fn read_copies(&self, from: SequenceNumber) -> Result<Vec<CommitCopy>, ReadError> {
         let _ = from;
         Err(StoreError::NotSupported("copying a log's commits from here".to_owned()).into())
@@ -191,11 +191,10 @@ pub trait EventLog: Send + Sync + 'static {
         Err(StoreError::NotSupported("taking copies of commits, as an import of a whole store does,".to_owned()).into())
     }
 
-    /// Counts what the log holds. This may read the whole log; `progress` is called with the number of events counted so far and the
-    /// total.
+    /// Counts what the log holds. This may read the whole log; `progress` is called with the number of events counted so far and the total.
     ///
     /// # Errors
-    /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) where a backend does not count.
+    /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) if the backend cannot count.
     async fn stats(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
         let _ = progress;
         Err(StoreError::NotSupported("counting what a log holds".to_owned()).into())
@@ -205,7 +204,7 @@ pub trait EventLog: Send + Sync + 'static {
 /// The callback of a scan, called with each event.
 pub type Visit<'a> = dyn FnMut(EventRef<'_>) -> ControlFlow<()> + Send + 'a;
 
-/// Looks a request up page by page, for backends without an index of requests.
+/// Finds the commit of a request page by page, for backends without an index of request ids.
 async fn find_request(
     log: &(impl EventLog + ?Sized),
     aggregate: &Aggregate,
@@ -253,7 +252,7 @@ async fn scan_pages(
         found = log.read(page.clone()).await?;
     }
     if to > head && !found.events.is_empty() {
-        // A damaged log has a head too, and only a read there says that events are missing behind it.
+        // A damaged log has a head too, and only a read at the head reports that events are missing after it.
         log.read(LogQuery { from: Some(head), limit: 1, ..LogQuery::default() }).await?;
     }
     Ok(end)
@@ -261,7 +260,7 @@ async fn scan_pages(
 
 /// Follows a log: first the existing events, then each new one, without gaps or duplicates.
 ///
-/// It pulls, so it holds at most one page, and a slow follower does not slow down anyone else.
+/// A follower pulls, so it holds at most one page, and a slow follower does not slow down anyone else.
 pub struct Follower {
     log: Arc<dyn EventLog>,
     filter: Filter,
@@ -274,7 +273,7 @@ impl Follower {
         Self { log, filter, next: from }
     }
 
-    /// Returns the number from which it resumes: everything below has been returned or did not match the filter.
+    /// Returns the number from which it resumes: every event below it has been returned or did not match the filter.
     pub fn position(&self) -> SequenceNumber {
         self.next
     }
@@ -292,7 +291,7 @@ impl Follower {
         }
     }
 
-    /// Waits until the position advances, and returns the matching events on the way, possibly none. A caller that stores the position
+    /// Waits until the position advances, and returns the matching events that it passed, possibly none. A caller that stores the position
     /// therefore keeps up with a log in which few events match. Cancelling loses nothing.
     ///
     /// # Errors
@@ -312,7 +311,7 @@ impl Follower {
                 self.next = next;
                 return Ok(page.events);
             }
-            // It may have room for a thousand events, which a follower that waits does not keep.
+            // The page may have capacity for a thousand events; a waiting follower does not keep it.
             drop(page);
             self.log.wait_past(next).await?;
         }

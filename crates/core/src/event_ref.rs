@@ -1,4 +1,4 @@
-//! What the log holds, lent: the same words as [`RecordedEvent`], borrowed from the buffer they were read into.
+//! Borrowed events: the same terms as [`RecordedEvent`], borrowed from the buffer that they were read into.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::{
     Version,
 };
 
-/// What the events of one commit have in common, as [`CommitInfo`] has it.
+/// What the events of one commit have in common; the borrowed form of [`CommitInfo`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CommitRef<'a> {
     /// The commit's id.
     pub commit_id: Uuid,
-    /// The request it came from; none only for events that other software recorded without one.
+    /// The request that it came from; none only for events that other software recorded without one.
     pub request_id: Option<&'a str>,
     /// The name of the aggregate whose events they are.
     pub aggregate_name: &'a str,
@@ -31,26 +31,26 @@ pub struct CommitRef<'a> {
     pub owner_id: &'a str,
     /// The space of the aggregate, or empty.
     pub space_id: &'a str,
-    /// The command that led to it.
+    /// The command that caused it.
     pub command_id: Option<&'a str>,
-    /// Groups everything that follows from one cause.
+    /// Identifies everything that follows from one cause.
     pub correlation_id: Option<&'a str>,
-    /// What directly caused it.
+    /// Its direct cause.
     pub causation_id: Option<&'a str>,
     /// Free text for tools, in the order given.
     pub header: &'a [(&'a str, &'a str)],
-    /// The commit's transaction and its place there; none when the commit stands for itself.
+    /// The commit's transaction and its place there; none if the commit is not part of one.
     pub transaction: Option<TransactionPlace>,
-    /// Where it came from, if it was received.
+    /// Where it came from, if it was received over the event horizon.
     pub received: Option<&'a Arc<ReceivedFrom>>,
 }
 
-/// An event of the log that is lent for a moment; [`to_recorded`](Self::to_recorded) makes one to keep.
+/// An event of the log that is borrowed for the duration of a call; [`to_recorded`](Self::to_recorded) returns an owned one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EventRef<'a> {
     /// Its position in the log.
     pub sequence_number: SequenceNumber,
-    /// Its place in its commit, from 0.
+    /// Its index in its commit, from 0.
     pub ordinal: u32,
     /// Its id.
     pub id: Uuid,
@@ -58,13 +58,13 @@ pub struct EventRef<'a> {
     pub event_type: &'a str,
     /// The generation of the type's schema.
     pub generation: u32,
-    /// Its content; [`decode`](Self::decode) makes a type of your own of it.
+    /// Its content; [`decode`](Self::decode) converts it to a type of your own.
     pub data: &'a RawDocument,
     /// Its tags.
     pub tags: &'a [&'a str],
     /// Whether partners may see it.
     pub public: bool,
-    /// What tools and operators noted about it.
+    /// Metadata for tools and operators.
     pub metadata: Option<&'a RawDocument>,
     /// When it happened.
     pub time: Timestamp,
@@ -73,7 +73,7 @@ pub struct EventRef<'a> {
 }
 
 impl CommitRef<'_> {
-    /// A copy to keep.
+    /// Returns an owned copy.
     pub fn to_info(&self) -> CommitInfo {
         CommitInfo {
             commit_id: self.commit_id,
@@ -95,8 +95,8 @@ impl CommitRef<'_> {
 }
 
 impl EventRef<'_> {
-    /// A copy to keep, with a commit of its own: for a few events. To keep many, read them with
-    /// [`EventLog::read`](crate::EventLog::read), where they share what they have in common.
+    /// Returns an owned copy with a commit of its own, which suits a few events. To keep many, read them with
+    /// [`EventLog::read`](crate::EventLog::read), where the events of one commit share it.
     pub fn to_recorded(&self) -> RecordedEvent {
         RecordedEvent {
             sequence_number: self.sequence_number,
@@ -113,7 +113,7 @@ impl EventRef<'_> {
         }
     }
 
-    /// Decodes the data, as JSON would show it, into a type of your own.
+    /// Decodes the data, as JSON represents it, into a type of your own.
     ///
     /// # Errors
     /// A sentence that names the field that does not fit.
@@ -123,7 +123,7 @@ impl EventRef<'_> {
 }
 
 impl RecordedEvent {
-    /// Lends it, as a scan does.
+    /// Lends the event to `visit`, as a scan does.
     pub fn lend<R>(&self, visit: impl FnOnce(EventRef<'_>) -> R) -> R {
         let info = &*self.commit;
         let header: Vec<(&str, &str)> = info.header.iter().map(|(key, value)| (&**key, &**value)).collect();

@@ -1,4 +1,4 @@
-//! A hash of what a log holds that does not depend on where it is stored.
+//! A hash of the events of a log that does not depend on where they are stored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,17 +8,17 @@ use sha2::{Digest, Sha256};
 
 use crate::{CommitInfo, KeyChanges, ReceivedFrom, RecordedEvent, SequenceNumber, Subscription};
 
-/// The hash of a set of events: the sum, modulo 2^256, of the SHA-256 of each, and of what commits do to prepare keys and which
-/// transactions they belong to. An event's sequence number is part of it, so the order is too.
+/// The hash of a set of events: the sum, modulo 2^256, of the SHA-256 of each event, of what commits do to prepare keys, and of the
+/// transactions that they belong to. An event's sequence number is part of it, so the order is too.
 ///
-/// Two logs with the same hash hold the same, whatever segments, indexes or backend they are kept in; hashes of parts add
-/// up to the hash of the whole. It tells copies apart that differ by accident or by a defect. It is no signature: whoever can choose
-/// events freely may, with great effort, find others of the same sum.
+/// Two logs with the same hash hold the same events, whatever segments, indexes or backend store them. The hashes of parts add up to the
+/// hash of the whole. It detects copies that differ by accident or because of a defect. It is not a signature: an attacker who can choose
+/// events freely may, with great effort, find others with the same sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventsHash([u64; 4]);
 
 impl EventsHash {
-    /// Adds one event. What its commit has in common counts with the first event of the commit.
+    /// Adds one event. The fields that the events of a commit share are hashed with the first one.
     pub fn add(&mut self, event: &RecordedEvent) {
         let mut hasher = Sha256::new();
         let commit = &event.commit;
@@ -43,7 +43,7 @@ impl EventsHash {
         self.add_digest(hasher);
     }
 
-    /// Adds a commit: its events, its changes of prepare keys and its place in a transaction. The transaction's id counts as the id of
+    /// Adds a commit: its events, its changes of prepare keys and its place in a transaction. The transaction is identified by the id of
     /// its first commit.
     pub fn add_commit(&mut self, events: &[RecordedEvent], keys: &KeyChanges) {
         let commit = events.first().map(|event| &event.commit);
@@ -98,7 +98,7 @@ impl EventsHash {
         self.join(&Self(words));
     }
 
-    /// Adds all that another hash has seen.
+    /// Adds every event that another hash covers.
     pub fn join(&mut self, other: &Self) {
         let mut carry = false;
         for (sum, more) in self.0.iter_mut().zip(other.0) {

@@ -1,4 +1,4 @@
-//! Taking BSON documents from outside apart, with a path in every refusal.
+//! Reading BSON documents from outside, with a path in every error.
 
 use bson::RawBsonRef;
 use bson::raw::{RawArray, RawDocument};
@@ -6,7 +6,7 @@ use bytestring::ByteString;
 
 use crate::{Code, Invalid};
 
-/// Calls `field` with each key, its path and its value; a key stands once.
+/// Calls `field` with each key, its path and its value. Refuses a key that occurs twice.
 pub(crate) fn fields<'a>(
     document: &'a RawDocument,
     at: &str,
@@ -55,12 +55,12 @@ pub(crate) fn boolean(path: &str, value: RawBsonRef<'_>) -> Result<bool, Invalid
     value.as_bool().ok_or_else(|| body(path, "is neither true nor false"))
 }
 
-/// A whole number from 0.
+/// Returns a whole number that is not negative.
 pub(crate) fn integer(value: RawBsonRef<'_>) -> Option<i64> {
     value.as_i64().or_else(|| value.as_i32().map(i64::from)).filter(|number| *number >= 0)
 }
 
-/// A whole number of any type, in a document that was stored: a shell writes 1 as a double.
+/// Returns a whole number of any BSON type from a stored document: a shell writes 1 as a double.
 pub(crate) fn whole(value: RawBsonRef<'_>) -> Option<i64> {
     match value {
         RawBsonRef::Int32(value) => Some(value.into()),

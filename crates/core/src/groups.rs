@@ -1,4 +1,4 @@
-//! Groups of consumers: programs that process the messages of topics, in order per key, each group on its own.
+//! Groups of consumers: programs that process the messages of topics, in order per key. Groups do not affect each other.
 
 mod definition;
 mod error;
@@ -14,30 +14,30 @@ pub use error::GroupError;
 pub use guard::{GUARD_SECONDS, GUARDED, Guard, GuardRecord, GuardSettings};
 pub use status::{GroupLag, GroupPage, GroupStatus};
 
-/// The collection of definitions of groups.
+/// The collection of group definitions.
 pub const GROUPS: &str = "annals-groups";
 
 /// The groups of one tenant.
 ///
-/// A group is defined once; its consumers then *pull* deliveries and *settle* each, as workers of a handler do. What is promised is what
-/// [`Handlers`](crate::handlers::Handlers) promises, with these words:
+/// A group is defined once; its consumers then *pull* deliveries and *settle* each one, as workers of a handler do. The guarantees are
+/// those of [`Handlers`](crate::handlers::Handlers), in the terms of groups:
 ///
-/// - **Each group on its own.** Every group gets every message of its topics, whatever other groups do.
-/// - **In order per key.** The key of a message is the id of its aggregate; partitions are aggregates. Up to `in_flight` of them are
+/// - **Independent groups.** Every group gets every message of its topics, whatever other groups do.
+/// - **In order per key.** The key of a message is the id of its aggregate, and partitions are aggregates. Up to `in_flight` of them are
 ///   processed at a time, across all topics of the group.
-/// - **Only what is done counts.** A message is delivered until its success was answered. A failing key keeps its place, and holds up no
-///   other.
-/// - **From the earliest** message on, unless the definition says otherwise.
+/// - **At least once.** A message is delivered until its success is acknowledged. A failing key keeps its position, and delays no other
+///   key.
+/// - **From the earliest message**, unless the definition says something else.
 #[async_trait]
 pub trait Groups: Send + Sync + 'static {
-    /// Defines a group, or changes how an existing one hands messages out. Topics that are missing are created. Returns true when the group
-    /// did not exist before.
+    /// Defines a group, or changes how an existing one hands out messages. Missing topics are created. Returns true if the group did not
+    /// exist before.
     ///
     /// # Errors
-    /// [`GroupError::Changed`] when its topics or start differ; else see [`GroupError`].
+    /// [`GroupError::Changed`] if its topics or start differ; otherwise see [`GroupError`].
     async fn put(&self, definition: GroupDefinition) -> Result<bool, GroupError>;
 
-    /// Lists groups by name: those after `after`, at most `limit`.
+    /// Lists groups by name: at most `limit` of those after `after`.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -55,27 +55,27 @@ pub trait Groups: Send + Sync + 'static {
     /// See [`GroupError`].
     async fn delete(&self, name: &str, reason: Reason) -> Result<(), GroupError>;
 
-    /// Takes deliveries; waits for the first as long as the request says. Dropping the future before it returns takes none.
+    /// Takes deliveries, and waits for the first one as long as the request says. Dropping the future before it returns takes none.
     ///
     /// # Errors
     /// See [`GroupError`].
     async fn pull(&self, name: &str, pull: PullBody) -> Result<Vec<Delivery>, GroupError>;
 
-    /// Settles deliveries in the order given, and answers each once that is stored.
+    /// Settles deliveries in the order given, and returns the results once they are stored.
     ///
     /// # Errors
-    /// See [`GroupError`]; then nothing is known to be settled, and it is safe to settle again.
+    /// See [`GroupError`]. No delivery is then known to be settled, and settling again is safe.
     async fn settle(&self, name: &str, settle: SettleBody) -> Result<Vec<SettleResult>, GroupError>;
 
-    /// Lists failing keys by name: those after `after`, at most `limit`.
+    /// Lists failing keys by name: at most `limit` of those after `after`.
     ///
     /// # Errors
     /// See [`GroupError`].
     async fn partitions(&self, name: &str, after: Option<&str>, limit: usize) -> Result<PartitionPage, GroupError>;
 
-    /// Does what an operator asks for, records it in the same batch, and answers once both are stored.
+    /// Performs an operator's act, records it in the same batch, and returns once both are stored.
     ///
     /// # Errors
-    /// See [`GroupError`]; nothing was changed or recorded then.
+    /// See [`GroupError`]; nothing was changed or recorded in that case.
     async fn act(&self, name: &str, act: Act, reason: Reason) -> Result<(), GroupError>;
 }

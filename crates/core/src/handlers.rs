@@ -31,25 +31,25 @@ pub use wire::{DeliveryFailure, PullBody, SettleBody, SettleResult, Settlement, 
 
 /// The handlers of one tenant.
 ///
-/// A handler is defined once; workers then *pull* deliveries and *settle* each. What is promised:
+/// A handler is defined once; workers then *pull* deliveries and *settle* each one. The guarantees:
 ///
-/// - **At least once, in order per partition.** The next event of a partition is delivered only after the one before is settled. An
-///   event is delivered again after its failure, after its lease ended, and after its owner restarted; never after its success was
-///   answered.
-/// - **A failing partition holds up no other**, and none of its events is skipped. It has a position of its own, keeps its place over
-///   restarts, and catches up once its event succeeds. Without partitions (`partition_by` none) a failing event holds up all.
-/// - **One owner.** Of several processes on one store, one at a time hands out a handler's events; a pull at another waits until that
-///   process becomes the owner, which it does within 5 s after the owner died or had no workers for 10 s.
-/// - **Durable.** A settlement is answered after it is stored.
+/// - **At least once, in order per partition.** The next event of a partition is delivered only after the previous one is settled. An event
+///   is delivered again after a failure, after its lease expired, and after its owner restarted, but never after its success was
+///   acknowledged.
+/// - **A failing partition delays no other**, and none of its events is skipped. It has a position of its own, survives restarts, and
+///   catches up once its event succeeds. Without partitions (`partition_by` none) a failing event blocks all later ones.
+/// - **One owner.** If several processes share a store, only one of them at a time hands out a handler's events. A pull at another process
+///   waits until that process becomes the owner, which takes at most 5 s after the owner died or had no workers for 10 s.
+/// - **Durable.** A settlement is acknowledged after it is stored.
 #[async_trait]
 pub trait Handlers: Send + Sync + 'static {
-    /// Defines a handler, or changes how an existing one hands events out. Returns true when it did not exist before.
+    /// Defines a handler, or changes how an existing one hands out events. Returns true if it did not exist before.
     ///
     /// # Errors
-    /// [`HandlerError::Changed`] when its source, partitions or start differ; else see [`HandlerError`].
+    /// [`HandlerError::Changed`] if its source, partitions or start differ; otherwise see [`HandlerError`].
     async fn put(&self, definition: HandlerDefinition) -> Result<bool, HandlerError>;
 
-    /// Lists handlers by name: those after `after`, at most `limit`.
+    /// Lists handlers by name: at most `limit` of those after `after`.
     ///
     /// # Errors
     /// See [`HandlerError`].
@@ -61,44 +61,44 @@ pub trait Handlers: Send + Sync + 'static {
     /// See [`HandlerError`].
     async fn get(&self, name: &str) -> Result<HandlerStatus, HandlerError>;
 
-    /// Deletes a handler with its position, failing partitions and parked events. What operators did to it stays listed.
+    /// Deletes a handler with its position, failing partitions and parked events. Its acts remain listed.
     ///
     /// # Errors
     /// See [`HandlerError`].
     async fn delete(&self, name: &str, reason: Reason) -> Result<(), HandlerError>;
 
-    /// Takes deliveries; waits for the first as long as the request says. Dropping the future before it returns takes none.
+    /// Takes deliveries, and waits for the first one as long as the request says. Dropping the future before it returns takes none.
     ///
     /// # Errors
     /// See [`HandlerError`].
     async fn pull(&self, name: &str, pull: PullBody) -> Result<Vec<Delivery>, HandlerError>;
 
-    /// Settles deliveries in the order given, and answers each once that is stored.
+    /// Settles deliveries in the order given, and returns the results once they are stored.
     ///
     /// # Errors
-    /// See [`HandlerError`]; then nothing is known to be settled, and it is safe to settle again.
+    /// See [`HandlerError`]. No delivery is then known to be settled, and settling again is safe.
     async fn settle(&self, name: &str, settle: SettleBody) -> Result<Vec<SettleResult>, HandlerError>;
 
-    /// Lists failing partitions by name: those after `after`, at most `limit`.
+    /// Lists failing partitions by name: at most `limit` of those after `after`.
     ///
     /// # Errors
     /// See [`HandlerError`].
     async fn partitions(&self, name: &str, after: Option<&str>, limit: usize) -> Result<PartitionPage, HandlerError>;
 
-    /// Does what an operator asks for, records it in the same batch, and answers once both are stored.
+    /// Performs an operator's act, records it in the same batch, and returns once both are stored.
     ///
     /// # Errors
-    /// See [`HandlerError`]; nothing was changed or recorded then.
+    /// See [`HandlerError`]; nothing was changed or recorded in that case.
     async fn act(&self, name: &str, act: Act, reason: Reason) -> Result<(), HandlerError>;
 
-    /// Lists what operators did to a handler, the newest first: the acts before `after`, at most `limit`. Those of a handler that was
-    /// deleted stay.
+    /// Lists the acts of operators on a handler, newest first: at most `limit` of those before the cursor `after`. The acts of a deleted
+    /// handler remain listed.
     ///
     /// # Errors
-    /// See [`HandlerError`]; [`HandlerError::Unknown`] where there is neither a handler nor an act.
+    /// See [`HandlerError`]; [`HandlerError::Unknown`] if there is neither a handler nor an act of that name.
     async fn acts(&self, name: &str, after: Option<&str>, limit: usize) -> Result<ActPage, HandlerError>;
 
-    /// Returns the state of every handler and of every filter of the default scope as a document of the Dolittle Runtime's collection
+    /// Returns the state of every handler and of every filter of the default scope, each as a document of the Dolittle Runtime's collection
     /// `stream-processor-states`, without `_id`; see [`StateDocument`].
     ///
     /// # Errors
@@ -109,26 +109,26 @@ pub trait Handlers: Send + Sync + 'static {
 /// An event on its way to a worker, to be settled under its token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delivery {
-    /// Names this delivery.
+    /// Identifies this delivery.
     pub token: String,
     /// The event.
     pub event: RecordedEvent,
     /// The event's position in the handler's source.
     pub position: u64,
-    /// Its partition; none where the handler has none.
+    /// Its partition; none if the handler has no partitions.
     pub partition: Option<ByteString>,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// What the attempt before failed with.
+    /// The reason why the previous attempt failed.
     pub last_reason: Option<String>,
-    /// When its lease ends: settled later, it counts as failed.
+    /// When its lease expires: a later settlement counts as a failure.
     pub until: Timestamp,
-    /// The replay that delivers it again, if the handler had passed it when that began.
+    /// The replay that delivers it again, if the handler had already passed it when the replay began.
     pub replay: Option<ByteString>,
-    /// The topic that the replay sends it to, where that is not the topic of its type.
+    /// The topic that the replay sends it to, if that is not the topic of its type.
     pub topic: Option<ByteString>,
-    /// The span that the worker's own spans and commits are part of: that of the delivery where spans are recorded, else that of the
-    /// event's commit.
+    /// The parent of the worker's own spans and commits: the span of the delivery if spans are recorded, otherwise that of the event's
+    /// commit.
     pub trace: Option<TraceContext>,
 }
 

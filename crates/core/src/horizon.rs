@@ -1,5 +1,5 @@
-//! The event horizon: a producer offers its public streams to consumers that have its consent, and a consumer writes each event of them
-//! once into the log of a scope.
+//! The event horizon: a producer offers its public streams to consumers that have its consent, and a consumer stores each of their events
+//! exactly once in the log of a scope.
 //!
 //! ```text
 //!  producer                                                     consumer
@@ -38,21 +38,21 @@ pub use wire::{OfferedView, read_offered, write_offered};
 /// The event horizon of one tenant: the consents that it gives as a producer, and its subscriptions as a consumer.
 ///
 /// - **Consent.** No event leaves a tenant unless one of its consents names the consumer's microservice and tenant, the stream and the
-///   partition. A revoked consent ends a request that is being served, at the latest one second later.
-/// - **Exactly once.** INVARIANT: the events of a page and the position after them are stored by one write, and a page is stored only if
-///   it begins at the stored position. A crash of either side, and a page that comes twice, change nothing.
-/// - **One producer.** A subscription remembers the store that its events came from. Events of another store, or of one that was restored
-///   to a number below the last received event, are never stored.
-/// - **One owner.** Of several processes on one store, one at a time follows a subscription.
+///   partition. If a consent is revoked, a request that is being served under it ends within one second.
+/// - **Exactly once.** INVARIANT: the events of a page and the position after them are stored by one write, and a page is stored only if it
+///   begins at the stored position. A crash of either side and a repeated page change nothing.
+/// - **One producer.** A subscription remembers the store that its events came from. Events from another store are never stored, nor are
+///   those from a store that was restored to a number below the last received event.
+/// - **One owner.** If several processes share a store, only one of them at a time follows a subscription.
 #[async_trait]
 pub trait Horizon: Send + Sync + 'static {
-    /// Gives a consent, or changes it. Returns true when it did not exist before.
+    /// Gives a consent, or changes it. Returns true if it did not exist before.
     ///
     /// # Errors
     /// See [`HorizonError`].
     async fn put_consent(&self, consent: Consent) -> Result<bool, HorizonError>;
 
-    /// Lists consents by id: those after `after`, at most `limit`.
+    /// Lists consents by id: at most `limit` of those after `after`.
     ///
     /// # Errors
     /// See [`HorizonError`].
@@ -64,19 +64,19 @@ pub trait Horizon: Send + Sync + 'static {
     /// See [`HorizonError`].
     async fn consent(&self, id: &str) -> Result<Consent, HorizonError>;
 
-    /// Revokes a consent. What was sent under it stays with the consumer.
+    /// Revokes a consent. Events that were sent under it stay with the consumer.
     ///
     /// # Errors
     /// See [`HorizonError`].
     async fn revoke_consent(&self, id: &str, reason: Reason) -> Result<(), HorizonError>;
 
-    /// Defines a subscription, or changes it. Returns true when it did not exist before.
+    /// Defines a subscription, or changes it. Returns true if it did not exist before.
     ///
     /// # Errors
     /// See [`HorizonError`].
     async fn put_subscription(&self, definition: SubscriptionDefinition) -> Result<bool, HorizonError>;
 
-    /// Lists subscriptions by name: those after `after`, at most `limit`.
+    /// Lists subscriptions by name: at most `limit` of those after `after`.
     ///
     /// # Errors
     /// See [`HorizonError`].
@@ -88,8 +88,7 @@ pub trait Horizon: Send + Sync + 'static {
     /// See [`HorizonError`].
     async fn subscription(&self, name: &str) -> Result<SubscriptionStatus, HorizonError>;
 
-    /// Deletes a subscription. What was received stays, and so does the position: the same subscription continues there when it is defined
-    /// again.
+    /// Deletes a subscription. The received events and the position stay: if the same subscription is defined again, it continues there.
     ///
     /// # Errors
     /// See [`HorizonError`].
@@ -99,15 +98,15 @@ pub trait Horizon: Send + Sync + 'static {
 /// What a producer's tenant offers to consumers.
 #[async_trait]
 pub trait Offering: Send + Sync + 'static {
-    /// Returns the next page of a partition of a public stream: at most as many events as the consumer has credits for. Without events it
-    /// waits for the first one, as long as the request says, and then returns a page without events.
+    /// Returns the next page of a partition of a public stream, with at most as many events as the consumer has credits for. If there are
+    /// none, it waits for the first one as long as the request says, and then returns an empty page.
     ///
     /// # Errors
-    /// [`HorizonError::MissingConsent`], [`HorizonError::NotPublic`]; else see [`HorizonError`].
+    /// [`HorizonError::MissingConsent`], [`HorizonError::NotPublic`]; otherwise see [`HorizonError`].
     async fn offer(&self, request: OfferRequest) -> Result<Offered, HorizonError>;
 }
 
-/// Finds the producers that subscriptions name. The server of another process is reached over a network, which this crate does not know.
+/// Finds the producers that subscriptions name. Implementations may use the network, which this crate does not.
 pub trait Producers: Send + Sync + 'static {
     /// Returns what this tenant of the producer at `url` offers. `credential` is sent with each request.
     ///
@@ -116,7 +115,7 @@ pub trait Producers: Send + Sync + 'static {
     fn producer(&self, url: &str, tenant: &str, credential: Option<&str>) -> Result<Arc<dyn Offering>, String>;
 }
 
-/// Reaches no producer but tenants of the same store.
+/// Finds no producers other than the tenants of the same store.
 pub struct NoProducers;
 
 impl Producers for NoProducers {

@@ -1,13 +1,13 @@
-//! What is particular to JSON as text: integers that a parser would round, and where they stand.
+//! Checks of JSON text: integers that a parser would round, and their paths.
 
 pub(crate) mod cursor;
 pub(crate) mod strict;
 
 use std::borrow::Cow;
 
-/// Finds an integer beyond int64 in valid JSON text, and says where it stands (`events[0].data.n`) and how it is written.
+/// Finds an integer outside the range of int64 in valid JSON text, and returns its path (`events[0].data.n`) and its text.
 ///
-/// JSON parsers turn such a token into a double without a word, which would change what is stored.
+/// JSON parsers silently convert such an integer to a double, which would change what is stored.
 pub fn wide_integer(json: &[u8]) -> Option<(String, String)> {
     if !has_many_digits(json) {
         return None;
@@ -17,10 +17,10 @@ pub fn wide_integer(json: &[u8]) -> Option<(String, String)> {
     Some((path_at(json, start), token))
 }
 
-/// Digits that always fit into 64 bits with a sign.
+/// The number of digits that always fit into a signed 64-bit integer.
 const DIGITS_THAT_ALWAYS_FIT: usize = 18;
 
-/// The same text without the sign of integers that are zero: serde_json would read `-0` as a double.
+/// Returns the text without the sign of integers that are zero: serde_json would read `-0` as a double.
 pub(crate) fn without_signed_zeros(json: &[u8]) -> Cow<'_, [u8]> {
     let begins = |at: &usize| json[*at] == b'-' && json.get(*at + 1) == Some(&b'0');
     if !(0..json.len()).any(|at| begins(&at)) {
@@ -43,7 +43,7 @@ pub(crate) fn without_signed_zeros(json: &[u8]) -> Cow<'_, [u8]> {
     out
 }
 
-/// Whether more digits than always fit stand in a row anywhere. It looks at one byte in so many only, for a longer row covers one.
+/// Returns whether a run of digits is longer than always fits. Testing one byte per run length is enough, because a longer run covers one.
 fn has_many_digits(json: &[u8]) -> bool {
     const ROW: usize = DIGITS_THAT_ALWAYS_FIT + 1;
     let is_digit = |byte: &&u8| byte.is_ascii_digit();
@@ -77,7 +77,7 @@ fn wide_token(json: &[u8]) -> Option<(usize, usize)> {
     None
 }
 
-/// The index behind the string that begins with the quote at `at`.
+/// Returns the index after the string that begins with the quote at `at`.
 fn string_end(json: &[u8], at: usize) -> usize {
     let mut at = at + 1;
     while at < json.len() {
@@ -95,7 +95,7 @@ fn number_end(json: &[u8], at: usize) -> usize {
     at + json[at..].iter().take_while(|b| inside(b)).count()
 }
 
-/// The path of the value at `target`: keys joined with dots, indexes in brackets.
+/// Returns the path of the value at `target`: keys joined with dots, indexes in brackets.
 fn path_at(json: &[u8], target: usize) -> String {
     enum Step {
         Key(String),

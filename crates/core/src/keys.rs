@@ -1,4 +1,4 @@
-//! Prepare keys that ride with a commit: names that one aggregate at a time may hold, such as a user name or an e-mail address.
+//! Prepare keys that change with a commit: names that only one aggregate at a time may hold, such as a user name or an e-mail address.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::commit::{valid_id, valid_name, valid_time};
 use crate::data::documents_equal;
 use crate::{Code, CommitError, Data, Invalid, NewCommit, Timestamp, limits};
 
-/// What a commit does to prepare keys, atomically with its events: first all releases, then all reservations, each in its order. When
-/// one of them is refused the whole commit is.
+/// The changes that a commit makes to prepare keys, atomically with its events: first all releases, then all reservations, each in order.
+/// If one of them is refused, the whole commit is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct KeyChanges {
-    /// Keys that become nobody's. Each must be held.
+    /// Keys that the commit gives back. Each must be held.
     pub release: Vec<Release>,
-    /// Keys that become this commit's. Each must be nobody's, or expired.
+    /// Keys that the commit takes. Each must be free or expired.
     pub reserve: Vec<Reserve>,
 }
 
@@ -26,13 +26,13 @@ pub struct KeyChanges {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with key, name, value and ttl_at")]
 pub struct Reserve {
-    /// What the keys of one kind are called, for example `user_name`.
+    /// The name of this kind of key, for example `user_name`.
     pub name: ByteString,
     /// The key itself, an id.
     pub key: ByteString,
-    /// What is kept with it, usually the id of who holds it.
+    /// The value that is stored with it, usually the id of its holder.
     pub value: KeyValue,
-    /// From when on it may be taken by others; never when absent.
+    /// The time after which others may take it over; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_at: Option<Timestamp>,
 }
@@ -41,31 +41,31 @@ pub struct Reserve {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with key, name and value")]
 pub struct Release {
-    /// What the keys of one kind are called.
+    /// The name of this kind of key.
     pub name: ByteString,
     /// The key itself.
     pub key: ByteString,
-    /// The value that it must have; then an expired key may be given back too. Any value when absent.
+    /// The value that it must have, in which case an expired key can be given back too. Any value if absent.
     #[serde(default, deserialize_with = "given_value", skip_serializing_if = "Option::is_none")]
     pub value: Option<KeyValue>,
 }
 
-/// Who holds a prepare key, as its reservation says.
+/// The holder of a prepare key, according to its reservation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyHolder {
-    /// What is kept with the key.
+    /// The value that is stored with the key.
     pub value: KeyValue,
-    /// From when on it may be taken by others; never when absent.
+    /// The time after which others may take it over; never if absent.
     pub ttl_at: Option<Timestamp>,
 }
 
 impl KeyHolder {
-    /// Whether nobody else may take the key: at the very `ttl_at` it is still held.
+    /// Returns whether others cannot take the key over: at `ttl_at` itself it is still held.
     pub fn lives(&self, now: Timestamp) -> bool {
         self.ttl_at.is_none_or(|ttl_at| ttl_at >= now)
     }
 
-    /// Whether a release may give the key back: with its value also when it has expired.
+    /// Returns whether a release can give the key back: if it states the value, even after the key has expired.
     pub fn gives_back(&self, value: Option<&KeyValue>, now: Timestamp) -> bool {
         value.map_or_else(|| self.lives(now), |value| *value == self.value)
     }
@@ -78,12 +78,12 @@ impl From<Reserve> for KeyHolder {
 }
 
 impl Reserve {
-    /// Takes a key until it is released.
+    /// Returns a reservation that lasts until the key is released.
     pub fn new(name: impl Into<ByteString>, key: impl Into<ByteString>, value: KeyValue) -> Self {
         Self { name: name.into(), key: key.into(), value, ttl_at: None }
     }
 
-    /// Sets from when on others may take it.
+    /// Sets the time after which others may take the key over.
     #[must_use]
     pub fn until(mut self, ttl_at: Timestamp) -> Self {
         self.ttl_at = Some(ttl_at);
@@ -92,12 +92,12 @@ impl Reserve {
 }
 
 impl Release {
-    /// Gives a key back, whatever its value.
+    /// Returns a release of a key, whatever its value.
     pub fn new(name: impl Into<ByteString>, key: impl Into<ByteString>) -> Self {
         Self { name: name.into(), key: key.into(), value: None }
     }
 
-    /// Sets the value that it must have.
+    /// Sets the value that the key must have.
     #[must_use]
     pub fn of_value(mut self, value: KeyValue) -> Self {
         self.value = Some(value);
@@ -106,14 +106,14 @@ impl Release {
 }
 
 impl NewCommit {
-    /// Adds a key that it takes.
+    /// Adds a key that the commit takes.
     #[must_use]
     pub fn reserve(mut self, key: Reserve) -> Self {
         self.keys.reserve.push(key);
         self
     }
 
-    /// Adds a key that it gives back.
+    /// Adds a key that the commit gives back.
     #[must_use]
     pub fn release(mut self, key: Release) -> Self {
         self.keys.release.push(key);
@@ -121,8 +121,8 @@ impl NewCommit {
     }
 }
 
-/// The value of a prepare key: any JSON or BSON value. Equal values are equal BSON values: 7 and 7.0 are, and documents whose fields
-/// have another order are not.
+/// The value of a prepare key: any JSON or BSON value. Values are compared as BSON: 7 equals 7.0, and documents with their fields in
+/// another order are different.
 #[derive(Debug, Clone)]
 pub struct KeyValue(Data);
 
@@ -136,20 +136,20 @@ impl PartialEq for KeyValue {
 const FIELD: &str = "value";
 
 impl KeyValue {
-    /// A value of its own making.
+    /// Converts a value of your own type.
     ///
     /// # Errors
-    /// A sentence, when BSON cannot hold it.
+    /// A sentence, if BSON cannot represent it.
     pub fn new(value: impl Serialize) -> Result<Self, String> {
         Data::from_value(&BTreeMap::from([(FIELD, value)])).map(Self)
     }
 
-    /// The document `{"value": …}` that holds it.
+    /// Returns the document `{"value": …}` that holds it.
     pub fn data(&self) -> &Data {
         &self.0
     }
 
-    /// The value as a type of your own.
+    /// Decodes the value into a type of your own.
     ///
     /// # Errors
     /// A sentence that says what does not fit.
@@ -162,7 +162,7 @@ impl KeyValue {
         self.0.decode().map(|Holding { value }| value)
     }
 
-    /// From a document that [`data`](Self::data) gave.
+    /// Restores a value from a document that [`data`](Self::data) returned.
     pub fn from_data(data: Data) -> Self {
         Self(data)
     }
@@ -170,7 +170,7 @@ impl KeyValue {
 
 impl Serialize for KeyValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // The document's only field, in the order its fields have; a tree of values would sort them.
+        // The text of the document's only field, which keeps the order of its fields; a tree of values would sort them.
         let document = serde_json::to_string(&self.0).map_err(serde::ser::Error::custom)?;
         let value = document.split_once(':').and_then(|(_, rest)| rest.strip_suffix('}')).unwrap_or("null");
         serde_json::value::RawValue::from_string(value.to_owned())
@@ -185,12 +185,12 @@ impl<'de> Deserialize<'de> for KeyValue {
     }
 }
 
-/// A value that is there: `null` is one, and not the same as none.
+/// Reads a value that is present: `null` is a value, and differs from an absent one.
 fn given_value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<KeyValue>, D::Error> {
     KeyValue::deserialize(deserializer).map(Some)
 }
 
-/// A map with one entry, whose value is still to be read.
+/// A map with one entry, whose value has not been read yet.
 struct Only<D> {
     named: bool,
     value: Option<D>,
@@ -213,21 +213,21 @@ impl<'de, D: Deserializer<'de>> MapAccess<'de> for Only<D> {
 }
 
 impl KeyChanges {
-    /// Whether nothing is changed.
+    /// Returns whether nothing changes.
     pub fn is_empty(&self) -> bool {
         self.release.is_empty() && self.reserve.is_empty()
     }
 
-    /// The name and key of everything that is changed.
+    /// Returns the name and key of every change.
     pub fn names(&self) -> impl Iterator<Item = (&ByteString, &ByteString)> {
         let release = self.release.iter().map(|it| (&it.name, &it.key));
         release.chain(self.reserve.iter().map(|it| (&it.name, &it.key)))
     }
 
-    /// What the changes make of the keys, whose holders `of` tells: the new holder of each key that they name, or nobody.
+    /// Evaluates the changes against the current holders, which `of` returns. Returns the new holder of each key that they name, or none.
     ///
     /// # Errors
-    /// `key_taken` or `key_not_held` at the first change that is refused.
+    /// `key_taken` or `key_not_held` at the first refused change.
     pub fn judge(
         &self,
         of: impl Fn(&str, &str) -> Option<KeyHolder>,
@@ -251,7 +251,7 @@ impl KeyChanges {
         Ok(made)
     }
 
-    /// What counts against [`limits::COMMIT_BYTES_MAX`]: bytes of names, keys and values as BSON.
+    /// Returns the size that counts against [`limits::COMMIT_BYTES_MAX`]: bytes of names, keys and values as BSON.
     pub(crate) fn content_bytes(&self) -> usize {
         let released = self.release.iter().filter_map(|it| it.value.as_ref());
         let values = released.chain(self.reserve.iter().map(|it| &it.value));
@@ -259,7 +259,7 @@ impl KeyChanges {
         names.chain(values.map(|value| value.data().as_bytes().len())).sum()
     }
 
-    /// Adds what is changed to the digest of a commit's content, and nothing where nothing is.
+    /// Adds the changes to the digest of a commit's content, and nothing if there are none.
     pub(crate) fn digest(&self, hasher: &mut impl HighwayHash) {
         let mut text = |kind: u8, bytes: &[u8]| {
             hasher.append(&[kind]);
@@ -282,7 +282,7 @@ impl KeyChanges {
     /// Checks names, keys and values.
     ///
     /// # Errors
-    /// `invalid_keys` at the first that breaks a rule.
+    /// `invalid_keys` at the first key that breaks a rule.
     pub fn validate(&self) -> Result<(), Invalid> {
         let release = self.release.iter().map(|it| (&it.name, &it.key, it.value.as_ref())).collect();
         let reserve = self.reserve.iter().map(|it| (&it.name, &it.key, Some(&it.value))).collect();

@@ -1,30 +1,30 @@
-//! Leases: which process runs a task, where several could.
+//! Leases: which process runs a task that several processes could run.
 //!
-//! A lease gives liveness: a task of a process that died is run by another one a few seconds later. Safety comes from its epoch, which
-//! the task writes with everything it stores: a process that lost its lease without noticing expects an epoch that is not there any
-//! more, and stores nothing.
+//! A lease provides liveness: if a process dies, another one runs its tasks a few seconds later. Safety comes from the epoch, which the
+//! task writes with everything that it stores. A process that lost its lease without noticing expects an epoch that is no longer stored, so
+//! it stores nothing.
 //!
-//! Where processes share a store, a process does not renew each lease. It renews one record per tenant, its *heartbeat*
-//! ([`ProcessRecord`]), which has the number of the process's *life*. A lease names its holder and the life on which it rests.
+//! If processes share a store, a process does not renew each lease. It renews one record per tenant, its *heartbeat* ([`ProcessRecord`]),
+//! which contains the number of the process's *life*. A lease names its holder and the life on which it rests.
 //!
 //! 1. INVARIANT: a lease that rests on a life is in force only while the heartbeat of its holder has that life and has not expired.
-//! 2. INVARIANT: a life that is over never comes back. It is over once its heartbeat is deleted or has another life. A process renews its
-//!    heartbeat only if it still has the life that the process began; otherwise the process was *deposed*: all its leases are lost, and the
-//!    next ones rest on a new life, whose number is greater.
-//! 3. INVARIANT: a lease is taken from another process only if its life is over, or in the batch that deletes its heartbeat as it was read.
-//!    So a holder whose heartbeat was renewed meanwhile keeps all its leases, and one that is deposed loses all of them.
-//! 4. INVARIANT: each ownership of a task has a greater epoch than those before it, and no write of a task depends on a lease or on a
-//!    clock, only on the epoch. Clocks that disagree, jump, or stop with their process cannot make two owners store something.
+//! 2. INVARIANT: a life that has ended never comes back. It has ended once its heartbeat is deleted or has another life. A process renews
+//!    its heartbeat only if the heartbeat still has the life that the process began. Otherwise the process was *deposed*: it has lost all
+//!    its leases, and its next ones rest on a new life, whose number is greater.
+//! 3. INVARIANT: a lease is taken from another process only if its life has ended, or in the batch that deletes its heartbeat as it was
+//!    read. A holder that renewed its heartbeat in the meantime therefore keeps all its leases, and one that is deposed loses all of them.
+//! 4. INVARIANT: each ownership of a task has a greater epoch than the previous ones, and no write of a task depends on a lease or a clock,
+//!    only on the epoch. Clocks that disagree, jump, or stop with their process therefore cannot let two owners store something.
 //!
-//! The time in a heartbeat is of the clock of its process. So a process deletes the heartbeat of another one only after it has seen for
-//! most of a lease, by its own clock, that it is not renewed. Clocks that disagree or jump do not move tasks too early; a process that was
-//! stopped, or that cannot write for that long, loses its tasks. Processes may have leases of different lengths: the longer one counts.
+//! The time in a heartbeat comes from the clock of its process. Another process therefore deletes the heartbeat only after it has observed
+//! for most of a lease, by its own clock, that it is not renewed. Clocks that disagree or jump do not move tasks too early. A process that
+//! was stopped, or that cannot write for that long, loses its tasks. Processes may have leases of different lengths; the longer one counts.
 //!
-//! A heartbeat that is missing, for example because the collection was dropped, is that of a life that is over. Its process notices with
-//! its next heartbeat, and begins another life. The name of a process is never that of another one: it is drawn at random.
+//! A missing heartbeat, for example because the collection was dropped, means that the life has ended. Its process notices this at its next
+//! renewal, and begins another life. The name of a process is drawn at random, so it is never that of another process.
 //!
-//! A lease without a life ends by itself, at `until`. Such are leases of builds that had no heartbeats, and leases that are given to
-//! another process, which has that long to take them.
+//! A lease without a life ends by itself, at `until`. Such leases come from builds without heartbeats, or were given to another process,
+//! which has until then to take them over.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -32,10 +32,10 @@ use serde::{Deserialize, Serialize};
 use crate::spread::ProcessRecord;
 use crate::{Condition, Expected, RecordChange, RecordType, Timestamp};
 
-/// The `until` of a lease that rests on a life: the end of the year 9999. A build without heartbeats does not take it over.
+/// The `until` of a lease that rests on a life: the end of the year 9999, so that a build without heartbeats does not take it over.
 const NOT_BY_ITSELF: DateTime = DateTime::from_millis(253_402_300_799_000);
 
-/// A lease as it is stored.
+/// The stored form of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// The task.
@@ -43,11 +43,11 @@ pub struct Lease {
     pub task: String,
     /// The process that runs it.
     pub holder: String,
-    /// Counts the ownerships of the task; each has a greater one than those before it.
+    /// The number of the ownership; each one is greater than the previous ones.
     pub epoch: i64,
     /// When another process may take over. Far in the future while the lease rests on a life.
     pub until: DateTime,
-    /// The life of its holder on which it rests; none for a lease that ends by itself.
+    /// The holder's life on which it rests; none for a lease that ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life: Option<i64>,
 }
@@ -68,7 +68,7 @@ impl Lease {
         Self { task: task.to_owned(), holder: holder.to_owned(), epoch, until: date(until), life: None }
     }
 
-    /// Whether it is in force at this time, where processes share the store. `heartbeat` is that of its holder, if there is one.
+    /// Returns whether it is in force at this time, if processes share the store. `heartbeat` is that of its holder, if there is one.
     pub fn is_in_force(&self, heartbeat: Option<&ProcessRecord>, now: Timestamp) -> bool {
         match self.life {
             _ if self.is_released() => false,
@@ -77,8 +77,8 @@ impl Lease {
         }
     }
 
-    /// Returns the change without which this lease must not be taken from a holder that no longer renews its heartbeat: it ends the life on
-    /// which the lease rests, unless the heartbeat was renewed since it was read. None where that life is over already.
+    /// Returns the change that must accompany taking this lease from a holder that no longer renews its heartbeat. The change ends the life
+    /// on which the lease rests, unless the heartbeat was renewed since it was read. None if that life has already ended.
     pub fn deposing(&self, heartbeat: Option<&ProcessRecord>) -> Option<RecordChange> {
         if self.is_released() {
             return None;
@@ -89,23 +89,23 @@ impl Lease {
         Some(RecordChange::delete_if(ProcessRecord::COLLECTION, process, Expected::Matching(as_read)))
     }
 
-    /// The same lease, ended: any process may take over.
+    /// Returns the same lease, ended: any process may take over.
     pub fn released(&self) -> Self {
         Self { until: DateTime::from_millis(0), life: None, ..self.clone() }
     }
 
-    /// The same lease in the hands of another process, which has until this time to take it over.
+    /// Returns the same lease, given to another process, which has until this time to take it over.
     #[must_use]
     pub fn given(&self, to: &str, until: Timestamp) -> Self {
         Self { holder: to.to_owned(), until: date(until), life: None, ..self.clone() }
     }
 
-    /// Whether its holder gave it back.
+    /// Returns whether its holder gave it back.
     pub fn is_released(&self) -> bool {
         self.until == DateTime::from_millis(0)
     }
 
-    /// When another process may take over, unless the lease rests on a life.
+    /// Returns when another process may take over, unless the lease rests on a life.
     pub fn until(&self) -> Timestamp {
         Timestamp::from_millis(self.until.timestamp_millis())
     }

@@ -1,6 +1,5 @@
-//! The words of Annals as types, its limits, its errors and its ports. It is a crate of its own so that an adapter, a client or a
-//! test can speak them without paying for a disk, a network or an async runtime: nothing here does I/O, reads a clock or asks for
-//! randomness.
+//! The vocabulary of Annals: types, limits, errors and ports. It is a separate crate so that an adapter, a client or a test can use it
+//! without depending on a disk, a network or an async runtime: nothing here does I/O, reads a clock or generates random numbers.
 //!
 //! Start with [`EventLog`]: its documentation is the contract that every backend keeps.
 
@@ -139,12 +138,12 @@ pub use bson;
 pub use bytestring::ByteString;
 pub use uuid::Uuid;
 
-/// A position in the event log of one tenant and scope: 0-based, without holes.
+/// A position in the event log of one tenant and scope: 0-based, without gaps.
 pub type SequenceNumber = u64;
-/// The number of commits of an aggregate: the first commit makes it 1, and 0 means that there is none.
+/// The number of commits of an aggregate: its first commit makes it 1; 0 means that it has none.
 pub type Version = u64;
 
-/// The scope that commits go to.
+/// The scope that is used when none is named.
 pub const DEFAULT_SCOPE: &str = "default";
 /// The tenant that is used when none is named.
 pub const DEFAULT_TENANT: &str = "default";

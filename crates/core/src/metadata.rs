@@ -1,4 +1,4 @@
-//! Metadata of an event: what tools and operators note about it, beside its data.
+//! Metadata of an event: information for tools and operators, beside its data.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::commit::valid_text;
 use crate::{Code, Data, Invalid, limits};
 
-/// Names with strings and numbers, at least one: for example a trace id and the attempt that led to the event. Key order is kept.
+/// At least one named string or number, for example a trace id and the attempt that led to the event. The order of keys is kept.
 ///
-/// INVARIANT: every value is a string, an int64 or a finite double, so that metadata is the same after any way through JSON.
+/// INVARIANT: every value is a string, an int64 or a finite double, so that no conversion through JSON changes metadata.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Metadata(Data);
 
 impl Metadata {
-    /// Takes an object whose values are strings and numbers; an object without entries is none. Integers become int64.
+    /// Converts an object whose values are strings and numbers; none for an object without entries. Integers become int64.
     ///
     /// # Errors
     /// A sentence that names the value that is neither.
@@ -35,17 +35,17 @@ impl Metadata {
         Ok((entries > 0).then_some(Self(data)))
     }
 
-    /// Takes what [`Metadata::data`] gave before.
+    /// Restores metadata from what [`Metadata::data`] returned.
     pub fn from_stored(data: Data) -> Self {
         Self(data)
     }
 
-    /// The object.
+    /// Returns the object.
     pub fn data(&self) -> &Data {
         &self.0
     }
 
-    /// Its size in bytes of BSON.
+    /// Returns its size in bytes of BSON.
     pub(crate) fn bytes(&self) -> usize {
         self.0.as_bytes().len()
     }
@@ -66,7 +66,7 @@ impl Metadata {
     }
 }
 
-/// The same entries with every int32 as an int64.
+/// Returns the same entries with every int32 as an int64.
 fn widened(data: &Data) -> Data {
     let mut wide = RawDocumentBuf::new();
     for (key, value) in data.as_raw().iter().flatten() {
@@ -78,7 +78,7 @@ fn widened(data: &Data) -> Data {
     Data::of_raw(&wide)
 }
 
-/// Reads optional metadata; an object without entries is none.
+/// Reads optional metadata; none for an object without entries.
 pub(crate) fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Metadata>, D::Error> {
     let Some(data) = Option::<Data>::deserialize(deserializer)? else { return Ok(None) };
     Metadata::of(data).map_err(serde::de::Error::custom)

@@ -1,9 +1,9 @@
 //! MongoDB's order of BSON values, as bytes: comparing the encodings of two values compares the values.
 //!
-//! One definition serves sorting, index keys and conditions, so they cannot disagree. Values of different types are ordered by type;
-//! numbers of all four types are one type and compare by their exact value, -0 is 0, and NaN is one value below all others. Documents
-//! compare field by field: type, then name, then value. No encoding is the beginning of another, so encodings can stand one after the
-//! other, and inverted bytes give the opposite order.
+//! One definition serves sorting, index keys and conditions, so they cannot disagree. Values of different types are ordered by type.
+//! Numbers of all four types are one type and compare by their exact value; -0 is 0, and NaN is one value below all others. Documents
+//! compare field by field: type, then name, then value. No encoding is a prefix of another, so encodings can be concatenated, and inverting
+//! the bytes reverses the order.
 
 mod decimal;
 mod keys;
@@ -19,10 +19,10 @@ use bson::raw::{RawArray, RawDocument};
 
 pub use keys::{Direction, Fields, ParallelArrays, document_keys, invert};
 
-/// Ends a document or an array; below every type.
+/// Ends a document or an array; sorts below every type.
 const END: u8 = 0;
 
-/// Ends the encoding of a text: what stands before it begins the encodings of all texts that begin with this one.
+/// Ends the encoding of a text. The bytes before it are a prefix of the encodings of all texts that begin with this one.
 pub const TEXT_END: [u8; 2] = [0, 0];
 
 /// The place of a type in the order. Its value is the first byte of an encoding.
@@ -50,7 +50,7 @@ pub enum TypeOrder {
 }
 
 impl TypeOrder {
-    /// The place of a value's type.
+    /// Returns the place of a value's type.
     pub fn of(value: &RawBsonRef<'_>) -> Self {
         match value {
             RawBsonRef::MinKey => Self::MinKey,
@@ -81,14 +81,14 @@ pub fn compare(a: RawBsonRef<'_>, b: RawBsonRef<'_>) -> Ordering {
     encoded(a).cmp(&encoded(b))
 }
 
-/// The encoding of a value.
+/// Returns the encoding of a value.
 pub fn encoded(value: RawBsonRef<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(16);
     encode(value, &mut out);
     out
 }
 
-/// Adds the encoding of a value at the end of `out`.
+/// Appends the encoding of a value to `out`.
 pub fn encode(value: RawBsonRef<'_>, out: &mut Vec<u8>) {
     out.push(TypeOrder::of(&value) as u8);
     encode_content(value, out);
@@ -124,7 +124,7 @@ fn encode_content(value: RawBsonRef<'_>, out: &mut Vec<u8>) {
             bytes(regex.pattern.as_str().as_bytes(), out);
             bytes(regex.options.as_str().as_bytes(), out);
         }
-        // A deprecated type whose parts the crate does not show: any order that is the same everywhere will do.
+        // A deprecated type whose parts the crate does not expose: any order that is the same everywhere will do.
         RawBsonRef::DbPointer(pointer) => bytes(format!("{pointer:?}").as_bytes(), out),
         RawBsonRef::JavaScriptCodeWithScope(code) => {
             bytes(code.code.as_bytes(), out);
@@ -133,7 +133,7 @@ fn encode_content(value: RawBsonRef<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes of any length: a zero is followed by 255, and two zeros are the end.
+/// Encodes bytes of any length: a zero byte is followed by 255, and two zero bytes are the end.
 fn bytes(content: &[u8], out: &mut Vec<u8>) {
     for byte in content {
         out.push(*byte);

@@ -8,10 +8,10 @@ use crate::names::{is_private_stream, is_public_stream};
 use crate::processing::PartitionBy;
 use crate::{ByteString, Code, Condition, DEFAULT_SCOPE, Filter, Invalid, valid_name};
 
-/// Most types of a filter.
+/// The maximum number of types of a filter.
 const TYPES_MAX: usize = 1_000;
 
-/// Names a filter: the stream that it fills, in a scope.
+/// Identifies a filter: the stream that it fills, and its scope.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterName {
     /// The scope.
@@ -31,7 +31,7 @@ impl FilterName {
         Self { scope: scope.into(), stream: stream.into() }
     }
 
-    /// Returns the text that identifies the filter in its tenant: the stream in the default scope, else `scope/stream`.
+    /// Returns the text that identifies the filter in its tenant: the stream in the default scope, otherwise `scope/stream`.
     pub fn key(&self) -> String {
         if *self.scope == *DEFAULT_SCOPE { self.stream.to_string() } else { format!("{}/{}", self.scope, self.stream) }
     }
@@ -62,25 +62,25 @@ pub struct FilterDefinition {
     pub name: FilterName,
     /// The stream whose events it evaluates; none for the log of the scope.
     pub source: Option<ByteString>,
-    /// The types of the events that it includes; empty means any type.
+    /// The types of the events that it includes; empty means every type.
     pub types: Vec<ByteString>,
-    /// Which of those it includes: the events whose [document](crate::event_document) this holds for.
+    /// Selects among those events: it includes the ones whose [document](crate::event_document) matches.
     pub condition: Option<Condition>,
-    /// What determines the partition of an entry. For a remote filter or one in Rust, none means that the filter says it with each event.
+    /// The rule for the partition of an entry. Without it, a remote filter or one in Rust determines the partition of each event.
     pub partition_by: Option<PartitionBy>,
     /// Whether partners may see the stream. Events that are not public are then excluded.
     pub public: bool,
-    /// Who evaluates the events that pass `types` and `condition`.
+    /// What evaluates the events that pass `types` and `condition`.
     pub kind: FilterKind,
 }
 
-/// Who evaluates events.
+/// What evaluates events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FilterKind {
-    /// Nobody else: what passes the definition is included.
+    /// Only the definition: every event that passes it is included.
     #[default]
     Declared,
-    /// A client, which pulls events and settles each with a verdict.
+    /// A client, which pulls events and settles each one with a verdict.
     Remote,
     /// A function in the program that runs the task host.
     Function,
@@ -127,7 +127,7 @@ impl FilterDefinition {
         Self { types: types.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Includes only events whose document this condition holds for.
+    /// Includes only events whose document matches this condition.
     #[must_use]
     pub fn matching(self, condition: Condition) -> Self {
         Self { condition: Some(condition), ..self }
@@ -157,7 +157,7 @@ impl FilterDefinition {
         Self { kind: FilterKind::Remote, ..self }
     }
 
-    /// Reads a definition of this stream from JSON. The scope is that of the body, else the one that is given.
+    /// Reads the definition of this stream's filter from JSON. `scope` applies if the body names none.
     ///
     /// # Errors
     /// `not_json`, `invalid_body`, or as [`validate`](Self::validate).
@@ -185,7 +185,7 @@ impl FilterDefinition {
         Ok(definition)
     }
 
-    /// Writes the definition as JSON, without its stream. Definitions that mean the same are written alike.
+    /// Writes the definition as JSON, without its stream. Equivalent definitions are written identically.
     pub fn write(&self) -> String {
         let mut types = self.types.clone();
         types.sort_unstable();
@@ -200,11 +200,11 @@ impl FilterDefinition {
             function: self.kind == FilterKind::Function,
             scope: (*self.name.scope != *DEFAULT_SCOPE).then(|| self.name.scope.clone()),
         };
-        // Texts and finite numbers cannot fail to become JSON.
+        // Strings and finite numbers always serialize to JSON.
         serde_json::to_string(&body).unwrap_or_default()
     }
 
-    /// What determines partitions, where the definition says it. A declared filter without partitions says nothing.
+    /// Returns the rule for partitions, if the definition states one. A declared filter without partitions states none.
     fn stated_partition(&self) -> Option<&PartitionBy> {
         let by = self.partition_by.as_ref()?;
         (self.kind != FilterKind::Declared || by.is_partitioned()).then_some(by)
@@ -259,13 +259,13 @@ impl FilterDefinition {
         Ok(())
     }
 
-    /// Returns which events of the log can pass `types` and `condition`; the log's indexes lead to them.
+    /// Returns a filter that covers the events that can pass `types` and `condition`, so that reads can use the log's indexes.
     pub fn filter(&self) -> Filter {
         super::pushdown::filter_of(&self.types, self.condition.as_ref())
     }
 
-    /// Returns the first setting that determines what a stream is, and in which `other` differs: `partitioned`, `public`, `kind` or
-    /// `source`. A stream with entries cannot change it.
+    /// Returns the first of the settings `partitioned`, `public`, `kind` and `source` that differs in `other`. A stream with entries cannot
+    /// change them.
     pub fn difference_in_kind(&self, other: &Self) -> Option<&'static str> {
         [
             ("partitioned", self.is_partitioned() != other.is_partitioned()),
@@ -277,7 +277,7 @@ impl FilterDefinition {
         .find_map(|(name, differs)| differs.then_some(name))
     }
 
-    /// Returns whether `other` differs in nothing but its types.
+    /// Returns whether `other` differs only in its types.
     pub fn differs_in_types_only(&self, other: &Self) -> bool {
         let alike = Self { types: other.types.clone(), ..self.clone() };
         alike.write() == other.write()

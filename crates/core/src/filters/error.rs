@@ -1,35 +1,35 @@
-//! Why a request about filters was refused.
+//! Errors of requests about filters.
 
 use crate::{Code, Invalid, ReadError, RecordError, SequenceNumber, StoreError, StreamError};
 
-/// Why a request about filters was refused. Nothing was changed.
+/// The reason why a request about filters was refused. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
-    /// It breaks a rule of the API.
+    /// The request breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// There is no such filter.
     #[error("filter {0:?} is not defined; define it with PUT /v1/filters/{0}")]
     Unknown(String),
-    /// The new definition contradicts what the stream holds.
+    /// The new definition contradicts the entries of the stream.
     #[error("filter {name:?} cannot be changed: {}; give the changed filter a stream of its own", changed(setting, *first_difference))]
     Changed {
         /// The filter.
         name: String,
-        /// The setting that differs: `partitioned`, `public`, `kind` or `source`; `events` where the verdicts differ.
+        /// The setting that differs: `partitioned`, `public`, `kind` or `source`; `events` if the verdicts differ.
         setting: String,
-        /// The first event that would have another verdict; none where that is unknown.
+        /// The first event that would have another verdict; none if it is unknown.
         first_difference: Option<SequenceNumber>,
     },
     /// The filter does not allow the request.
     #[error("cannot {act} filter {name:?}: {state}")]
     NotAllowed {
-        /// What was requested.
+        /// The request.
         act: String,
         /// The filter.
         name: String,
-        /// Why not.
+        /// The reason for the refusal.
         state: String,
     },
     /// Another process evaluates the filter's events.
@@ -40,7 +40,7 @@ pub enum FilterError {
         /// The process.
         owner: String,
     },
-    /// The store cannot do it.
+    /// The store cannot execute the request.
     #[error(transparent)]
     Store(StoreError),
 }
@@ -54,7 +54,7 @@ fn changed(setting: &str, first: Option<SequenceNumber>) -> String {
 }
 
 impl FilterError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(invalid) => invalid.code,
@@ -98,7 +98,7 @@ impl From<StreamError> for FilterError {
         match error {
             StreamError::Store(error) => Self::Store(error),
             StreamError::Invalid(invalid) => Self::Invalid(invalid),
-            // Another process appended what this one had not read.
+            // Another process appended entries that this one had not read.
             other => Self::Store(StoreError::Unreachable(other.to_string())),
         }
     }

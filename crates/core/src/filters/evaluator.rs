@@ -1,4 +1,4 @@
-//! The evaluation of events by a definition.
+//! The evaluation of events according to a definition.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub enum Verdict {
     InPartition(ByteString),
 }
 
-/// Evaluates events by a definition.
+/// Evaluates events according to a definition.
 pub struct Evaluator {
     types: BTreeSet<ByteString>,
     matcher: Option<Matcher>,
@@ -26,7 +26,7 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// Evaluates by this definition.
+    /// Returns an evaluator for this definition.
     pub fn new(definition: &FilterDefinition) -> Self {
         Self {
             types: definition.types.iter().cloned().collect(),
@@ -36,15 +36,15 @@ impl Evaluator {
         }
     }
 
-    /// Returns whether an event passes `types`, `condition` and, for a public stream, is public. Only such events are shown to a client or
-    /// a function.
+    /// Returns whether an event passes `types` and `condition` and, if the stream is public, is public itself. A client or a function
+    /// receives only such events.
     pub fn admits(&self, event: &RecordedEvent) -> bool {
         (self.types.is_empty() || self.types.contains(&event.event_type))
             && (!self.public || event.public)
             && self.matcher.as_ref().is_none_or(|matcher| matcher.matches(&event_document(event)))
     }
 
-    /// Returns the entry of an event that it admits and that has this verdict; none if the event is excluded.
+    /// Returns the entry of an admitted event with this verdict; none if the event is excluded.
     pub fn entry(&self, event: &RecordedEvent, verdict: Verdict) -> Option<Included> {
         let partition = match verdict {
             Verdict::Excluded => return None,
@@ -54,7 +54,7 @@ impl Evaluator {
         Some(Included { sequence_number: event.sequence_number, partition })
     }
 
-    /// Returns the entry of an event by the definition alone; none if the event is excluded.
+    /// Returns the entry of an event according to the definition alone; none if the event is excluded.
     pub fn declared(&self, event: &RecordedEvent) -> Option<Included> {
         if self.admits(event) { self.entry(event, Verdict::Included) } else { None }
     }

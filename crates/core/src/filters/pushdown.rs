@@ -1,11 +1,11 @@
-//! What a filter requires of every event it includes, as far as the log's indexes know it.
+//! The requirements of a filter that the log's indexes can check.
 
 use bson::Bson;
 
 use crate::commit::{valid_id, valid_name};
 use crate::{AggregateFilter, ByteString, Condition, Filter, Test};
 
-/// Returns the events that can pass these types and this condition. Every event that passes them passes this; the reverse need not hold.
+/// Returns a filter that every event with these types and this condition passes. Other events may pass it too.
 pub(super) fn filter_of(types: &[ByteString], condition: Option<&Condition>) -> Filter {
     let Some(condition) = condition else { return Filter { types: types.to_vec(), ..Filter::default() } };
     let types = match types {
@@ -20,7 +20,7 @@ pub(super) fn filter_of(types: &[ByteString], condition: Option<&Condition>) -> 
     Filter { types, tags, aggregate: aggregate_of(condition) }
 }
 
-/// The types of which an event must have one. A text that is no name is the type of no event.
+/// Returns the types of which an event must have one. A text that is not a valid name is the type of no event.
 fn types_of(condition: &Condition) -> Vec<ByteString> {
     let texts = condition.texts_of("type").unwrap_or_default();
     texts.iter().filter(|text| valid_name("type", text).is_ok()).map(|text| text.as_str().into()).collect()
@@ -36,7 +36,7 @@ fn aggregate_of(condition: &Condition) -> Option<AggregateFilter> {
     Some(AggregateFilter { name, id: one("aggregate.id").filter(|id| valid_id("aggregate", id).is_ok()) })
 }
 
-/// Collects the texts that a field must equal, or must contain where it is an array, for the condition to hold.
+/// Collects the texts that a field must equal, or must contain if it is an array, for the condition to match.
 fn required(condition: &Condition, path: &str, texts: &mut Vec<ByteString>) {
     match condition {
         Condition::Field { path: tested, test: Test::Eq(Bson::String(text)) } if tested == path => {

@@ -1,4 +1,4 @@
-//! The state of filters, as the API shows it.
+//! The state of filters, as the API returns it.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,42 +13,42 @@ pub struct FilterStatus {
     pub stream: ByteString,
     /// The scope of that stream.
     pub scope: ByteString,
-    /// The position in its source: everything below it is evaluated.
+    /// The position in its source: every event below it is evaluated.
     pub position: u64,
     /// The number of events in its source.
     pub head: u64,
     /// `head - position`.
     pub lag: u64,
-    /// The age of the event at `position` in seconds; 0 when there is none.
+    /// The age of the event at `position`, in seconds; 0 if there is none.
     pub lag_seconds: u64,
-    /// When it moved last, to a second.
+    /// When it last progressed, to the second.
     #[serde(default)]
     pub last_progress: Option<Timestamp>,
-    /// How many seconds ago that was.
+    /// The number of seconds since then.
     #[serde(default)]
     pub seconds_since_progress: Option<u64>,
     /// The next sequence number that it evaluates.
     pub progress: SequenceNumber,
     /// The number of entries in the stream.
     pub entries: StreamPosition,
-    /// What it is doing.
+    /// What the filter is doing.
     pub state: FilterState,
-    /// How often the event at `position` has failed in a row.
+    /// The number of failures in a row of the event at `position`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
-    /// What the last failure said; absent once an evaluation succeeded.
+    /// The reason of the last failure; absent once an evaluation succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<String>,
-    /// Why it is not healthy, by what is stored; absent when it is.
+    /// Why it is degraded, according to what is stored; absent if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
-    /// When a failed event is attempted again.
+    /// When the failed event is retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// The clients that pulled lately from this process.
+    /// The clients that pulled recently from this process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerStatus>,
-    /// The process that evaluates its events; absent when none does.
+    /// The process that evaluates its events; absent if none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The definition, as it was put.
@@ -61,9 +61,9 @@ pub struct FilterStatus {
 pub enum FilterState {
     /// It evaluates events.
     Running,
-    /// Its next event failed and is attempted again.
+    /// Its next event failed and is retried.
     Failing,
-    /// Its next event failed, and is not attempted again until the definition is put again.
+    /// Its next event failed, and is not retried until the definition is put again.
     Blocked,
     /// No process evaluates its events.
     Stopped,
@@ -74,15 +74,15 @@ pub enum FilterState {
 pub struct FilterPage {
     /// The filters, by key.
     pub items: Vec<FilterStatus>,
-    /// Where the next page begins; absent at the end.
+    /// The cursor of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<ByteString>,
 }
 
 impl FilterStatus {
-    /// The definition as a value.
+    /// Returns the definition as a JSON value.
     pub fn shown(definition: &FilterDefinition) -> serde_json::Value {
-        // What was just written as JSON can be read as JSON.
+        // JSON that was just written can be read.
         serde_json::from_str(&definition.write()).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! What is stored of filters. How far each has come is stored with its stream.
+//! Stored records of filters. The progress of a filter is stored with its stream.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub const FILTER_FAILURES: &str = "annals-filter-failures";
 /// The collection of the times at which filters progressed.
 pub const FILTER_PROGRESS: &str = "annals-filter-progress";
 
-/// A filter as it is defined.
+/// The definition of a filter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FilterRecord {
     /// Its key.
@@ -22,12 +22,13 @@ pub struct FilterRecord {
     pub key: String,
     /// The body of its definition, as JSON.
     pub definition: String,
-    /// Verdicts from this sequence number on may be of an earlier definition. Before the owner appends, it compares them with this one.
+    /// Verdicts from this sequence number on may be those of an earlier definition. The owner compares them with this one before it
+    /// appends.
     #[serde(rename = "verifyFrom", default, skip_serializing_if = "Option::is_none")]
     pub verify_from: Option<i64>,
-    /// When it was defined first.
+    /// When it was first defined.
     pub defined: DateTime,
-    /// When it was changed last.
+    /// When it was last changed.
     pub changed: DateTime,
 }
 
@@ -40,32 +41,32 @@ pub struct FilterFailureRecord {
     /// The event that failed.
     #[serde(rename = "sequenceNumber")]
     pub sequence_number: i64,
-    /// How often it has failed in a row.
+    /// The number of its failures in a row.
     pub attempts: i64,
-    /// What the last failure said.
+    /// The reason of the last failure.
     pub reason: String,
-    /// When it is attempted again; null when the definition must be put again first.
+    /// When it is retried; null if the definition must be put again first.
     #[serde(rename = "retryAt")]
     pub retry_at: Option<DateTime>,
-    /// When it failed last.
+    /// When it last failed.
     #[serde(rename = "lastFailed")]
     pub last_failed: DateTime,
 }
 
-/// When a filter progressed, to a second. How far it is, is the progress of its stream.
+/// When a filter last progressed, to the second. Its current progress is stored with its stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilterProgressRecord {
     /// The filter's key.
     #[serde(rename = "_id")]
     pub key: String,
-    /// The sequence number that it came to.
+    /// The sequence number that it had reached.
     pub progress: i64,
-    /// When it did.
+    /// When it reached it.
     pub at: DateTime,
 }
 
 impl FilterProgressRecord {
-    /// The record of a filter that came so far at this time.
+    /// Returns the record of a filter that reached `progress` at this time.
     pub fn new(key: &str, progress: SequenceNumber, at: Timestamp) -> Self {
         Self { key: key.to_owned(), progress: progress.cast_signed(), at: date(at) }
     }
@@ -77,7 +78,7 @@ impl RecordType for FilterProgressRecord {
 
 impl RecordType for FilterRecord {
     const COLLECTION: &'static str = FILTERS;
-    // Processes that run a filter follow what others do to its definition.
+    // The process that runs a filter follows changes that other processes make to its definition.
     const FEED: bool = true;
 }
 
@@ -90,7 +91,7 @@ fn date(time: Timestamp) -> DateTime {
 }
 
 impl FilterRecord {
-    /// The record of a new filter.
+    /// Returns the record of a new filter.
     pub fn of(definition: &FilterDefinition, now: Timestamp) -> Self {
         Self {
             key: definition.name.key(),
@@ -101,18 +102,18 @@ impl FilterRecord {
         }
     }
 
-    /// The same filter with a changed definition, which was compared with all verdicts below this sequence number.
+    /// Returns the record with a changed definition that was compared with all verdicts below this sequence number.
     #[must_use]
     pub fn redefined(self, definition: &FilterDefinition, compared: SequenceNumber, now: Timestamp) -> Self {
-        // What an earlier change left to be verified is verified by this comparison.
+        // This comparison also verifies what an earlier change left to verify.
         let verify_from = Some(compared.cast_signed());
         Self { definition: definition.write(), verify_from, changed: date(now), ..self }
     }
 
-    /// The definition.
+    /// Reads the definition.
     ///
     /// # Errors
-    /// `invalid_filter` when other software made it invalid.
+    /// `invalid_filter` if other software made it invalid.
     pub fn read(&self) -> Result<FilterDefinition, Invalid> {
         let FilterName { stream, .. } = FilterName::of_key(&self.key);
         FilterDefinition::read(&stream, DEFAULT_SCOPE, self.definition.as_bytes()).map_err(|error| {
@@ -123,7 +124,7 @@ impl FilterRecord {
 }
 
 impl FilterFailureRecord {
-    /// The record of a failure at this time.
+    /// Returns the record of a failure at this time.
     pub fn new(
         key: &str,
         sequence_number: SequenceNumber,
@@ -140,19 +141,19 @@ impl FilterFailureRecord {
         }
     }
 
-    /// When the event is attempted again.
+    /// Returns when the event is retried.
     pub fn retry_at(&self) -> Option<Timestamp> {
         self.retry_at.map(|at| Timestamp::from_millis(at.timestamp_millis()))
     }
 
-    /// How often the event has failed in a row.
+    /// Returns the number of failures of the event in a row.
     pub fn attempts(&self) -> u32 {
         u32::try_from(self.attempts).unwrap_or(u32::MAX)
     }
 }
 
 impl FilterDefinition {
-    /// Returns the definition as the Dolittle Runtime's layout has it. What that has no place for makes it a remote filter.
+    /// Returns the definition in the Dolittle Runtime's layout. A definition that the layout cannot express becomes a remote filter.
     pub fn in_layout(&self, definitions: &dyn StreamDefinitions) -> StreamDefinition {
         let by_types = self.kind == super::FilterKind::Declared
             && self.condition.is_none()
@@ -160,7 +161,7 @@ impl FilterDefinition {
             && !self.types.is_empty()
             && !self.public;
         StreamDefinition {
-            // In the layout a public stream is partitioned.
+            // In the layout, a public stream is partitioned.
             partitioned: self.is_partitioned() || self.public,
             public: self.public,
             types: by_types.then(|| self.types.iter().map(|name| definitions.type_id(name)).collect()),

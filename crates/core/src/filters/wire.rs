@@ -1,4 +1,4 @@
-//! Bodies of settling a remote filter's events.
+//! Bodies of requests that settle a remote filter's events.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,20 +10,20 @@ use crate::{ByteString, Code, Invalid};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterSettleBody {
-    /// The deliveries, in their order.
+    /// The deliveries, in order.
     pub results: Vec<FilterSettlement>,
 }
 
-/// The verdict on a delivery, or why there is none.
+/// The verdict on a delivery, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterSettlement {
     /// The delivery's token.
     pub token: String,
-    /// Whether the event is in the stream; absent when it could not be evaluated.
+    /// Whether the event is in the stream; absent if it could not be evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub included: Option<bool>,
-    /// Its partition; absent for the one that the definition determines.
+    /// Its partition; absent if the definition determines it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<ByteString>,
     /// Why it could not be evaluated.
@@ -32,28 +32,28 @@ pub struct FilterSettlement {
 }
 
 impl FilterSettlement {
-    /// The event is in the stream.
+    /// Returns the verdict that the event is in the stream.
     pub fn included(token: impl Into<String>) -> Self {
         Self { token: token.into(), included: Some(true), partition: None, failure: None }
     }
 
-    /// The event is in the stream, in this partition.
+    /// Returns the verdict that the event is in the stream, in this partition.
     pub fn in_partition(token: impl Into<String>, partition: impl Into<ByteString>) -> Self {
         Self { partition: Some(partition.into()), ..Self::included(token) }
     }
 
-    /// The event is not in the stream.
+    /// Returns the verdict that the event is not in the stream.
     pub fn excluded(token: impl Into<String>) -> Self {
         Self { included: Some(false), ..Self::included(token) }
     }
 
-    /// The event could not be evaluated.
+    /// Returns the failure of an event that could not be evaluated.
     pub fn failed(token: impl Into<String>, reason: impl Into<String>) -> Self {
         let failure = DeliveryFailure { reason: reason.into(), retry_after_ms: None, never: false };
         Self { token: token.into(), included: None, partition: None, failure: Some(failure) }
     }
 
-    /// Reads the verdict, or why there is none. `partitions` says whether the filter determines partitions itself.
+    /// Reads the verdict, or the reason why there is none. `partitions` says whether the filter determines partitions itself.
     ///
     /// # Errors
     /// `invalid_body`, at the field that is missing or has no meaning.

@@ -1,4 +1,4 @@
-//! What a group is defined by.
+//! The definition of a group.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::handlers::{HandlerDefinition, HandlerSource, Start};
 use crate::processing::{PartitionBy, ProcessingRetry};
 use crate::{ByteString, Code, GroupStart, Invalid};
 
-/// Keys in flight when a definition names no number.
+/// The number of keys in flight if the definition gives none.
 const IN_FLIGHT: u32 = 16;
 
 /// The body of `PUT /v1/groups/{group}`, with the name.
@@ -19,19 +19,19 @@ const IN_FLIGHT: u32 = 16;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupDefinition {
-    /// Its name, like that of an event type.
+    /// Its name, with the same rules as that of an event type.
     pub name: ByteString,
     /// The event types of its topics, at least one.
     pub topics: Vec<ByteString>,
-    /// Where it begins; decided by its first definition.
+    /// Where it begins. Fixed by its first definition.
     pub start: GroupStart,
-    /// How many keys are in flight at most, 1–256.
+    /// The maximum number of keys in flight, 1–256.
     pub in_flight: u32,
-    /// When a failed message is delivered again.
+    /// When failed messages are delivered again.
     pub retry: ProcessingRetry,
-    /// What becomes of its dead letters.
+    /// What happens after a message becomes a dead letter.
     pub dead_letters: LetterSettings,
-    /// Which messages mean the same effect, so that only one of them is delivered.
+    /// The rule by which messages are equivalent, so that only one of them is delivered.
     pub guard: Option<GuardSettings>,
 }
 
@@ -58,7 +58,7 @@ fn in_flight() -> u32 {
 }
 
 impl GroupDefinition {
-    /// A group of these topics, from the earliest message on.
+    /// Returns a group of these topics that begins at the earliest message.
     pub fn new<T: Into<ByteString>>(name: impl Into<ByteString>, topics: impl IntoIterator<Item = T>) -> Self {
         Self {
             name: name.into(),
@@ -71,7 +71,7 @@ impl GroupDefinition {
         }
     }
 
-    /// Reads a definition of this name from JSON.
+    /// Reads the definition of the group of this name from JSON.
     ///
     /// # Errors
     /// `not_json`, `invalid_body`, or as [`validate`](Self::validate).
@@ -90,7 +90,7 @@ impl GroupDefinition {
         let guard_seconds = guard.as_ref().map(|guard| guard.seconds).filter(|seconds| *seconds != GUARD_SECONDS);
         let guard = guard.map(|guard| guard.by);
         let body = Body { topics, start, in_flight, retry, dead_letters, guard, guard_seconds };
-        // Texts and finite numbers cannot fail to become JSON.
+        // Strings and finite numbers always serialize to JSON.
         serde_json::to_string(&body).unwrap_or_default()
     }
 
@@ -112,10 +112,10 @@ impl GroupDefinition {
         self.handler().validate().map_err(as_group)
     }
 
-    /// The processor of the log's events that it is where topics are views of the log.
+    /// Returns the equivalent handler, for a broker whose topics are views of the log.
     pub fn handler(&self) -> HandlerDefinition {
         let mut topics = self.topics.clone();
-        // In whatever order they are named, it is the same group.
+        // The order of the topics does not matter: it is the same group.
         topics.sort();
         HandlerDefinition {
             start: match self.start {
@@ -131,7 +131,7 @@ impl GroupDefinition {
         }
     }
 
-    /// The group of a processor.
+    /// Converts the definition of a handler to that of its group.
     pub fn of_handler(handler: &HandlerDefinition) -> Self {
         let topics = match &handler.source {
             HandlerSource::Log { types } => types.clone(),
@@ -143,20 +143,20 @@ impl GroupDefinition {
             start: if handler.start == Start::Latest { GroupStart::Latest } else { GroupStart::Earliest },
             in_flight: handler.concurrency,
             retry: handler.retry,
-            // A group that was defined before there were dead letters goes on as it was.
+            // A group that was defined before dead letters existed keeps its behaviour.
             dead_letters: handler.dead_letters.unwrap_or(LetterSettings { order: LetterOrder::Pass, breaker: 0 }),
             guard: handler.guard.clone(),
         }
     }
 }
 
-/// What a handler's definition refuses, as groups call it.
+/// Translates an error about a handler's definition to the terms of groups.
 fn as_group(refused: Invalid) -> Invalid {
     let code = if refused.code == Code::InvalidHandler { Code::InvalidGroup } else { refused.code };
     Invalid { code, path: renamed(refused.path), ..refused }
 }
 
-/// The path of a setting as groups call it.
+/// Translates the path of a setting to the terms of groups.
 fn renamed(path: String) -> String {
     match path.as_str() {
         "concurrency" => "in_flight".to_owned(),

@@ -1,19 +1,19 @@
-//! Why a request about groups was refused.
+//! Errors of requests about groups.
 
 use crate::handlers::HandlerError;
 use crate::{BrokerError, ByteString, Code, Invalid, StoreError};
 
-/// Why a request about groups was refused. Nothing was changed.
+/// The reason why a request about groups was refused. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// It breaks a rule of the API.
+    /// The request breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// There is no such group.
     #[error("group {0:?} is not defined; define it with PUT /v1/groups/{0}")]
     Unknown(ByteString),
-    /// The group exists and is another one.
+    /// The group exists, and a setting that cannot be changed differs.
     #[error(
         "group {name:?} is defined with another {setting}; its offsets would mean something else, so delete it first or choose another name"
     )]
@@ -23,10 +23,10 @@ pub enum GroupError {
         /// The first setting that differs.
         setting: String,
     },
-    /// What the processor of the group refuses, or the store.
+    /// The group's processor or the store refuses the request.
     #[error(transparent)]
     Processor(HandlerError),
-    /// What the broker refuses.
+    /// The broker refuses the request.
     #[error(transparent)]
     Broker(#[from] BrokerError),
 }

@@ -1,4 +1,4 @@
-//! When two messages of a group mean the same effect: the second one is passed without being delivered.
+//! The rule by which two messages of a group are equivalent: the second one is passed without being delivered.
 //!
 //! The keys are those of Integr8sCode's idempotency manager: the event, the content, or chosen fields of it.
 
@@ -10,16 +10,16 @@ use sha2::{Digest, Sha256};
 use crate::condition::valid_path;
 use crate::{Code, Index, Invalid, RecordType, RecordedEvent, Timestamp};
 
-/// The collection of what guarded consumers have processed.
+/// The collection of the messages that guarded consumers have processed.
 pub const GUARDED: &str = "annals-guarded";
-/// How long a consumer remembers what it has processed unless its definition says otherwise, in seconds; Integr8sCode's default.
+/// The default time for which a consumer remembers what it has processed, in seconds; the same as in Integr8sCode.
 pub const GUARD_SECONDS: u64 = 3_600;
-/// The longest that it can remember: ten years.
+/// The maximum of that time: ten years.
 const GUARD_SECONDS_MAX: u64 = 10 * 365 * 24 * 60 * 60;
-/// Most fields of a guard.
+/// The maximum number of fields of a guard.
 const FIELDS_MAX: usize = 16;
 
-/// What makes two messages of a group the same.
+/// The rule by which two messages of a group are equivalent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Written", try_from = "Written")]
 pub enum Guard {
@@ -27,11 +27,11 @@ pub enum Guard {
     EventId,
     /// Their events have the same type and data; id, time and metadata do not count.
     Content,
-    /// Their events have the same type and the same values at these paths of the data. An event without any of them is not guarded.
+    /// Their events have the same type and the same values at these paths of the data. An event without any of these values is not guarded.
     Fields(Vec<String>),
 }
 
-/// A guard as the API writes it: `"event_id"`, `"content"`, `{"field": "data.PATH"}` or `{"fields": […]}`.
+/// The JSON form of a guard: `"event_id"`, `"content"`, `{"field": "data.PATH"}` or `{"fields": […]}`.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -86,19 +86,19 @@ impl TryFrom<Written> for Guard {
 /// The guard of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardSettings {
-    /// What makes two messages the same.
+    /// The rule by which two messages are equivalent.
     pub by: Guard,
-    /// How long it is remembered that one of them was processed, in seconds.
+    /// How long the consumer remembers that it processed a message, in seconds.
     pub seconds: u64,
 }
 
 impl GuardSettings {
-    /// A guard that remembers for an hour.
+    /// Returns a guard that remembers for an hour.
     pub fn new(by: Guard) -> Self {
         Self { by, seconds: GUARD_SECONDS }
     }
 
-    /// Reads the two fields of a definition.
+    /// Reads a guard from the two fields of a definition.
     ///
     /// # Errors
     /// `invalid_handler` for a time without a guard.
@@ -135,19 +135,19 @@ impl GuardSettings {
         Ok(())
     }
 
-    /// When what was processed now is forgotten.
+    /// Returns when a message that is processed now is forgotten.
     pub fn until(&self, now: Timestamp) -> Timestamp {
         now.plus(std::time::Duration::from_secs(self.seconds))
     }
 }
 
-/// The path inside the data: `data.` in front of it is how other settings write it.
+/// Returns the path inside the data, without the prefix `data.` that other settings use.
 fn path_of(field: &str) -> &str {
     field.strip_prefix("data.").unwrap_or(field)
 }
 
 impl Guard {
-    /// What is the same for two messages that mean the same effect: 64 hexadecimal digits. None for an event that is not guarded.
+    /// Returns a key that is equal for equivalent messages: 64 hexadecimal digits. None for an event that is not guarded.
     pub fn key_of(&self, event: &RecordedEvent) -> Option<String> {
         let mut hash = Sha256::new();
         hash.update(event.event_type.as_bytes());
@@ -182,7 +182,7 @@ fn value_at<'a>(data: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(data, |value, name| value.get(name).unwrap_or(&Value::Null))
 }
 
-/// Writes a value as JSON whose fields are sorted.
+/// Writes a value as JSON with sorted fields.
 fn canonical(value: &Value, out: &mut String) {
     match value {
         Value::Object(fields) => {
@@ -209,21 +209,21 @@ fn canonical(value: &Value, out: &mut String) {
     }
 }
 
-/// What a guarded consumer has processed. It is written in the batch that settles the message.
+/// A message that a guarded consumer has processed, written in the batch that settles the message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuardRecord {
-    /// Consumer and key.
+    /// The consumer and the key.
     #[serde(rename = "_id")]
     pub id: String,
     /// The consumer: `group/billing`.
     pub processor: String,
     /// The event that was processed.
     pub event_id: String,
-    /// Its position in the consumer's source: the same position again is no duplicate but asked for.
+    /// Its position in the consumer's source: a message at the same position is a deliberate redelivery, not a duplicate.
     pub position: i64,
     /// When it was processed.
     pub at: DateTime,
-    /// From when on it does not count any more, and may be deleted.
+    /// From this time on it has no effect, and may be deleted.
     pub expires_at: DateTime,
 }
 
@@ -236,12 +236,12 @@ impl RecordType for GuardRecord {
 }
 
 impl GuardRecord {
-    /// The id of the record of a key.
+    /// Returns the id of the record of a key.
     pub fn id_of(processor: &str, key: &str) -> String {
         format!("{processor}/{key}")
     }
 
-    /// What a consumer has processed now.
+    /// Returns the record of a message that a consumer has processed now.
     pub fn new(
         (processor, key): (&str, &str),
         (event_id, position): (String, u64),
@@ -259,7 +259,7 @@ impl GuardRecord {
         }
     }
 
-    /// Whether a message at this position is a duplicate of what this record says.
+    /// Returns whether a message at this position is a duplicate of the recorded one.
     pub fn covers(&self, position: u64, now: Timestamp) -> bool {
         self.position != position.cast_signed() && self.expires_at.timestamp_millis() > now.as_millis()
     }

@@ -1,4 +1,4 @@
-//! The state of groups, as the API shows it.
+//! The state of groups, as the API returns it.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,23 +8,23 @@ use crate::{ByteString, GroupStart};
 /// The state of a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupStatus {
-    /// Its topics, each with how far behind the group is.
+    /// Its topics, each with the group's lag.
     pub topics: Vec<GroupLag>,
     /// Where it began.
     pub start: GroupStart,
-    /// How many keys are in flight at most.
+    /// The maximum number of keys in flight.
     pub in_flight: u32,
     /// The state of its processor: `lag` is the sum over its topics.
     #[serde(flatten)]
     pub processor: HandlerStatus,
 }
 
-/// How far a group is behind in a topic.
+/// The lag of a group in a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupLag {
     /// The topic.
     pub topic: ByteString,
-    /// How many of its messages are not done; counted up to 10,000.
+    /// The number of its messages that are not processed yet, counted up to 10,000.
     pub lag: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct GroupLag {
 pub struct GroupPage {
     /// The groups, by name.
     pub items: Vec<GroupStatus>,
-    /// Where the next page begins; absent at the end.
+    /// The cursor of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<ByteString>,
 }

@@ -1,30 +1,30 @@
-//! What operators do to a handler: each act has a reason, and is recorded.
+//! Acts of operators on a handler: each has a reason, and is recorded.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ByteString, Code, Invalid, SequenceNumber, Timestamp, limits};
 
-/// What an operator can do to a handler.
+/// An act of an operator on a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     /// Stops handing out events; those in flight can be settled.
     Pause,
-    /// Hands out events again.
+    /// Resumes handing out events.
     Resume,
-    /// Attempts a failing partition's event at once, and begins its retry policy again.
+    /// Attempts a failing partition's event immediately, and restarts its retry policy.
     Retry(ByteString),
-    /// Skips a failing partition's event: it is recorded among the parked ones as skipped, and the partition continues.
+    /// Skips a failing partition's event: it is recorded as skipped among the parked events, and the partition continues.
     Skip {
         /// The partition.
         partition: ByteString,
-        /// The position of the event that is meant. The act is refused when another event is the next one.
+        /// The position of the event that the operator means. The act is refused if another event is the next one.
         position: Option<u64>,
     },
     /// Parks a failing partition's event, and lets the partition continue.
     Park {
         /// The partition.
         partition: ByteString,
-        /// The position of the event that is meant. The act is refused when another event is the next one.
+        /// The position of the event that the operator means. The act is refused if another event is the next one.
         position: Option<u64>,
     },
     /// Continues at another position, which can be anywhere up to the head. Failing partitions at that position or after it are forgotten;
@@ -33,9 +33,9 @@ pub enum Act {
         /// Where it continues.
         to: Place,
     },
-    /// Delivers events again that the handler has passed, from this position up to where it is now. Their deliveries are marked.
+    /// Redelivers events that the handler has passed, from this position up to its current one. Their deliveries are marked.
     Replay {
-        /// Where it begins, at or below the position.
+        /// The position at which the replay begins, at or below the current one.
         from: Place,
     },
 }
@@ -48,13 +48,13 @@ pub enum Place {
     Position(u64),
     /// An end of the source.
     End(End),
-    /// The first event at or after a time.
+    /// The first event at or after this time.
     #[serde(rename_all = "snake_case")]
     Time {
         /// The time.
         time: Timestamp,
     },
-    /// The event of a sequence number, or the first after it.
+    /// The event with this sequence number, or the first one after it.
     #[serde(rename_all = "snake_case")]
     SequenceNumber {
         /// The sequence number.
@@ -72,30 +72,30 @@ pub enum End {
     Latest,
 }
 
-/// Why an operator acts, and who that is.
+/// The reason for an act, and the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Who, as the operator says.
+    /// The operator, as stated in the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-/// The body of `pause`, `resume`, `retry` and of deleting a handler; with a position also of `skip` and `park`, with a place of `move` and
-/// `replay`.
+/// The body of `pause`, `resume`, `retry` and of the deletion of a handler; with a position also of `skip` and `park`, with a place of
+/// `move` and `replay`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ActBody {
-    /// Why, for the record.
+    /// The reason, which is recorded.
     pub reason: String,
-    /// Who, for the record.
+    /// The operator, who is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// The position of the event that is to be skipped or parked.
+    /// The position of the event to skip or park.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
-    /// Where a move leads.
+    /// Where the handler continues after a move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Place>,
     /// Where a replay begins.
@@ -103,12 +103,12 @@ pub struct ActBody {
     pub from: Option<Place>,
 }
 
-/// An act as it is listed.
+/// An act in a list of acts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActEntry {
-    /// Its id; that of a replay is also in its deliveries.
+    /// Its id; a replay's deliveries carry the same id.
     pub id: ByteString,
-    /// What was done: the name of an act, `delete`, or `clamp` after a restore.
+    /// The name of the act, `delete`, or `clamp` after a restore.
     pub act: String,
     /// The failing partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,36 +116,36 @@ pub struct ActEntry {
     /// The position of the event that was skipped or parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
-    /// Where a move or a replay began.
+    /// The position at which a move or a replay began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<u64>,
-    /// Where it led.
+    /// The position at which it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<u64>,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Who; absent when nobody said.
+    /// The operator; absent if the request named none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// When.
+    /// The time of the act.
     pub at: Timestamp,
 }
 
-/// A page of acts, the newest first.
+/// A page of acts, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActPage {
     /// The acts.
     pub items: Vec<ActEntry>,
-    /// Where the next page begins; absent at the end.
+    /// The cursor of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<ByteString>,
 }
 
-/// How the empty partition is written in a path, where nothing cannot stand.
+/// Stands for the empty partition in a path, which cannot contain an empty segment.
 const EMPTY: &str = "(empty)";
 
 impl Act {
-    /// Its name in the API.
+    /// Returns its name in the API.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Pause => "pause",
@@ -158,7 +158,7 @@ impl Act {
         }
     }
 
-    /// The failing partition it is about.
+    /// Returns the failing partition that it concerns.
     pub fn partition(&self) -> Option<&ByteString> {
         match self {
             Self::Pause | Self::Resume | Self::Move { .. } | Self::Replay { .. } => None,
@@ -166,17 +166,17 @@ impl Act {
         }
     }
 
-    /// How a partition is written in a path: the empty one as `(empty)`.
+    /// Returns the text that stands for a partition in a path: `(empty)` for the empty one.
     pub fn path_of(partition: &str) -> &str {
         if partition.is_empty() { EMPTY } else { partition }
     }
 
-    /// The other partition that is written like this one in a path, if there is one.
+    /// Returns the other partition that has the same text in a path, if there is one.
     pub fn written_like(partition: &str) -> Option<ByteString> {
         (partition == EMPTY).then(ByteString::new)
     }
 
-    /// Its body, with this reason.
+    /// Returns the body of its request, with this reason.
     pub fn body(&self, reason: Reason) -> ActBody {
         let Reason { reason, by } = reason;
         let (position, to, from) = match self {
@@ -190,7 +190,7 @@ impl Act {
 }
 
 impl ActBody {
-    /// Reads the body as that of an act, on this partition if it is about one.
+    /// Reads the body as that of an act, on this partition if the act concerns one.
     ///
     /// # Errors
     /// `invalid_body` at the field that is missing or has no meaning for this act.
@@ -225,18 +225,18 @@ impl ActBody {
         Ok((act, reason))
     }
 
-    /// Reads the body as that of deleting a handler.
+    /// Reads the body as that of the deletion of a handler.
     ///
     /// # Errors
     /// As [`read`](Self::read).
     pub fn of_deletion(self) -> Result<Reason, Invalid> {
-        // It has the fields of the acts that need no more than a reason.
+        // It has the fields of the acts that need only a reason.
         self.read("pause", None).map(|(_, reason)| reason)
     }
 }
 
 impl Reason {
-    /// Checks that there is a reason, and lengths.
+    /// Checks that the reason is not empty, and checks lengths.
     ///
     /// # Errors
     /// `invalid_body` at `reason` or `by`.
@@ -253,7 +253,7 @@ impl Reason {
         }
     }
 
-    /// The same, said by somebody.
+    /// Adds the operator.
     #[must_use]
     pub fn by(self, by: impl Into<String>) -> Self {
         Self { by: Some(by.into()), ..self }

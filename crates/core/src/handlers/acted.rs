@@ -1,4 +1,4 @@
-//! What is stored of acts of operators.
+//! Stored records of acts of operators.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -10,36 +10,36 @@ use crate::{Index, RecordType, Timestamp};
 
 /// The collection of acts.
 pub const ACTS: &str = "annals-acts";
-/// The collection of replays that are not over.
+/// The collection of replays that have not finished.
 pub const REPLAYS: &str = "annals-replays";
 
-/// What an operator did, written in the batch that did it.
+/// An act of an operator, written in the same batch as its effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActRecord {
-    /// Time, turn of the processor and a random number, so that ids ascend.
+    /// The time, the turn of the processor and a random number, so that ids ascend.
     #[serde(rename = "_id")]
     pub id: String,
     /// The processor.
     pub processor: String,
-    /// What was done.
+    /// The name of the act.
     pub act: String,
-    /// The failing partition; null when it is about none.
+    /// The failing partition; null if the act concerns none.
     pub partition: Option<String>,
     /// The position of the event that was skipped or parked.
     pub position: Option<i64>,
-    /// Where a move or a replay began.
+    /// The position at which a move or a replay began.
     pub from: Option<i64>,
-    /// Where it led.
+    /// The position at which it ended.
     pub to: Option<i64>,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Who; null when nobody said.
+    /// The operator; null if the request named none.
     pub by: Option<String>,
-    /// When.
+    /// The time of the act.
     pub at: DateTime,
 }
 
-/// What a replay needs to know until it is over.
+/// The state that a replay needs until it finishes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayRecord {
     /// The id of its act.
@@ -47,9 +47,9 @@ pub struct ReplayRecord {
     pub id: String,
     /// The processor.
     pub processor: String,
-    /// Where the handler was when it began.
+    /// The position of the handler when the replay began.
     pub to: i64,
-    /// Partitions that were failing then, each with the position of its next event: those events had not been handled.
+    /// The partitions that were failing then, each with the position of its next event: those events had not been handled.
     pub failing: Vec<(String, i64)>,
 }
 
@@ -66,11 +66,11 @@ impl RecordType for ReplayRecord {
 }
 
 impl ActRecord {
-    /// The record of an act that is about a handler as a whole.
+    /// Returns the record of an act that concerns a handler as a whole.
     pub fn new(processor: &str, act: &str, reason: Reason, (at, turn, random): (Timestamp, u64, u128)) -> Self {
         let random = random as u32;
         Self {
-            // Acts of one millisecond stand in the order of the processor's writes.
+            // Acts within one millisecond sort in the order of the processor's writes.
             id: format!("{:015}-{turn:012}-{random:08x}", at.as_millis().max(0)),
             processor: processor.to_owned(),
             act: act.to_owned(),
@@ -84,13 +84,13 @@ impl ActRecord {
         }
     }
 
-    /// From one position to another.
+    /// Sets the positions at which the act began and ended.
     #[must_use]
     pub fn between(self, from: u64, to: u64) -> Self {
         Self { from: Some(from.cast_signed()), to: Some(to.cast_signed()), ..self }
     }
 
-    /// As it is listed.
+    /// Converts it to an entry of a list of acts.
     pub fn entry(self) -> ActEntry {
         let number = |number: Option<i64>| number.map(i64::cast_unsigned);
         ActEntry {
@@ -108,7 +108,7 @@ impl ActRecord {
 }
 
 impl ReplayRecord {
-    /// The record of a replay.
+    /// Converts a replay to its record.
     pub fn of(processor: &str, replay: &Replay) -> Self {
         let failing = replay.unhandled.iter().map(|(name, position)| (name.to_string(), position.cast_signed()));
         Self {
@@ -119,7 +119,7 @@ impl ReplayRecord {
         }
     }
 
-    /// The replay.
+    /// Converts the record to a replay.
     pub fn read(self) -> Replay {
         let unhandled = self.failing.into_iter().map(|(name, position)| (name.into(), position.cast_unsigned()));
         Replay { id: self.id.into(), to: self.to.cast_unsigned(), unhandled: unhandled.collect() }

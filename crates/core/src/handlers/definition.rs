@@ -1,4 +1,4 @@
-//! What a handler is defined by.
+//! The definition of a handler.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,41 +15,41 @@ use crate::{ByteString, Code, Condition, DEFAULT_SCOPE, Filter, Invalid, Sequenc
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct HandlerDefinition {
-    /// Its name, like that of an event type.
+    /// Its name, with the same rules as that of an event type.
     pub name: ByteString,
-    /// The scope whose log or stream it handles.
+    /// The scope of the log or stream that it handles.
     pub scope: ByteString,
-    /// What it handles.
+    /// The log or stream that it handles.
     pub source: HandlerSource,
-    /// Which events of its source it handles: those whose [document](crate::event_document) this holds for.
+    /// Selects events of its source: those whose [document](crate::event_document) matches. Without it, all are handled.
     pub condition: Option<Condition>,
-    /// What decides an event's partition.
+    /// The rule by which events are partitioned.
     pub partition_by: PartitionBy,
-    /// How many partitions are in flight at most, 1–256.
+    /// The maximum number of partitions in flight, 1–256.
     pub concurrency: u32,
-    /// Where it begins; decided by its first definition.
+    /// Where it begins. Fixed by its first definition.
     pub start: Start,
-    /// Where it ends: before the first event of its own at or after this time.
+    /// Where it ends: before the first of its events at or after this time.
     pub stop_at: Option<Timestamp>,
-    /// How many events of one partition are delivered together at most, 1–1,000.
+    /// The maximum number of events of one partition that are delivered together, 1–1,000.
     pub batch: u32,
-    /// When a failed event is delivered again.
+    /// When failed events are delivered again.
     pub retry: ProcessingRetry,
-    /// What becomes of its dead letters. None is that later events of their keys pass them, without a breaker.
+    /// What happens after an event becomes a dead letter. Without it, later events of its key are delivered, and there is no breaker.
     pub dead_letters: Option<LetterSettings>,
-    /// Which events mean the same effect, so that only one of them is delivered.
+    /// The rule by which events are equivalent, so that only one of them is delivered.
     pub guard: Option<GuardSettings>,
 }
 
-/// What a handler handles.
+/// The source of a handler's events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandlerSource {
-    /// The events of the log that have one of these types; none means any type.
+    /// The events of the log that have one of these types; an empty list means every type.
     Log {
         /// The types.
         types: Vec<ByteString>,
     },
-    /// The events of a stream, in its positions.
+    /// The events of a stream, at the stream's positions.
     Stream(ByteString),
 }
 
@@ -57,14 +57,14 @@ pub enum HandlerSource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
-    /// With the first event of its source.
+    /// At the first event of its source.
     #[default]
     Beginning,
-    /// With the first event after its definition.
+    /// At the first event after its definition.
     Latest,
-    /// With the event of this number, or the first after it.
+    /// At the event with this sequence number, or the first one after it.
     SequenceNumber(SequenceNumber),
-    /// With the first event at or after this time, which may be in the future.
+    /// At the first event at or after this time, which may be in the future.
     Time(Timestamp),
 }
 
@@ -103,15 +103,15 @@ fn one() -> u32 {
     1
 }
 
-/// Most partitions in flight.
+/// The maximum number of partitions in flight.
 const CONCURRENCY_MAX: u32 = 256;
-/// Most events of a partition that are delivered together.
+/// The maximum number of events of a partition that are delivered together.
 const BATCH_MAX: u32 = 1_000;
-/// Most types of a handler.
+/// The maximum number of types of a handler.
 const TYPES_MAX: usize = 1_000;
 
 impl HandlerDefinition {
-    /// A handler of all events of the log, one after the other, from the beginning.
+    /// Returns a handler of all events of the log, one at a time, from the beginning.
     pub fn new(name: impl Into<ByteString>) -> Self {
         Self {
             name: name.into(),
@@ -141,25 +141,25 @@ impl HandlerDefinition {
         Self { source: HandlerSource::Stream(stream.into()), ..self }
     }
 
-    /// Handles the log or the stream of this scope, such as one that receives events of other microservices.
+    /// Handles the log or the stream of this scope, such as a scope that receives events from other microservices.
     #[must_use]
     pub fn of_scope(self, scope: impl Into<ByteString>) -> Self {
         Self { scope: scope.into(), ..self }
     }
 
-    /// Handles only events whose document this condition holds for.
+    /// Handles only events whose document matches this condition.
     #[must_use]
     pub fn matching(self, condition: Condition) -> Self {
         Self { condition: Some(condition), ..self }
     }
 
-    /// Partitions by this, with so many partitions in flight.
+    /// Partitions events by this rule, with at most this many partitions in flight.
     #[must_use]
     pub fn partitioned(self, by: PartitionBy, concurrency: u32) -> Self {
         Self { partition_by: by, concurrency, ..self }
     }
 
-    /// Reads a definition of this name from JSON.
+    /// Reads the definition of the handler of this name from JSON.
     ///
     /// # Errors
     /// `not_json`, `invalid_body`, or as [`validate`](Self::validate).
@@ -212,7 +212,7 @@ impl HandlerDefinition {
             guard_seconds: self.guard.as_ref().map(|guard| guard.seconds).filter(|seconds| *seconds != GUARD_SECONDS),
             scope: (*self.scope != *DEFAULT_SCOPE).then(|| self.scope.clone()),
         };
-        // Texts and finite numbers cannot fail to become JSON.
+        // Strings and finite numbers always serialize to JSON.
         serde_json::to_string(&body).unwrap_or_default()
     }
 
@@ -268,12 +268,12 @@ impl HandlerDefinition {
         self.retry.validate()
     }
 
-    /// Whether later events of a key wait behind a dead letter of it.
+    /// Returns whether later events of a key wait until the open dead letter of that key is closed.
     pub fn keeps_order(&self) -> bool {
         self.dead_letters.is_some_and(|it| it.order == LetterOrder::Wait)
     }
 
-    /// How its events are handed out.
+    /// Returns how its events are handed out.
     pub fn settings(&self) -> Settings {
         Settings {
             partitioned: self.partition_by.is_partitioned(),
@@ -286,13 +286,13 @@ impl HandlerDefinition {
         }
     }
 
-    /// Which events of the log can be its own, where that is its source; the log's indexes lead to them. Types that the condition asks for
-    /// are among it.
+    /// Returns a filter that covers its events in the log, so that reads can use the log's indexes; none if its source is a stream. The
+    /// filter includes types that the condition requires.
     pub fn filter(&self) -> Option<Filter> {
         let HandlerSource::Log { types } = &self.source else { return None };
         let asked = || {
             let texts = self.condition.as_ref()?.texts_of("type")?;
-            // A text that is no name is the type of no event.
+            // A text that is not a valid name is the type of no event.
             let names = texts.iter().filter(|text| valid_name("type", text).is_ok());
             Some(names.map(|name| ByteString::from(name.as_str())).collect())
         };
@@ -300,14 +300,14 @@ impl HandlerDefinition {
         Some(Filter { types, ..Filter::default() })
     }
 
-    /// The condition as it is written: numbers that mean the same are the same then, whatever their types.
+    /// Serializes the condition, so that equal numbers of different types compare as equal.
     fn condition_text(&self) -> Option<String> {
         let condition = self.condition.as_ref()?;
-        // A condition that is valid can be written.
+        // A valid condition can always be serialized.
         Some(serde_json::to_string(condition).unwrap_or_default())
     }
 
-    /// The setting that a later definition may not change and `other` changes.
+    /// Returns the first setting that `other` changes although it is fixed by the first definition.
     pub fn fixed_difference(&self, other: &Self) -> Option<&'static str> {
         [
             ("scope", self.scope != other.scope),

@@ -1,12 +1,12 @@
-//! Why a request about handlers was refused.
+//! Errors of requests about handlers.
 
 use crate::{ByteString, Code, Invalid, ReadError, RecordError, StoreError};
 
-/// Why a request about handlers was refused. Nothing was changed.
+/// The reason why a request about handlers was refused. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandlerError {
-    /// It breaks a rule of the API.
+    /// The request breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// There is no such handler.
@@ -20,7 +20,7 @@ pub enum HandlerError {
         /// The partition.
         partition: ByteString,
     },
-    /// The handler exists and is another one.
+    /// The handler exists, and a setting that cannot be changed differs.
     #[error(
         "handler {name:?} is defined with another {setting}; its position would mean something else, so delete it first or choose another name"
     )]
@@ -35,7 +35,7 @@ pub enum HandlerError {
     NotAllowed {
         /// The act.
         act: String,
-        /// What it is about, for people.
+        /// What the act concerns, for people.
         what: String,
         /// The state it is in.
         state: String,
@@ -48,13 +48,13 @@ pub enum HandlerError {
         /// The process.
         owner: String,
     },
-    /// The store cannot do it.
+    /// The store cannot execute the request.
     #[error(transparent)]
     Store(StoreError),
 }
 
 impl HandlerError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(invalid) => invalid.code,

@@ -1,7 +1,7 @@
 //! The state of a processor as a document of the Dolittle Runtime's collection `stream-processor-states`.
 //!
-//! Annals stores states in its own records, because the layout's one document for all failing partitions of a processor would be rewritten
-//! by each settlement. Tools that read the layout get these documents instead.
+//! Annals stores states in its own records. The layout keeps all failing partitions of a processor in one document, which every settlement
+//! would rewrite. Tools that read the layout get these documents instead.
 
 use bson::{Bson, DateTime, Decimal128, Document, doc};
 
@@ -9,32 +9,32 @@ use crate::names::{stream_uuid, uuid_of};
 use crate::processing::{Failing, NO_PARTITION};
 use crate::{SequenceNumber, Timestamp};
 
-/// What the layout writes where there is no further attempt.
+/// The layout's retry time if there is no further attempt.
 const NEVER: DateTime = DateTime::from_millis(Timestamp::LAST_WRITABLE.as_millis());
-/// What the layout writes for a time that has not come yet: 0001-01-01.
+/// The layout's value for a time that has not come yet: 0001-01-01.
 const NOT_YET: DateTime = DateTime::from_millis(-62_135_596_800_000);
 const NIL: bson::Uuid = bson::Uuid::from_bytes([0; 16]);
 
-/// The state of a handler or a filter, in the words of Annals.
+/// The state of a handler or a filter, in the terms of Annals.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateDocument<'a> {
-    /// What it is.
+    /// The handler or filter.
     pub of: StateOf<'a>,
     /// Whether its events have partitions.
     pub is_partitioned: bool,
     /// Its position in its source, and the sequence number of the event there or of the next one.
     pub place: (u64, SequenceNumber),
-    /// When it processed an event with success last. A failure does not change it, although the position of a processor with partitions
+    /// When it last processed an event successfully. A failure does not change it, although the position of a processor with partitions
     /// moves past the failed event; nor does an operator who skips one. A success of a failing partition does, although the position stays.
     pub last_success: Option<Timestamp>,
     /// Its failing partitions, each with the sequence number of its next event.
     pub failing: Vec<(Failing, SequenceNumber)>,
 }
 
-/// What a state belongs to.
+/// The processor that a state belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateOf<'a> {
-    /// A handler, and the stream that it reads; none for the log.
+    /// A handler, and the stream that it reads; none if it reads the log.
     Handler(&'a str, Option<&'a str>),
     /// The filter of a stream.
     Filter(&'a str),
@@ -44,7 +44,7 @@ impl StateDocument<'_> {
     /// Returns the document without its `_id`, which the layout does not use: `EventProcessor` and `SourceStream` identify it.
     pub fn to_document(&self) -> Document {
         let (processor, source) = match self.of {
-            // A handler of the log has a virtual stream of its own in the layout.
+            // In the layout, a handler of the log has a virtual stream of its own.
             StateOf::Handler(name, None) => (uuid(uuid_of("handler", name)), uuid(uuid_of("handler", name))),
             StateOf::Handler(name, Some(stream)) => (uuid(uuid_of("handler", name)), uuid(stream_uuid(stream))),
             StateOf::Filter(stream) => (uuid(stream_uuid(stream)), NIL),
@@ -75,7 +75,7 @@ impl StateDocument<'_> {
     }
 }
 
-/// The entry of a failing partition. It is one value under the partition's own name, whatever dots and dollar signs that has.
+/// Returns the entry of a failing partition. It is one value under the partition's name, whatever dots and dollar signs the name contains.
 fn partition(failing: &Failing, number: SequenceNumber) -> Document {
     let reason = if failing.attempts == 0 { "behind" } else { &failing.reason };
     doc! {
@@ -105,11 +105,11 @@ fn uuid(id: uuid::Uuid) -> bson::Uuid {
 }
 
 fn decimal(number: u64) -> Decimal128 {
-    // The digits of a u64 fit into the 34 of a Decimal128.
+    // The digits of a u64 fit into the 34 digits of a Decimal128.
     number.to_string().parse().unwrap_or_else(|_| Decimal128::from_bytes([0; 16]))
 }
 
-/// A failure of a processor without partitions: the layout has it in the processor's own fields.
+/// Returns the failure of a processor without partitions, which the layout stores in the processor's own fields.
 pub fn unpartitioned_failure(position: u64, (attempts, reason): (u32, &str), retry_at: Option<Timestamp>) -> Failing {
     Failing {
         partition: NO_PARTITION.into(),

@@ -1,4 +1,4 @@
-//! The state of handlers and their failing partitions, as the API shows it.
+//! The state of handlers and their failing partitions, as the API returns it.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,46 +10,46 @@ use crate::{ByteString, SequenceNumber, Timestamp};
 pub struct HandlerStatus {
     /// Its name.
     pub name: ByteString,
-    /// Everything below this position of its source is handled or belongs to a failing partition.
+    /// Every event of its source below this position is handled or belongs to a failing partition.
     pub position: u64,
     /// The number of events in its source.
     pub head: u64,
     /// `head - position`.
     pub lag: u64,
-    /// How old the event at `position` is; 0 when there is none.
+    /// The age of the event at `position`, in seconds; 0 if there is none.
     pub lag_seconds: u64,
-    /// When the position moved last, as stored.
+    /// When the position last moved, as stored.
     pub last_progress: Option<Timestamp>,
-    /// How many seconds ago that was.
+    /// The number of seconds since then.
     #[serde(default)]
     pub seconds_since_progress: Option<u64>,
-    /// Those who pulled lately.
+    /// The workers that pulled recently.
     pub workers: Vec<WorkerStatus>,
-    /// How many partitions are failing.
+    /// The number of failing partitions.
     pub failing: u64,
-    /// How many of them wait for an operator.
+    /// The number of failing partitions that wait for an operator.
     #[serde(default)]
     pub blocked: u64,
-    /// How many events are parked or skipped.
+    /// The number of events that are parked or skipped.
     pub parked: u64,
-    /// What it is doing.
+    /// What the handler is doing.
     pub state: HandlerState,
-    /// What the last failure said.
+    /// The reason of the last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<String>,
-    /// Why it is not healthy, by what is stored; absent when it is.
+    /// Why it is degraded, according to what is stored; absent if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
-    /// The replay that is not over yet.
+    /// The replay that has not finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayStatus>,
-    /// How many events its guard has passed as duplicates.
+    /// The number of events that its guard has passed as duplicates.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub duplicates: u64,
-    /// Whether it has come to its `stop_at`.
+    /// Whether it has reached its `stop_at`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
-    /// The process that hands out its events; absent when none does.
+    /// The process that hands out its events; absent if none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The definition, as it was put.
@@ -69,21 +69,21 @@ pub enum HandlerState {
     Running,
     /// An operator paused it.
     Paused,
-    /// It delivers nothing new until an operator decides: it has no partitions and its event failed for the last time, or too many
+    /// It delivers no new event until an operator decides. It has no partitions and its event failed for the last time, or too many
     /// partitions are failing.
     Blocked,
-    /// No process hands out its events, because no worker pulls or because it has come to its `stop_at`.
+    /// No process hands out its events, because no worker pulls or because it has reached its `stop_at`.
     Stopped,
 }
 
-/// A replay: events at or above `from` and below `to` are delivered again.
+/// A replay: events at or above `from` and below `to` are redelivered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayStatus {
-    /// Its id, which is in its deliveries and that of the act.
+    /// Its id, which is the id of the act and is in its deliveries.
     pub id: ByteString,
-    /// Where it began.
+    /// The position at which it began.
     pub from: u64,
-    /// Where the handler was then.
+    /// The handler's position at that time.
     pub to: u64,
 }
 
@@ -91,22 +91,22 @@ pub struct ReplayStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartitionState {
-    /// Its event is attempted again at a known time.
+    /// Its event is retried at a known time.
     Retrying,
     /// Its event waits for an operator.
     Blocked,
-    /// Its event succeeded or was taken out, and it processes what came meanwhile.
+    /// Its event succeeded or was taken out, and it processes the events that arrived in the meantime.
     CatchingUp,
 }
 
-/// A worker that pulled lately.
+/// A worker that pulled recently.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStatus {
-    /// The name it gave itself; empty when it gave none.
+    /// The name that the worker gave itself; empty if it gave none.
     pub worker: String,
-    /// When it pulled last.
+    /// When it last pulled.
     pub last_pull: Timestamp,
-    /// How many events it has not settled.
+    /// The number of deliveries that it has not settled.
     pub in_flight: usize,
 }
 
@@ -121,19 +121,19 @@ pub struct PartitionStatus {
     pub position: u64,
     /// The sequence number of the event that failed.
     pub sequence_number: SequenceNumber,
-    /// How often that event has failed in a row.
+    /// The number of failures of that event in a row.
     pub attempts: u32,
-    /// What the last failure said.
+    /// The reason of the last failure.
     pub reason: String,
-    /// When it is attempted again; null when an operator must decide.
+    /// When it is retried; null if an operator must decide.
     pub retry_at: Option<Timestamp>,
-    /// When it failed last.
+    /// When it last failed.
     pub last_failed: Timestamp,
-    /// How many positions of the source it is behind the handler.
+    /// The number of positions in the source by which it is behind the handler.
     pub behind: u64,
-    /// How old the event is that failed last.
+    /// The age of the event that failed last, in seconds.
     pub lag_seconds: u64,
-    /// Since when its next event is at `position`.
+    /// When its next event became the one at `position`.
     pub since: Timestamp,
 }
 
@@ -142,7 +142,7 @@ pub struct PartitionStatus {
 pub struct HandlerPage {
     /// The handlers, by name.
     pub items: Vec<HandlerStatus>,
-    /// Where the next page begins; absent at the end.
+    /// The cursor of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<ByteString>,
 }
@@ -152,15 +152,15 @@ pub struct HandlerPage {
 pub struct PartitionPage {
     /// The partitions, by name.
     pub items: Vec<PartitionStatus>,
-    /// Where the next page begins; absent at the end.
+    /// The cursor of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<ByteString>,
 }
 
 impl HandlerStatus {
-    /// The definition as a value.
+    /// Returns the definition as a JSON value.
     pub fn shown(definition: &HandlerDefinition) -> serde_json::Value {
-        // What was just written as JSON can be read as JSON.
+        // JSON that was just written can be read.
         serde_json::from_str(&definition.write()).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! What is stored of handlers: one type a collection, whose serde names are the stored field names.
+//! Stored records of handlers: one type per collection, whose serde names are the stored field names.
 
 use bson::{Bson, DateTime, doc};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub const FAILING_PARTITIONS: &str = "annals-failing-partitions";
 /// The collection of parked events.
 pub const PARKED_EVENTS: &str = "annals-parked-events";
 
-/// A handler as it is defined.
+/// The definition of a handler.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DefinitionRecord {
     /// Its name.
@@ -25,90 +25,91 @@ pub struct DefinitionRecord {
     pub name: String,
     /// The body of its definition, as JSON.
     pub definition: String,
-    /// The position of its source where it begins.
+    /// The position in its source at which it begins.
     pub start: i64,
-    /// Events from there on are passed over until one is of this time or later; for a start in the future.
+    /// Set if the start is in the future: events from `start` on are passed over until one has this time or a later one.
     #[serde(rename = "startsAt", default, skip_serializing_if = "Option::is_none")]
     pub starts_at: Option<DateTime>,
-    /// The store whose position that is.
+    /// The store that `start` refers to.
     pub store: String,
     /// The store's incarnation when it was defined.
     pub incarnation: i64,
-    /// When it was defined first.
+    /// When it was first defined.
     pub defined: DateTime,
 }
 
-/// How far a processor is. Its owner alone writes it: each write expects the owner's `epoch` and the `turn` that it wrote last, so a
-/// process that lost its lease writes nothing, and a write whose outcome is unknown is told by the turn.
+/// The progress of a processor. Only its owner writes it: each write expects the owner's `epoch` and the `turn` of the owner's last write.
+/// A process that lost its lease therefore writes nothing, and the turn tells whether a write of unknown outcome was
+/// stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProcessorRecord {
     /// The processor's name.
     #[serde(rename = "_id")]
     pub name: String,
-    /// Which ownership wrote it; each has a greater one.
+    /// The ownership that wrote it; each new one is greater.
     pub epoch: i64,
-    /// Counts the owner's writes.
+    /// The number of the owner's writes.
     pub turn: i64,
-    /// Every event below it is settled, or belongs to a failing partition.
+    /// INVARIANT: every event below it is settled, or belongs to a failing partition.
     pub position: i64,
-    /// Positions above it whose events are settled: [from, to) pairs.
+    /// Positions above it whose events are settled, as pairs [from, to).
     pub ahead: Vec<(i64, i64)>,
     /// Whether an operator paused it.
     pub paused: bool,
     /// The number of its failing partitions.
     #[serde(default)]
     pub failing: i64,
-    /// How many of them wait for an operator.
+    /// The number of failing partitions that wait for an operator.
     #[serde(default)]
     pub blocked: i64,
-    /// Whether it delivers nothing new until an operator decides.
+    /// Whether it delivers no new event until an operator decides.
     #[serde(rename = "isBlocked", default)]
     pub is_blocked: bool,
-    /// Whether it has come to its `stop_at`.
+    /// Whether it has reached its `stop_at`.
     #[serde(default)]
     pub ended: bool,
-    /// How many events its guard has passed as duplicates.
+    /// The number of events that its guard has passed as duplicates.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub duplicates: i64,
-    /// Events are passed over until one is of this time or later.
+    /// Events are passed over until one has this time or a later one.
     #[serde(rename = "startsAt", default, skip_serializing_if = "Option::is_none")]
     pub starts_at: Option<DateTime>,
-    /// The replay that is not over.
+    /// The replay that has not finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayMark>,
-    /// Failing partitions at this position or after it are to be forgotten before anything else is done.
+    /// Failing partitions at this position or after it must be deleted before anything else happens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forgets: Option<i64>,
-    /// When the position moved last.
+    /// When the position last moved.
     #[serde(rename = "lastProgress")]
     pub last_progress: Option<DateTime>,
-    /// When an event was processed with success last. The position also moves past events that fail.
+    /// When an event was last processed successfully. The position also moves past events that fail.
     #[serde(rename = "lastSuccess", default, skip_serializing_if = "Option::is_none")]
     pub last_success: Option<DateTime>,
-    /// What the last failure said.
+    /// The reason of the last failure.
     #[serde(rename = "lastReason")]
     pub last_reason: Option<String>,
-    /// The store whose positions these are.
+    /// The store that the positions refer to.
     pub store: String,
     /// The store's incarnation when it was written.
     pub incarnation: i64,
 }
 
-/// A replay, as its processor's record names it; [`ReplayRecord`](super::ReplayRecord) holds the rest.
+/// The part of a replay that is kept in its processor's record; [`ReplayRecord`](super::ReplayRecord) holds the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayMark {
     /// The id of its act.
     pub id: String,
-    /// Where it began.
+    /// The position at which it began.
     pub from: i64,
-    /// Where the processor was then.
+    /// The processor's position at that time.
     pub to: i64,
 }
 
 /// A failing partition of a processor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FailingRecord {
-    /// Processor and partition.
+    /// The processor and the partition.
     #[serde(rename = "_id")]
     pub id: PartitionId,
     /// The source position of its next event.
@@ -116,24 +117,24 @@ pub struct FailingRecord {
     /// The sequence number of the event that failed.
     #[serde(rename = "sequenceNumber")]
     pub sequence_number: i64,
-    /// How often that event has failed in a row.
+    /// The number of failures of that event in a row.
     pub attempts: i64,
-    /// What the last failure said.
+    /// The reason of the last failure.
     pub reason: String,
-    /// When it failed last.
+    /// When it last failed.
     #[serde(rename = "lastFailed")]
     pub last_failed: DateTime,
-    /// When it is attempted again; null when an operator must decide.
+    /// When it is retried; null if an operator must decide.
     #[serde(rename = "retryAt")]
     pub retry_at: Option<DateTime>,
-    /// Since when its next event is at `position`.
+    /// When its next event became the one at `position`.
     pub since: DateTime,
     /// The time of the event that failed.
     #[serde(rename = "eventTime")]
     pub event_time: DateTime,
 }
 
-/// What names a partition.
+/// Identifies a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionId {
     /// The processor.
@@ -142,28 +143,28 @@ pub struct PartitionId {
     pub partition: String,
 }
 
-/// An event that was taken out of its partition without having been handled.
+/// An event that was taken out of its partition without being handled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParkedRecord {
-    /// Processor and position.
+    /// The processor and the position.
     #[serde(rename = "_id")]
     pub id: ParkedId,
     /// The partition.
     pub partition: String,
-    /// The event's number in the log.
+    /// The event's sequence number.
     #[serde(rename = "sequenceNumber")]
     pub sequence_number: i64,
-    /// How often it was attempted.
+    /// The number of its attempts.
     pub attempts: i64,
-    /// What the last attempt said.
+    /// The reason of the last failure.
     pub reason: String,
     /// When it was parked.
     pub parked: DateTime,
-    /// Why an operator parked or skipped it; null when the retry policy did.
+    /// The operator's reason for parking or skipping it; null if the retry policy parked it.
     pub act: Option<String>,
 }
 
-/// What names a parked event.
+/// Identifies a parked event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParkedId {
     /// The processor.
@@ -174,7 +175,7 @@ pub struct ParkedId {
 
 impl RecordType for DefinitionRecord {
     const COLLECTION: &'static str = HANDLERS;
-    // Processes that own a handler follow what others do to its definition.
+    // The process that owns a handler follows changes that other processes make to its definition.
     const FEED: bool = true;
 }
 
@@ -198,7 +199,7 @@ impl RecordType for ParkedRecord {
     }
 }
 
-/// What is stored of this processor in [`FAILING_PARTITIONS`] or [`PARKED_EVENTS`].
+/// Returns the condition for this processor's records in [`FAILING_PARTITIONS`] or [`PARKED_EVENTS`].
 pub fn partitions_of(processor: &str) -> Condition {
     Condition::eq("_id.processor", processor)
 }
@@ -217,7 +218,7 @@ fn time(date: DateTime) -> Timestamp {
 }
 
 impl DefinitionRecord {
-    /// The record of a definition that begins at this position of its source.
+    /// Returns the record of a definition that begins at this position of its source.
     pub fn of(
         definition: &HandlerDefinition,
         (start, starts_at): (u64, Option<Timestamp>),
@@ -235,10 +236,10 @@ impl DefinitionRecord {
         }
     }
 
-    /// The definition.
+    /// Reads the definition.
     ///
     /// # Errors
-    /// `invalid_handler` when other software changed it into something that is none.
+    /// `invalid_handler` if other software changed it into something that is not a definition.
     pub fn read(&self) -> Result<HandlerDefinition, Invalid> {
         HandlerDefinition::read(&self.name, self.definition.as_bytes()).map_err(|error| {
             let path = format!("{HANDLERS}/{}", self.name);
@@ -248,7 +249,7 @@ impl DefinitionRecord {
 }
 
 impl ProcessorRecord {
-    /// How a processor begins: at the start of its definition.
+    /// Returns the first record of a processor, at the start of its definition.
     pub fn first(name: &str, epoch: i64, defined: &DefinitionRecord) -> Self {
         Self {
             name: name.to_owned(),
@@ -268,13 +269,13 @@ impl ProcessorRecord {
             last_progress: None,
             last_success: None,
             last_reason: None,
-            // So that a start of before a restore is taken back like a position of before it.
+            // A start from before a restore is then taken back like a position from before it.
             store: defined.store.clone(),
             incarnation: defined.incarnation,
         }
     }
 
-    /// How a processor of the log begins that nobody has owned yet: at the first event.
+    /// Returns the first record of a processor of the log that has had no owner yet, at the first event.
     pub fn unowned(name: impl Into<String>, identity: &Identity) -> Self {
         Self {
             name: name.into(),
@@ -299,53 +300,53 @@ impl ProcessorRecord {
         }
     }
 
-    /// Events are passed over until one is of this time or later.
+    /// Returns the time before which events are passed over.
     pub fn starts_at(&self) -> Option<Timestamp> {
         self.starts_at.map(time)
     }
 
-    /// How far it is.
+    /// Returns the progress of the processor.
     pub fn progress(&self) -> Progress {
         let number = i64::cast_unsigned;
         let ahead = self.ahead.iter().map(|(from, to)| (number(*from), number(*to)));
         Progress { position: number(self.position), ahead: ahead.collect() }
     }
 
-    /// Takes over how far the processor is.
+    /// Sets the progress of the processor.
     pub fn set(&mut self, progress: &Progress) {
         let number = u64::cast_signed;
         self.position = number(progress.position);
         self.ahead = progress.ahead.iter().map(|(from, to)| (number(*from), number(*to))).collect();
     }
 
-    /// When the position moved last.
+    /// Returns when the position last moved.
     pub fn last_progress(&self) -> Option<Timestamp> {
         self.last_progress.map(time)
     }
 
-    /// When an event was processed with success last.
+    /// Returns when an event was last processed successfully.
     pub fn last_success(&self) -> Option<Timestamp> {
         self.last_success.map(time)
     }
 
-    /// Notes when an event was processed with success last.
+    /// Sets when an event was last processed successfully.
     pub fn succeeded(&mut self, at: Option<Timestamp>) {
         self.last_success = at.map(date);
     }
 
-    /// Notes that the position moved.
+    /// Sets when the position last moved.
     pub fn moved(&mut self, at: Timestamp) {
         self.last_progress = Some(date(at));
     }
 
-    /// The condition of a write: that nobody else owns the processor, and that the owner's last write is the last one.
+    /// Returns the condition of a write: that no other process owns the processor, and that no write followed the owner's last one.
     pub fn unchanged(&self) -> Condition {
         Condition::and([Condition::eq("epoch", self.epoch), Condition::eq("turn", self.turn)])
     }
 }
 
 impl FailingRecord {
-    /// The record of a failing partition.
+    /// Converts a failing partition to its record.
     pub fn of(processor: &str, failing: &Failing) -> Self {
         Self {
             id: PartitionId { processor: processor.to_owned(), partition: failing.partition.to_string() },
@@ -360,12 +361,12 @@ impl FailingRecord {
         }
     }
 
-    /// The `_id` of the record of a partition.
+    /// Returns the `_id` of the record of a partition.
     pub fn id_of(processor: &str, partition: &str) -> Bson {
         Bson::Document(doc! { "processor": processor, "partition": partition })
     }
 
-    /// The failing partition.
+    /// Converts the record to a failing partition.
     pub fn read(self) -> Failing {
         Failing {
             partition: ByteString::from(self.id.partition),
@@ -382,7 +383,7 @@ impl FailingRecord {
 }
 
 impl ParkedRecord {
-    /// The record of a parked event.
+    /// Converts a parked event to its record.
     pub fn of(processor: &str, parked: &Parked) -> Self {
         Self {
             id: ParkedId { processor: processor.to_owned(), position: parked.event.position.cast_signed() },

@@ -1,5 +1,5 @@
-//! Bodies of pulling and settling. Deliveries are JSON for people and most programs, and BSON for the client of this product, so that
-//! event data arrives with every type.
+//! Bodies of pull and settle requests. Deliveries are JSON for people and most programs, and BSON for the Annals client, so that event data
+//! keeps its types.
 
 use bson::RawDocument;
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
@@ -11,7 +11,7 @@ use crate::trace::TraceContext;
 use crate::wire::binary::{FoundWriter, read_found, split_document};
 use crate::{Code, Invalid, RecordedEvent, Timestamp};
 
-/// Most deliveries of one pull.
+/// The maximum number of deliveries of one pull.
 const PULL_MAX: usize = 1_000;
 /// The longest wait of a pull, in milliseconds.
 const WAIT_MAX_MS: u64 = 50_000;
@@ -22,13 +22,13 @@ const LEASE_MS: std::ops::RangeInclusive<u64> = 100..=12 * 60 * 60 * 1_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PullBody {
-    /// Most deliveries wanted, 1–1,000.
+    /// The maximum number of deliveries to return, 1–1,000.
     pub max: usize,
     /// How long to wait for the first one, in milliseconds.
     pub wait_ms: u64,
     /// How long the worker has to settle them, in milliseconds.
     pub lease_ms: u64,
-    /// What the worker calls itself.
+    /// The worker's name for itself.
     pub worker: String,
 }
 
@@ -46,24 +46,24 @@ pub struct SettleBody {
     pub results: Vec<Settlement>,
 }
 
-/// What became of a delivery.
+/// The result of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settlement {
     /// Its token.
     pub token: String,
-    /// Why it failed; absent when it was handled.
+    /// Why it failed; absent if it was handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<DeliveryFailure>,
 }
 
-/// Why a delivery failed, and when it is to be delivered again.
+/// Why a delivery failed, and when to retry it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeliveryFailure {
     /// What went wrong.
     pub reason: String,
-    /// The delay that the worker wants instead of the policy's.
+    /// The delay that the worker asks for instead of the policy's, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// Whether no further attempt can succeed.
@@ -71,20 +71,20 @@ pub struct DeliveryFailure {
     pub never: bool,
 }
 
-/// The answer to one result.
+/// The result of one settlement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettleResult {
     /// The token.
     pub token: String,
     /// Whether it is settled now.
     pub settled: bool,
-    /// Why it is not: `lease_lost`, or `out_of_order` when an event before it in its batch is not settled yet.
+    /// Why it is not settled: `lease_lost`, or `out_of_order` if an earlier event of its batch is not settled yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl PullBody {
-    /// Checks the numbers.
+    /// Checks the limits.
     ///
     /// # Errors
     /// `invalid_body`, with the path.
@@ -108,18 +108,18 @@ impl PullBody {
 }
 
 impl Settlement {
-    /// A delivery that was handled.
+    /// Returns the settlement of a delivery that was handled.
     pub fn done(token: impl Into<String>) -> Self {
         Self { token: token.into(), failure: None }
     }
 
-    /// A delivery that failed; the handler's policy decides when it is delivered again.
+    /// Returns the settlement of a delivery that failed; the handler's policy decides when it is retried.
     pub fn failed(token: impl Into<String>, reason: impl Into<String>) -> Self {
         let failure = DeliveryFailure { reason: reason.into(), retry_after_ms: None, never: false };
         Self { token: token.into(), failure: Some(failure) }
     }
 
-    /// What the processing makes of it.
+    /// Returns the outcome for the processing machine.
     pub fn outcome(&self) -> Outcome {
         match &self.failure {
             None => Outcome::Done,
@@ -132,8 +132,8 @@ impl Settlement {
     }
 }
 
-/// Writes deliveries as BSON: a document of what they are, then their events as a page of the log is written. What a delivery lacks is left
-/// out.
+/// Writes deliveries as BSON: a document with their fields, then their events in the form of a page of the log. Fields that a delivery
+/// lacks are left out.
 pub fn write_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
     let mut first = RawDocumentBuf::new();
     first.append(cstr!("deliveries"), deliveries.iter().map(about).collect::<RawArrayBuf>());
@@ -146,7 +146,7 @@ pub fn write_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
     out
 }
 
-/// What a delivery is apart from its event.
+/// Returns the fields of a delivery apart from its event.
 fn about(delivery: &Delivery) -> RawDocumentBuf {
     let mut out = RawDocumentBuf::new();
     out.append(cstr!("token"), &*delivery.token);
@@ -171,10 +171,10 @@ fn about(delivery: &Delivery) -> RawDocumentBuf {
     out
 }
 
-/// Reads deliveries as [`write_deliveries`] writes them.
+/// Reads deliveries that [`write_deliveries`] wrote.
 ///
 /// # Errors
-/// A sentence, when the bytes are something else.
+/// A sentence, if the bytes are something else.
 pub fn read_deliveries(bytes: &[u8]) -> Result<Vec<Delivery>, String> {
     let (first, rest) = split_document(bytes)?.ok_or("the answer is cut off")?;
     let first = RawDocument::from_bytes(first).map_err(|error| error.to_string())?;
@@ -209,7 +209,7 @@ fn read_delivery(about: &RawDocument, event: RecordedEvent) -> Result<Delivery, 
             "replay" => replay = value.as_str(),
             "topic" => topic = value.as_str(),
             "traceparent" => trace = value.as_str(),
-            // Of a newer server.
+            // A field of a newer server.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! A consent: who may receive what.
+//! A consent: which consumer may receive which events.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -11,7 +11,7 @@ use super::OfferRequest;
 /// Lets one tenant of a consumer receive one partition of a public stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Consent {
-    /// Its id. An id that is a UUID is stored with the events as it is, another as the UUID that follows from it.
+    /// Its id. A UUID is stored with the events as it is; any other id is stored as the UUID that is derived from it.
     pub id: ByteString,
     /// The consumer's microservice.
     pub microservice: ByteString,
@@ -28,7 +28,7 @@ pub struct Consent {
 pub struct ConsentPage {
     /// The consents, by id.
     pub items: Vec<Consent>,
-    /// Where the next page begins; absent at the end.
+    /// The cursor of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<ByteString>,
 }
@@ -51,19 +51,19 @@ fn usual() -> ByteString {
 }
 
 impl Consent {
-    /// A consent for the consumer that names neither microservice nor tenant, and for entries without a partition.
+    /// Returns a consent for the consumer with the default microservice and tenant, and for entries without a partition.
     pub fn new(id: impl Into<ByteString>, stream: impl Into<ByteString>) -> Self {
         let (microservice, tenant) = (usual(), usual());
         Self { id: id.into(), microservice, tenant, stream: stream.into(), partition: ByteString::new() }
     }
 
-    /// The same for this consumer.
+    /// Sets the consumer.
     #[must_use]
     pub fn to(self, microservice: impl Into<ByteString>, tenant: impl Into<ByteString>) -> Self {
         Self { microservice: microservice.into(), tenant: tenant.into(), ..self }
     }
 
-    /// The same for this partition.
+    /// Sets the partition.
     #[must_use]
     pub fn of_partition(self, partition: impl Into<ByteString>) -> Self {
         Self { partition: partition.into(), ..self }
@@ -83,7 +83,7 @@ impl Consent {
     /// Writes the consent as JSON, without its id.
     pub fn write(&self) -> String {
         let Self { microservice, tenant, stream, partition, .. } = self.clone();
-        // Texts cannot fail to become JSON.
+        // Strings always serialize to JSON.
         serde_json::to_string(&Body { microservice, tenant, stream, partition }).unwrap_or_default()
     }
 
@@ -103,12 +103,12 @@ impl Consent {
         if self.partition.is_empty() { Ok(()) } else { valid_id("partition", &self.partition) }
     }
 
-    /// The UUID under which events are sent.
+    /// Returns the UUID of the consent that events are sent with.
     pub fn uuid(&self) -> Uuid {
         uuid_of("consent", &self.id)
     }
 
-    /// Whether the consent is for this request. Every part must be equal.
+    /// Returns whether the consent allows this request. Every part must be equal.
     pub fn admits(&self, request: &OfferRequest) -> bool {
         self.microservice == request.microservice
             && self.tenant == request.tenant

@@ -1,12 +1,12 @@
-//! Why a request about the event horizon was refused.
+//! Errors of requests about the event horizon.
 
 use crate::{Code, Invalid, ReadError, RecordError, StoreError, UnknownLog};
 
-/// Why a request about the event horizon was refused. Nothing was changed.
+/// The reason why a request about the event horizon was refused. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HorizonError {
-    /// It breaks a rule of the API.
+    /// The request breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// There is no such consent.
@@ -15,7 +15,7 @@ pub enum HorizonError {
     /// There is no such subscription.
     #[error("subscription {0:?} is not defined; define it with PUT /v1/subscriptions/{0}")]
     UnknownSubscription(String),
-    /// The producer has given no consent for what the consumer wants.
+    /// The producer has given no consent for what the consumer requests.
     #[error(
         "tenant {tenant:?} of microservice {microservice:?} has no consent to receive {}; an operator of the producer gives one with PUT \
          /v1/consents/ID",
@@ -34,7 +34,7 @@ pub enum HorizonError {
     /// The stream is not public, or does not exist.
     #[error("stream {0:?} is not public; define a filter with \"public\": true, or name a stream that has one")]
     NotPublic(String),
-    /// The store cannot do it.
+    /// The store cannot execute the request.
     #[error(transparent)]
     Store(StoreError),
 }
@@ -47,7 +47,7 @@ fn what(stream: &str, partition: &str) -> String {
 }
 
 impl HorizonError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(invalid) => invalid.code,

@@ -1,5 +1,5 @@
-//! What a subscription makes of the pages that its producer sends: it decides what may be stored, and when to ask again. Pure: it reads no
-//! clock and does no I/O.
+//! The logic of a subscription: it decides which events of its producer's pages are stored, and when to retry. Pure: it reads no clock and
+//! does no I/O.
 //!
 //! ```text
 //!            page, in order                        due
@@ -19,32 +19,32 @@ use crate::{
     SubscriptionState, Timestamp,
 };
 
-/// The delays before a producer is asked again: 0.2 s, doubled up to 15 s. The first success begins with 0.2 s again.
+/// The delays before a producer is contacted again: 0.2 s, doubled up to 15 s. After a success they start at 0.2 s again.
 const RETRY: ProcessingRetry =
     ProcessingRetry { first_ms: 200, factor: 2.0, max_ms: 15_000, jitter: 0.2, attempts: None, then: Then::Block };
-/// A batch ends once it holds this many bytes of event data, which leaves room below the limit of a commit.
+/// A batch ends once it contains this many bytes of event data, which leaves room below the limit of a commit.
 const BATCH_BYTES: usize = 6 * 1024 * 1024;
 
 /// What a subscription is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IntakeState {
-    /// It has not heard of its producer yet.
+    /// It has had no response from its producer yet.
     #[default]
     Connecting,
-    /// It receives what comes.
+    /// It receives events.
     Running,
-    /// The producer cannot be reached, or the store cannot take events. It is attempted again.
+    /// The producer cannot be reached, or the store cannot take events. It retries.
     Failing,
-    /// The producer refuses: there is no consent, or the stream is not public. It is attempted again.
+    /// The producer refuses: there is no consent, or the stream is not public. It retries.
     Refused,
-    /// The producer is not the one that the received events came from. Nothing is stored until it is again.
+    /// The producer is not the origin of the received events. Nothing is stored until it is again.
     Blocked,
     /// No process follows the producer.
     Stopped,
 }
 
-/// Who the received events came from.
+/// The origin of the received events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The producer's store.
@@ -53,58 +53,58 @@ pub struct Origin {
     pub incarnation: u32,
 }
 
-/// What is known of a subscription beside its position.
+/// The state of a subscription apart from its position.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// What it is doing.
+    /// What the subscription is doing.
     pub state: IntakeState,
-    /// The position up to which the producer's stream has nothing more for the subscription.
+    /// The position up to which the producer's stream has no more events for the subscription.
     pub examined: StreamPosition,
     /// The number of entries of the producer's stream.
     pub head: StreamPosition,
-    /// How often it has failed in a row.
+    /// The number of failures in a row.
     pub attempts: u32,
-    /// When it is attempted again.
+    /// When it retries.
     pub retry_at: Option<Timestamp>,
-    /// Why it failed last.
+    /// The reason of the last failure.
     pub last_reason: Option<String>,
-    /// When an event was stored last.
+    /// When an event was last stored.
     pub last_progress: Option<Timestamp>,
     /// The consent under which the producer sends.
     pub consent: Option<Uuid>,
-    /// What the producer's microservice calls itself.
+    /// The name that the producer's microservice gives itself.
     pub microservice: Option<ByteString>,
-    /// What was noticed about the producer.
+    /// An observation about the producer, such as a restore.
     pub notice: Option<String>,
 }
 
-/// What a subscription does next.
+/// The next action of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Ask the producer who it is and whether there is a consent.
+    /// Ask the producer for its identity and whether there is a consent.
     Connect,
-    /// Wait until then.
+    /// Wait until this time.
     Wait(Timestamp),
-    /// Take the pages that begin at this position.
+    /// Fetch the pages that begin at this position.
     Take(StreamPosition),
 }
 
-/// Why a page was not stored, or none came.
+/// The reason why a page was not stored or did not arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It may succeed later.
+    /// A later attempt may succeed.
     Failing(String),
     /// The producer refuses.
     Refused(String),
-    /// The producer is not the one that the received events came from.
+    /// The producer is not the origin of the received events.
     Blocked(String),
 }
 
-/// A subscription that is followed by this process.
+/// A subscription that this process follows.
 #[derive(Debug, Clone)]
 pub struct Intake {
     progress: Progress,
-    /// Once the producer has said who it is.
+    /// Set once the producer has identified itself.
     connected: Option<Connected>,
 }
 
@@ -116,19 +116,20 @@ struct Connected {
 }
 
 impl Intake {
-    /// Begins with what an earlier owner noted. It connects at once: an owner is new, so whatever failed may have been its process.
+    /// Starts from the progress that an earlier owner stored. It connects immediately, because an earlier failure may have been that
+    /// owner's.
     pub fn new(noted: Progress) -> Self {
         let progress =
             Progress { state: IntakeState::Connecting, attempts: 0, retry_at: None, last_reason: None, ..noted };
         Self { progress, connected: None }
     }
 
-    /// What is known of the subscription.
+    /// Returns the state of the subscription.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// What to do at this time.
+    /// Returns what to do at this time.
     pub fn next(&self, now: Timestamp) -> Next {
         match (&self.connected, self.progress.retry_at) {
             (_, Some(at)) if at > now => Next::Wait(at),
@@ -137,11 +138,11 @@ impl Intake {
         }
     }
 
-    /// Takes what the producer says of itself, with the position that is stored and the origin of what was received. Returns the origin to
-    /// be stored before anything is received, if it is another than before.
+    /// Accepts the producer's identity, given the stored position and the origin of the received events. If the origin is new, returns it;
+    /// it must be stored before any event is received.
     ///
     /// # Errors
-    /// See [`Refusal`]; [`failed`](Self::failed) is to be told of it.
+    /// See [`Refusal`], which the caller passes to [`failed`](Self::failed).
     pub fn connect(
         &mut self,
         subscription: Subscription,
@@ -159,17 +160,17 @@ impl Intake {
         Ok(is_new.then_some(origin))
     }
 
-    /// Takes a page that begins at `from`, and returns what to store of it.
+    /// Accepts a page that begins at `from`, and returns the batches to store.
     ///
     /// # Errors
-    /// See [`Refusal`]; [`failed`](Self::failed) is to be told of it.
+    /// See [`Refusal`], which the caller passes to [`failed`](Self::failed).
     pub fn take(&mut self, from: StreamPosition, offered: Offered) -> Result<Vec<ReceivedBatch>, Refusal> {
         let Some(connected) = &self.connected else {
             return Err(Refusal::Failing("a page came before the producer said who it is".to_owned()));
         };
         let now = Origin { store_id: offered.identity.store_id, incarnation: offered.identity.incarnation };
         if now != connected.origin || self.progress.microservice.as_ref() != Some(&offered.microservice) {
-            // What that means for what was received is for the next connection to find out.
+            // The next connection finds out what that means for the received events.
             return Err(Refusal::Failing("the producer was restored or replaced meanwhile".to_owned()));
         }
         if from != self.progress.examined {
@@ -193,7 +194,7 @@ impl Intake {
         Ok(batches)
     }
 
-    /// A batch was stored, or had been stored before.
+    /// Records that a batch was stored, now or earlier.
     pub fn stored(&mut self, state: SubscriptionState, now: Timestamp) {
         if let Some(connected) = &mut self.connected {
             connected.stored = state;
@@ -201,7 +202,8 @@ impl Intake {
         }
     }
 
-    /// The producer could not be asked, or what it sent not be stored. The next attempt connects again; `random` varies its time.
+    /// Records that the producer could not be reached, or that its page could not be stored. The next attempt connects again; `random`
+    /// varies its time.
     pub fn failed(&mut self, refusal: Refusal, now: Timestamp, random: u64) {
         self.connected = None;
         let (state, reason) = match refusal {
@@ -220,7 +222,7 @@ impl Intake {
         (self.progress.attempts, self.progress.retry_at, self.progress.last_reason) = (0, None, None);
     }
 
-    /// Whether the producer is the one that the received events came from, as far as they reach.
+    /// Checks that the producer is the origin of the received events, up to the last of them.
     fn check(
         &mut self,
         known: Option<&Origin>,
@@ -275,11 +277,11 @@ impl Intake {
     }
 }
 
-/// Compares the event that was received last with the one that the producer has at its position now. Two restores of one backup have the
-/// same incarnation, and logs that differ from there on.
+/// Compares the last received event with the event that the producer now has at its position. Two restores of one backup have the same
+/// incarnation, and their logs differ from then on.
 ///
 /// # Errors
-/// [`Refusal::Blocked`] when they differ. Data is not compared: a producer may redact it.
+/// [`Refusal::Blocked`] if they differ. Data is not compared, because a producer may redact it.
 pub fn check_last(received: &RecordedEvent, now: Option<&IncomingEvent>) -> Result<(), Refusal> {
     let number = received.commit.received.as_ref().map(|from| (from.sequence_number, from.position));
     let is_same = |now: &IncomingEvent| {
@@ -305,7 +307,7 @@ fn not_ascending(event: &IncomingEvent, after: SequenceNumber) -> String {
     )
 }
 
-/// Splits events into batches that a scope can receive. Together they hold every event of the partition from position `from` on.
+/// Splits events into batches that a scope can receive. Together the batches contain every event of the partition from position `from` on.
 pub fn batches(
     subscription: &Subscription,
     from: StreamPosition,

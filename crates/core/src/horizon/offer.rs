@@ -1,4 +1,4 @@
-//! What a consumer requests of a producer, and what it gets.
+//! The request of a consumer to a producer, and the page that answers it.
 
 use uuid::Uuid;
 
@@ -7,7 +7,7 @@ use crate::{
     valid_name,
 };
 
-/// Most events that a consumer can take at once.
+/// The maximum number of events that a consumer can take at once.
 pub const CREDITS_MAX: usize = limits::RECEIVED_MAX;
 /// The longest wait for the first event, in milliseconds.
 pub const OFFER_WAIT_MAX_MS: u64 = 50_000;
@@ -25,7 +25,7 @@ pub struct OfferRequest {
     pub partition: ByteString,
     /// The position from which the consumer wants events.
     pub from: StreamPosition,
-    /// How many events it takes, at most 1,000. With 0 it only learns who the producer is and whether there is a consent.
+    /// The number of events that it takes, at most 1,000. With 0 it only learns the producer's identity and whether there is a consent.
     pub credits: usize,
     /// How long to wait for the first event, in milliseconds.
     pub wait_ms: u64,
@@ -40,18 +40,18 @@ pub struct Offered {
     pub consent: Uuid,
     /// The producer's microservice.
     pub microservice: ByteString,
-    /// The producer's store. `incarnation_start` is the number up to which the log agrees with the incarnation that the consumer knows.
+    /// The producer's store. `incarnation_start` is the number up to which its log agrees with the incarnation that the consumer knows.
     pub identity: Identity,
-    /// The events, at most as many as the request has credits for; positions ascend.
+    /// The events, at most as many as the request has credits for, in ascending order of position.
     pub events: Vec<IncomingEvent>,
     /// The position from which the next page begins.
     pub next: StreamPosition,
-    /// The number of entries of the stream, of any partition.
+    /// The number of entries of the stream, in all partitions.
     pub head: StreamPosition,
 }
 
 impl OfferRequest {
-    /// Checks names and numbers.
+    /// Checks names and limits.
     ///
     /// # Errors
     /// `invalid_name`, `invalid_id` or `invalid_query`, with the path.
@@ -72,7 +72,7 @@ impl OfferRequest {
         Ok(())
     }
 
-    /// The query for the page.
+    /// Returns the query for the page.
     pub fn query(&self) -> StreamQuery {
         let partitions = match self.partition.is_empty() {
             true => Partitions::Without,

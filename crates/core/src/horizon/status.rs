@@ -1,4 +1,4 @@
-//! The state of a subscription, as the API shows it.
+//! The state of a subscription, as the API returns it.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -6,7 +6,8 @@ use uuid::Uuid;
 use super::{IntakeState, Progress, SubscriptionDefinition};
 use crate::{ByteString, SequenceNumber, StreamPosition, SubscriptionState, Timestamp};
 
-/// The state of a subscription. The position comes from the log of the scope; what only the producer knows is from its last answer.
+/// The state of a subscription. The position comes from the log of the scope; facts that only the producer knows come from its last
+/// response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubscriptionStatus {
     /// Its name.
@@ -23,42 +24,42 @@ pub struct SubscriptionStatus {
     pub scope: ByteString,
     /// Whether a credential is sent to the producer.
     pub credential: bool,
-    /// What it is doing.
+    /// What the subscription is doing.
     pub state: IntakeState,
-    /// The position in the producer's stream: everything of the partition below it is received.
+    /// The position in the producer's stream: every event of the partition below it has been received.
     pub position: StreamPosition,
-    /// The number of the last received event in the producer's log; absent before the first.
+    /// The sequence number of the last received event in the producer's log; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_number: Option<SequenceNumber>,
-    /// The number of entries of the producer's stream, as of its last answer.
+    /// The number of entries of the producer's stream, according to its last response.
     pub head: StreamPosition,
-    /// The entries that are still to be received, at most: those between `position` and `head` may be of other partitions.
+    /// An upper bound on the number of entries still to be received: entries before `head` may belong to other partitions.
     pub lag: u64,
-    /// When an event was received last; absent before the first.
+    /// When an event was last received; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_progress: Option<Timestamp>,
-    /// The seconds since then.
+    /// The number of seconds since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_since_progress: Option<u64>,
-    /// How often it has failed in a row.
+    /// The number of failures in a row.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempts: u32,
-    /// When it is attempted again.
+    /// When it retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// Why it failed last; absent once it succeeded.
+    /// The reason of the last failure; absent once it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<String>,
     /// The consent under which the producer sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consent: Option<Uuid>,
-    /// What the producer's microservice calls itself.
+    /// The name that the producer's microservice gives itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub microservice: Option<ByteString>,
-    /// What was noticed about the producer, such as a restore that concerns no received event.
+    /// An observation about the producer, such as a restore that affects no received event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
-    /// The process that follows the producer; absent when none does.
+    /// The process that follows the producer; absent if none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }
@@ -72,13 +73,13 @@ fn is_zero(number: &u32) -> bool {
 pub struct SubscriptionPage {
     /// The subscriptions, by name.
     pub items: Vec<SubscriptionStatus>,
-    /// Where the next page begins; absent at the end.
+    /// The cursor of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<ByteString>,
 }
 
 impl SubscriptionStatus {
-    /// Joins what is stored of a subscription. Without an owner it is stopped, whatever its last owner noted.
+    /// Combines what is stored of a subscription. Without an owner it is stopped, whatever state its last owner stored.
     pub fn of(
         definition: SubscriptionDefinition,
         progress: Progress,

@@ -1,4 +1,4 @@
-//! What is stored of consents and subscriptions. The position of a subscription is in the log of its scope.
+//! Stored records of consents and subscriptions. The position of a subscription is in the log of its scope.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -12,10 +12,10 @@ use crate::{Code, Index, Invalid, RecordType, Subscription, Timestamp};
 pub const CONSENTS: &str = "annals-consents";
 /// The collection of subscriptions.
 pub const SUBSCRIPTIONS: &str = "annals-subscriptions";
-/// The collection of credentials that are sent to producers. Nobody reads it from outside.
+/// The collection of credentials that are sent to producers. It cannot be read from outside.
 pub const SUBSCRIPTION_CREDENTIALS: &str = "annals-subscription-credentials";
 
-/// A consent as it is stored.
+/// The stored form of a consent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConsentRecord {
     /// Its id.
@@ -29,13 +29,13 @@ pub struct ConsentRecord {
     pub stream: String,
     /// The partition; empty for entries without a partition.
     pub partition: String,
-    /// When it was given first.
+    /// When it was first given.
     pub given: DateTime,
-    /// When it was changed last.
+    /// When it was last changed.
     pub changed: DateTime,
 }
 
-/// A subscription as it is defined.
+/// The definition of a subscription.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubscriptionRecord {
     /// Its name.
@@ -43,13 +43,13 @@ pub struct SubscriptionRecord {
     pub name: String,
     /// The body of its definition without the credential, as JSON.
     pub definition: String,
-    /// When it was defined first.
+    /// When it was first defined.
     pub defined: DateTime,
-    /// When it was changed last.
+    /// When it was last changed.
     pub changed: DateTime,
 }
 
-/// What is sent to a producer as a bearer token.
+/// The bearer token that is sent to a producer.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct CredentialRecord {
     /// The subscription.
@@ -59,10 +59,10 @@ pub struct CredentialRecord {
     pub credential: String,
 }
 
-/// Who the events of a subscription came from. It outlives the definition, as the position does.
+/// The origin of a subscription's events. It outlives the definition, as the position does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OriginRecord {
-    /// Follows from the scope and the subscription.
+    /// An id that is derived from the scope and the subscription.
     #[serde(rename = "_id")]
     pub key: String,
     /// The scope.
@@ -82,36 +82,36 @@ pub struct OriginRecord {
     pub incarnation: i64,
 }
 
-/// What the owner of a subscription notes for those that look at it.
+/// The progress of a subscription, which its owner stores for other processes to read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProgressRecord {
     /// The subscription.
     #[serde(rename = "_id")]
     pub name: String,
-    /// The definition that this is of. What is known of a producer counts for this definition only.
+    /// The definition that the progress belongs to. For any other definition it is ignored.
     pub definition: String,
-    /// What it is doing.
+    /// What the subscription is doing.
     pub state: IntakeState,
-    /// The position up to which the producer's stream has nothing more for it.
+    /// The position up to which the producer's stream has no more events for it.
     pub examined: i64,
     /// The number of entries of the producer's stream.
     pub head: i64,
-    /// How often it has failed in a row.
+    /// The number of failures in a row.
     pub attempts: i64,
-    /// When it is attempted again.
+    /// When it retries.
     #[serde(rename = "retryAt")]
     pub retry_at: Option<DateTime>,
-    /// Why it failed last.
+    /// The reason of the last failure.
     #[serde(rename = "lastReason")]
     pub last_reason: Option<String>,
-    /// When an event was stored last.
+    /// When an event was last stored.
     #[serde(rename = "lastProgress")]
     pub last_progress: Option<DateTime>,
     /// The consent under which the producer sends.
     pub consent: Option<String>,
-    /// What the producer's microservice calls itself.
+    /// The name that the producer's microservice gives itself.
     pub microservice: Option<String>,
-    /// What was noticed about the producer.
+    /// An observation about the producer.
     pub notice: Option<String>,
 }
 
@@ -126,7 +126,7 @@ impl RecordType for ConsentRecord {
 
 impl RecordType for SubscriptionRecord {
     const COLLECTION: &'static str = SUBSCRIPTIONS;
-    // Processes that follow a producer follow what others do to the definition.
+    // The process that follows a producer also follows changes that other processes make to the definition.
     const FEED: bool = true;
 }
 
@@ -151,7 +151,7 @@ fn time(date: DateTime) -> Timestamp {
 }
 
 impl ConsentRecord {
-    /// The record of a consent that is given or changed now.
+    /// Returns the record of a consent that is given or changed now.
     pub fn of(consent: &Consent, given: Option<DateTime>, now: Timestamp) -> Self {
         Self {
             id: consent.id.to_string(),
@@ -164,7 +164,7 @@ impl ConsentRecord {
         }
     }
 
-    /// The consent.
+    /// Converts the record to a consent.
     pub fn read(self) -> Consent {
         Consent {
             id: self.id.into(),
@@ -177,7 +177,7 @@ impl ConsentRecord {
 }
 
 impl SubscriptionRecord {
-    /// The record of a subscription that is defined or changed now.
+    /// Returns the record of a subscription that is defined or changed now.
     pub fn of(definition: &SubscriptionDefinition, defined: Option<DateTime>, now: Timestamp) -> Self {
         Self {
             name: definition.name.to_string(),
@@ -187,10 +187,10 @@ impl SubscriptionRecord {
         }
     }
 
-    /// The definition without its credential.
+    /// Reads the definition without its credential.
     ///
     /// # Errors
-    /// `invalid_subscription` when other software made it invalid.
+    /// `invalid_subscription` if other software made it invalid.
     pub fn read(&self) -> Result<SubscriptionDefinition, Invalid> {
         SubscriptionDefinition::read(&self.name, self.definition.as_bytes()).map_err(|error| {
             let path = format!("{SUBSCRIPTIONS}/{}", self.name);
@@ -200,16 +200,16 @@ impl SubscriptionRecord {
 }
 
 impl OriginRecord {
-    /// The key of what a scope receives. Parts of any length and content lead to a short key.
+    /// Returns the key of what a scope receives. It is short, however long the parts are.
     pub fn key(scope: &str, subscription: &Subscription) -> String {
         let Subscription { producer, tenant, stream, partition } = subscription;
-        // Texts cannot fail to become JSON.
+        // Strings always serialize to JSON.
         let parts = serde_json::to_string(&(scope, producer, tenant, stream, partition)).unwrap_or_default();
-        // The name cannot be a UUID itself, because it is JSON.
+        // The name is JSON, so it cannot be a UUID itself.
         crate::names::uuid_of("origin", &parts).to_string()
     }
 
-    /// The record of where the events of a subscription come from.
+    /// Returns the record of the origin of a subscription's events.
     pub fn of(scope: &str, subscription: &Subscription, origin: &Origin) -> Self {
         Self {
             key: Self::key(scope, subscription),
@@ -223,10 +223,10 @@ impl OriginRecord {
         }
     }
 
-    /// The origin.
+    /// Reads the origin.
     ///
     /// # Errors
-    /// A sentence, when other software made it invalid.
+    /// A sentence, if other software made it invalid.
     pub fn read(&self) -> Result<Origin, String> {
         let wrong = |field: &str| format!("{}/{} has an invalid {field}", Self::COLLECTION, self.key);
         Ok(Origin {
@@ -237,7 +237,7 @@ impl OriginRecord {
 }
 
 impl ProgressRecord {
-    /// The record of what is known of a subscription.
+    /// Converts the progress of a subscription to its record.
     pub fn of(definition: &SubscriptionDefinition, progress: &Progress) -> Self {
         Self {
             name: definition.name.to_string(),
@@ -255,7 +255,7 @@ impl ProgressRecord {
         }
     }
 
-    /// What is known of a subscription with this definition.
+    /// Returns the progress of a subscription with this definition.
     pub fn read(self, definition: &SubscriptionDefinition) -> Progress {
         if self.definition != definition.shown() {
             return Progress::default();

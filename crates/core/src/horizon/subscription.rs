@@ -9,12 +9,12 @@ use crate::{ByteString, Code, DEFAULT_SCOPE, DEFAULT_TENANT, Invalid, Subscripti
 
 /// The producer of a subscription to another tenant of the same store.
 pub const LOCAL_PRODUCER: &str = "local:";
-/// Longest URL of a producer, in bytes.
+/// Maximum length of a producer's URL, in bytes.
 const URL_BYTES_MAX: usize = 2_000;
-/// Longest credential, in bytes.
+/// Maximum length of a credential, in bytes.
 const CREDENTIAL_BYTES_MAX: usize = 4_096;
 
-/// Defines what a scope receives: the body of `PUT /v1/subscriptions/{name}`, with the name.
+/// The definition of what a scope receives: the body of `PUT /v1/subscriptions/{name}`, with the name.
 ///
 /// ```json
 /// {"producer": "http://orders.internal:4000", "tenant": "default", "stream": "public-orders", "partition": "north", "scope": "inbox"}
@@ -33,7 +33,7 @@ pub struct SubscriptionDefinition {
     pub partition: ByteString,
     /// The scope whose log receives the events.
     pub scope: ByteString,
-    /// What is sent to the producer as a bearer token. It is never shown.
+    /// The bearer token that is sent to the producer. It is never returned.
     pub credential: Option<ByteString>,
 }
 
@@ -62,7 +62,7 @@ fn default_tenant() -> ByteString {
 }
 
 impl SubscriptionDefinition {
-    /// Receives the entries without a partition of a stream of the producer's default tenant.
+    /// Returns a subscription to the entries without a partition of a stream of the producer's default tenant.
     pub fn new(
         name: impl Into<ByteString>,
         producer: impl Into<ByteString>,
@@ -111,7 +111,7 @@ impl SubscriptionDefinition {
 
     fn body(&self, credential: Option<ByteString>) -> String {
         let Self { producer, tenant, stream, partition, scope, .. } = self.clone();
-        // Texts cannot fail to become JSON.
+        // Strings always serialize to JSON.
         serde_json::to_string(&Body { producer, tenant, stream, partition, scope, credential }).unwrap_or_default()
     }
 
@@ -160,7 +160,7 @@ impl SubscriptionDefinition {
         }
     }
 
-    /// What the scope receives, from a producer that calls itself `microservice`.
+    /// Returns what the scope receives, from a producer whose microservice is named `microservice`.
     pub fn subscription(&self, microservice: &ByteString) -> Subscription {
         Subscription {
             producer: microservice.clone(),
@@ -170,7 +170,7 @@ impl SubscriptionDefinition {
         }
     }
 
-    /// Whether the other receives the same from the same place, so that what is known of the producer is known of both.
+    /// Returns whether `other` receives the same events from the same producer, so that what is known of the producer applies to both.
     pub fn is_of_same_producer(&self, other: &Self) -> bool {
         self.shown() == other.shown()
     }

@@ -1,4 +1,5 @@
-//! A page as lines of JSON, for people and for consumers of other makes. Consumers of Annals take it as BSON, with all types of data.
+//! A page as lines of JSON, for people and for consumers other than Annals. Annals consumers read pages as BSON, which keeps all data
+//! types.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -8,14 +9,15 @@ use crate::IncomingEvent;
 
 pub use crate::wire::binary::{read_offered, write_offered};
 
-/// Writes a page as lines: one for each event, then one that says who sent it and where it ended. A page without that line is cut off.
+/// Writes a page as lines: one per event, then one with the producer's identity and the end of the page. Without that last line, the page
+/// is truncated.
 pub struct OfferedView<'a>(pub &'a Offered);
 
 impl OfferedView<'_> {
-    /// The lines.
+    /// Returns the lines.
     ///
     /// # Errors
-    /// When stored data cannot be written as JSON.
+    /// An error if stored data cannot be written as JSON.
     pub fn lines(&self) -> Result<Vec<u8>, serde_json::Error> {
         let mut out = Vec::new();
         for event in &self.0.events {

@@ -1,21 +1,21 @@
-//! JSON text read token by token, strictly, without an error: whatever is not quite usual is `None`, and the careful reader decides
-//! what it is. So nothing here has to word a refusal, and nothing that this reader takes may mean anything else to that one.
+//! A strict reader of JSON, token by token, without errors: it returns `None` for anything unusual, and the general reader then decides
+//! what it is. So this reader words no errors. INVARIANT: whatever it accepts means the same to the general reader.
 
 use std::borrow::Cow;
 
-/// Digits that always fit into 64 bits with a sign.
+/// The number of digits that always fit into a signed 64-bit integer.
 const DIGITS_MAX: usize = 18;
 
 const ONES: u64 = u64::from_le_bytes([0x01; 8]);
 const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
 
-/// A place in JSON text.
+/// A position in JSON text.
 pub(crate) struct Cursor<'a> {
-    /// What is left of the text. It is cut at ASCII bytes only, so that every part is text as well.
+    /// The rest of the text. It is cut at ASCII bytes only, so that every part is valid UTF-8.
     rest: &'a [u8],
 }
 
-/// A number as it is written: with a fraction or exponent, or without.
+/// A number: written with a fraction or exponent, or without.
 pub(crate) enum Number {
     Integer(i64),
     Float(f64),
@@ -26,7 +26,7 @@ impl<'a> Cursor<'a> {
         Self { rest: text.as_bytes() }
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes that are left.
     pub fn left(&self) -> usize {
         self.rest.len()
     }
@@ -35,7 +35,7 @@ impl<'a> Cursor<'a> {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
     }
 
-    /// The first byte of the next token, which is not taken.
+    /// Returns the first byte of the next token without taking it.
     #[inline]
     pub fn peek(&mut self) -> Option<u8> {
         loop {
@@ -47,7 +47,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes a token of one byte.
+    /// Takes a one-byte token.
     #[inline]
     pub fn take(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.skip(1))
@@ -67,7 +67,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes an object: `member` takes the value behind each key. A key with an escape is not usual.
+    /// Takes an object: `member` takes the value after each key. A key with an escape counts as unusual.
     #[inline]
     pub fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
         self.take(b'{')?;
@@ -85,7 +85,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes an array: `element` takes each of its values.
+    /// Takes an array: `element` takes each value.
     #[inline]
     pub fn array(&mut self, mut element: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.take(b'[')?;
@@ -101,7 +101,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes a string, which is UTF-8.
+    /// Takes a string, as UTF-8.
     #[inline]
     pub fn string(&mut self) -> Option<Cow<'a, [u8]>> {
         self.take(b'"')?;
@@ -114,13 +114,13 @@ impl<'a> Cursor<'a> {
         self.escaped(end).map(Cow::Owned)
     }
 
-    /// Takes the rest of a string whose quote has been taken and whose first escape, or control character, stands at `at`.
+    /// Takes the rest of a string after its opening quote; `at` is the index of its first escape or control character.
     #[cold]
     fn escaped(&mut self, mut at: usize) -> Option<Vec<u8>> {
         while *self.rest.get(at)? == b'\\' {
             at += 2 + plain_until(self.rest.get(at + 2..)?)?;
         }
-        // Here stands the quote, or a control character, which is then refused.
+        // This is the quote, or a control character, which serde_json refuses.
         let quoted = [b"\"", self.rest.get(..=at)?].concat();
         self.skip(at + 1);
         serde_json::from_slice(&quoted).ok().map(String::into_bytes)
@@ -171,7 +171,7 @@ impl<'a> Cursor<'a> {
         (count > 0).then_some(value)
     }
 
-    /// Takes a whole number from 0.
+    /// Takes a whole number that is not negative.
     pub fn natural(&mut self) -> Option<u64> {
         match self.number()? {
             Number::Integer(integer) => u64::try_from(integer).ok(),
@@ -179,24 +179,24 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Whether nothing but white space is left.
+    /// Returns whether only white space is left.
     pub fn at_end(mut self) -> bool {
         self.peek().is_none()
     }
 }
 
-/// The place of the first quote, backslash or control character; none if there is none.
+/// Returns the index of the first quote, backslash or control character, or none.
 #[inline]
 fn plain_until(text: &[u8]) -> Option<usize> {
     let (eights, _) = text.as_chunks::<8>();
     for (place, eight) in eights.iter().enumerate() {
         let eight = u64::from_le_bytes(*eight);
-        // Exchanging 0x20 and 0x22 leaves the quote right above the control characters, so that one comparison finds both.
+        // Exchanging 0x20 and 0x22 places the quote right above the control characters, so that one comparison finds both.
         let exchanged = eight ^ (ONES * 0x02);
         let quote_or_control = exchanged.wrapping_sub(ONES * 0x21) & !exchanged;
         let other = eight ^ (ONES * u64::from(b'\\'));
         let backslash = other.wrapping_sub(ONES) & !other;
-        // A borrow can mark a byte too much, but only above one that is marked rightly.
+        // A borrow can mark an additional byte, but only above one that is marked correctly.
         let marked = (quote_or_control | backslash) & HIGH;
         if marked != 0 {
             return Some(place * 8 + marked.trailing_zeros() as usize / 8);

@@ -1,8 +1,9 @@
-//! Objects stay objects: serde's derived readers take a list for an object too, its elements field by field, which no API means.
+//! Strict reading of objects: serde's derived readers also accept an array in place of an object, one element per field, which the API does
+//! not.
 
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor};
 
-/// Whatever reads from it gets no list where it wants an object, at any depth.
+/// Wraps a deserializer so that it accepts no array in place of an object, at any depth.
 pub(crate) struct Strict<T>(pub(crate) T);
 
 macro_rules! forward {
@@ -113,7 +114,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<V> {
         self.0.visit_map(Strict(map))
     }
 
-    // Bodies have no enum with content, so there is nothing inside to look at.
+    // Request bodies contain no enum with content, so there is nothing to check inside.
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
         self.0.visit_enum(data)
     }

@@ -10,7 +10,7 @@ pub(super) enum Decimal {
 }
 
 const EXPONENT_BIAS: i32 = 6176;
-/// Ten to the 34th: the first coefficient that is not canonical and means zero.
+/// 10^34: the first coefficient that is not canonical, and therefore means zero.
 const COEFFICIENT_END: u128 = 10u128.pow(34);
 
 impl Decimal {
@@ -34,23 +34,23 @@ impl Decimal {
 /// A number that is not negative: `0.d₁d₂d₃… × 10^point`, with d₁ and the last digit not zero; zero has no digits.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Magnitude {
-    // In this order, for the derived comparison of numbers that are not zero.
+    // The order of the fields matters to the derived comparison of numbers that are not zero.
     point: i32,
     digits: Vec<u8>,
 }
 
-/// Digits that every double has at most, and some more.
+/// At least the number of digits of any double.
 const DOUBLE_DIGITS: usize = 770;
-/// Makes points positive: the lowest is that of the smallest decimal128, about -6176.
+/// Makes every point positive: the lowest is that of the smallest decimal128, about -6176.
 const POINT_BIAS: i32 = 8192;
 
 impl Magnitude {
-    /// `coefficient × 10^exponent`.
+    /// Returns `coefficient × 10^exponent`.
     pub(super) fn of_integer(coefficient: u128, exponent: i32) -> Self {
         Self::of_digits(&coefficient.to_string(), exponent)
     }
 
-    /// The integer that the digits spell, times `10^exponent`.
+    /// Returns the integer that the digits spell, times `10^exponent`.
     fn of_digits(text: &str, exponent: i32) -> Self {
         let text = text.trim_start_matches('0');
         let point = text.len() as i32 + exponent;
@@ -70,7 +70,7 @@ impl Magnitude {
         self.digits.is_empty()
     }
 
-    /// The greatest double that is not above it, and whether it is the same number.
+    /// Returns the greatest double that does not exceed it, and whether both are the same number.
     pub(super) fn greatest_double_below_or_equal(&self) -> (f64, bool) {
         let digits: String = self.digits.iter().map(|digit| char::from(digit + b'0')).collect();
         let nearest: f64 = format!("0.{digits}e{}", self.point).parse().unwrap_or(0.0);
@@ -84,7 +84,7 @@ impl Magnitude {
         }
     }
 
-    /// Point, then two digits a byte, each one more than it is, then a zero.
+    /// Encodes the point, then two digits per byte, each incremented by one, then a zero.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&((self.point + POINT_BIAS) as u16).to_be_bytes());
         for pair in self.digits.chunks(2) {

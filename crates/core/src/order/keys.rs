@@ -1,4 +1,4 @@
-//! The keys of a document under some paths: what an index holds of it, and what it is sorted by.
+//! The keys of a document under some paths, by which it is indexed and sorted.
 
 use bson::RawBsonRef;
 use bson::raw::{RawArray, RawDocument, RawElement};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{TypeOrder, encode};
 
-/// Which end comes first.
+/// The direction of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Direction {
     /// Lowest first.
@@ -22,15 +22,15 @@ pub enum Direction {
 #[error("two of its fields lie in different arrays")]
 pub struct ParallelArrays;
 
-/// Inverts an encoding, so that it orders the other way.
+/// Inverts an encoding, which reverses its order.
 pub fn invert(encoding: &mut [u8]) {
     encoding.iter_mut().for_each(|byte| *byte = !*byte);
 }
 
-/// The keys of a document under these paths: one, or one per element where a path leads through an array or to one. A key is the
-/// encodings of its values one after the other, those of descending paths inverted. A missing value counts as null; an array without
-/// elements as one undefined element. A number in a path is a name like any other here: element by place is for conditions. The second
-/// answer is the number of paths that lead to nothing at all.
+/// Returns the keys of a document under these paths: one, or one per element if a path leads through an array or to one. A key is the
+/// concatenation of the encodings of its values, those of descending paths inverted. A missing value counts as null, and an array without
+/// elements as one undefined element. A number in a path is a name like any other: only conditions address elements by index. The second
+/// result is the number of paths that lead to nothing at all.
 ///
 /// # Errors
 /// [`ParallelArrays`].
@@ -48,17 +48,17 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Those of this document.
+    /// Reads the fields of this document.
     pub fn of(document: &'a RawDocument) -> Self {
         Self { document, elements: document.iter_elements().map_while(Result::ok).collect() }
     }
 
-    /// The document.
+    /// Returns the document.
     pub fn document(&self) -> &'a RawDocument {
         self.document
     }
 
-    /// The keys of the document under these paths, as [`document_keys`] says.
+    /// Returns the keys of the document under these paths, as [`document_keys`] does.
     ///
     /// # Errors
     /// [`ParallelArrays`].
@@ -66,8 +66,8 @@ impl<'a> Fields<'a> {
         keys_of(paths, paths.iter().map(|(path, _)| self.at(path)).collect())
     }
 
-    /// Whether a path leads to the same in another document, so that both have the same keys under it. It may be false where only the
-    /// type of a number differs.
+    /// Returns whether a path leads to the same value in another document, so that both have the same keys under it. It may return false if
+    /// only the type of a number differs.
     pub fn has_same(&self, other: &Fields<'_>, path: &str) -> bool {
         self.at(path) == other.at(path)
     }
@@ -77,7 +77,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The keys under these paths, each of which has been followed so far.
+/// Returns the keys under these paths, each of which has been followed so far.
 fn keys_of(paths: &[(&str, Direction)], fields: Vec<Field<'_>>) -> Result<(Vec<Vec<u8>>, usize), ParallelArrays> {
     let mut found = Found { paths, keys: Vec::new(), missing_of_all: usize::MAX };
     found.expand(fields)?;
@@ -86,16 +86,16 @@ fn keys_of(paths: &[(&str, Direction)], fields: Vec<Field<'_>>) -> Result<(Vec<V
     Ok((found.keys, found.missing_of_all))
 }
 
-/// How far one path has been followed.
+/// The point up to which one path has been followed.
 #[derive(Clone, PartialEq)]
 enum Field<'a> {
-    /// To this document (none where there is none), and this is left of the path.
+    /// This document (none if it is missing), with the rest of the path.
     Open(Option<&'a RawDocument>, &'a str),
-    /// To this array, and this is left of the path; empty when it leads to the array.
+    /// This array, with the rest of the path; empty if the path leads to the array.
     InArray(&'a RawArray, &'a str),
-    /// To its value.
+    /// Its value.
     Value(RawBsonRef<'a>),
-    /// To nothing.
+    /// Nothing: the document has no such path.
     Missing,
 }
 
@@ -106,7 +106,7 @@ struct Found<'p> {
 }
 
 impl Found<'_> {
-    /// Follows all paths to an array or to their ends, and, where there is an array, goes on with each of its elements.
+    /// Follows all paths to an array or to their ends. If there is an array, continues with each of its elements.
     fn expand(&mut self, mut fields: Vec<Field<'_>>) -> Result<(), ParallelArrays> {
         for field in &mut fields {
             if let Field::Open(document, path) = field {
@@ -161,7 +161,7 @@ fn follow<'a>(document: Option<&'a RawDocument>, path: &'a str) -> Field<'a> {
     follow_from(path, |name| document.get(name).ok().flatten())
 }
 
-/// Follows a path from a document whose fields `get` answers.
+/// Follows a path from a document whose fields `get` returns.
 fn follow_from<'a>(path: &'a str, get: impl FnOnce(&str) -> Option<RawBsonRef<'a>>) -> Field<'a> {
     let (name, rest) = path.split_once('.').unwrap_or((path, ""));
     match get(name) {
@@ -173,7 +173,7 @@ fn follow_from<'a>(path: &'a str, get: impl FnOnce(&str) -> Option<RawBsonRef<'a
     }
 }
 
-/// Goes on with one element of the array; none stands for an array without elements.
+/// Continues with one element of the array; none represents an array without elements.
 fn element<'a>(field: Field<'a>, value: Option<RawBsonRef<'a>>) -> Field<'a> {
     match field {
         Field::InArray(_, "") => Field::Value(value.unwrap_or(RawBsonRef::Undefined)),

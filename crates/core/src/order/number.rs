@@ -1,8 +1,8 @@
-//! Numbers by their exact value, whatever type they have.
+//! Numbers by their exact value, whatever their type.
 //!
-//! A number is written as its sign and its magnitude; a magnitude as the greatest double that is not above it, and, where that is not
-//! the magnitude itself, all its decimal digits. So what two types can both say has one encoding, and what only int64 or decimal128 can
-//! say stands between two doubles.
+//! A number is encoded as its sign and its magnitude. A magnitude is encoded as the greatest double that does not exceed it, followed by
+//! all its decimal digits if the double is not exact. A value that two types can represent therefore has one encoding, and a value that
+//! only int64 or decimal128 can represent sorts between two doubles.
 
 use bson::Decimal128;
 
@@ -12,7 +12,7 @@ const NOT_A_NUMBER: u8 = 0;
 const NEGATIVE: u8 = 1;
 const NOT_NEGATIVE: u8 = 2;
 
-/// The magnitude is the double.
+/// The magnitude equals the double.
 const EXACT: u8 = 0;
 /// The magnitude is above the double: its digits follow.
 const ABOVE: u8 = 1;
@@ -26,7 +26,7 @@ pub(super) fn double(value: f64, out: &mut Vec<u8>) {
 
 pub(super) fn integer(value: i64, out: &mut Vec<u8>) {
     let magnitude = value.unsigned_abs();
-    // The nearest double may be above; then the one below it is wanted.
+    // The nearest double may be above the magnitude; the next one below is then used.
     let nearest = magnitude as f64;
     signed(value < 0, out, |out| match nearest as u128 {
         same if same == u128::from(magnitude) => exact(nearest, out),
@@ -47,7 +47,7 @@ pub(super) fn decimal(value: Decimal128, out: &mut Vec<u8>) {
     }
 }
 
-/// The sign, and the magnitude: its bytes are inverted where a greater magnitude is a lower number.
+/// Encodes the sign and the magnitude, whose bytes are inverted if a greater magnitude is a lower number.
 fn signed(negative: bool, out: &mut Vec<u8>, magnitude: impl FnOnce(&mut Vec<u8>)) {
     out.push(if negative { NEGATIVE } else { NOT_NEGATIVE });
     let start = out.len();
