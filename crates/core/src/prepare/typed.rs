@@ -179,7 +179,7 @@ fn value_of(value: &impl Serialize) -> Result<KeyValue, KeyError> {
     KeyValue::new(value).map_err(|why| Invalid::new(Code::InvalidKeys, "value", why).into())
 }
 
-/// The outcome of a future: its output, or the panic that ended it.
+/// Runs a future and returns its output, or the panic that ended it.
 async fn ended<T>(future: impl Future<Output = T>) -> std::thread::Result<T> {
     let mut future = pin!(future);
     std::future::poll_fn(|context| {
