@@ -49,7 +49,7 @@ pub use stored::{
 /// - **Selected once.** INVARIANT: the OUT records of a page of the log and the position after it are one write, which expects the position
 ///   at which the page begins and the definitions by which it was evaluated.
 /// - **Every attempt is recorded.** INVARIANT: an attempt is stored, with its time, before it is made.
-/// - **Delivered at least once,** with an id that stays the same over attempts, so that the partner can recognize a repeat.
+/// - **Delivered at least once,** with an id that stays the same over attempts, so that the partner can recognise a repeat.
 /// - **Received once.** A request is answered with 202 once its record is durable. A repeated id is answered with the id of the existing
 ///   record.
 /// - **In order** per partner, direction and entity: the next event of an entity is attempted once the previous one is final. An event

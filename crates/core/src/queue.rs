@@ -181,31 +181,31 @@ pub trait Queues: Send + Sync + 'static {
     /// [`QueueError::Unknown`]. Otherwise see [`QueueError`].
     async fn delete(&self, queue: &str, reason: Reason) -> Result<(), QueueError>;
 
-    /// As [`WorkQueue::enqueue`].
+    /// Enqueues an item; see [`WorkQueue::enqueue`].
     ///
     /// # Errors
     /// [`QueueError::Unknown`], and as [`WorkQueue::enqueue`].
     async fn enqueue(&self, queue: &str, item: NewItem) -> Result<Enqueued, QueueError>;
 
-    /// As [`WorkQueue::take`].
+    /// Hands out items; see [`WorkQueue::take`].
     ///
     /// # Errors
     /// [`QueueError::Unknown`], and as [`WorkQueue::take`].
     async fn take(&self, queue: &str, take: TakeBody) -> Result<Taken, QueueError>;
 
-    /// As [`WorkQueue::renew`].
+    /// Renews leases; see [`WorkQueue::renew`].
     ///
     /// # Errors
     /// [`QueueError::Unknown`], and as [`WorkQueue::renew`].
     async fn renew(&self, queue: &str, renew: RenewBody) -> Result<Vec<ItemResult>, QueueError>;
 
-    /// As [`WorkQueue::done`].
+    /// Removes active items whose work is done; see [`WorkQueue::done`].
     ///
     /// # Errors
     /// [`QueueError::Unknown`], and as [`WorkQueue::done`].
     async fn done(&self, queue: &str, items: ItemsBody) -> Result<Vec<ItemResult>, QueueError>;
 
-    /// As [`WorkQueue::release`].
+    /// Returns active items to the queue; see [`WorkQueue::release`].
     ///
     /// # Errors
     /// [`QueueError::Unknown`], and as [`WorkQueue::release`].
@@ -218,25 +218,25 @@ pub trait Queues: Send + Sync + 'static {
     /// [`QueueError::UnknownItem`]. Otherwise see [`QueueError`].
     async fn release_item(&self, queue: &str, id: &str, reason: Reason) -> Result<ItemResult, QueueError>;
 
-    /// As [`WorkQueue::item`].
+    /// Returns an item; see [`WorkQueue::item`].
     ///
     /// # Errors
     /// [`QueueError::Unknown`], and as [`WorkQueue::item`].
     async fn item(&self, queue: &str, id: &str) -> Result<ItemStatus, QueueError>;
 
-    /// As [`WorkQueue::items`].
+    /// Returns one page of the items; see [`WorkQueue::items`].
     ///
     /// # Errors
     /// [`QueueError::Unknown`], and as [`WorkQueue::items`].
     async fn items(&self, queue: &str, query: ItemsQuery) -> Result<ItemPage, QueueError>;
 
-    /// As [`WorkQueue::prioritise`].
+    /// Changes the priority of an item; see [`WorkQueue::prioritise`].
     ///
     /// # Errors
     /// [`QueueError::Unknown`], and as [`WorkQueue::prioritise`].
     async fn prioritise(&self, queue: &str, id: &str, body: PriorityBody) -> Result<ItemStatus, QueueError>;
 
-    /// As [`WorkQueue::cancel`].
+    /// Removes an item, pending or active; see [`WorkQueue::cancel`].
     ///
     /// # Errors
     /// [`QueueError::Unknown`], and as [`WorkQueue::cancel`].

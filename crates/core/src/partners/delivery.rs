@@ -53,7 +53,7 @@ pub struct Source {
     pub sequence_number: i64,
     /// The version of its aggregate.
     pub version: i64,
-    /// When it was committed.
+    /// When it happened.
     pub time: DateTime,
     /// The correlation of its commit.
     #[serde(rename = "correlationId", default, skip_serializing_if = "Option::is_none")]

@@ -111,7 +111,7 @@ impl Breaker {
     }
 
     /// Records the outcome of an attempt that has just ended. A refusal closes the breaker too, because it shows that the partner is
-    /// reachable.
+    /// reachable. So do the statuses 409 and 425.
     pub fn note(&mut self, outcome: &Outcome, now: Timestamp, failures_max: u32) {
         match outcome {
             Outcome::Failed { status: Some(409 | 425), .. } | Outcome::Delivered { .. } | Outcome::Refused { .. } => {

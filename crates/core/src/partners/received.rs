@@ -132,7 +132,7 @@ impl PartnerDefinition {
     }
 }
 
-/// A request id has at most 256 bytes, and the id that a partner gives can be that long itself.
+/// Returns the request id of a commit. Ids have at most 256 bytes, as a partner's id may have alone, so a longer one contains its digest.
 fn request_id(partner: &str, webhook_id: &str) -> String {
     let whole = format!("partner/{partner}/{webhook_id}");
     if whole.len() <= crate::limits::ID_BYTES_MAX {

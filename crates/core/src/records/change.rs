@@ -108,7 +108,7 @@ impl RecordChange {
         Self::Set { collection: collection.into(), id: id.into(), fields, unset: Vec::new(), expected }
     }
 
-    /// Also removes these fields. Has no effect on a change other than [`Self::Set`].
+    /// Removes these fields as well. Has no effect on a change other than [`Self::Set`].
     pub fn unset<'a>(mut self, paths: impl IntoIterator<Item = &'a str>) -> Self {
         if let Self::Set { unset, .. } = &mut self {
             unset.extend(paths.into_iter().map(str::to_owned));

@@ -65,7 +65,7 @@ pub struct TextIndex {
     pub name: String,
     /// The paths whose texts it covers.
     pub paths: Vec<String>,
-    /// How words are normalized before they are compared.
+    /// How words are normalised before they are compared.
     pub language: TextLanguage,
     /// The field from which MongoDB takes the language of a document, for software that expects one. If absent, no field overrides the
     /// language.

@@ -48,7 +48,7 @@ pub struct InboxRecord {
     /// The life of that process, if processes share the store.
     #[serde(default)]
     pub life: Option<i64>,
-    /// The claim that last leased it, a random number by which a worker recognizes whether its claim was stored. `None` before the first.
+    /// The claim that last leased it, a random number by which a worker recognises whether its claim was stored. `None` before the first.
     #[serde(default)]
     pub claim: Option<i64>,
 }

@@ -11,7 +11,7 @@ use super::{Fetched, Machine};
 pub struct Replay {
     /// Its id.
     pub id: ByteString,
-    /// The position when the replay began.
+    /// The position before it was moved back.
     pub to: u64,
     /// The partitions that were failing at that time, each with the position of its next event. Events from there on had not been passed.
     pub unhandled: HashMap<ByteString, u64>,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The language of a text index, which determines how words are normalized. These are the languages of MongoDB's text indexes.
+/// The language of a text index, which determines how words are normalised. These are the languages of MongoDB's text indexes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the languages")]
 pub enum TextLanguage {
