@@ -120,8 +120,8 @@ pub trait Records: Send + Sync + 'static {
     async fn collections(&self) -> Result<Vec<Collection>, RecordError>;
 
     /// Applies changes, all or none, and returns once they are durable. Returns, for each change, the revision that it gave to its record.
-    /// For a deletion, that is a revision above that of the deleted record, or 0 if there was nothing to delete; for a check, the revision
-    /// of the record, or 0 if it is absent.
+    /// For a deletion, that is a revision above that of the deleted record, or 0 if there was nothing to delete. For a check, it is the
+    /// revision of the record, or 0 if it is absent.
     ///
     /// # Errors
     /// See [`RecordError`]. After [`StoreError::Failed`](crate::StoreError::Failed) the outcome is unknown until the store is reopened.
