@@ -1,4 +1,5 @@
-//! Partner events: what is sent to partners and received from them over HTTP, one record for each event, every attempt on record.
+//! Partner events: events that are sent to partners and received from them over HTTP, with one record for each event and every attempt
+//! recorded.
 //!
 //! ```text
 //!  log ─▶ select (Condition per partner) ─▶ OUT record ─▶ claim ─▶ POST to the partner ─┬▶ SUCCESS
@@ -47,16 +48,18 @@ pub use stored::{
 ///
 /// - **Selected once.** INVARIANT: the OUT records of a page of the log and the position after it are one write, which expects the position
 ///   at which the page begins and the definitions by which it was evaluated.
-/// - **Every attempt is on record.** INVARIANT: an attempt is stored, with its time, before it is made.
-/// - **Delivered at least once,** with an id that stays the same over attempts, so that the partner can tell a repeat.
-/// - **Received once.** A request is answered 202 once its record is durable. The same id again is answered with the id of that record.
-/// - **In order** per partner, direction and entity: the next event of an entity is attempted once the one before it is final. An event
-///   that is resent by hand does not wait.
-/// - **Alone.** A slow or failing partner delays no other.
+/// - **Every attempt is recorded.** INVARIANT: an attempt is stored, with its time, before it is made.
+/// - **Delivered at least once,** with an id that stays the same over attempts, so that the partner can recognise a repeat.
+/// - **Received once.** A request is answered with 202 once its record is durable. A repeated id is answered with the id of the existing
+///   record.
+/// - **In order** per partner, direction and entity: the next event of an entity is attempted once the previous one is final. An event
+///   that is resent manually does not wait.
+/// - **Isolated.** A slow or failing partner delays no other.
 /// - **Claimed again.** A record whose owner died in PROCESSING is claimed again once its lease has ended.
 #[async_trait]
 pub trait Partners: Send + Sync + 'static {
-    /// Defines a partner, or changes it. Returns true when it did not exist before. Without secrets, an existing partner keeps its own.
+    /// Defines a partner, or changes it. Returns true if it did not exist before. A definition without secrets leaves those of an existing
+    /// partner unchanged.
     ///
     /// # Errors
     /// See [`PartnerError`].
@@ -74,14 +77,14 @@ pub trait Partners: Send + Sync + 'static {
     /// See [`PartnerError`].
     async fn get(&self, partner: &str) -> Result<PartnerStatus, PartnerError>;
 
-    /// Pauses a partner or resumes it. Events of a paused partner are still selected and recorded, and sent once it is resumed. The rest of
-    /// its definition stays as others change it meanwhile.
+    /// Pauses or resumes a partner. Events of a paused partner are still selected and recorded; they are sent once it is resumed.
+    /// Concurrent changes of the rest of the definition are kept.
     ///
     /// # Errors
     /// See [`PartnerError`].
     async fn switch(&self, partner: &str, paused: bool, reason: Reason) -> Result<PartnerStatus, PartnerError>;
 
-    /// Deletes a partner. Its events stay; those that are not final are attempted again when it is defined again.
+    /// Deletes a partner. Its events stay; if it is defined again, those that are not final are attempted again.
     ///
     /// # Errors
     /// See [`PartnerError`].
@@ -90,10 +93,10 @@ pub trait Partners: Send + Sync + 'static {
     /// Receives an event of a partner: checks its signature, and returns once its record is durable.
     ///
     /// # Errors
-    /// [`PartnerError::Signature`], [`PartnerError::OtherContent`]; else see [`PartnerError`].
+    /// [`PartnerError::Signature`], [`PartnerError::OtherContent`]; otherwise see [`PartnerError`].
     async fn receive(&self, partner: &str, request: Incoming) -> Result<Accepted, PartnerError>;
 
-    /// Lists the events of a partner, the newest first.
+    /// Lists the events of a partner, newest first.
     ///
     /// # Errors
     /// See [`PartnerError`].
@@ -105,20 +108,20 @@ pub trait Partners: Send + Sync + 'static {
     /// See [`PartnerError`].
     async fn event(&self, id: &str) -> Result<PartnerEventView, PartnerError>;
 
-    /// Attempts a final event again, with five more attempts, or one that waits for its next attempt at once.
+    /// Attempts a final event again, with five more attempts, or attempts an event that is due later at once.
     ///
     /// # Errors
-    /// [`PartnerError::State`] while it is being attempted; else see [`PartnerError`].
+    /// [`PartnerError::State`] while it is being attempted; otherwise see [`PartnerError`].
     async fn resend(&self, id: &str, reason: Reason) -> Result<PartnerEventView, PartnerError>;
 
-    /// Ends an event that is pending or failed: it is not attempted any more.
+    /// Ends an event that is pending or failed, so that it is not attempted again.
     ///
     /// # Errors
-    /// [`PartnerError::State`] while it is being attempted, and once it has succeeded; else see [`PartnerError`].
+    /// [`PartnerError::State`] while it is being attempted and once it has succeeded; otherwise see [`PartnerError`].
     async fn cancel(&self, id: &str, reason: Reason) -> Result<PartnerEventView, PartnerError>;
 
-    /// Sends the selected events of a range of the log again, as new deliveries: those from `from` up to but not including `to`, the head
-    /// when absent.
+    /// Sends the selected events of a range of the log again, as new deliveries. The range includes `from` and excludes `to`, which
+    /// defaults to the head.
     ///
     /// # Errors
     /// See [`PartnerError`].

@@ -1,6 +1,6 @@
 //! The port of prepare keys as a service: names with at most one holder at a time, reserved and released without a commit.
 //!
-//! They are the keys that commits reserve and release (see [`KeyChanges`]): a key that either holds is taken for the other.
+//! They are the same keys that commits reserve and release (see [`KeyChanges`]): a key that is taken one way is also taken for the other.
 
 mod typed;
 
@@ -19,7 +19,7 @@ pub use typed::{PrepareKey, Prepared};
 ///
 /// # Contract
 /// - Each change is one compare-and-set. Concurrent changes have the outcome of some serial order, and a key has at most one holder at any
-///   time, also beside commits that reserve and release it.
+///   time, including holders from commits that reserve and release it.
 /// - A change that was answered with `true` survives `kill -9` and power loss, and so does the state that an answer `false` depends on.
 ///   After a crash at any point a change has been applied completely or not at all; a move to another key is one change.
 /// - Time is the store's clock. A key has *expired* when its `ttl_at` is before now: it can then be taken as if it were free, while
@@ -28,18 +28,18 @@ pub use typed::{PrepareKey, Prepared};
 ///   in the past: the key has then expired at once.
 /// - Values are compared as BSON values: the order of fields matters, the type of a number does not.
 ///
-/// Each change means what it means in Wow's `PrepareKey`; a key without `ttl_at` never expires.
+/// Each change has the semantics of Wow's `PrepareKey`; a key without `ttl_at` never expires.
 #[async_trait]
 pub trait PrepareKeys: Send + Sync + 'static {
     /// Applies a change. Returns false, and changes nothing, if the key is not in the state that the change requires.
     ///
     /// # Errors
-    /// [`KeyError::Invalid`] for a change that breaks a rule, before the store is accessed; [`KeyError::NotHeld`] for [`KeyChange::Move`]
-    /// only; failures of the store. With [`StoreError::Failed`] and [`StoreError::Unreachable`] the outcome of the change is unknown.
+    /// [`KeyError::Invalid`] for a change that breaks a rule, before the store is accessed. [`KeyError::NotHeld`] for [`KeyChange::Move`]
+    /// only. Failures of the store; after [`StoreError::Failed`] and [`StoreError::Unreachable`] the outcome of the change is unknown.
     async fn change(&self, change: KeyChange) -> Result<bool, KeyError>;
 
-    /// Returns the holder of a key, also one that has expired and was not removed yet; `None` if the key was never taken, was released, or
-    /// was removed.
+    /// Returns the holder of a key, even if it has expired and was not removed yet. Returns `None` if the key was never taken, was
+    /// released, or was removed.
     ///
     /// # Errors
     /// [`KeyError::Invalid`] for an invalid name or key; failures of the store.
@@ -118,7 +118,7 @@ pub enum KeyChange {
     Prepare(Reserve),
     /// Releases a key.
     Rollback(Release),
-    /// Replaces any value, or this one.
+    /// Replaces the value of a key.
     Reprepare {
         /// The value that the key must have; any value when absent.
         old: Option<KeyValue>,
@@ -200,11 +200,11 @@ pub struct KeyState {
     pub name: ByteString,
     /// The key.
     pub key: ByteString,
-    /// The holder, also if it had expired; `None` if the key was free.
+    /// The holder, even if it had expired; `None` if the key was free.
     pub holder: Option<KeyHolder>,
 }
 
-/// A key that exists.
+/// A key that was found, expired or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundKey {
     /// Its holder.
@@ -213,7 +213,7 @@ pub struct FoundKey {
     pub expired: bool,
 }
 
-/// Why a request about prepare keys failed. Except for [`StoreError::Failed`] and [`StoreError::Unreachable`], nothing has changed.
+/// Why a request about prepare keys failed. Except after [`StoreError::Failed`] and [`StoreError::Unreachable`], nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -228,7 +228,7 @@ pub enum KeyError {
         /// The key.
         key: String,
     },
-    /// The value of a key is not of the requested type.
+    /// The value of the key is not of the requested type.
     #[error("the value of the key {key:?} of {name} is of another type: {why}")]
     OtherType {
         /// The name of this kind of keys.

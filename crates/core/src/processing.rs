@@ -1,4 +1,4 @@
-//! Processing events in order per partition: a pure state machine, fed by the task that runs a processor.
+//! Processing of events in order per partition: a pure state machine, driven by the task that runs a processor.
 //!
 //! ```text
 //!  source ── read ──▶ window ── take ──▶ in flight ── settle ──▶ settled ──▶ position moves on
@@ -8,15 +8,15 @@
 //!                                             │ due, fetched, taken, settled … until it has caught up: it ends
 //! ```
 //!
-//! It does no I/O and reads no clock. The task that feeds it reads pages and asks for failing partitions' next events; it stores
-//! [`Machine::progress`] and the changed failing partitions in one batch, and only then answers those who settled.
+//! It does no I/O and reads no clock. The task that drives it reads pages and looks up the next events of failing partitions. It stores
+//! [`Machine::progress`] and the changed failing partitions in one batch, and only then acknowledges the settlements.
 //!
 //! INVARIANTS
-//! - Every event below the position is settled, or belongs to a failing partition that stands at it or before it.
-//! - Every event at or above the position that is settled is in `ahead`, so that a restart never hands it out again.
-//! - Events of a partition are handed out in order, and one batch of them at a time.
-//! - A failing partition changes nothing for any other, and none of its own events is skipped unless an operator or the policy
-//!   parks it, which is recorded.
+//! - Every event below the position is settled, or belongs to a failing partition whose own position is not after the event.
+//! - Every settled event at or above the position is in `ahead`, so that it is not handed out again after a restart.
+//! - Events of a partition are handed out in order, one batch at a time.
+//! - A failing partition does not affect any other. None of its own events is skipped unless an operator or the policy parks it, which is
+//!   recorded.
 
 mod health;
 mod machine;

@@ -1,4 +1,4 @@
-//! Projections: records that follow from the events of the log, kept up to date by rules or by a program.
+//! Projections: records derived from the events of the log, kept up to date by rules or by a program.
 
 mod definition;
 mod error;
@@ -26,20 +26,21 @@ pub(crate) use fold::key_bytes;
 
 /// The projections of one tenant.
 ///
-/// A projection folds the events of the log, in order, into records: one for each key. What is promised:
+/// A projection folds the events of the log, in order, into records: one for each key. Its guarantees:
 ///
-/// - **Exactly once.** The changes of records and the position up to which events are folded are one batch. A restart resumes from there.
+/// - **Exactly once.** Record changes and the position up to which events are folded are one batch. A restart resumes from there.
 /// - **Never half.** An event that does not fit (a sum with a text, for example) stops the projection before it, with a reason that names
 ///   the event and the field. Nothing of that event is written.
-/// - **A changed definition is built beside the live records**, in another collection, and takes their place in one batch once it has
-///   caught up. Reads follow the live records and never see a mixture. The earlier records are removed afterwards.
-/// - **One owner.** Of several processes on one store, one at a time writes the records of a build.
+/// - **A changed definition is built beside the live records**, in another collection. Once it has caught up, it replaces them in one
+///   batch. Reads follow the live records and never see a mixture. The replaced records are removed afterwards.
+/// - **One owner.** If several processes share a store, only one at a time writes the records of a build.
 #[async_trait]
 pub trait Projections: Send + Sync + 'static {
-    /// Defines a projection, or begins to build a changed definition beside the live records. The same definition again does nothing.
+    /// Defines a projection, or starts to build a changed definition beside the live records. Putting the same definition again does
+    /// nothing.
     ///
     /// # Errors
-    /// [`ProjectionError::NotAllowed`] when the version is lower than the stored one; else see [`ProjectionError`].
+    /// [`ProjectionError::NotAllowed`] if the version is lower than the stored one; otherwise see [`ProjectionError`].
     async fn put(&self, definition: ProjectionDefinition) -> Result<PutProjection, ProjectionError>;
 
     /// Lists projections by name: those after `after`, at most `limit`.
@@ -54,20 +55,19 @@ pub trait Projections: Send + Sync + 'static {
     /// See [`ProjectionError`].
     async fn get(&self, name: &str) -> Result<ProjectionStatus, ProjectionError>;
 
-    /// Deletes a projection. Its records cannot be read any more, and are removed afterwards.
+    /// Deletes a projection. Its records can no longer be read, and are removed afterwards.
     ///
     /// # Errors
     /// See [`ProjectionError`].
     async fn delete(&self, name: &str, reason: Reason) -> Result<(), ProjectionError>;
 
-    /// Does what an operator asks for, and records it in the same batch.
+    /// Applies an operator's act, and records it in the same batch.
     ///
     /// # Errors
-    /// See [`ProjectionError`]; nothing was changed or recorded then.
+    /// See [`ProjectionError`]; in that case nothing was changed or recorded.
     async fn act(&self, name: &str, act: ProjectionAct, reason: Reason) -> Result<(), ProjectionError>;
 
-    /// Lists what operators did to a projection, the newest first: the acts before `after`, at most `limit`. Those of a projection that
-    /// was deleted stay.
+    /// Lists the acts on a projection, newest first: those before `after`, at most `limit`. Acts on a deleted projection stay.
     ///
     /// # Errors
     /// See [`ProjectionError`].
@@ -87,25 +87,25 @@ pub trait Projections: Send + Sync + 'static {
     async fn record(&self, name: &str, key: &bson::Bson) -> Result<Option<Record>, ProjectionError>;
 }
 
-/// What became of a definition.
+/// The effect of putting a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutProjection {
     /// There was no projection of this name.
     Created,
     /// It is built beside the live records of the earlier definition.
     Changed,
-    /// It is defined so already.
+    /// The same definition was already stored.
     Unchanged,
 }
 
-/// What an operator can do to a projection.
+/// An act of an operator on a projection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProjectionAct {
-    /// Folds no more events.
+    /// Stops folding events.
     Pause,
-    /// Folds events again; also after an event that stopped it.
+    /// Resumes folding events, including the one that stopped it.
     Resume,
-    /// Builds the records again from the first event, beside the live ones.
+    /// Rebuilds the records from the first event, beside the live ones.
     Rebuild,
 }
 

@@ -41,7 +41,7 @@ pub enum QuerySource {
 }
 
 impl QuerySource {
-    /// The aggregates' name.
+    /// Returns the aggregates' name.
     pub fn aggregate(&self) -> &ByteString {
         match self {
             Self::Snapshots(name) | Self::Commits(name) => name,
@@ -77,7 +77,7 @@ pub struct DocumentQuery {
     pub projection: Projection,
     /// The sort order. Documents that compare equal are ordered by id, in the direction of the last field; without a sort, ascending by id.
     pub sort: Vec<SortBy>,
-    /// The most bytes of a result, beyond which the query is refused with `query_answer_too_large`; `None` for no limit.
+    /// The most bytes of a result; a larger one is refused with `query_answer_too_large`. `None` for no limit.
     pub bytes_max: Option<usize>,
 }
 
@@ -122,32 +122,32 @@ impl From<Condition> for DocumentQuery {
 /// Selects a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pagination {
-    /// Its number, from 1.
+    /// The number of the page, from 1.
     pub index: u64,
-    /// The number of documents on a page; 0 for all on the first.
+    /// The number of documents on a page; 0 puts all of them on the first page.
     pub size: u64,
 }
 
 impl Default for Pagination {
-    /// The first ten.
+    /// Returns the first page of ten documents.
     fn default() -> Self {
         Self { index: 1, size: 10 }
     }
 }
 
-/// A page of what was found, and how much there is.
+/// A page of results, with the total number of results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Paged<T> {
-    /// How many there are on all pages.
+    /// The number of results on all pages.
     pub total: u64,
-    /// Those of the page.
+    /// The results of this page.
     pub list: Vec<T>,
 }
 
 /// The queries of one tenant.
 ///
-/// A query reads documents, and answers them with the names of fields that the layout of Wow's Mongo extension has in a program. What
-/// conditions, sorts and projections name are the same names.
+/// Conditions, sorts and projections use the field names that results show: those that the layout of Wow's Mongo extension has in a
+/// program.
 ///
 /// ```text
 /// snapshots  aggregateId, contextName, aggregateName, tenantId, ownerId, spaceId, version, eventId, firstOperator, operator,
@@ -157,15 +157,15 @@ pub struct Paged<T> {
 ///            (annals{(commandId), (correlationId), (causationId), (times[])}), size
 /// ```
 ///
-/// An implementation MUST keep these promises; the conformance suite tests each.
+/// An implementation MUST keep these guarantees; the conformance suite tests each of them.
 ///
 /// - **The same on every backend**: the same documents in the same order. Conditions have MongoDB's semantics; windows of time are relative
 ///   to the store's clock.
 /// - **Order.** By the sort, then by the documents' ids, in the direction of the last sort field; without a sort ascending by id.
 /// - **Current.** A write that was acknowledged before the query began is found. A list or a page of more than a few hundred documents may
-///   be read from several snapshots of the store: a document that does not change meanwhile appears exactly once. The total of a page is
-///   counted separately.
-/// - **No documents**, for example of an unused name, is an empty result and not an error.
+///   be read from several snapshots of the store. A document that does not change in the meantime appears exactly once. The total of a
+///   page is counted separately.
+/// - **No documents**, for example for an unused name, are an empty result and not an error.
 /// - **Deleted** aggregates' snapshots are excluded from every result and count, unless the condition is `Deleted` or joins it by `And`.
 #[async_trait]
 pub trait Queries: Send + Sync + 'static {

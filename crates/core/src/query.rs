@@ -19,7 +19,7 @@ pub struct Filter {
     pub aggregate: Option<AggregateFilter>,
 }
 
-/// One aggregate, or all of a name.
+/// One aggregate, or all aggregates of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AggregateFilter {
     /// The aggregate's name.

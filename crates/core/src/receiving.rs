@@ -12,23 +12,23 @@ use crate::{
     Code, Data, Invalid, NewCommit, NewEvent, SequenceNumber, StoreError, StreamPosition, Timestamp, limits, valid_id,
 };
 
-/// What a scope receives: one partition of a public stream of a producer's tenant.
+/// A subscription of a scope: one partition of a public stream of a producer's tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Subscription {
-    /// The microservice that the events come from.
+    /// The microservice from which the events come.
     pub producer: ByteString,
     /// The producer's tenant.
     pub tenant: ByteString,
     /// The producer's public stream.
     pub stream: ByteString,
-    /// The partition of that stream; empty where it has none.
+    /// The partition of that stream; empty if it has none.
     pub partition: ByteString,
 }
 
-/// Where a received event came from, and on what terms.
+/// The origin of a received event, and the consent under which it came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceivedFrom {
-    /// The subscription that it came by.
+    /// The subscription through which it came.
     #[serde(flatten)]
     pub subscription: Subscription,
     /// The event's sequence number in the producer's log.
@@ -41,7 +41,7 @@ pub struct ReceivedFrom {
     pub at: Timestamp,
 }
 
-/// An event on its way into a scope.
+/// An event that a scope is about to receive.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IncomingEvent {
     /// Its position in the producer's stream.
@@ -56,61 +56,62 @@ pub struct IncomingEvent {
     pub data: Data,
     /// When it happened.
     pub time: Timestamp,
-    /// What the producer's event is of: the id of its aggregate, or another event source.
+    /// The id of the aggregate of the producer's event, or its event source.
     pub source: ByteString,
-    /// Groups everything that follows from one cause.
+    /// The operation that it belongs to.
     pub correlation_id: Option<ByteString>,
 }
 
-/// Neighbouring events of one subscription, as the producer sent them.
+/// Consecutive events of one subscription, as the producer sent them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReceivedBatch {
-    /// The subscription that they come by.
+    /// The subscription through which they come.
     pub subscription: Subscription,
     /// The consent under which the producer sends them.
     pub consent: Uuid,
-    /// The position from which the producer read its stream: every event of the partition from here up to the last one is in the batch.
+    /// The position from which the producer read its stream. The batch contains every event of the partition from here up to its last
+    /// event.
     pub from: StreamPosition,
     /// The events, 1 to 1,000; positions and sequence numbers ascend.
     pub events: Vec<IncomingEvent>,
 }
 
-/// How far a subscription has been received.
+/// The progress of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SubscriptionState {
-    /// The position from which the producer is to send: one past that of the last received event, 0 at first.
+    /// The position from which the producer must send next: one past that of the last received event, 0 at first.
     pub position: StreamPosition,
-    /// The sequence number of the last received event in the producer's log; none before the first.
+    /// The last received event's sequence number in the producer's log; `None` before the first.
     pub sequence_number: Option<SequenceNumber>,
 }
 
-/// What became of a batch.
+/// The result of receiving a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
-    /// The number of its first event in the log of the scope.
+    /// The sequence number of its first event in the log of the scope.
     pub first: SequenceNumber,
-    /// Where the subscription stands now.
+    /// The progress of the subscription after it.
     pub state: SubscriptionState,
-    /// True when the batch was received before: nothing was added.
+    /// Whether the batch had been received before, so that nothing was added.
     pub duplicate: bool,
 }
 
-/// Why a batch was refused. Except for [`StoreError::Failed`] and [`StoreError::Unreachable`], nothing of it was stored.
+/// Why a batch was refused. Except after [`StoreError::Failed`] and [`StoreError::Unreachable`], none of it was stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
     /// The batch breaks a rule of the port.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The batch does not begin where the subscription stands.
+    /// The batch does not begin at the position of the subscription.
     #[error("the batch begins at position {from}, but the subscription stands at {}; resume from there", .stored.position)]
     Moved {
-        /// Where the batch begins.
+        /// The position at which the batch begins.
         from: StreamPosition,
-        /// Where the subscription stands.
+        /// The progress of the subscription.
         stored: SubscriptionState,
     },
-    /// The batch has other events than were received at its positions, or numbers that do not follow those that were received.
+    /// The batch has other events than were received at its positions, or sequence numbers that do not follow those that were received.
     #[error(
         "event {sequence_number} of the producer at position {position} is not what was received there; the producer's log is another \
          one than before: end the subscription and begin another"
@@ -118,10 +119,10 @@ pub enum ReceiveError {
     OtherEvents {
         /// The position of the first such event.
         position: StreamPosition,
-        /// Its number in the producer's log.
+        /// Its sequence number in the producer's log.
         sequence_number: SequenceNumber,
     },
-    /// The store cannot take it.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -134,27 +135,28 @@ pub enum ReceiveError {
 ///  log of the scope      … │ 1 of another subscription │ 0 │ 2 │ 4 │        state: position 5
 /// ```
 ///
-/// An implementation MUST keep these promises; the conformance suite tests each.
+/// An implementation MUST keep these guarantees; the conformance suite tests each of them.
 ///
-/// - **One write.** The events of a batch, the state of its subscription and the head of the scope's log change together: after a crash
-///   at any moment all of them are there, or none is.
-/// - **Once.** An event of a subscription is in the log at most once. A batch that was received before, from an older position to one that
-///   is not beyond the stored one, adds nothing and is answered as `duplicate`; with other events it is refused.
-/// - **No gap.** A batch that begins behind the stored position, or before it and ends behind it, is refused with the stored state, from
-///   which the caller resumes.
-/// - **One winner.** Of batches that race from one position, one is received. The others are repeats of it, or are refused.
-/// - **Durable.** Whatever a caller was told, a state included, survives kill -9 and power loss.
-/// - **What came with it** stays readable: a received event is of no aggregate, has its event source, and
-///   [`CommitInfo::received`](crate::CommitInfo::received) says where it came from. Each is a commit of its own. Its id is the store's.
+/// - **One write.** The events of a batch, the state of its subscription and the head of the scope's log change together: after a crash at
+///   any moment, either all of them have changed or none has.
+/// - **Once.** An event of a subscription is in the log at most once. A batch is a repeat if it begins before the stored position and does
+///   not extend past it. It adds nothing and is reported as `duplicate`; with other events it is refused.
+/// - **No gap.** A batch that begins after the stored position, or begins before it and extends past it, is refused with the stored state,
+///   from which the caller resumes.
+/// - **One winner.** If batches race from one position, one is received. The others are repeats of it, or are refused.
+/// - **Durable.** Whatever a caller was told, including a state, survives kill -9 and power loss.
+/// - **Its origin stays readable.** A received event belongs to no aggregate and keeps its event source.
+///   [`CommitInfo::received`](crate::CommitInfo::received) holds its origin. Each event is a commit of its own, with an id that the store
+///   assigns.
 #[async_trait]
 pub trait Receiving: Send + Sync + 'static {
-    /// Stores a batch, and answers once it is durable.
+    /// Stores a batch, and returns once it is durable.
     ///
     /// # Errors
     /// See [`ReceiveError`].
     async fn receive(&self, batch: ReceivedBatch) -> Result<Received, ReceiveError>;
 
-    /// Returns how far a subscription has been received.
+    /// Returns the progress of a subscription.
     ///
     /// # Errors
     /// See [`ReceiveError`].
@@ -178,7 +180,7 @@ impl ReceivedBatch {
     /// Checks every rule that needs no store. Backends call it before anything else.
     ///
     /// # Errors
-    /// The first rule that is broken, with its path.
+    /// The first rule that is violated, with its path.
     pub fn validate(&self) -> Result<(), Invalid> {
         self.subscription.validate()?;
         let count = self.events.len();
@@ -204,7 +206,7 @@ impl ReceivedBatch {
             valid_id(&path("source"), &event.source)?;
             valid_time(&path("time"), event.time)?;
         }
-        // The rules of events are those of commits, sizes included.
+        // Received events follow the rules of commits, including sizes.
         let events = self.events.iter().map(IncomingEvent::as_new).collect();
         let commit = NewCommit { events, ..NewCommit::new("received", "received") };
         commit.validate()?;
@@ -212,17 +214,17 @@ impl ReceivedBatch {
         correlations.into_iter().try_for_each(|id| valid_id("events.correlation_id", id))
     }
 
-    /// The position from which the next batch begins.
+    /// Returns the position from which the next batch begins.
     pub fn next(&self) -> StreamPosition {
         self.events.last().map_or(self.from, |last| last.position + 1)
     }
 
-    /// Where the subscription stands once the batch has been received.
+    /// Returns the progress of the subscription once the batch has been received.
     pub fn state(&self) -> SubscriptionState {
         SubscriptionState { position: self.next(), sequence_number: self.events.last().map(|it| it.sequence_number) }
     }
 
-    /// Where the event at this place comes from, received at `at`.
+    /// Returns the origin of one of the events, received at `at`.
     pub fn received_from(&self, event: &IncomingEvent, at: Timestamp) -> Arc<ReceivedFrom> {
         Arc::new(ReceivedFrom {
             subscription: self.subscription.clone(),
@@ -235,7 +237,7 @@ impl ReceivedBatch {
 }
 
 impl IncomingEvent {
-    /// The event as a scope stores it.
+    /// Returns the event as a scope stores it.
     pub fn as_new(&self) -> NewEvent {
         NewEvent {
             generation: self.generation,
@@ -246,7 +248,7 @@ impl IncomingEvent {
 }
 
 impl ReceiveError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(invalid) => invalid.code,
@@ -257,7 +259,7 @@ impl ReceiveError {
     }
 }
 
-/// A store that receives nothing.
+/// An implementation for stores that do not support receiving.
 pub(crate) struct NoReceiving;
 
 fn not_supported() -> ReceiveError {

@@ -1,4 +1,4 @@
-//! What the log holds: commits and their events, as they are read.
+//! Commits and events as they are read from the log.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use uuid::Uuid;
 
 use crate::{Aggregate, CommitOutcome, Data, Metadata, ReceivedFrom, SequenceNumber, Timestamp, Version};
 
-/// What the events of one commit have in common.
+/// The attributes that the events of one commit share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommitInfo {
     /// The commit's id.
     pub commit_id: Uuid,
-    /// The request it came from; none only for events that other software recorded without one.
+    /// The request that stored it; `None` only for events that other software recorded without one.
     pub request_id: Option<ByteString>,
-    /// Whose events they are; [`Aggregate::event_source`] only for events that other software recorded outside of any aggregate.
+    /// The aggregate of the events; [`Aggregate::event_source`] only for events that other software recorded outside of any aggregate.
     pub aggregate: Aggregate,
-    /// The aggregate's version after this commit; 0 where there is no aggregate.
+    /// The aggregate's version after this commit; 0 if there is no aggregate.
     pub version: Version,
     /// The time of its first event.
     pub time: Timestamp,
@@ -27,44 +27,44 @@ pub struct CommitInfo {
     pub owner_id: ByteString,
     /// The space of the aggregate, or empty.
     pub space_id: ByteString,
-    /// The command that led to it.
+    /// The command that produced it.
     pub command_id: Option<ByteString>,
-    /// Groups everything that follows from one cause.
+    /// The operation that it belongs to.
     pub correlation_id: Option<ByteString>,
-    /// What directly caused it.
+    /// Its direct cause.
     pub causation_id: Option<ByteString>,
-    /// Free text for tools, in the order given.
+    /// Free-form strings for tools, in the order given.
     pub header: Vec<(ByteString, ByteString)>,
-    /// The commit's transaction and its place there; none when the commit stands for itself.
+    /// The commit's transaction and its place in it; `None` if it is not part of one.
     pub transaction: Option<TransactionPlace>,
-    /// Where it came from, if it was received over the event horizon; then it is of no aggregate and holds one event.
+    /// Its origin, if it was received over the event horizon. Such a commit belongs to no aggregate and contains one event.
     pub received: Option<Arc<ReceivedFrom>>,
 }
 
-/// A commit's place in its transaction. All commits of a transaction, and with them all their events, have the same id and count.
+/// A commit's place in its transaction. All commits of a transaction, and so all of their events, have the same id and count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransactionPlace {
-    /// Names the transaction: the commit id of its first commit.
+    /// Identifies the transaction: the commit id of its first commit.
     pub id: Uuid,
-    /// Counts from 0.
+    /// The commit's index in the transaction, from 0.
     pub place: u32,
-    /// The number of the transaction's commits.
+    /// The number of commits in the transaction.
     pub count: u32,
 }
 
 impl TransactionPlace {
-    /// Whether this is the last commit of its transaction.
+    /// Returns whether this is the last commit of its transaction.
     pub fn ends(&self) -> bool {
         self.place + 1 == self.count
     }
 }
 
-/// An event of the log. Cloning shares everything but a few words.
+/// An event of the log. Cloning is cheap, because almost everything is shared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedEvent {
     /// Its position in the log.
     pub sequence_number: SequenceNumber,
-    /// Its place in its commit, from 0.
+    /// Its index in its commit, from 0.
     pub ordinal: u32,
     /// Its id.
     pub id: Uuid,
@@ -78,16 +78,16 @@ pub struct RecordedEvent {
     pub tags: Vec<ByteString>,
     /// Whether partners may see it.
     pub public: bool,
-    /// What tools and operators noted about it; none when nothing was.
+    /// Its metadata, for tools and operators; `None` if there is none.
     pub metadata: Option<Metadata>,
     /// When it happened.
     pub time: Timestamp,
-    /// The commit it belongs to.
+    /// The commit to which it belongs.
     pub commit: Arc<CommitInfo>,
 }
 
 impl RecordedCommit {
-    /// Returns the outcome that a repeat of this commit's request is answered with.
+    /// Returns the outcome for a repeat of this commit's request.
     pub fn repeated_outcome(&self) -> CommitOutcome {
         CommitOutcome {
             commit_id: self.info.commit_id,
@@ -103,8 +103,8 @@ impl RecordedCommit {
 /// A commit with all its events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedCommit {
-    /// What its events have in common.
+    /// The attributes that its events share.
     pub info: Arc<CommitInfo>,
-    /// Its events; never empty, ordinals 0, 1, 2 …, sequence numbers without a hole.
+    /// Its events: never empty, with ordinals 0, 1, 2 … and sequence numbers without gaps.
     pub events: Vec<RecordedEvent>,
 }

@@ -1,4 +1,4 @@
-//! The relay: what publishes the events of a log to the topics of their types. Here is its state machine, which does no I/O.
+//! The relay, which publishes the events of a log to the topics of their types. This is its state machine, which does no I/O.
 //!
 //! ```text
 //!  publisher opened, earlier ones fenced ─▶ stored position ─▶ Relay::resume ─▶ announcement of a fork, if there is one
@@ -7,12 +7,13 @@
 //!                         └──────────── Relay::hold ◀── a message that the broker refuses
 //! ```
 //!
-//! INVARIANT: every event below the position whose type had a topic is published or held. The position moves in the batch that publishes.
+//! INVARIANT: every event below the position whose type had a topic is published or held. The position moves in the batch that publishes
+//! its events.
 //!
-//! INVARIANT: a batch begins where the batch before it ended, so the messages of an aggregate follow each other as its events do.
+//! INVARIANT: a batch begins where the previous one ended, so messages of an aggregate are in the order of its events.
 //!
-//! There is no mark of a failed publication on an event. Before the batch with the position is visible, none of its messages is; after it
-//! all are. Whatever fails in between is published again from the position.
+//! Failed publications are not marked on events. Before the batch with the position is visible, none of its messages is; afterwards, all
+//! are. After a failure in between, the relay publishes again from the position.
 
 mod message;
 mod status;
@@ -27,59 +28,59 @@ use crate::{Fork, Identity, NewMessage, RecordedEvent, RelayPosition, SequenceNu
 pub use message::{MessageFormat, MessageKey, MessageOptions, RelayedEvent};
 pub use status::{HeldRecord, RelayRecord, RelayState, RelayStatus};
 
-/// How often the position is stored while the log moves and none of its events has a topic.
+/// How often the position is stored while the log grows only by events without a topic.
 pub const STORE_EVERY: Duration = Duration::from_secs(1);
 
-/// The topics that a relay publishes to.
+/// The topics to which a relay publishes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RelayTopics {
-    /// What names the topics and gives them their numbers.
+    /// The prefix, partitions and retention of the topics.
     pub settings: TopicSettings,
     /// The category of each event type that has a topic.
     pub types: BTreeMap<ByteString, ByteString>,
-    /// The category of every other type; none when they have no topics.
+    /// The category of all other types; `None` if they have no topics.
     pub others: Option<ByteString>,
 }
 
 impl RelayTopics {
-    /// Every event type has a topic of the default category.
+    /// Gives every event type a topic of the default category.
     pub fn all(settings: TopicSettings) -> Self {
         Self { settings, types: BTreeMap::new(), others: Some(crate::DEFAULT_CATEGORY.into()) }
     }
 
-    /// Returns the topic of an event type; none when it has none.
+    /// Returns the topic of an event type; `None` if it has none.
     pub fn topic_of(&self, event_type: &str) -> Option<TopicDefinition> {
         let category = self.types.get(event_type).or(self.others.as_ref())?;
         self.settings.definition(event_type, category).ok()
     }
 
-    /// Returns the topics of the types that are named.
+    /// Returns the topics of the types in `types`.
     pub fn named(&self) -> impl Iterator<Item = TopicDefinition> {
         self.types.keys().filter_map(|event_type| self.topic_of(event_type))
     }
 }
 
-/// Why a relay publishes nothing until a person has looked.
+/// Why a relay stops publishing until a person intervenes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RelayRefusal {
-    /// A restored copy of this store has published already.
+    /// A later incarnation of this store, from a restore, has already published.
     #[error(
         "a later incarnation of this store has published, and this is incarnation {here}, from before that restore; it publishes nothing: \
          close this store, or give it a broker of its own"
     )]
     Later {
-        /// This one.
+        /// The incarnation of this store.
         here: u32,
     },
-    /// The broker has events that this log does not have, and no restore says where they parted.
+    /// The broker has events that this log does not have, although no restore explains the difference.
     #[error(
         "the broker has the events below {position} of this incarnation, and the log ends at {head}: its files are an older copy that was \
          not restored; restore it with `annals restore`, which begins a new incarnation"
     )]
     AheadOfLog {
-        /// Where publishing had come to.
+        /// The position up to which events are published.
         position: SequenceNumber,
-        /// Where the log ends.
+        /// The head of the log.
         head: SequenceNumber,
     },
     /// Another relay of this store publishes.
@@ -89,7 +90,7 @@ pub enum RelayRefusal {
     OtherRelay(SequenceNumber),
 }
 
-/// Messages to publish with the position that follows them.
+/// Messages to publish, with the position that follows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayBatch {
     /// The messages, in the order of the log.
@@ -98,22 +99,22 @@ pub struct RelayBatch {
     pub position: RelayPosition,
 }
 
-/// How far the events of one store are published.
+/// The publishing progress of one store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relay {
     store: Identity,
     position: RelayPosition,
-    /// The position as the broker has it.
+    /// The position that the broker has.
     stored: Option<RelayPosition>,
-    /// The position of a batch that was given to a publisher and whose outcome is not known yet.
+    /// The position of a batch that was passed to a publisher and whose outcome is unknown.
     attempted: Option<RelayPosition>,
-    /// Events that the broker refuses, from the position on.
+    /// Events at or above the position that the broker refuses.
     held: BTreeSet<SequenceNumber>,
 }
 
 impl Relay {
-    /// Resumes at the position that the broker has. `agree_to` returns the number up to which the log and that of an earlier incarnation
-    /// agree.
+    /// Resumes from the position that the broker has. `agree_to` returns the sequence number up to which the log agrees with that of an
+    /// earlier incarnation.
     ///
     /// # Errors
     /// See [`RelayRefusal`].
@@ -148,14 +149,15 @@ impl Relay {
         self.position
     }
 
-    /// Returns the fork that is not on the broker yet. It is published before any event of the new incarnation, in a batch of its own.
+    /// Returns the announcement of a fork that is not on the broker yet. It is published before any event of the new incarnation, in a
+    /// batch of its own.
     pub fn announcement(&self) -> Option<RelayBatch> {
         let announced = self.stored.is_some_and(|stored| stored.incarnation == self.store.incarnation);
         let batch = || RelayBatch { messages: Vec::new(), position: self.position };
         (self.stored.is_some() && !announced).then(batch)
     }
 
-    /// Returns what publishes these events, which follow the position, and moves it to `next`.
+    /// Returns the batch that publishes these events, which follow the position, and moves the position to `next`.
     pub fn batch(
         &self,
         events: &[RecordedEvent],
@@ -168,40 +170,41 @@ impl Relay {
         RelayBatch { messages, position: RelayPosition { next: next.max(self.position.next), ..self.position } }
     }
 
-    /// Notes that a batch with this position is given to a publisher.
+    /// Records that a batch with this position is passed to a publisher.
     pub fn attempts(&mut self, position: RelayPosition) {
         self.attempted = Some(position);
     }
 
-    /// Notes that this batch is on the broker.
+    /// Records that the batch with this position is on the broker.
     pub fn stored(&mut self, position: RelayPosition) {
         self.stored = Some(position);
         self.passed(position);
     }
 
-    /// Notes that no event up to this position has a topic, so that nothing has to be published.
+    /// Moves to this position without publishing, because no event up to it has a topic.
     pub fn passed(&mut self, position: RelayPosition) {
         self.position = position;
         self.held = self.held.split_off(&position.next);
     }
 
-    /// Whether a batch goes to the broker: it has messages, or a position without them was not stored for [`STORE_EVERY`].
+    /// Returns whether a batch must go to the broker: it has messages, or the position has not been stored for [`STORE_EVERY`].
     pub fn is_due(&self, batch: &RelayBatch, since_stored: Duration) -> bool {
         !batch.messages.is_empty() || (self.is_behind(batch.position) && since_stored >= STORE_EVERY)
     }
 
-    /// Whether the broker's position is before this one.
+    /// Returns whether the broker's position is before this one.
     pub fn is_behind(&self, position: RelayPosition) -> bool {
         self.stored.is_none_or(|stored| stored.next < position.next)
     }
 
-    /// Leaves an event out that the broker refuses, so that those after it are published.
+    /// Leaves out an event that the broker refuses, so that later events are published.
     pub fn hold(&mut self, event: SequenceNumber) {
         self.held.insert(event);
     }
 
-    /// Checks the position that a publisher found which this relay opened after a failure, or after it had been fenced. Another relay that
-    /// publishes has moved it. After a timeout of its own transaction, for example while the machine slept, it is where this relay left it.
+    /// Checks the position that was found by a publisher which this relay opened after a failure or after being fenced. If another relay
+    /// publishes, it has moved the position. If this relay's own transaction timed out, for example while the machine slept, the position
+    /// is unchanged.
     ///
     /// # Errors
     /// [`RelayRefusal::OtherRelay`].

@@ -1,4 +1,4 @@
-//! Replays: events of the log are sent again, to a handler, to consumers of a topic, to a file, or nowhere.
+//! Replays: events of the log are sent again, to a handler, to consumers of a topic, to a URL, to a file, or nowhere.
 
 mod body;
 mod error;
@@ -24,17 +24,17 @@ pub use stored::{REPLAY_SESSIONS, ReplayProgress, ReplaySession, SessionErrorRec
 
 /// The replays of one tenant.
 ///
-/// A replay is created with a filter and a target, and started. It sends the events that were in the log when it started and that the
-/// filter selects, in order. What is promised:
+/// A replay is created with a filter and a target, and then started. It sends, in order, the events that the filter selects and that were
+/// in the log when it started. Its guarantees:
 ///
-/// - **The log does not change.** Handlers and consumers get the events as they are, with the replay's id beside them.
-/// - **It continues with the next event** after a pause, a restart and a kill. What was sent is stored with the position: deliveries in the
-///   same batch, lines of a file by the length of the file.
-/// - **One process sends.** Of two that act on one replay at the same time, one succeeds and the other gets `state_conflict`.
-/// - **No failure is silent.** Each is counted and listed with the event; a replay either skips failed events or stops after the first.
+/// - **The log does not change.** Handlers and consumers get the events unchanged, with the replay's id as an addition.
+/// - **It continues with the next event** after a pause, a restart or a kill. What was sent is stored with the position: deliveries in the
+///   same batch, lines of a file through the length of the file.
+/// - **One process sends.** If two callers act on one replay at the same time, one succeeds and the other gets `state_conflict`.
+/// - **No failure is silent.** Each is counted and listed with its event. A replay either skips failed events or stops after the first.
 #[async_trait]
 pub trait Replays: Send + Sync + 'static {
-    /// Says what a replay would send: how many events, and the first hundred.
+    /// Returns what a replay would send: the number of events, and the first hundred.
     ///
     /// # Errors
     /// `invalid_replay`; see [`ReplayError`].
@@ -46,7 +46,7 @@ pub trait Replays: Send + Sync + 'static {
     /// `invalid_replay`; see [`ReplayError`].
     async fn create(&self, body: ReplayBody) -> Result<ReplayStatus, ReplayError>;
 
-    /// Lists replays, the newest first: at most `limit` after the page whose cursor this is.
+    /// Lists replays, newest first: at most `limit`, after the page with this cursor.
     ///
     /// # Errors
     /// See [`ReplayError`].
@@ -66,7 +66,7 @@ pub trait Replays: Send + Sync + 'static {
     /// Starts, pauses, resumes or cancels a replay.
     ///
     /// # Errors
-    /// [`ReplayError::NotAllowed`] with the state that does not allow it; see [`ReplayError`].
+    /// [`ReplayError::NotAllowed`] with the current state; see [`ReplayError`].
     async fn act(&self, id: &str, act: ReplayAct, reason: Reason) -> Result<ReplayStatus, ReplayError>;
 
     /// Waits until a replay's state differs from `seen`, and returns it.
@@ -75,23 +75,23 @@ pub trait Replays: Send + Sync + 'static {
     /// See [`ReplayError`].
     async fn changed(&self, id: &str, seen: Option<&ReplayStatus>) -> Result<ReplayStatus, ReplayError>;
 
-    /// Deletes replays that ended more than so many hours ago, and returns how many.
+    /// Deletes replays that ended more than this many hours ago, and returns how many were deleted.
     ///
     /// # Errors
     /// See [`ReplayError`].
     async fn clean_up(&self, older_than_hours: u32) -> Result<u64, ReplayError>;
 }
 
-/// What an operator can do to a replay.
+/// An act of an operator on a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayAct {
-    /// Begins to send.
+    /// Starts sending.
     Start,
-    /// Sends nothing until it is resumed.
+    /// Stops sending until it is resumed.
     Pause,
     /// Continues with the next event.
     Resume,
-    /// Ends it; it cannot be resumed.
+    /// Ends it. It cannot be resumed.
     Cancel,
 }
 

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::signature::SigningSecret;
 use crate::{ByteString, Code, Condition, Invalid, SequenceNumber, valid_id, valid_name};
 
-/// Longest URL of a partner, in bytes.
+/// The longest URL of a partner, in bytes.
 const URL_BYTES_MAX: usize = 2_000;
-/// Most secrets of a partner: those of a rotation.
+/// The most secrets of a partner, which has several during a rotation.
 const SECRETS_MAX: usize = 8;
-/// Longest retention, in days.
+/// The longest retention, in days.
 const RETENTION_DAYS_MAX: u32 = 36_500;
 
 /// Defines a partner: the body of `PUT /v1/partners/{partner}`, with its id.
@@ -24,31 +24,31 @@ const RETENTION_DAYS_MAX: u32 = 36_500;
 pub struct PartnerDefinition {
     /// Its id.
     pub id: ByteString,
-    /// Its name for people.
+    /// Its name, for people.
     pub name: ByteString,
-    /// Where its events are posted to; none for a partner that only sends.
+    /// The URL to which its events are posted; `None` for a partner that only sends.
     pub url: Option<ByteString>,
-    /// The secrets that sign, the newest first; none keeps those that are stored. They are never shown.
+    /// The signing secrets, newest first; `None` keeps those that are stored. They are never shown.
     pub secrets: Option<Vec<ByteString>>,
-    /// Which events are sent to it: those whose [document](crate::event_document) this holds for. None without it.
+    /// Selects the events that are sent to it, by their [document](crate::event_document). Without it, none are sent.
     pub select: Option<Condition>,
-    /// Where selecting begins when the partner is new.
+    /// Where selection begins if the partner is new.
     pub start: SelectFrom,
-    /// The form of what is sent.
+    /// The format of what is sent.
     pub format: Format,
-    /// What becomes of the events that it sends.
+    /// How events from the partner are committed.
     pub receive: Receive,
     /// Limits.
     pub limits: Limits,
-    /// How long events that succeeded or were cancelled are kept, in days; forever when absent.
+    /// How long events that succeeded or were cancelled are kept, in days; forever if absent.
     pub retention_days: Option<u32>,
-    /// Where a copy of them is kept before they may be deleted.
+    /// Where these events are copied before they may be deleted.
     pub archive: PartnerArchive,
-    /// Whether nothing is sent to it for now. Events are selected and received all the same.
+    /// Whether sending is paused. Events are still selected and received.
     pub paused: bool,
 }
 
-/// Where selecting begins when a partner is new.
+/// Where selection begins if a partner is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SelectFrom {
@@ -57,18 +57,18 @@ pub enum SelectFrom {
     Latest,
     /// With the first event of the log.
     Beginning,
-    /// With the event of this number.
+    /// With the event that has this sequence number.
     SequenceNumber(SequenceNumber),
 }
 
-/// The form of what is sent.
+/// The format of what is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
     /// A CloudEvent in structured mode.
     #[default]
     Cloudevents,
-    /// The stored record, without what changes over attempts.
+    /// The stored record, without the fields that change over attempts.
     Record,
 }
 
@@ -81,35 +81,36 @@ pub enum PartnerArchive {
     None,
     /// In the collection [`PARTNER_EVENTS_ARCHIVE`](super::PARTNER_EVENTS_ARCHIVE).
     ///
-    /// INVARIANT: the copy and the date of expiry are one write.
+    /// INVARIANT: the copy and the date of expiry are stored in one write.
     Collection,
 }
 
-/// Which events of a partner are the same one, so that only the first is recorded. A `webhook-id` that is repeated always is.
+/// Determines which events of a partner count as the same, so that only the first is recorded. A repeated `webhook-id` always counts as
+/// the same event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deduplicate {
-    /// Only those with the same `webhook-id`.
+    /// Only events with the same `webhook-id`.
     #[default]
     WebhookId,
-    /// Those with the same type, entity and data as well.
+    /// Also events with the same type, entity and data.
     Content,
-    /// Those with the same type and entity as well: an entity has one event of a type.
+    /// Also events with the same type and entity: an entity has one event of each type.
     Entity,
 }
 
-/// What becomes of the events that a partner sends.
+/// How the events that a partner sends are committed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Receive {
-    /// The name of the aggregates that they are committed to, by the id of their entity. Without it, aggregates are named
-    /// `partner_event`, and their ids begin with the partner's.
+    /// The name of the aggregates to which they are committed; the id is that of the entity. Without it, the aggregates are named
+    /// `partner_event`, and their ids begin with the partner's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aggregate: Option<ByteString>,
-    /// The type of the committed event; that of the received one when absent.
+    /// The type of the committed event; that of the received event if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<ByteString>,
-    /// Which of them are the same event.
+    /// Determines which events count as the same.
     pub deduplicate: Deduplicate,
 }
 
@@ -117,15 +118,15 @@ pub struct Receive {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// How many attempts are in flight at most, 1–256.
+    /// The most attempts in flight, 1–256.
     pub concurrency: u32,
-    /// How long an attempt may take, in milliseconds: 100–120,000.
+    /// The time limit of an attempt, in milliseconds: 100–120,000.
     pub timeout_ms: u32,
-    /// The largest body that is received, in bytes: at most 8 MiB.
+    /// The largest body that is accepted, in bytes: at most 8 MiB.
     pub body_bytes: u32,
-    /// After how many failures in a row nothing is sent for a while, 1–10,000.
+    /// The number of consecutive failures after which sending stops for a while, 1–10,000.
     pub breaker_failures: u32,
-    /// For how long, in milliseconds: 1,000–3,600,000.
+    /// How long sending then stops, in milliseconds: 1,000–3,600,000.
     pub breaker_ms: u32,
 }
 
@@ -186,19 +187,19 @@ impl PartnerDefinition {
         }
     }
 
-    /// Signs with these secrets, the newest first.
+    /// Signs with these secrets, newest first.
     #[must_use]
     pub fn secrets<S: Into<ByteString>>(self, secrets: impl IntoIterator<Item = S>) -> Self {
         Self { secrets: Some(secrets.into_iter().map(Into::into).collect()), ..self }
     }
 
-    /// Posts the events for which the condition holds to this URL.
+    /// Posts the events that match the condition to this URL.
     #[must_use]
     pub fn sends(self, url: impl Into<ByteString>, select: Condition) -> Self {
         Self { url: Some(url.into()), select: Some(select), ..self }
     }
 
-    /// Commits what it sends to aggregates of this name.
+    /// Commits the events from the partner to aggregates of this name.
     #[must_use]
     pub fn receives_into(self, aggregate: impl Into<ByteString>) -> Self {
         Self { receive: Receive { aggregate: Some(aggregate.into()), ..self.receive }, ..self }
@@ -222,7 +223,7 @@ impl PartnerDefinition {
         let Self { name, url, select, start, format, receive, limits, retention_days, archive, paused, .. } =
             self.clone();
         let body = Body { name, url, secrets, select, start, format, receive, limits, retention_days, archive, paused };
-        // Its conditions are those that JSON can hold.
+        // A valid definition has only conditions that JSON can express.
         serde_json::to_string(&body).unwrap_or_default()
     }
 
@@ -236,7 +237,7 @@ impl PartnerDefinition {
         self.body(None)
     }
 
-    /// Checks names, secrets and limits. Whether the address of the URL is allowed is decided where it is sent.
+    /// Checks names, secrets and limits. Whether the address of the URL is allowed is checked when an event is sent.
     ///
     /// # Errors
     /// `invalid_name`, `invalid_condition` or `invalid_partner`, with the path.

@@ -1,6 +1,6 @@
-//! What Annals knows of a partner event beside its record: when it is due, who attempts it, and where it comes from.
+//! What Annals stores about a partner event apart from its record: when it is due, whether it is being attempted, and its origin.
 //!
-//! It is a record of its own, so that `partner_events` holds what its layout has and nothing else. Both change in one batch.
+//! It is a separate record, so that `partner_events` contains nothing but its own layout. Both change in one batch.
 
 use bson::DateTime;
 use bson::oid::ObjectId;
@@ -17,9 +17,9 @@ pub const DELIVERIES: &str = "annals-partner-deliveries";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// It was delivered, or committed.
+    /// It was delivered or committed.
     Success,
-    /// It failed as often as it may.
+    /// All of its attempts failed.
     Exhausted,
     /// It cannot succeed as it is.
     Refused,
@@ -28,10 +28,10 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Every ending.
+    /// All endings.
     pub const ALL: &'static [Self] = &[Self::Success, Self::Exhausted, Self::Refused, Self::Cancelled];
 
-    /// The ending as it is written.
+    /// Returns the ending as it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -42,30 +42,30 @@ impl Ending {
     }
 }
 
-/// The event of the log that an OUT event is.
+/// The event of the log from which an OUT event was created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// Its id.
     #[serde(rename = "eventId")]
     pub event_id: String,
-    /// Its number in the log.
+    /// Its sequence number.
     #[serde(rename = "sequenceNumber")]
     pub sequence_number: i64,
     /// The version of its aggregate.
     pub version: i64,
     /// When it happened.
     pub time: DateTime,
-    /// Groups everything that follows from one cause.
+    /// The correlation of its commit.
     #[serde(rename = "correlationId", default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
 }
 
 /// A delivery as it is stored.
 ///
-/// INVARIANT: of the deliveries of a lane and entity that are open, at least one is due at some time.
+/// INVARIANT: of the open deliveries of one lane and entity, at least one has a due time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeliveryRecord {
-    /// Direction, partner, and what the partner or the log call the event: what makes it idempotent.
+    /// Direction, partner, and the id of the event in the log or of the partner's request. It makes recording idempotent.
     #[serde(rename = "_id")]
     pub key: String,
     /// The record of the event.
@@ -76,48 +76,48 @@ pub struct DeliveryRecord {
     pub partner: String,
     /// Kind and id of the entity.
     pub entity: String,
-    /// The order of the events of an entity.
+    /// Its rank among the events of its entity.
     pub order: i64,
-    /// When it is attempted next; while it is being attempted, when its lease ends.
+    /// When it is next attempted. While it is being attempted, when its lease ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<DateTime>,
-    /// Whether it is not final.
+    /// Whether it is not final yet.
     pub open: bool,
     /// Whether it waits for an earlier event of its entity.
     #[serde(default)]
     pub waits: bool,
-    /// Whether it waits for none, because an operator resent it.
+    /// Whether it waits for no other event, because an operator resent it.
     #[serde(default)]
     pub alone: bool,
-    /// Whether it is being attempted, until `due`.
+    /// Whether it is being attempted, under a lease that ends at `due`.
     #[serde(default)]
     pub leased: bool,
-    /// How many attempts were made.
+    /// The number of attempts.
     pub attempt: i32,
-    /// How many of them were made before it was resent.
+    /// The number of attempts before it was resent.
     pub earlier: i32,
     /// How it became final.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ending>,
-    /// What the last attempt said.
+    /// The reason that the last attempt gave.
     #[serde(rename = "lastReason", default, skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<String>,
-    /// The status of the last answer.
+    /// The status of the last response.
     #[serde(rename = "lastStatus", default, skip_serializing_if = "Option::is_none")]
     pub last_status: Option<i32>,
-    /// The event of the log; none for an event from a partner.
+    /// The event of the log; `None` for an event from a partner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// The replay that it is of.
+    /// The replay to which it belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
-    /// The digest of the body that was received.
+    /// The digest of the received body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// The id that the partner gave the event.
     #[serde(rename = "webhookId", default, skip_serializing_if = "Option::is_none")]
     pub webhook_id: Option<String>,
-    /// What makes it the same event as another that the partner sends, where more than the id does.
+    /// The key that it shares with events that count as the same, if not only the ids count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub same: Option<String>,
     /// When it may be deleted, with its event.
@@ -142,12 +142,12 @@ impl RecordType for DeliveryRecord {
 }
 
 impl DeliveryRecord {
-    /// The lane of a direction and partner. Each is worked on alone.
+    /// Returns the lane of a direction and partner. Lanes are processed independently.
     pub fn lane_of(direction: EventDirection, partner: &str) -> String {
         format!("{}/{partner}", direction.as_str())
     }
 
-    /// The key of an event of the log, or of its replay.
+    /// Returns the key of an event of the log, or of its replay.
     pub fn key_out(partner: &str, event_id: &str, replay: Option<&str>) -> String {
         match replay {
             None => format!("OUT/{partner}/{event_id}"),
@@ -155,12 +155,12 @@ impl DeliveryRecord {
         }
     }
 
-    /// The key of an event that a partner sent.
+    /// Returns the key of an event from a partner.
     pub fn key_in(partner: &str, webhook_id: &str) -> String {
         format!("IN/{partner}/{webhook_id}")
     }
 
-    /// The status of the event's record, which changes in the same batch as the delivery.
+    /// Returns the status of the event's record, which changes in the same batch as the delivery.
     pub fn status(&self) -> EventStatus {
         match self.ended {
             _ if self.leased => EventStatus::Processing,
@@ -171,7 +171,7 @@ impl DeliveryRecord {
         }
     }
 
-    /// A delivery that is due now.
+    /// Creates a delivery that is due now.
     pub fn new(key: String, event: ObjectId, direction: EventDirection, partner: &str, now: Timestamp) -> Self {
         Self {
             key,
@@ -199,12 +199,12 @@ impl DeliveryRecord {
         }
     }
 
-    /// Matches the deliveries of a lane that are due some time.
+    /// Matches the deliveries of a lane that have a due time.
     pub fn due_in(lane: &str) -> Condition {
         Condition::and([Condition::eq("lane", lane), Condition::gte("due", DateTime::from_millis(0))])
     }
 
-    /// Matches the deliveries that failed for the last time, about which nobody has decided.
+    /// Matches the deliveries that failed for the last time and were not resent or cancelled since.
     pub fn failed() -> Condition {
         Condition::is_in("ended", [Ending::Exhausted.as_str(), Ending::Refused.as_str()])
     }
@@ -219,7 +219,7 @@ impl DeliveryRecord {
         Condition::and([Condition::eq("lane", lane), Condition::eq("entity", entity), Condition::eq("open", true)])
     }
 
-    /// Matches the delivery as it was read.
+    /// Matches the delivery if it has not changed since it was read.
     pub fn unchanged(&self) -> Condition {
         let due = match self.due {
             Some(due) => Condition::eq("due", due),
@@ -228,12 +228,12 @@ impl DeliveryRecord {
         Condition::and([due, Condition::eq("attempt", self.attempt), Condition::eq("open", self.open)])
     }
 
-    /// When it is due.
+    /// Returns when it is due.
     pub fn due_at(&self) -> Option<Timestamp> {
         self.due.map(|due| Timestamp::from_millis(due.timestamp_millis()))
     }
 
-    /// Whether it is being attempted, as far as its lease says.
+    /// Returns whether it is being attempted and its lease has not ended.
     pub fn is_claimed(&self, now: Timestamp) -> bool {
         self.leased && self.due_at().is_some_and(|until| until > now)
     }

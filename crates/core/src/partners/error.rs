@@ -1,9 +1,9 @@
-//! Why a request about partners was refused.
+//! Errors of requests about partners.
 
 use super::Unsigned;
 use crate::{Code, Invalid, ReadError, RecordError, StoreError, UnknownLog};
 
-/// Why a request about partners was refused. Nothing was changed.
+/// Why a request about partners was refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartnerError {
@@ -16,32 +16,32 @@ pub enum PartnerError {
     /// There is no such event.
     #[error("there is no partner event {0:?}; it may have expired")]
     UnknownEvent(String),
-    /// It is not known to be from the partner.
+    /// The signature does not prove that the request is from the partner.
     #[error(transparent)]
     Signature(#[from] Unsigned),
-    /// Another event was received with the same id.
+    /// Another event was already received with the same id.
     #[error("webhook-id {0:?} was used before with another body; give each event an id of its own")]
     OtherContent(String),
-    /// The state of the event does not allow the act.
+    /// The state of the event does not permit the act.
     #[error("event {id} is {state}, so it cannot be {act}; wait until the attempt has ended, or leave it as it is")]
     State {
         /// The event.
         id: String,
         /// Its state.
         state: String,
-        /// What was asked for.
+        /// The requested act.
         act: String,
     },
-    /// The server has no key for the secrets of partners.
+    /// The server has no usable key for the secrets of partners.
     #[error("secrets of partners cannot be read or stored: {0}")]
     Key(String),
-    /// The store cannot do it.
+    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
 }
 
 impl PartnerError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(invalid) => invalid.code,
@@ -73,7 +73,7 @@ impl From<RecordError> for PartnerError {
         match error {
             RecordError::Store(error) => Self::Store(error),
             RecordError::Invalid(invalid) => Self::Invalid(invalid),
-            // Another process changed what this one had read.
+            // Another process changed data after this one had read it.
             other => Self::Store(StoreError::Unreachable(other.to_string())),
         }
     }

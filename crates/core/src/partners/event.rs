@@ -1,4 +1,4 @@
-//! The record of a partner event, in the layout of `partner_events` that other software reads and writes.
+//! The record of a partner event, in the layout of `partner_events`, which other software reads and writes.
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
@@ -9,26 +9,26 @@ use crate::{Condition, Index, RecordType, Timestamp};
 
 /// The collection of partner events.
 pub const PARTNER_EVENTS: &str = "partner_events";
-/// The collection of the copies of final events.
+/// The collection of copies of final events.
 pub const PARTNER_EVENTS_ARCHIVE: &str = "partner_events_archive";
-/// The milliseconds of a day.
+/// Milliseconds per day.
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// Where an event is on its way.
+/// The status of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum EventStatus {
-    /// It was never attempted, or is to be attempted by hand.
+    /// It has not been attempted, or it was resent and not attempted since.
     Pending,
     /// It is being attempted.
     Processing,
-    /// It was delivered, or committed.
+    /// It was delivered or committed.
     Success,
     /// Its last attempt failed; it may be attempted again.
     Failed,
 }
 
-/// Whom an event comes from.
+/// The direction of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum EventDirection {
@@ -41,10 +41,10 @@ pub enum EventDirection {
 macro_rules! texts {
     ($type:ident: $($variant:ident $text:literal)+) => {
         impl $type {
-            /// Every value.
+            /// All values.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The value as it is stored.
+            /// Returns the value as it is stored.
             pub const fn as_str(self) -> &'static str { match self { $(Self::$variant => $text,)+ } }
         }
     };
@@ -53,7 +53,7 @@ macro_rules! texts {
 texts! { EventStatus: Pending "PENDING" Processing "PROCESSING" Success "SUCCESS" Failed "FAILED" }
 texts! { EventDirection: In "IN" Out "OUT" }
 
-/// A partner event as it is stored. Audit fields, direction and version are always there; `entity_data` is of any shape.
+/// A partner event as it is stored. Audit fields, direction and version are always present; `entity_data` has any shape.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartnerEventRecord {
     /// Its id, which is also the id of its deliveries.
@@ -65,28 +65,28 @@ pub struct PartnerEventRecord {
     pub event_version: String,
     /// Its type.
     pub event_type: String,
-    /// Where it is on its way.
+    /// Its status.
     pub event_status: EventStatus,
-    /// Whom it comes from.
+    /// Its direction.
     pub event_direction: EventDirection,
-    /// Whose it is, what it is about, and its attempts.
+    /// Its partner, its entity and its attempts.
     pub entity_metadata: EntityMetadata,
-    /// What it says.
+    /// Its data.
     pub entity_data: Bson,
-    /// When it may be deleted. A date, because MongoDB expires nothing else.
+    /// When it may be deleted: a date, because MongoDB's TTL indexes require one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expire_at: Option<DateTime>,
     /// When it was recorded: milliseconds since 1970-01-01 UTC, as text.
     pub created: String,
-    /// Who recorded it: the partner's id, or `annals`.
+    /// The author of the record: the partner's id, or `annals`.
     #[serde(rename = "createdBy")]
     pub created_by: String,
-    /// When it changed last: milliseconds since 1970-01-01 UTC, as text.
+    /// When it last changed: milliseconds since 1970-01-01 UTC, as text.
     #[serde(rename = "lastUpdatedTime")]
     pub last_updated_time: String,
 }
 
-/// Whose an event is, what it is about, and its attempts.
+/// The partner and the entity of an event, and its attempts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EntityMetadata {
     /// The partner's id.
@@ -99,7 +99,7 @@ pub struct EntityMetadata {
     pub entity_id: String,
     /// The kind of the entity.
     pub entity_type: String,
-    /// The time of each attempt by its number from "1": milliseconds since 1970-01-01 UTC, as text.
+    /// The time of each attempt by its number, from "1": milliseconds since 1970-01-01 UTC, as text.
     #[serde(rename = "resilienceAttemptCount", default)]
     pub attempts: Document,
 }
@@ -118,10 +118,10 @@ impl RecordType for PartnerEventRecord {
     }
 }
 
-/// The copy of a final event. It does not expire.
+/// The copy of a final event, which does not expire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArchivedPartnerEvent {
-    /// The record as it was when it became final.
+    /// The record at the time when it became final.
     #[serde(flatten)]
     pub event: PartnerEventRecord,
     /// When it was copied.
@@ -140,10 +140,10 @@ impl RecordType for ArchivedPartnerEvent {
     }
 }
 
-/// What is recorded of an event.
+/// A partner event that is to be recorded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewPartnerEvent {
-    /// Whom it comes from.
+    /// Its direction.
     pub direction: EventDirection,
     /// The version of its schema.
     pub version: String,
@@ -153,14 +153,14 @@ pub struct NewPartnerEvent {
     pub partner: (String, String),
     /// The entity's id and kind.
     pub entity: (String, String),
-    /// What it says.
+    /// Its data.
     pub data: Bson,
-    /// Who records it.
+    /// The author of the record.
     pub by: String,
 }
 
 impl NewPartnerEvent {
-    /// The record of the event at this time, which was never attempted.
+    /// Returns the record of the event at this time, without any attempt.
     pub fn record(self, now: Timestamp, random: u128) -> PartnerEventRecord {
         let millis = now.as_millis();
         let seconds = u32::try_from(millis.div_euclid(1_000).max(0)).unwrap_or(u32::MAX);
@@ -191,7 +191,7 @@ impl NewPartnerEvent {
 }
 
 impl PartnerEventRecord {
-    /// Matches what the layout calls candidates for a retry: failed fewer than five times, whether or not they are due.
+    /// Matches the layout's candidates for a retry: those that failed fewer than five times, whether or not they are due.
     pub fn retry_candidates() -> Condition {
         Condition::and([
             Condition::eq("event_status", EventStatus::Failed.as_str()),
@@ -199,12 +199,12 @@ impl PartnerEventRecord {
         ])
     }
 
-    /// When it was recorded.
+    /// Returns when it was recorded.
     pub fn created_at(&self) -> Timestamp {
         Timestamp::from_millis(self.created.parse().unwrap_or(0))
     }
 
-    /// The path of an attempt.
+    /// Returns the path of an attempt.
     pub fn attempt_path(attempt: i32) -> String {
         format!("entity_metadata.resilienceAttemptCount.{attempt}")
     }

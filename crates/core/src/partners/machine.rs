@@ -1,4 +1,4 @@
-//! What follows from an attempt. Pure: times come in, times go out.
+//! The state machine of attempts. It is pure: the current time is an argument, and the next one is a result.
 //!
 //! ```text
 //!  PENDING ─▶ PROCESSING (leased) ─┬─ delivered ───────────────────────────▶ SUCCESS
@@ -13,54 +13,54 @@ use std::time::Duration;
 use super::Ending;
 use crate::Timestamp;
 
-/// How often an event is attempted, unless it is resent by hand.
+/// The number of attempts of an event, until it is resent manually.
 pub const ATTEMPTS_MAX: i32 = 5;
-/// The longest time that a partner can ask to wait.
+/// The longest wait that a partner can ask for.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// The time between the first two attempts; it doubles.
+/// The time between the first two attempts; it doubles with each further one.
 const FIRST_DELAY: Duration = Duration::from_secs(5);
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The partner has taken the event, or it is committed.
+    /// The partner accepted the event, or the received event is committed.
     Delivered {
-        /// The status of the answer; none for a commit.
+        /// The status of the response; `None` for a commit.
         status: Option<u16>,
     },
-    /// It may succeed later.
+    /// A later attempt may succeed.
     Failed {
         /// Why, for people.
         reason: String,
-        /// The status of the answer, if there was one.
+        /// The status of the response, if there was one.
         status: Option<u16>,
-        /// How long the partner asks to wait.
+        /// The wait that the partner asks for.
         retry_after: Option<Duration>,
     },
-    /// It cannot succeed without a change of either side.
+    /// It cannot succeed unless either side changes something.
     Refused {
         /// Why, for people.
         reason: String,
-        /// The status of the answer, if there was one.
+        /// The status of the response, if there was one.
         status: Option<u16>,
     },
 }
 
-/// What follows from an attempt.
+/// The consequence of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It is final.
+    /// The event is final.
     End(Ending),
-    /// It is attempted again at this time.
+    /// The event is attempted again at this time.
     Retry(Timestamp),
 }
 
-/// The time between an attempt of this number, from 1, and the one after it: 5, 10, 20 and 40 s.
+/// Returns the time between the attempt with this number, from 1, and the next one: 5, 10, 20 and 40 s.
 pub fn retry_delay(attempt: i32) -> Duration {
     FIRST_DELAY * 2_u32.pow(u32::try_from(attempt - 1).unwrap_or(0).min(16))
 }
 
-/// Returns what follows from an attempt that ended now, the `attempt`-th since the event was recorded or resent.
+/// Returns the consequence of an attempt that has just ended. `attempt` counts from when the event was recorded or resent.
 pub fn after_attempt(attempt: i32, outcome: &Outcome, now: Timestamp) -> Next {
     match outcome {
         Outcome::Delivered { .. } => Next::End(Ending::Success),
@@ -73,7 +73,7 @@ pub fn after_attempt(attempt: i32, outcome: &Outcome, now: Timestamp) -> Next {
     }
 }
 
-/// Returns what an answer of this status means. Of the statuses that blame the request, only those heal that say so: 408, 409, 425 and 429.
+/// Returns the outcome that a response with this status means. Of the 4xx statuses, only 408, 409, 425 and 429 are retried.
 pub fn of_answer(status: u16, retry_after: Option<Duration>, said: &str) -> Outcome {
     let reason = if said.is_empty() { format!("answered {status}") } else { format!("answered {status}: {said}") };
     match status {
@@ -88,7 +88,7 @@ pub fn of_answer(status: u16, retry_after: Option<Duration>, said: &str) -> Outc
     }
 }
 
-/// Stops sending to a partner that fails again and again, so that its events keep their attempts. After a while one event probes.
+/// Stops sending to a partner after consecutive failures, so that its events keep their attempts. After a wait, a single event probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Breaker {
     failures: u32,
@@ -96,12 +96,12 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Returns when sending may go on; none while the breaker is closed.
+    /// Returns until when the breaker stays open; `None` while it is closed.
     pub fn opens_until(&self, wait: Duration) -> Option<Timestamp> {
         self.opened.map(|at| at.plus(wait))
     }
 
-    /// Returns how many attempts may be in flight now, of this many: none while it is open, one when it may probe.
+    /// Returns how many attempts may be in flight, given the usual limit: none while the breaker is open, one once it may probe.
     pub fn admits(&self, now: Timestamp, concurrency: usize, wait: Duration) -> usize {
         match self.opens_until(wait) {
             None => concurrency,
@@ -110,7 +110,8 @@ impl Breaker {
         }
     }
 
-    /// Notes what became of an attempt that ended now. A refusal is an answer: the partner is there.
+    /// Records the outcome of an attempt that has just ended. A refusal closes the breaker too, because it shows that the partner is
+    /// reachable. So do the statuses 409 and 425.
     pub fn note(&mut self, outcome: &Outcome, now: Timestamp, failures_max: u32) {
         match outcome {
             Outcome::Failed { status: Some(409 | 425), .. } | Outcome::Delivered { .. } | Outcome::Refused { .. } => {

@@ -1,4 +1,4 @@
-//! The body of a delivery. It does not change over attempts.
+//! The body of a delivery, which is the same for every attempt.
 
 use bson::raw::RawDocumentBuf;
 use bson::{Bson, Document, doc};
@@ -9,13 +9,13 @@ use crate::{DocumentView, Timestamp};
 
 /// The media type of a CloudEvent in structured mode.
 pub const CLOUDEVENT: &str = "application/cloudevents+json";
-/// The media type of a record.
+/// The media type of a partner event record.
 pub const JSON: &str = "application/json";
 
 /// Returns the media type and the body of an event for a partner.
 ///
 /// # Errors
-/// A sentence when the data cannot be written.
+/// A sentence, if the data cannot be written.
 pub fn message(
     format: Format,
     tenant: &str,
@@ -31,7 +31,7 @@ pub fn message(
     Ok((media_type, body.into()))
 }
 
-/// The attributes have the names that the relay to a broker gives them.
+/// Builds a CloudEvent whose attributes have the same names as those of the relay to a broker.
 fn cloudevent(tenant: &str, event: &PartnerEventRecord, delivery: &DeliveryRecord) -> Document {
     let entity = &event.entity_metadata;
     let mut out = doc! { "specversion": "1.0" };
@@ -41,7 +41,7 @@ fn cloudevent(tenant: &str, event: &PartnerEventRecord, delivery: &DeliveryRecor
     if let Some(source) = &delivery.source {
         out.insert("time", Timestamp::from_millis(source.time.timestamp_millis()).to_string());
         out.insert("generation", event.event_version.trim_start_matches('v'));
-        // Integers of CloudEvents have 32 bits, so these are strings.
+        // Integers in CloudEvents have 32 bits, so these are strings.
         out.insert("sequence", source.sequence_number.to_string());
         out.insert("version", source.version.to_string());
         out.extend(source.correlation_id.iter().map(|id| ("correlationid".to_owned(), Bson::from(id.as_str()))));

@@ -1,4 +1,4 @@
-//! Reading what a partner sends: a CloudEvent, a record of the layout, or any other JSON.
+//! Parsing of what a partner sends: a CloudEvent, a record in the layout of `partner_events`, or any other JSON.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, doc};
@@ -7,40 +7,40 @@ use bytes::Bytes;
 use super::{Deduplicate, PartnerDefinition, Signed, content_digest};
 use crate::{Code, Data, Invalid, NewCommit, NewEvent, valid_id, valid_name};
 
-/// The name of aggregates that received events are committed to when none is configured.
+/// The name of the aggregates to which received events are committed if none is configured.
 const AGGREGATE: &str = "partner_event";
-/// The type of a received event that has none.
+/// The type of a received event without one.
 const EVENT_TYPE: &str = "partner_event_received";
 
-/// A request of a partner.
+/// A request from a partner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
-    /// The headers that say who it is from.
+    /// The headers that authenticate it.
     pub signed: Signed,
-    /// The body, as it was sent.
+    /// The body, byte for byte.
     pub body: Bytes,
 }
 
-/// What the body of a request says.
+/// The content of a request's body.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReceivedBody {
     /// `type` or `event_type`.
     pub event_type: String,
     /// `event_version`.
     pub version: String,
-    /// `entity_metadata.entity_id`, `entity_id`, `aggregateid` as Annals sends it, or `subject`; the request's id where there is none.
+    /// `entity_metadata.entity_id`, `entity_id`, `aggregateid` as Annals sends it, or `subject`; otherwise the request's id.
     pub entity_id: String,
-    /// `entity_metadata.entity_type`, `entity_type`, or `aggregatename` as Annals sends it; empty where there is none.
+    /// `entity_metadata.entity_type`, `entity_type`, or `aggregatename` as Annals sends it; otherwise empty.
     pub entity_type: String,
-    /// `data` or `entity_data`; the whole body where there is neither.
+    /// `data` or `entity_data`; otherwise the whole body.
     pub data: Bson,
 }
 
 impl ReceivedBody {
-    /// Reads the body of a request with this id.
+    /// Parses the body of a request with this id.
     ///
     /// # Errors
-    /// `not_json`, `invalid_data` for what is nested too deeply or no object, `invalid_integer`, `invalid_name` at the type, or
+    /// `not_json`, `invalid_data` for a body that is nested too deeply or not an object, `invalid_integer`, `invalid_name` at the type, or
     /// `invalid_id` at the entity.
     pub fn read(body: &[u8], webhook_id: &str) -> Result<Self, Invalid> {
         let text = std::str::from_utf8(body).map_err(|_| Invalid::new(Code::NotJson, "", "the body is not UTF-8"))?;
@@ -79,7 +79,7 @@ impl ReceivedBody {
 }
 
 impl Deduplicate {
-    /// What two events of a partner have in common that are the same one, beside their ids.
+    /// Returns the key that two events of a partner share if they count as the same, apart from their ids; `None` if only ids count.
     pub fn same(self, partner: &str, body: &ReceivedBody) -> Option<String> {
         let of = match self {
             Self::WebhookId => return None,
@@ -88,7 +88,7 @@ impl Deduplicate {
         };
         let entity = [&*body.event_type, &*body.entity_type, &*body.entity_id];
         let all = doc! { "entity": entity.as_slice(), "of": of };
-        // What was read can be written.
+        // Whatever was parsed can be encoded again.
         let bytes = RawDocumentBuf::try_from(&all).map(RawDocumentBuf::into_bytes).unwrap_or_default();
         Some(format!("IN/{partner}/{}", content_digest(&bytes)))
     }
@@ -106,10 +106,10 @@ fn text_of<'a>(document: &'a RawDocument, name: &str) -> Option<&'a str> {
 }
 
 impl PartnerDefinition {
-    /// The commit that a received event becomes. Its request id makes a repeat harmless.
+    /// Returns the commit of a received event. Its request id makes a repeat harmless.
     ///
     /// # Errors
-    /// A sentence when the data cannot be committed.
+    /// A sentence, if the data cannot be committed.
     pub fn commit(
         &self,
         webhook_id: &str,
@@ -132,7 +132,7 @@ impl PartnerDefinition {
     }
 }
 
-/// A request id has at most 256 bytes, and so has the id that a partner gives.
+/// Returns the request id of a commit. Ids have at most 256 bytes, as a partner's id may have alone, so a longer one contains its digest.
 fn request_id(partner: &str, webhook_id: &str) -> String {
     let whole = format!("partner/{partner}/{webhook_id}");
     if whole.len() <= crate::limits::ID_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! The port of sending: how a request reaches a partner. This crate knows no network.
+//! The port for sending requests to partners. This crate contains no network code.
 
 use std::time::Duration;
 
@@ -8,45 +8,45 @@ use bytes::Bytes;
 /// A request to a partner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Where it is posted to.
+    /// The URL to which it is posted.
     pub url: String,
     /// Its headers.
     pub headers: Vec<(&'static str, String)>,
     /// Its body.
     pub body: Bytes,
-    /// How long it may take, with its answer.
+    /// The time limit, including the response.
     pub timeout: Duration,
 }
 
-/// The answer of a partner.
+/// The response of a partner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
     /// Its status.
     pub status: u16,
-    /// How long it asks to wait, if it says so in seconds.
+    /// The requested wait, if it is given in seconds.
     pub retry_after: Option<Duration>,
     /// The beginning of its body.
     pub said: String,
 }
 
-/// Posts requests to partners. Implementations follow no redirect, refuse addresses that are not allowed, connect to the very address that
-/// they have checked, and read a bounded part of the answer.
+/// Posts requests to partners. An implementation follows no redirect, refuses addresses that are not allowed, connects to exactly the
+/// address that it has checked, and reads a bounded part of the response.
 #[async_trait]
 pub trait Sending: Send + Sync + 'static {
-    /// Posts a request and returns the answer.
+    /// Posts a request and returns the response.
     ///
     /// # Errors
-    /// A sentence that says why there is no answer. Whether the partner has taken the event is then unknown.
+    /// A sentence that says why there is no response. Whether the partner has accepted the event is then unknown.
     async fn send(&self, request: Outgoing) -> Result<Answered, String>;
 
-    /// Checks what can be checked of a URL without sending: a literal address that is not allowed is refused.
+    /// Checks a URL without sending, as far as possible: a literal address that is not allowed is refused.
     ///
     /// # Errors
-    /// A sentence that says what is wrong.
+    /// A sentence that says what is wrong with the URL.
     fn check(&self, url: &str) -> Result<(), String>;
 }
 
-/// Reaches no partner.
+/// Refuses to send: for programs that have no HTTP client.
 pub struct NoSending;
 
 #[async_trait]

@@ -7,18 +7,18 @@ use sha2::{Digest, Sha256};
 
 use crate::Timestamp;
 
-/// How far the time of a request may be from now, in seconds, before or after.
+/// How far the timestamp of a request may be from now, in seconds, in either direction.
 pub const TOLERANCE_SECONDS: i64 = 300;
-/// What a secret begins with.
+/// The prefix of a secret.
 const PREFIX: &str = "whsec_";
-/// The bytes of a secret, at least and at most.
+/// The allowed length of a secret, in bytes.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=128;
-/// What a signature begins with.
+/// The prefix of a signature.
 const VERSION: &str = "v1,";
-/// Longest id of a request, in bytes.
+/// The longest id of a request, in bytes.
 const ID_BYTES_MAX: usize = 256;
 
-/// A secret that signs. Its `Debug` form does not show it.
+/// A secret for signing. Its `Debug` form does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SigningSecret(Vec<u8>);
 
@@ -28,29 +28,29 @@ impl std::fmt::Debug for SigningSecret {
     }
 }
 
-/// The headers of a request that say who it is from.
+/// The headers that authenticate a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Signed {
     /// `webhook-id`: the same for every attempt of one event.
     pub id: String,
     /// `webhook-timestamp`: seconds since 1970-01-01 UTC, of the attempt.
     pub timestamp: String,
-    /// `webhook-signature`: one or more, separated by spaces.
+    /// `webhook-signature`: one or more signatures, separated by spaces.
     pub signature: String,
 }
 
-/// Why a request is not known to be from the partner.
+/// Why a request cannot be attributed to the partner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unsigned {
-    /// A header is missing, or cannot be read.
+    /// A header is missing or cannot be parsed.
     #[error("the request needs the headers webhook-id, webhook-timestamp (seconds since 1970) and webhook-signature")]
     Headers,
-    /// It is too old, or from the future.
+    /// The timestamp is too old or in the future.
     #[error(
         "webhook-timestamp is more than {TOLERANCE_SECONDS} s from now; sign each attempt with its own time and check the clock"
     )]
     Stale,
-    /// No secret of the partner made the signature.
+    /// The signature matches none of the partner's secrets.
     #[error(
         "no secret of this partner made the signature; sign `id.timestamp.body` with HMAC-SHA256 as Standard Webhooks says"
     )]
@@ -58,7 +58,7 @@ pub enum Unsigned {
 }
 
 impl SigningSecret {
-    /// Reads a secret: `whsec_` and the base64 of 16 to 128 random bytes.
+    /// Parses a secret: `whsec_` and the base64 of 16 to 128 random bytes.
     ///
     /// # Errors
     /// A sentence that says what is wrong, without the secret.
@@ -68,18 +68,18 @@ impl SigningSecret {
         if SECRET_BYTES.contains(&bytes.len()) { Ok(Self(bytes)) } else { Err(wrong()) }
     }
 
-    /// A secret of these random bytes.
+    /// Creates a secret from random bytes.
     pub fn of_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// Writes the secret as [`read`](Self::read) reads it.
+    /// Returns the secret as text, in the form that [`read`](Self::read) parses.
     pub fn reveal(&self) -> String {
         format!("{PREFIX}{}", STANDARD.encode(&self.0))
     }
 
     fn mac(&self, id: &str, timestamp: &str, body: &[u8]) -> Option<Hmac<Sha256>> {
-        // HMAC takes keys of any length.
+        // HMAC accepts keys of any length, so this never fails.
         let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0).ok()?;
         for part in [id.as_bytes(), b".", timestamp.as_bytes(), b".", body] {
             mac.update(part);
@@ -89,7 +89,7 @@ impl SigningSecret {
 }
 
 impl Signed {
-    /// Signs a body with every secret, so that a receiver that knows one of them accepts it.
+    /// Signs a body with every secret, so that a receiver that has any one of them accepts it.
     pub fn sign(secrets: &[SigningSecret], id: &str, at: Timestamp, body: &[u8]) -> Self {
         let timestamp = at.as_millis().div_euclid(1_000).to_string();
         let signature = |secret: &SigningSecret| {
@@ -100,7 +100,7 @@ impl Signed {
         Self { id: id.to_owned(), timestamp, signature }
     }
 
-    /// Checks that one of the secrets signed this body, not too long ago. Signatures are compared in constant time.
+    /// Checks that one of the secrets signed this body, within the tolerance. Signatures are compared in constant time.
     ///
     /// # Errors
     /// See [`Unsigned`].
@@ -127,7 +127,7 @@ impl Signed {
     }
 }
 
-/// The SHA-256 of a body, as 64 hexadecimal digits: what tells a repeat from another event with the same id.
+/// Returns the SHA-256 of a body as 64 hexadecimal digits, which distinguishes a repeat from another event with the same id.
 pub fn content_digest(body: &[u8]) -> String {
     Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect()
 }

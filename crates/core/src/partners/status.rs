@@ -1,4 +1,4 @@
-//! What requests about partners are answered with.
+//! Responses to requests about partners.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,22 +11,22 @@ use crate::{Timestamp, limits};
 pub struct PartnerStatus {
     /// Its id.
     pub partner: String,
-    /// The body of its definition. `secrets` is their number.
+    /// The body of its definition. `secrets` is the number of secrets.
     #[serde(flatten)]
     pub definition: serde_json::Map<String, Value>,
-    /// `running`, `paused`, or `failing` while the breaker lets nothing through.
+    /// `running`, `paused`, or `failing` while the breaker is open.
     pub state: String,
-    /// When sending goes on.
+    /// When sending resumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// When it was defined first.
+    /// When it was first defined.
     pub defined: Timestamp,
-    /// When it was changed last.
+    /// When it was last changed.
     pub changed: Timestamp,
 }
 
 impl PartnerStatus {
-    /// The status of a partner that has so many secrets.
+    /// Returns the status of a partner with this number of secrets.
     pub fn of(definition: &PartnerDefinition, secrets: usize, times: (Timestamp, Timestamp)) -> Self {
         let mut body: serde_json::Map<String, Value> = serde_json::from_str(&definition.shown()).unwrap_or_default();
         body.insert("secrets".to_owned(), secrets.into());
@@ -47,43 +47,43 @@ impl PartnerStatus {
 pub struct PartnerPage {
     /// The partners.
     pub items: Vec<PartnerStatus>,
-    /// Where the next page begins; absent at the end.
+    /// The cursor of the next page; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
-/// What a received event is answered with.
+/// The response to a received event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
     /// The id of its record.
     pub id: String,
-    /// Whether it was received before.
+    /// Whether it had been received before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
 }
 
-/// Which events of a partner are listed, the newest first.
+/// Selects the events of a partner that are listed, newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventsQuery {
-    /// Of this direction.
+    /// Only events in this direction.
     pub direction: Option<EventDirection>,
-    /// In this state.
+    /// Only events with this status.
     pub status: Option<EventStatus>,
-    /// Of this type.
+    /// Only events of this type.
     pub event_type: Option<String>,
-    /// Of this entity.
+    /// Only events of the entity with this id.
     pub entity_id: Option<String>,
-    /// Of entities of this kind.
+    /// Only events of entities of this kind.
     pub entity_type: Option<String>,
-    /// Of this day.
+    /// Only events recorded on this day.
     pub day: Option<i32>,
-    /// Only those that are due for an attempt now, the longest first.
+    /// Only events that are due now, the longest overdue first.
     pub due: bool,
-    /// Only those that ended so.
+    /// Only events with this ending.
     pub ended: Option<Ending>,
-    /// At most so many.
+    /// The most events to return.
     pub limit: usize,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl Default for EventsQuery {
     }
 }
 
-/// An event of a partner as it is shown: the fields of its record, and what Annals knows beside them.
+/// An event of a partner as it is shown: the fields of its record and of its delivery.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartnerEventView {
     /// The id of its record, which is the `webhook-id` of its deliveries.
@@ -115,49 +115,49 @@ pub struct PartnerEventView {
     pub event_version: String,
     /// Its type.
     pub event_type: String,
-    /// Where it is on its way.
+    /// Its status.
     pub event_status: EventStatus,
-    /// Whom it comes from.
+    /// Its direction.
     pub event_direction: EventDirection,
-    /// Partner, entity and attempts.
+    /// Its partner, entity and attempts.
     pub entity_metadata: Value,
-    /// What it says.
+    /// Its data.
     pub entity_data: Value,
     /// When it may be deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expire_at: Option<Timestamp>,
     /// When it was recorded, in milliseconds since 1970-01-01.
     pub created: String,
-    /// Who recorded it.
+    /// The author of the record.
     #[serde(rename = "createdBy")]
     pub created_by: String,
-    /// When it changed last, in milliseconds since 1970-01-01.
+    /// When it last changed, in milliseconds since 1970-01-01.
     #[serde(rename = "lastUpdatedTime")]
     pub last_updated_time: String,
     /// How it became final: `success`, `exhausted`, `refused` or `cancelled`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ending>,
-    /// How often it was attempted.
+    /// The number of attempts.
     pub attempts: i32,
-    /// When it is attempted next; while it is being attempted, when its lease ends.
+    /// When it is next attempted. While it is being attempted, when its lease ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
     /// Whether it waits for an earlier event of its entity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waits: bool,
-    /// What the last attempt said.
+    /// The reason that the last attempt gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<String>,
-    /// The status of the last answer.
+    /// The status of the last response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_status: Option<i32>,
     /// The id of the event in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
-    /// Its number in the log.
+    /// Its sequence number in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_number: Option<i64>,
-    /// The replay that it is of.
+    /// The replay to which it belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
     /// The id that the partner gave it.
@@ -166,7 +166,7 @@ pub struct PartnerEventView {
 }
 
 impl PartnerEventView {
-    /// The view of a record and, unless other software wrote it, its delivery.
+    /// Returns the view of a record and, unless other software wrote it, its delivery.
     pub fn of(event: PartnerEventRecord, delivery: Option<DeliveryRecord>) -> Self {
         let entity = &event.entity_metadata;
         let entity_metadata = serde_json::json!({
@@ -183,7 +183,8 @@ impl PartnerEventView {
             event_day_id: event.event_day_id,
             event_version: event.event_version,
             event_type: event.event_type,
-            // Of the delivery, as everything below: record and delivery are read one after the other, and may have changed between.
+            // This and everything below is taken from the delivery. Record and delivery are read one after the other, so either may have
+            // changed in between.
             event_status: known.map_or(event.event_status, DeliveryRecord::status),
             event_direction: event.event_direction,
             entity_metadata,
@@ -211,10 +212,10 @@ impl PartnerEventView {
 pub struct PartnerEventPage {
     /// The events.
     pub items: Vec<PartnerEventView>,
-    /// How many records the page leaves out because they are not of the layout: other software wrote them.
+    /// How many records the page leaves out because other software wrote them in another layout.
     #[serde(default, skip_serializing_if = "is_none")]
     pub unreadable: usize,
-    /// Where the next page begins; absent at the end.
+    /// The cursor of the next page; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
@@ -223,18 +224,18 @@ fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
-/// How many events are in each state.
+/// The number of events in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// Not attempted yet.
+    /// Not yet attempted.
     pub pending: u64,
     /// Being attempted.
     pub processing: u64,
-    /// Delivered, or committed.
+    /// Delivered or committed.
     pub success: u64,
-    /// Failed; some are attempted again.
+    /// Failed; some of them are attempted again.
     pub failed: u64,
-    /// Failed as often as they may; part of `failed`.
+    /// All attempts failed; part of `failed`.
     pub exhausted: u64,
     /// Cannot succeed as they are; part of `failed`.
     pub refused: u64,
@@ -242,14 +243,14 @@ pub struct Counts {
     pub cancelled: u64,
 }
 
-/// The events of a partner in numbers.
+/// Statistics of the events of a partner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartnerStatistics {
     /// The partner.
     pub partner: String,
     /// All events.
     pub total: u64,
-    /// The share of the final events that succeeded; none while there are none.
+    /// The share of final events that succeeded; `None` if there are none.
     pub success_rate: Option<f64>,
     /// Events from the partner.
     #[serde(rename = "in")]
@@ -269,7 +270,7 @@ impl Counts {
 }
 
 impl PartnerStatistics {
-    /// The statistics of a partner with these counts.
+    /// Returns the statistics of a partner with these counts.
     pub fn of(partner: &str, received: Counts, out: Counts) -> Self {
         let ended = received.ended() + out.ended();
         let success = received.success + out.success;
@@ -288,8 +289,8 @@ impl PartnerStatistics {
 pub struct ReplayStarted {
     /// Its id, which its deliveries carry.
     pub id: String,
-    /// The first number.
+    /// The first sequence number.
     pub from: u64,
-    /// The number after the last.
+    /// The sequence number after the last.
     pub to: u64,
 }

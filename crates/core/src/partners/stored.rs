@@ -1,4 +1,4 @@
-//! What is stored of partners beside their events.
+//! The records of partners, apart from their events.
 
 use bson::{Binary, DateTime};
 use serde::{Deserialize, Serialize};
@@ -8,12 +8,12 @@ use crate::{Index, Invalid, RecordType};
 
 /// The collection of partners.
 pub const PARTNERS: &str = "annals-partners";
-/// The collection of partners' secrets. Nobody reads it from outside.
+/// The collection of partners' secrets, which cannot be read from outside.
 pub const PARTNER_SECRETS: &str = "annals-partner-secrets";
-/// The id of the record of how far the log was selected from.
+/// The id of the record that holds the position of the selection.
 pub const SELECTION: &str = "selection";
 
-/// A partner as it is defined.
+/// A partner as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartnerRecord {
     /// Its id.
@@ -21,18 +21,18 @@ pub struct PartnerRecord {
     pub id: String,
     /// The body of its definition without the secrets, as JSON.
     pub definition: String,
-    /// Events below this number of the log were not there when it was defined, and are not selected.
+    /// The sequence number from which events are selected. Earlier events precede its definition.
     pub from: i64,
-    /// When it was defined first.
+    /// When it was first defined.
     pub defined: DateTime,
-    /// When it was changed last.
+    /// When it was last changed.
     pub changed: DateTime,
-    /// Counts what other processes did to its events, so that the one that owns them looks.
+    /// Counts what other processes did to its events; a change wakes the process that owns them.
     pub touched: i64,
-    /// Counts the changes of `archive`, so that no event gets a date of expiry by an earlier one.
+    /// Counts the changes of `archive`, so that no event gets a date of expiry under an earlier setting.
     #[serde(default)]
     pub archive_turn: i64,
-    /// The turn of `archive` in which events that had ended before got their copies.
+    /// The `archive_turn` for which events that had already ended got their copies.
     #[serde(default)]
     pub copied_turn: i64,
 }
@@ -45,33 +45,33 @@ pub struct SecretsRecord {
     pub id: String,
     /// The id of the key that encrypted them.
     pub key: String,
-    /// Each secret: nonce and ciphertext, the newest first.
+    /// Each secret as nonce and ciphertext, newest first.
     pub secrets: Vec<Binary>,
 }
 
-/// How far the log was selected from, for all partners.
+/// The position of the selection in the log, for all partners.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SelectionRecord {
     /// [`SELECTION`].
     #[serde(rename = "_id")]
     pub id: String,
-    /// Events below this number were evaluated.
+    /// Events below this sequence number have been evaluated.
     pub position: i64,
     /// Counts the changes of definitions.
     pub generation: i64,
 }
 
-/// Where a replay is.
+/// The state of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayState {
     /// Events remain.
     Running,
-    /// All were recorded.
+    /// All events were recorded.
     Done,
 }
 
-/// A range of the log whose events are sent again, or for the first time to a partner that starts before its definition.
+/// A range of the log whose events are sent again, or for the first time if a partner's selection starts before its definition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayTask {
     /// Its id.
@@ -79,15 +79,15 @@ pub struct ReplayTask {
     pub id: String,
     /// The partner.
     pub partner: String,
-    /// The first number.
+    /// The first sequence number.
     pub from: i64,
-    /// The number after the last.
+    /// The sequence number after the last.
     pub to: i64,
-    /// The next number.
+    /// The next sequence number.
     pub next: i64,
-    /// Whether its events are sent again, also those that were sent before.
+    /// Whether events that were already sent are sent again.
     pub again: bool,
-    /// Where it is.
+    /// Its state.
     pub state: ReplayState,
     /// When it began.
     pub started: DateTime,
@@ -95,7 +95,7 @@ pub struct ReplayTask {
 
 impl RecordType for PartnerRecord {
     const COLLECTION: &'static str = PARTNERS;
-    // The process that owns the tenant's partners follows what others do to them.
+    // The process that owns the tenant's partners follows the changes that others make to them.
     const FEED: bool = true;
 }
 
@@ -116,7 +116,7 @@ impl RecordType for ReplayTask {
 }
 
 impl PartnerRecord {
-    /// The definition, without secrets.
+    /// Returns the definition, without secrets.
     ///
     /// # Errors
     /// As [`PartnerDefinition::read`].

@@ -1,4 +1,4 @@
-//! The prepare keys of one name, with values of the caller's own type.
+//! The prepare keys of one name, with values of a type that the caller chooses.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,7 +24,7 @@ pub struct PrepareKey<T> {
 pub struct Prepared<T> {
     /// The value of the key.
     pub value: T,
-    /// The time from which others may take the key; never when absent.
+    /// The time from which others may take the key; `None` if it never expires.
     pub ttl_at: Option<Timestamp>,
 }
 
@@ -41,7 +41,7 @@ impl<T> Prepared<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> PrepareKey<T> {
-    /// Returns the keys of this name.
+    /// Creates access to the keys of this name.
     ///
     /// # Errors
     /// `invalid_keys` for an invalid name.
@@ -139,8 +139,8 @@ impl<T: Serialize + DeserializeOwned> PrepareKey<T> {
         self.keys.reprepare_as(old, self.reserve(new_key, new)?).await
     }
 
-    /// Takes a key and calls `action` with whether it was taken. If the action fails or panics, a key that was taken is released before the
-    /// action's outcome is returned.
+    /// Takes a key and calls `action`, passing whether the key was taken. If the action fails or panics, a key that was taken is released
+    /// before the action's outcome is returned.
     ///
     /// The key is not released if this future is dropped, the process ends, or the store becomes unreachable. Take the key for such an
     /// action with a `ttl_at`; a commit that reserves the key has no such gap.
@@ -158,7 +158,7 @@ impl<T: Serialize + DeserializeOwned> PrepareKey<T> {
         let taken = self.keys.prepare(reserve).await?;
         let outcome = ended(async { action(taken).await }).await;
         if taken && !matches!(outcome, Ok(Ok(_))) {
-            // The first failure is the one that the caller must see.
+            // If the release fails too, its error is dropped: the caller must see the first failure.
             let _ = self.keys.rollback(held).await;
         }
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
@@ -179,7 +179,7 @@ fn value_of(value: &impl Serialize) -> Result<KeyValue, KeyError> {
     KeyValue::new(value).map_err(|why| Invalid::new(Code::InvalidKeys, "value", why).into())
 }
 
-/// The outcome of a future: its output, or the panic that ended it.
+/// Runs a future and returns its output, or the panic that ended it.
 async fn ended<T>(future: impl Future<Output = T>) -> std::thread::Result<T> {
     let mut future = pin!(future);
     std::future::poll_fn(|context| {

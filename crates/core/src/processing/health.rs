@@ -1,33 +1,33 @@
-//! Whether a processor is healthy, judged by what is stored of it.
+//! The health of a processor, derived from its stored state.
 
-/// How long events may wait without any progress of their processor before it counts as stalled, in seconds.
+/// How long events may wait without any progress before their processor counts as stalled, in seconds.
 pub const STALLED_AFTER_SECONDS: u64 = 60;
 
-/// What is stored of a processor that its health depends on.
+/// The stored state of a processor that determines its health.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vitals<'a> {
-    /// Whether it advances no further until an operator decides.
+    /// Whether it does not advance until an operator decides.
     pub is_blocked: bool,
-    /// Whether its next event failed and holds up all that follow until it is attempted again.
+    /// Whether its next event failed and blocks all later ones until it is retried.
     pub is_held: bool,
-    /// Whether an operator paused it, or it has come to its end.
+    /// Whether an operator paused it, or it has completed.
     pub is_at_rest: bool,
     /// Whether a process runs it.
     pub is_owned: bool,
-    /// How many partitions are failing.
+    /// The number of failing partitions.
     pub failing: u64,
-    /// How many of them wait for an operator.
+    /// The number of failing partitions that wait for an operator.
     pub stuck: u64,
-    /// The age of the oldest event that it has not processed, in seconds; 0 when there is none.
+    /// The age of the oldest unprocessed event, in seconds; 0 if there is none.
     pub oldest: u64,
-    /// How long ago it progressed, or was defined, in seconds.
+    /// The time since it last progressed, or since it was defined, in seconds.
     pub since_progress: u64,
-    /// What the last failure said.
+    /// The reason of the last failure.
     pub reason: Option<&'a str>,
 }
 
 impl Vitals<'_> {
-    /// Returns why the processor is not healthy; none when it is.
+    /// Returns why the processor is degraded; `None` if it is healthy.
     pub fn complaint(&self) -> Option<String> {
         let because = self.reason.map_or_else(String::new, |reason| format!("; the last failure: {reason}"));
         if self.is_blocked {
@@ -40,7 +40,7 @@ impl Vitals<'_> {
             let (failing, stuck) = (self.failing, self.stuck);
             return Some(format!("failing partitions: {failing}, of which wait for an operator: {stuck}{because}"));
         }
-        // An event may have come a moment ago, after a long time without any.
+        // The oldest event may have arrived just now, after a long time without any events.
         let stalled = self.oldest.min(self.since_progress);
         match (stalled >= STALLED_AFTER_SECONDS && !self.is_at_rest, self.is_owned) {
             (false, _) => None,

@@ -1,4 +1,4 @@
-//! Which event is handed out next, and what becomes of it. See [`processing`](super).
+//! Selects the events to hand out, and applies the outcomes. See [`processing`](super).
 
 mod acts;
 mod letters;
@@ -20,36 +20,36 @@ pub use letters::{LetterFailure, LetterOutcome, Offered};
 pub use replay::Replay;
 pub use settle::{Outcome, SettleError, Settled, shortened};
 
-/// Most events that are read and neither settled nor part of a failing partition.
+/// The most events that are read but neither settled nor part of a failing partition.
 const WINDOW_MAX: usize = 1_000;
-/// Most failing partitions of a processor. With as many it hands out no new events, because any could be of another one.
+/// The most failing partitions of a processor. At this number it hands out no new events, because any of them could add another one.
 pub const FAILING_MAX: usize = 10_000;
 
-/// How a processor hands events out.
+/// The settings of a processor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Whether events have different partitions. Without, a failing event holds up all that follow it.
+    /// Whether events have different partitions. If not, a failing event blocks all later ones.
     pub partitioned: bool,
-    /// How many partitions are in flight at most.
+    /// The most partitions in flight.
     pub concurrency: usize,
-    /// How many events of one partition are handed out together at most.
+    /// The most events of one partition that are handed out together.
     pub batch: usize,
-    /// When a failed event is attempted again.
+    /// When a failed event is retried.
     pub retry: ProcessingRetry,
-    /// Most failing partitions; [`FAILING_MAX`] for those that people define.
+    /// The most failing partitions: [`FAILING_MAX`] for processors that users define.
     pub failing_max: usize,
-    /// Whether events of a partition are parked unattempted while an earlier one of it is a dead letter.
+    /// Whether events of a partition are parked without an attempt while an earlier one is a dead letter.
     pub keeps_order: bool,
-    /// After this many events in a row were parked without a success in between, none is parked until one succeeds. 0 is without end.
+    /// The number of events parked in a row after which no further event is parked until one succeeds. 0 means no limit.
     pub breaker: u32,
 }
 
-/// An event of the source, as far as the machine needs to know it.
+/// The attributes of a source's event that the machine needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
     /// Its position in the source.
     pub position: u64,
-    /// Its number in the log.
+    /// Its sequence number in the log.
     pub sequence_number: SequenceNumber,
     /// Its partition.
     pub partition: ByteString,
@@ -57,53 +57,53 @@ pub struct Fetched {
     pub time: Timestamp,
 }
 
-/// An event that is handed out. It counts as in flight until its token is settled or its lease ends.
+/// An event that was handed out. It is in flight until its token is settled or its lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// Names this delivery.
+    /// Identifies this delivery.
     pub token: u64,
     /// The event.
     pub event: Fetched,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// What the attempt before said.
+    /// The reason of the previous failure.
     pub last_reason: Option<String>,
-    /// The replay that hands it out again, if it had been passed when that began.
+    /// The replay that hands it out again, if the event had been passed when the replay began.
     pub replay: Option<ByteString>,
 }
 
-/// A failing partition that is due: the task is to look up its first event from `from` to before `to`.
+/// A failing partition that is due. The task looks up its first event at or after `from` and before `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// The partition.
     pub partition: ByteString,
-    /// Where to look from.
+    /// The position to search from.
     pub from: u64,
-    /// Where its events have not been read yet.
+    /// The position up to which the source has been read.
     pub to: u64,
 }
 
-/// An event that was taken out of its partition without having been handled.
+/// An event that was taken out of its partition without being handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parked {
     /// The event.
     pub event: Fetched,
-    /// How often it was attempted.
+    /// The number of attempts.
     pub attempts: u32,
-    /// What the last attempt said.
+    /// The reason of the last failure.
     pub reason: String,
     /// When it was parked.
     pub at: Timestamp,
-    /// Why an operator parked or skipped it; none when the policy did.
+    /// The reason of the operator who parked or skipped it; `None` if the policy parked it.
     pub act: Option<String>,
 }
 
-/// What is to be stored.
+/// The changes to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
-    /// How far the processor is.
+    /// The progress of the processor.
     pub progress: Progress,
-    /// Partitions that began to fail or changed (some), or that have caught up (none).
+    /// Failing partitions: `Some` if one began to fail or changed, `None` if it has caught up.
     pub failing: Vec<(ByteString, Option<Failing>)>,
     /// Events that were parked.
     pub parked: Vec<Parked>,
@@ -111,18 +111,18 @@ pub struct Changes {
 
 #[derive(Debug, Clone)]
 struct Flight {
-    /// Those that are not settled yet. Their tokens follow each other, up to `last`.
+    /// The unsettled events. Their tokens are consecutive and end with `last`.
     events: VecDeque<Fetched>,
     /// The token of its last event.
     last: u64,
     until: Timestamp,
     worker: String,
-    /// What it was offered as, if it is a dead letter.
+    /// The dead letter as it was offered, if it is one.
     letter: Option<Offered>,
 }
 
 impl Flight {
-    /// The token of its first event that is not settled.
+    /// Returns the token of the first unsettled event.
     fn first(&self) -> u64 {
         (self.last + 1).saturating_sub(self.events.len() as u64)
     }
@@ -131,11 +131,11 @@ impl Flight {
 #[derive(Debug, Clone)]
 struct FailingNow {
     state: Failing,
-    /// Its next event, once looked up.
+    /// Its next event, once it was looked up.
     next: Option<Fetched>,
 }
 
-/// Events of one partition that are to be handed out.
+/// Events of one partition that will be handed out together.
 struct Batch {
     events: VecDeque<Fetched>,
     attempt: u32,
@@ -151,12 +151,12 @@ pub struct Machine {
     read_to: u64,
     /// Events that can be handed out, by partition.
     waiting: HashMap<ByteString, VecDeque<Fetched>>,
-    /// Partitions of `waiting` that are neither in flight nor failing, by the position of their first event.
+    /// Partitions in `waiting` that are neither in flight nor failing, by the position of their first event.
     ready: BTreeMap<u64, ByteString>,
-    /// Positions of events that were read, are not settled and hold up the position: waiting or in flight.
+    /// Positions of events that were read but not settled, and hold back the processor's position: waiting or in flight.
     open: BTreeSet<u64>,
     in_flight: HashMap<ByteString, Flight>,
-    /// The partitions in flight, by their last tokens.
+    /// The partitions in flight, by the last token of each.
     tokens: BTreeMap<u64, ByteString>,
     next_token: u64,
     failing: HashMap<ByteString, FailingNow>,
@@ -169,7 +169,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Resumes from what is stored. Tokens count from `first_token`.
+    /// Resumes from the stored state. Tokens start at `first_token`.
     pub fn resume(
         settings: Settings,
         progress: Progress,
@@ -200,27 +200,27 @@ impl Machine {
         machine
     }
 
-    /// Follows other settings from now on.
+    /// Applies other settings from now on.
     pub fn set(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// How far the processor is.
+    /// Returns the progress of the processor.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Where the source is read next.
+    /// Returns the position up to which the source has been read.
     pub fn read_to(&self) -> u64 {
         self.read_to
     }
 
-    /// How many events may be read now.
+    /// Returns how many events may be read now.
     pub fn room(&self) -> usize {
         WINDOW_MAX.saturating_sub(self.open.len())
     }
 
-    /// How many events are in flight, by worker.
+    /// Returns the number of events in flight, by worker.
     pub fn workers(&self) -> HashMap<&str, usize> {
         let mut workers = HashMap::new();
         for flight in self.in_flight.values() {
@@ -229,66 +229,66 @@ impl Machine {
         workers
     }
 
-    /// The positions of events that may still be handed out or are in flight.
+    /// Returns the positions of events that may still be handed out or are in flight.
     pub fn needed(&self) -> HashSet<u64> {
         let next = self.failing.values().filter_map(|failing| Some(failing.next.as_ref()?.position));
         self.open.iter().copied().chain(next).chain(self.letters.positions(&self.in_flight)).collect()
     }
 
-    /// How many [`needed`](Self::needed) are at least.
+    /// Returns a lower bound of the number of [`needed`](Self::needed) positions.
     pub fn needed_count(&self) -> usize {
         self.open.len() + self.in_flight.len() + self.letters.len()
     }
 
-    /// Whether the delivery of this token is in flight.
+    /// Returns whether the delivery with this token is in flight.
     pub fn is_in_flight(&self, token: u64) -> bool {
         self.flight_of(token).is_some()
     }
 
-    /// The flight that a token is in, with its partition; none when the token is not in flight.
+    /// Returns the flight of a token, with its partition; `None` if the token is not in flight.
     fn flight_of(&self, token: u64) -> Option<(&ByteString, &Flight)> {
         let (_, partition) = self.tokens.range(token..).next()?;
         let flight = self.in_flight.get(partition)?;
         (flight.first() <= token).then_some((partition, flight))
     }
 
-    /// Whether the delivery of this token is in flight and is a dead letter that was offered.
+    /// Returns whether the delivery with this token is in flight and is a dead letter.
     pub fn is_letter(&self, token: u64) -> bool {
         self.flight_of(token).is_some_and(|(_, flight)| flight.letter.is_some())
     }
 
-    /// Whether nothing is in flight.
+    /// Returns whether nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
     }
 
-    /// The failing partition of this name.
+    /// Returns the failing partition with this name.
     pub fn failing(&self, partition: &str) -> Option<&Failing> {
         self.failing.get(partition).map(|failing| &failing.state)
     }
 
-    /// All failing partitions, in no order.
+    /// Returns all failing partitions, in no particular order.
     pub fn all_failing(&self) -> impl Iterator<Item = &Failing> {
         self.failing.values().map(|failing| &failing.state)
     }
 
-    /// Whether every event of this partition below `position` is handled.
+    /// Returns whether the event at `position` is settled and the partition is not failing at or before it.
     pub fn has_handled(&self, partition: &str, position: u64) -> bool {
         let passed = self.read_to > position && self.progress.is_settled(position);
         passed && self.failing.get(partition).is_none_or(|failing| failing.state.position > position)
     }
 
-    /// When the next retry is due that is not due yet.
+    /// Returns the time of the next retry that is not due yet.
     pub fn next_retry(&self, now: Timestamp) -> Option<Timestamp> {
         self.due.iter().map(|(at, _)| *at).find(|at| *at > now)
     }
 
-    /// When the next lease ends.
+    /// Returns when the next lease ends.
     pub fn next_lease_end(&self) -> Option<Timestamp> {
         self.in_flight.values().map(|flight| flight.until).min()
     }
 
-    /// Takes in what was read: events in order of position, all from [`read_to`](Self::read_to) to before `next` that the source has.
+    /// Adds events that were read: all events of the source from [`read_to`](Self::read_to) up to, but not including, `next`, in order.
     pub fn read(&mut self, events: impl IntoIterator<Item = Fetched>, next: u64) {
         for event in events {
             debug_assert!(event.position >= self.read_to && event.position < next);
@@ -298,7 +298,7 @@ impl Machine {
             }
             self.open.insert(event.position);
             let partition = event.partition.clone();
-            // Without partitions a failing event holds up the position, so a restart reads it again: it is the next attempt.
+            // Without partitions a failing event holds back the position, so a restart reads it again: it is the next attempt.
             if let Some(failing) = self.failing.get_mut(&partition).filter(|failing| failing.next.is_none()) {
                 failing.state.position = event.position;
                 failing.next = Some(event);
@@ -314,14 +314,14 @@ impl Machine {
         self.advance();
     }
 
-    /// Failing partitions whose next event is needed, at most `limit`.
+    /// Returns failing partitions whose next event must be looked up, at most `limit`.
     pub fn wanted(&self, now: Timestamp, limit: usize) -> Vec<Wanted> {
         let lanes = self.settings.concurrency.saturating_sub(self.in_flight.len()).min(limit);
         if !self.settings.partitioned {
             return Vec::new();
         }
         let due = self.due.iter().take_while(|(at, _)| *at <= now).filter_map(|(_, name)| self.failing.get(name));
-        // After a restart the source may not have been read up to a failed event yet.
+        // After a restart, the source may not yet have been read up to a failed event.
         let known = |state: &Failing| state.attempts == 0 || state.position < self.read_to;
         let wanted =
             due.filter(|failing| failing.next.is_none() && known(&failing.state)).map(|failing| &failing.state);
@@ -330,8 +330,8 @@ impl Machine {
         wanted.take(lanes).map(of).collect()
     }
 
-    /// Takes in the next event of a failing partition. None is no event below `scanned_to`; once that is where the source was read
-    /// to, the partition has caught up and is not failing any more. Returns whether it has.
+    /// Sets the next event of a failing partition. `None` means that there is no event below `scanned_to`. If the source has been read no
+    /// further than that, the partition has caught up and stops failing. Returns whether it has.
     pub fn fetched(&mut self, partition: &str, next: Option<Fetched>, scanned_to: u64) -> bool {
         let Some(failing) = self.failing.get_mut(partition) else { return true };
         self.changed.insert(failing.state.partition.clone());
@@ -361,7 +361,7 @@ impl Machine {
             self.next_token += events.len() as u64;
             let last = self.next_token - 1;
             for (token, event) in (first..).zip(&events) {
-                // Only the first event of a batch was attempted before.
+                // Only the first event of a batch can have been attempted before.
                 let (attempt, last_reason) = if token == first { (attempt, last_reason.clone()) } else { (1, None) };
                 let replay = self.replay_of(event).cloned();
                 taken.push(Taken { token, event: event.clone(), attempt, last_reason, replay });
@@ -372,9 +372,9 @@ impl Machine {
         taken
     }
 
-    /// The events of one partition that are to be handed out next: retries that are due first, then dead letters and new ones by turns.
+    /// Returns the next events of one partition to hand out: due retries first, then dead letters and new events in turn.
     fn next_batch(&mut self, max: usize, now: Timestamp) -> Option<Batch> {
-        // Behind an open breaker one attempt at a time probes whether it may be closed.
+        // While the breaker is open, one attempt at a time probes whether it can be closed.
         let broken = self.is_broken();
         if broken && !self.in_flight.is_empty() {
             return None;
@@ -407,14 +407,15 @@ impl Machine {
         Some(Batch { events, attempt: 1, last_reason: None, letter: None })
     }
 
-    /// Whether as many partitions are failing, or may be once the events in flight have failed, as can be. Then only they are attempted.
+    /// Returns whether the limit of failing partitions is reached, or would be if all events in flight failed. Then only failing
+    /// partitions are attempted.
     pub fn is_full(&self) -> bool {
         let (most, failing) = (self.settings.failing_max, self.failing.len());
         let near = self.settings.partitioned && failing + self.in_flight.len() >= most;
         near && failing + self.in_flight.keys().filter(|name| !self.failing.contains_key(*name)).count() >= most
     }
 
-    /// Whether nothing new is handed out until an operator decides.
+    /// Returns whether nothing new is handed out until an operator decides.
     pub fn is_blocked(&self) -> bool {
         let is_stuck = |failing: &FailingNow| failing.state.retry_at.is_none();
         match self.settings.partitioned {
@@ -426,15 +427,15 @@ impl Machine {
         }
     }
 
-    /// How many partitions are failing, and how many of them wait for an operator.
+    /// Returns the number of failing partitions, and how many of them wait for an operator.
     pub fn failing_counts(&self) -> (usize, usize) {
         let failing = self.failing.len();
-        // Those that are due some time, and those that are being attempted.
+        // The others have a due time or are being attempted.
         let attempted = self.in_flight.keys().filter(|name| self.failing.contains_key(*name)).count();
         (failing, failing.saturating_sub(self.due.len() + attempted))
     }
 
-    /// What changed since this was called last, for one batch of records.
+    /// Returns the changes since the last call, for one batch of records.
     pub fn changes(&mut self) -> Changes {
         let changed = std::mem::take(&mut self.changed);
         let failing = changed.into_iter().map(|name| {
@@ -448,7 +449,7 @@ impl Machine {
         }
     }
 
-    /// Whether failing partitions or parked events changed since [`changes`](Self::changes) was called last.
+    /// Returns whether failing partitions or parked events have changed since the last call of [`changes`](Self::changes).
     pub fn has_changes(&self) -> bool {
         !self.changed.is_empty() || !self.parked.is_empty()
     }
@@ -476,7 +477,7 @@ impl Machine {
         self.advance();
     }
 
-    /// The partition is not failing any more; what waits of it can be handed out.
+    /// Ends the failing state of a partition, so that its waiting events can be handed out.
     fn end_failing(&mut self, partition: &str) {
         if let Some((name, failing)) = self.failing.remove_entry(partition) {
             self.due.retain(|(_, due)| *due != name);
@@ -487,7 +488,7 @@ impl Machine {
     }
 }
 
-/// A delay as a time from now.
+/// Returns the time that is this many milliseconds from now.
 fn after(now: Timestamp, millis: u64) -> Timestamp {
     now.plus(Duration::from_millis(millis))
 }

@@ -1,4 +1,4 @@
-//! What an event's partition is.
+//! The partition of an event.
 
 use bson::RawBsonRef;
 use bytestring::ByteString;
@@ -11,25 +11,25 @@ use crate::{Code, Invalid, RecordedEvent, limits};
 /// The partition of events that have no value to partition by, and the only one of a processor without partitions.
 pub const NO_PARTITION: &str = "(none)";
 
-/// What decides an event's partition. Events of one partition are handled in order; different partitions do not wait for each other.
+/// Determines the partition of an event. Events of one partition are handled in order; different partitions are independent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PartitionBy {
-    /// All events are of one partition.
+    /// All events belong to one partition.
     #[default]
     None,
     /// The aggregate, as `name/id`.
     Aggregate,
-    /// The value at this path of the data. Strings, numbers, booleans, ObjectIds and UUIDs are values; anything else is none.
+    /// The value at this path of the data: a string, number, boolean, ObjectId or UUID. Other values count as missing.
     Data(String),
 }
 
 impl PartitionBy {
-    /// Whether events have different partitions at all.
+    /// Returns whether events can have different partitions.
     pub fn is_partitioned(&self) -> bool {
         *self != Self::None
     }
 
-    /// Its text in the API: `none`, `aggregate` or `data.PATH`.
+    /// Returns its text in the API: `none`, `aggregate` or `data.PATH`.
     pub fn text(&self) -> String {
         match self {
             Self::None => "none".to_owned(),
@@ -38,7 +38,7 @@ impl PartitionBy {
         }
     }
 
-    /// Reads its text.
+    /// Parses its text.
     ///
     /// # Errors
     /// `invalid_handler` at `partition_by`.
@@ -57,7 +57,7 @@ impl PartitionBy {
         }
     }
 
-    /// The partition of an event. A value longer than an id may be is replaced by a digest of it.
+    /// Returns the partition of an event. A value that is too long is replaced by its digest.
     pub fn of(&self, event: &RecordedEvent) -> ByteString {
         match self.value_of(event) {
             None => ByteString::from_static(NO_PARTITION),
@@ -66,13 +66,13 @@ impl PartitionBy {
         }
     }
 
-    /// The partition of an event as an entry of a stream; none for an event without a value to partition by.
+    /// Returns the partition of an event as an entry of a stream; `None` if the event has no value to partition by.
     pub fn of_entry(&self, event: &RecordedEvent) -> Option<ByteString> {
         Self::entry_partition(&self.value_of(event)?)
     }
 
-    /// The partition of an entry that has this value. A value that no partition of a stream can have is replaced by a digest of it. The nil
-    /// UUID is no partition, as in the Dolittle Runtime's layout.
+    /// Returns the partition of an entry with this value. A value that is not valid as a stream's partition is replaced by its digest. The
+    /// nil UUID means no partition, as in the Dolittle Runtime's layout.
     pub fn entry_partition(value: &str) -> Option<ByteString> {
         match valid_id("partition", value) {
             Ok(()) if value == NIL => None,
@@ -90,7 +90,7 @@ impl PartitionBy {
     }
 }
 
-/// How the Dolittle Runtime's layout writes that an entry has no partition.
+/// The value with which the Dolittle Runtime's layout marks an entry without a partition.
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
 
 fn digest(text: &str) -> String {

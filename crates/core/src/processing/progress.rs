@@ -1,31 +1,31 @@
-//! What is stored of a processor: how far it is, and its failing partitions.
+//! The stored state of a processor: its progress and its failing partitions.
 
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
 
 use crate::{SequenceNumber, Timestamp};
 
-/// How far a processor is in its source.
+/// The progress of a processor in its source.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// Every event below it is settled, or belongs to a failing partition.
     pub position: u64,
-    /// Positions at or above `position` whose events are settled, as ranges that exclude their ends, ascending and apart.
+    /// Positions at or above `position` whose events are settled, as half-open ranges, ascending and not adjacent.
     pub ahead: Vec<(u64, u64)>,
 }
 
 impl Progress {
-    /// A processor that begins at `position`.
+    /// Returns the progress of a processor that starts at `position`.
     pub fn at(position: u64) -> Self {
         Self { position, ahead: Vec::new() }
     }
 
-    /// Whether the event at this position is settled.
+    /// Returns whether the event at this position is settled.
     pub fn is_settled(&self, position: u64) -> bool {
         position < self.position || self.ahead.iter().any(|(from, to)| (*from..*to).contains(&position))
     }
 
-    /// Notes that the event at this position is settled.
+    /// Records that the event at this position is settled.
     pub(super) fn settle(&mut self, position: u64) {
         if self.is_settled(position) {
             return;
@@ -44,7 +44,7 @@ impl Progress {
         }
     }
 
-    /// Moves the position up to `to`, and forgets what is below it.
+    /// Moves the position up to `to`, and drops ranges below it.
     pub(super) fn advance(&mut self, to: u64) {
         if to <= self.position {
             return;
@@ -68,13 +68,13 @@ pub struct Failing {
     pub sequence_number: SequenceNumber,
     /// How often the event at `position` has failed in a row; 0 while the partition catches up.
     pub attempts: u32,
-    /// What the last failure said.
+    /// The reason of the last failure.
     pub reason: String,
     /// When it failed last.
     pub last_failed: Timestamp,
-    /// When it is attempted again; none when only an operator can tell.
+    /// When it is next attempted; `None` if it waits for an operator.
     pub retry_at: Option<Timestamp>,
-    /// Since when its next event is at `position`.
+    /// When its next event became the one at `position`.
     pub since: Timestamp,
     /// The time of the event that failed last.
     pub event_time: Timestamp,

@@ -1,4 +1,4 @@
-//! When a failed event is handed out again, and what happens once it has failed too often.
+//! The retry policy: when a failed event is handed out again, and what happens once its attempts are exhausted.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,33 +6,33 @@ use crate::{Code, Invalid};
 
 /// The longest delay between two attempts: 30 days.
 pub(super) const DELAY_MAX_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
-/// Most attempts before giving up.
+/// The most attempts that a policy can allow.
 const ATTEMPTS_MAX: u32 = 1_000_000;
 
-/// The delays between attempts: `first_ms`, then each `factor` times the one before, at most `max_ms`, each varied by up to `jitter`.
+/// The delays between attempts: `first_ms`, then each `factor` times the previous one, at most `max_ms`, each varied by up to `jitter`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProcessingRetry {
     /// The delay after the first failure, in milliseconds.
     pub first_ms: u64,
-    /// What each delay is multiplied by to get the next; at least 1.
+    /// The factor from each delay to the next; at least 1.
     pub factor: f64,
     /// The longest delay, in milliseconds.
     pub max_ms: u64,
-    /// The share by which a delay varies, 0 to 1: 0.1 is from 90 % to 110 %.
+    /// The share by which a delay varies, 0 to 1: 0.1 means from 90 % to 110 %.
     pub jitter: f64,
-    /// How often an event is attempted before `then` applies; absent means without end.
+    /// The number of attempts before `then` applies; unlimited if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
     /// What happens after the last attempt.
     pub then: Then,
 }
 
-/// What happens to an event after its last attempt.
+/// What happens to an event once its attempts are exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Then {
-    /// Its partition stays where it is until an operator retries, skips or parks it.
+    /// Its partition stays at the event until an operator retries, skips or parks it.
     #[default]
     Block,
     /// The event is parked, and its partition continues with the next one.
@@ -40,23 +40,23 @@ pub enum Then {
 }
 
 impl Default for ProcessingRetry {
-    /// 1 s, doubled up to 1 minute, varied by 10 %, without end.
+    /// Returns 1 s, doubled up to 1 minute, varied by 10 %, with unlimited attempts.
     fn default() -> Self {
         Self { first_ms: 1_000, factor: 2.0, max_ms: 60_000, jitter: 0.1, attempts: None, then: Then::Block }
     }
 }
 
 impl ProcessingRetry {
-    /// The delay after this many failures in a row, counted from 1, in milliseconds. `random` decides the jitter.
+    /// Returns the delay after this many failures in a row, from 1, in milliseconds. `random` determines the jitter.
     pub fn delay_ms(&self, failures: u32, random: u64) -> u64 {
         let exponent = f64::from(failures.saturating_sub(1).min(1_000));
         let exact = (self.first_ms as f64 * self.factor.powf(exponent)).min(self.max_ms as f64);
         let share = (random as f64 / u64::MAX as f64) * 2.0 - 1.0;
-        // At most max_ms with the jitter too: the longest delay is a promise.
+        // INVARIANT: a delay never exceeds `max_ms`, even with jitter.
         (exact * (1.0 + self.jitter * share)).min(self.max_ms as f64).max(0.0) as u64
     }
 
-    /// Whether an event that has failed this often is attempted again.
+    /// Returns whether an event that has failed this often has no attempts left.
     pub fn is_exhausted(&self, failures: u32) -> bool {
         self.attempts.is_some_and(|most| failures >= most)
     }

@@ -1,4 +1,4 @@
-//! What a projection is defined by.
+//! The definition of a projection.
 
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ use crate::{ByteString, Code, Condition, Index, Invalid, valid_name};
 /// ```
 #[derive(Debug, Clone)]
 pub struct ProjectionDefinition {
-    /// Its name, like that of an event type.
+    /// Its name, which follows the rules of event type names.
     pub name: ByteString,
     body: Body,
     read: Arc<Read>,
 }
 
-/// What the body says, read once.
+/// The parsed content of the body.
 #[derive(Debug, Default)]
 struct Read {
     key: Option<Expression>,
@@ -60,15 +60,15 @@ fn one() -> u32 {
     1
 }
 
-/// Longest name, in bytes: it is part of the names of collections.
+/// The longest name, in bytes. The name is part of the names of collections.
 const NAME_BYTES_MAX: usize = 64;
-/// Most event types.
+/// The most event types.
 const TYPES_MAX: usize = 1_000;
-/// What reduces events in the program that has the reducer.
+/// The reducer of a definition whose reducer is a function of a program.
 const PROGRAM: &str = "program";
-/// What makes the documents of the browse view.
+/// The reducer that creates the documents of the browse view.
 const BROWSE: &str = "browse";
-/// The rules for event types that have none of their own.
+/// The event type that stands for all types without rules of their own.
 const ANY: &str = "*";
 
 impl PartialEq for ProjectionDefinition {
@@ -78,34 +78,34 @@ impl PartialEq for ProjectionDefinition {
 }
 
 impl ProjectionDefinition {
-    /// A projection whose reducer is a Rust function: it sees all events, in order, with the record of the event's aggregate id. A changed
-    /// function needs a greater version, so that its records are built from the first event again.
+    /// Defines a projection whose reducer is a Rust function: it gets all events, in order, with the record of the event's aggregate id. A
+    /// changed function needs a greater version, so that its records are rebuilt from the first event.
     pub fn program(name: impl Into<ByteString>, version: u32) -> Self {
         let body = Body { reducer: Some(PROGRAM.to_owned()), version, ..Body::default() };
         Self { name: name.into(), body, read: Arc::default() }
     }
 
-    /// The projection that fills the browse view. It has one record for each event, which expires after so many days.
+    /// Defines the projection that fills the browse view. It has one record for each event, which expires after this many days.
     pub fn browse(retention_days: Option<u32>) -> Self {
         let body = Body { reducer: Some(BROWSE.to_owned()), retention_days, version: 1, ..Body::default() };
         Self { name: BROWSE_VIEW.into(), body, read: Arc::default() }
     }
 
-    /// Lets it see only events of these types.
+    /// Restricts it to events of these types.
     #[must_use]
     pub fn types<T: Into<ByteString>>(mut self, types: impl IntoIterator<Item = T>) -> Self {
         self.body.types = Some(types.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Lets it see only events whose [document](crate::event_document) this condition holds for.
+    /// Restricts it to events whose [document](crate::event_document) matches this condition.
     #[must_use]
     pub fn matching(mut self, condition: Condition) -> Self {
         self.body.condition = Some(condition);
         self
     }
 
-    /// Takes the key of an event's record from here: a path such as `$data.customer`, a constant, or a document of both.
+    /// Determines the key of an event's record: a path such as `$data.customer`, a constant, or a document of both.
     ///
     /// # Errors
     /// `invalid_projection` at `key`.
@@ -118,7 +118,7 @@ impl ProjectionDefinition {
         Ok(Self { name, body, read: Arc::new(read) })
     }
 
-    /// Reads a declarative definition of this name from JSON.
+    /// Parses a declarative definition with this name from JSON.
     ///
     /// # Errors
     /// `not_json`, `invalid_body`, `invalid_name`, `invalid_condition` or `invalid_projection`, with the path.
@@ -131,7 +131,7 @@ impl ProjectionDefinition {
         Ok(definition)
     }
 
-    /// Reads a definition as it is stored.
+    /// Parses a definition in its stored form.
     pub(super) fn read_stored(name: &str, json: &[u8]) -> Result<Self, Invalid> {
         let body: Body = crate::wire::parse_json(json)?;
         let read = Read {
@@ -146,7 +146,7 @@ impl ProjectionDefinition {
 
     /// Writes the definition as JSON, without its name.
     pub fn write(&self) -> String {
-        // Texts and finite numbers cannot fail to become JSON.
+        // Strings and finite numbers always serialize.
         serde_json::to_string(&self.body).unwrap_or_default()
     }
 
@@ -200,12 +200,12 @@ impl ProjectionDefinition {
         }
     }
 
-    /// Whether a function of a program reduces the events.
+    /// Returns whether its reducer is a function of a program.
     pub fn is_program(&self) -> bool {
         self.body.reducer.as_deref() == Some(PROGRAM)
     }
 
-    /// Whether it fills the browse view: its records are documents of single events, which nothing changes later.
+    /// Returns whether it fills the browse view. Its records are documents of single events, which no later event changes.
     pub fn is_browse(&self) -> bool {
         self.body.reducer.as_deref() == Some(BROWSE)
     }
@@ -225,7 +225,7 @@ impl ProjectionDefinition {
         &self.read.indexes
     }
 
-    /// Returns what it follows, in the form in which a handler follows it.
+    /// Returns the events that it follows, in the form of a handler's definition.
     pub fn source(&self) -> HandlerDefinition {
         let types: Vec<ByteString> = match &self.body.types {
             Some(types) => types.clone(),
@@ -247,7 +247,7 @@ impl ProjectionDefinition {
     }
 }
 
-/// Reads indexes as the API of records declares them.
+/// Parses indexes in the form of the API of records.
 fn read_indexes(indexes: &Value) -> Result<Vec<Index>, Invalid> {
     let at = |error: Invalid| Invalid { code: Code::InvalidProjection, ..error };
     let body = serde_json::json!({ "indexes": indexes }).to_string();

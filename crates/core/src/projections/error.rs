@@ -1,8 +1,8 @@
-//! Why a request about projections was refused.
+//! Errors of requests about projections.
 
 use crate::{ByteString, Code, Invalid, ReadError, RecordError, StoreError};
 
-/// Why a request about projections was refused. Nothing was changed.
+/// Why a request about projections was refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProjectionError {
@@ -12,17 +12,17 @@ pub enum ProjectionError {
     /// There is no such projection.
     #[error("projection {0:?} is not defined; define it with PUT /v1/projections/{0}")]
     Unknown(ByteString),
-    /// The state of the projection does not allow the act.
+    /// The state of the projection does not permit the act.
     #[error("cannot {act} {what}: {state}")]
     NotAllowed {
         /// The act.
         act: String,
-        /// What it is about, for people.
+        /// The target of the act, for people.
         what: String,
-        /// The state it is in.
+        /// The current state.
         state: String,
     },
-    /// The store cannot do it.
+    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
 }
@@ -50,7 +50,7 @@ impl From<RecordError> for ProjectionError {
         match error {
             RecordError::Store(error) => Self::Store(error),
             RecordError::Invalid(invalid) => Self::Invalid(invalid),
-            // Another process changed what this one had read.
+            // Another process changed data after this one had read it.
             other => Self::Store(StoreError::Unreachable(other.to_string())),
         }
     }

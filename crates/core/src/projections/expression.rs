@@ -8,25 +8,25 @@ use crate::condition::valid_path;
 use crate::wire::records::extended_value;
 use crate::{RecordedEvent, limits};
 
-/// What gives a value for an event.
+/// An expression that yields a value for an event.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expression {
-    /// The same for every event.
+    /// A value that is the same for every event.
     Constant(Bson),
-    /// What the event has at a path.
+    /// The value of the event at a path.
     Path(EventPath),
-    /// A document of values; fields whose path leads to nothing are left out.
+    /// A document of expressions; fields whose path leads to nothing are left out.
     Document(Vec<(String, Expression)>),
-    /// An array of values; those whose path leads to nothing are null.
+    /// An array of expressions; elements whose path leads to nothing are null.
     Array(Vec<Expression>),
 }
 
 /// A field of an event, by its name in the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EventPath {
-    /// A path in the data; empty for the whole.
+    /// A path in the data; empty for all of it.
     Data(Vec<String>),
-    /// A path in the metadata; empty for the whole.
+    /// A path in the metadata; empty for all of it.
     Metadata(Vec<String>),
     /// A key of the commit's header.
     Header(String),
@@ -34,7 +34,7 @@ pub(super) enum EventPath {
     Field(EventField),
 }
 
-/// Fields of an event beside its content.
+/// Fields of an event apart from its data, metadata and header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EventField {
     SequenceNumber,
@@ -81,7 +81,7 @@ const FIELDS: [(&str, EventField); 19] = [
 ];
 
 impl Expression {
-    /// Reads an expression. Texts that begin with `$` are paths; `{"$literal": …}` is its value as it is.
+    /// Parses an expression. Strings that begin with `$` are paths; `{"$literal": …}` stands for its value without interpretation.
     pub fn read(value: &Value) -> Result<Self, String> {
         Self::read_at(value, 0)
     }
@@ -115,7 +115,7 @@ impl Expression {
         }
     }
 
-    /// Returns its value for an event; none where its path leads to nothing.
+    /// Returns its value for an event; `None` if its path leads to nothing.
     pub fn value(&self, event: &RecordedEvent) -> Option<Bson> {
         match self {
             Self::Constant(value) => Some(value.clone()),
@@ -130,12 +130,12 @@ impl Expression {
         }
     }
 
-    /// Whether it has a value in which nothing is missing, where it has a value.
+    /// Returns whether none of its parts is missing. Constants and paths have no parts, so they are always whole.
     pub fn is_whole(&self, event: &RecordedEvent) -> bool {
         matches!(self, Self::Constant(_) | Self::Path(_)) || self.missing(event).is_none()
     }
 
-    /// Returns the first path in it that leads to nothing, as it is written.
+    /// Returns the first path in it that leads to nothing, as it was written.
     pub fn missing(&self, event: &RecordedEvent) -> Option<String> {
         match self {
             Self::Constant(_) => None,
@@ -208,7 +208,7 @@ impl EventField {
             Self::Generation => Some(Bson::Int64(event.generation.into())),
             Self::Tags => Some(Bson::Array(event.tags.iter().map(|tag| Bson::String(tag.to_string())).collect())),
             Self::AggregateName => given(&commit.aggregate.name),
-            // Events that other software recorded outside of any aggregate have their source here.
+            // For events that other software recorded outside of any aggregate, this is their event source.
             Self::AggregateId => text(&commit.aggregate.id),
             Self::Version => Some(Bson::Int64(commit.version.cast_signed())),
             Self::Ordinal => Some(Bson::Int64(event.ordinal.into())),
@@ -226,7 +226,7 @@ impl EventField {
     }
 }
 
-/// What a document has at a path through documents.
+/// Returns the value at a path that leads through documents only.
 fn at(document: &RawDocument, names: &[String]) -> Option<Bson> {
     let Some((last, way)) = names.split_last() else {
         return Document::try_from(document).ok().map(Bson::Document);

@@ -1,4 +1,4 @@
-//! Folding events into records. It is the same for pages of any length: the records after a page are those after each event alone.
+//! Folding of events into records. The result does not depend on the length of pages: it is as if events were folded one at a time.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -15,7 +15,7 @@ use crate::browse::{browse_document, browse_id};
 use crate::order::{encode, encoded};
 use crate::{Expected, RecordChange, RecordedEvent};
 
-/// A reducer in Rust: what an event makes of the record of its key. `None` is no record, before and after. The key is put into `_id`.
+/// A reducer in Rust: applies an event to the record of its key. `None` means no record, before and after. `_id` is set to the key.
 pub type Reducer = dyn Fn(&mut Option<Document>, &RecordedEvent) -> Result<(), String> + Send + Sync;
 
 /// Why an event cannot be folded.
@@ -39,7 +39,7 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// A definition and what it needs to fold events.
+/// A definition with everything that is needed to fold events.
 #[derive(Clone)]
 pub struct Projector {
     definition: ProjectionDefinition,
@@ -48,12 +48,12 @@ pub struct Projector {
     retention: Option<Arc<RetentionPlan>>,
 }
 
-/// An event of a page does not fit.
+/// The first event of a page that does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfolded {
-    /// Its place in the page.
+    /// Its index in the page.
     pub at: usize,
-    /// Why.
+    /// Why it does not fit.
     pub misfit: Misfit,
 }
 
@@ -62,27 +62,27 @@ pub struct Unfolded {
 pub struct Folded {
     /// The keys of each event, one for each of its rules.
     keys: Vec<Vec<Key>>,
-    /// The first event that has none.
+    /// The first event without a valid key.
     unfolded: Option<Unfolded>,
 }
 
 #[derive(Debug, Clone)]
 struct Key {
-    /// The same for values that compare as equal.
+    /// Equal for values that compare as equal.
     bytes: Vec<u8>,
     value: Bson,
 }
 
-/// The records that a build works on: all that a page needs, and those that earlier pages have left here.
+/// The records that a build is working on: those that the current page needs, and those kept from earlier pages.
 #[derive(Debug, Default)]
 pub struct Working {
     records: HashMap<Vec<u8>, Known>,
     /// The keys of changed records, in the order of their first change.
     changed: Vec<Vec<u8>>,
     bytes: usize,
-    /// Whether a record that is not here does not exist.
+    /// Whether a record that is not in memory does not exist.
     is_whole: bool,
-    /// Whether no page needs a record of an earlier one.
+    /// Whether no page needs a record of an earlier page.
     is_of_each: bool,
 }
 
@@ -95,7 +95,7 @@ struct Known {
     bytes: usize,
 }
 
-/// What a page has changed.
+/// The changes that a page has made.
 #[derive(Debug, Default)]
 pub struct Changed {
     /// The changes of records, one for each key.
@@ -104,21 +104,21 @@ pub struct Changed {
     pub bytes: usize,
 }
 
-/// Most records, and most bytes of them, that are kept for later pages.
+/// The most records, and the most bytes of them, that are kept for later pages.
 const KEPT_MAX: (usize, usize) = (20_000, 32 * 1024 * 1024);
 
 impl Projector {
-    /// A projector of a declarative definition, or of one whose program has this reducer.
+    /// Creates a projector for a declarative definition, or for one with a reducer of the program.
     pub fn new(definition: ProjectionDefinition, reducer: Option<Arc<Reducer>>) -> Self {
         Self { definition, reducer, retention: None }
     }
 
-    /// Lets documents of the browse view expire as these settings say.
+    /// Lets documents of the browse view expire according to these settings.
     pub fn retain(&mut self, plan: Arc<RetentionPlan>) {
         self.retention = Some(plan);
     }
 
-    /// Returns the settings that decide when documents of the browse view expire.
+    /// Returns the settings that determine when documents of the browse view expire.
     pub fn retention(&self) -> Option<&Arc<RetentionPlan>> {
         self.retention.as_ref()
     }
@@ -128,7 +128,7 @@ impl Projector {
         &self.definition
     }
 
-    /// Determines the keys of events, up to the first one that has none.
+    /// Determines the keys of events, up to the first event without a valid key.
     pub fn keys(&self, events: &[RecordedEvent]) -> Folded {
         let mut folded = Folded::default();
         for (at, event) in events.iter().enumerate() {
@@ -167,7 +167,7 @@ impl Projector {
         self.definition.rules(&event.event_type).iter().map(|rule| key(rule.key.as_ref())).collect()
     }
 
-    /// Folds events, whose keys were determined and whose records are there. After a refusal what is in work is of no use any more.
+    /// Folds events whose keys were determined and whose records are loaded. After an error, `work` is unusable.
     ///
     /// # Errors
     /// [`Unfolded`], with the first event that does not fit.
@@ -203,7 +203,7 @@ impl Projector {
         if let Some(record) = &mut known.record
             && record.get("_id") != Some(&known.key)
         {
-            // Where MongoDB has it, too.
+            // `_id` comes first, as on MongoDB.
             let mut keyed = Document::from_iter([("_id".to_owned(), known.key.clone())]);
             record.remove("_id");
             keyed.extend(std::mem::take(record));
@@ -236,7 +236,7 @@ impl Key {
     }
 }
 
-/// Bytes that are the same for values that compare as equal.
+/// Returns bytes that are equal for values that compare as equal.
 pub(crate) fn key_bytes(value: &Bson) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(24);
     match value {
@@ -248,17 +248,17 @@ pub(crate) fn key_bytes(value: &Bson) -> Option<Vec<u8>> {
 }
 
 impl Working {
-    /// Nothing in work on a collection that is empty.
+    /// Starts on an empty collection.
     pub fn of_nothing() -> Self {
         Self { is_whole: true, ..Self::default() }
     }
 
-    /// Nothing in work on a collection in which each event has a record of its own.
+    /// Starts on an empty collection in which each event has its own record.
     pub fn of_each() -> Self {
         Self { is_whole: true, is_of_each: true, ..Self::default() }
     }
 
-    /// Returns the keys of records that a page needs and that are not here.
+    /// Returns the keys of records that a page needs and that are not loaded.
     pub fn wanted(&self, folded: &Folded) -> Vec<Bson> {
         if self.is_whole {
             return Vec::new();
@@ -269,10 +269,10 @@ impl Working {
         wanted.map(|key| key.value.clone()).collect()
     }
 
-    /// Takes a stored record to work on.
+    /// Adds a stored record to work on.
     ///
     /// # Errors
-    /// A sentence, when the document cannot be read.
+    /// A sentence, if the document cannot be read.
     pub fn insert(&mut self, document: RawDocumentBuf) -> Result<(), String> {
         let bytes = document.as_bytes().len();
         let record = Document::try_from(&*document).map_err(|error| error.to_string())?;
@@ -284,10 +284,10 @@ impl Working {
         Ok(())
     }
 
-    /// Returns the changes of a page, all of which are to be written to this collection.
+    /// Returns the changes of a page, which must all be written to this collection.
     ///
     /// # Errors
-    /// A sentence, when a record cannot become BSON.
+    /// A sentence, if a record cannot be converted to BSON.
     pub fn changes(&self, collection: &str) -> Result<Changed, String> {
         let mut changed = Changed { changes: Vec::with_capacity(self.changed.len()), bytes: 0 };
         for bytes in &self.changed {
@@ -308,7 +308,7 @@ impl Working {
         Ok(changed)
     }
 
-    /// Takes note that the changes are stored, and forgets records when there are too many.
+    /// Marks the changes as stored, and drops the loaded records if there are too many.
     pub fn stored(&mut self, changed: &Changed) {
         if self.is_of_each {
             *self = Self::of_each();

@@ -4,7 +4,7 @@ use bson::Bson;
 
 use super::rule::shown;
 
-/// Adds a number to another, or subtracts it. Integers give 64 bits; a double on either side gives a double.
+/// Adds a number to another, or subtracts it. The result is a 64-bit integer, or a double if either side is one.
 pub(super) fn sum(known: &Bson, value: &Bson, subtracts: bool) -> Result<Bson, String> {
     let (known, value) = (number(known, "the record has")?, number(value, "the event has")?);
     match (known, value) {

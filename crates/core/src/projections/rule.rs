@@ -1,4 +1,4 @@
-//! The rules of a declarative projection: what an event does to a record.
+//! The rules of a declarative projection: how an event changes a record.
 
 use bson::{Bson, Document};
 use serde_json::{Map, Value};
@@ -9,10 +9,10 @@ use super::number::sum;
 use crate::condition::valid_path;
 use crate::{Code, Invalid, RecordedEvent};
 
-/// What one event does to one record.
+/// The effect of one event on one record.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Rule {
-    /// The record's key, where it is not the projection's.
+    /// The record's key, if it differs from the projection's.
     pub key: Option<Expression>,
     operations: Vec<Operation>,
     deletes: bool,
@@ -46,11 +46,11 @@ const KINDS: [(&str, Kind); 6] = [
     ("remove", Kind::Remove),
 ];
 
-/// Most operations of a rule.
+/// The most operations of a rule.
 const OPERATIONS_MAX: usize = 1_000;
 
 impl Rule {
-    /// Reads a rule: `{"key"?, "set"?, "unset"?, "increment"?, "decrement"?, "push"?, "remove"?}` or `{"key"?, "delete": true}`.
+    /// Parses a rule: `{"key"?, "set"?, "unset"?, "increment"?, "decrement"?, "push"?, "remove"?}` or `{"key"?, "delete": true}`.
     pub fn read(at: &str, value: &Value) -> Result<Self, Invalid> {
         let Value::Object(fields) = value else {
             return Err(invalid(at, "is not an object of operations".to_owned()));
@@ -108,7 +108,7 @@ impl Rule {
     }
 
     fn check(&mut self, at: &str) -> Result<(), Invalid> {
-        // Independent of the order in which JSON has them.
+        // The order of operations does not depend on their order in the JSON.
         self.operations.sort_by_key(|operation| KINDS.iter().position(|(_, kind)| *kind == operation.kind));
         if self.deletes && !self.operations.is_empty() {
             let message = "deletes the record beside other operations; give an event that does both two rules";
@@ -132,7 +132,7 @@ impl Rule {
         }
     }
 
-    /// Applies it to a record. After a refusal the record is in an unknown state.
+    /// Applies the rule to a record. After an error the state of the record is undefined.
     pub fn apply(&self, record: &mut Option<Document>, event: &RecordedEvent) -> Result<(), Misfit> {
         if self.deletes {
             *record = None;
@@ -143,7 +143,7 @@ impl Rule {
     }
 }
 
-/// Reads the expression of a key.
+/// Parses the expression of a key.
 pub(super) fn read_key(at: &str, value: &Value) -> Result<Expression, Invalid> {
     let key = Expression::read(value).map_err(|why| invalid(at, why))?;
     match key {
@@ -172,7 +172,7 @@ impl Operation {
             unset(record, &self.path);
             return Ok(());
         }
-        // A path that leads to nothing changes nothing.
+        // A missing value changes nothing.
         let Some(value) = self.value.value(event) else { return Ok(()) };
         let misfit = |message: String| Misfit::new(self.name(), message);
         match self.kind {
@@ -207,7 +207,7 @@ impl Operation {
         format!("{kind}.{}", self.path.join("."))
     }
 
-    /// Sets a field; documents on the way are made where they are missing.
+    /// Sets a field, and creates missing documents on its path.
     fn set(&self, record: &mut Document, value: Bson) -> Result<(), Misfit> {
         let Some((last, way)) = self.path.split_last() else { return Ok(()) };
         let mut document = record;
@@ -257,7 +257,7 @@ fn unset(document: &mut Document, path: &[String]) {
     }
 }
 
-/// Whether an element is one that is to be removed: it equals the value, or has all its fields.
+/// Returns whether an element must be removed: it equals the value, or contains all of its fields.
 fn is_meant(element: &Bson, wanted: &Bson) -> bool {
     match (element, wanted) {
         (Bson::Document(element), Bson::Document(wanted)) => {
@@ -267,12 +267,12 @@ fn is_meant(element: &Bson, wanted: &Bson) -> bool {
     }
 }
 
-/// Whether two values compare as equal, whatever the types of their numbers.
+/// Returns whether two values compare as equal, whatever the types of their numbers.
 fn equal(a: &Bson, b: &Bson) -> bool {
     a == b || super::key_bytes(a).is_some_and(|bytes| Some(bytes) == super::key_bytes(b))
 }
 
-/// A value for a message.
+/// Formats a value for a message, shortened to 80 characters.
 pub(super) fn shown(value: &Bson) -> String {
     let text = value.to_string();
     match text.char_indices().nth(80) {
@@ -281,7 +281,7 @@ pub(super) fn shown(value: &Bson) -> String {
     }
 }
 
-/// The rules of one event type, as they are read.
+/// Parses the rules of one event type.
 pub(super) fn read_rules(at: &str, value: &Value) -> Result<Vec<Rule>, Invalid> {
     match value {
         Value::Array(rules) if rules.is_empty() => Err(invalid(at, "has no rule".to_owned())),
@@ -292,7 +292,7 @@ pub(super) fn read_rules(at: &str, value: &Value) -> Result<Vec<Rule>, Invalid> 
     }
 }
 
-/// Reads `on`: event types and their rules.
+/// Parses `on`: event types and their rules.
 pub(super) fn read_on(on: &Map<String, Value>) -> Result<Vec<(String, Vec<Rule>)>, Invalid> {
     on.iter().map(|(name, rules)| Ok((name.clone(), read_rules(&format!("on.{name}"), rules)?))).collect()
 }

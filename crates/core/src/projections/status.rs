@@ -11,7 +11,7 @@ pub struct ProjectionStatus {
     pub name: ByteString,
     /// What the live build is doing.
     pub state: ProjectionState,
-    /// Which build is live: the first is 1, and each changed definition and each rebuild makes another one.
+    /// The number of the live build. The first is 1; each changed definition and each rebuild starts another one.
     pub build: u64,
     /// Every event below this sequence number is folded into the live records.
     pub position: u64,
@@ -19,9 +19,9 @@ pub struct ProjectionStatus {
     pub head: u64,
     /// `head - position`.
     pub lag: u64,
-    /// How old the event at `position` is; 0 when there is none.
+    /// The age of the event at `position`, in seconds; 0 if there is none.
     pub lag_seconds: u64,
-    /// When the position moved last, as stored.
+    /// When the position last moved, as stored.
     pub last_progress: Option<Timestamp>,
     /// How many seconds ago that was.
     #[serde(default)]
@@ -29,18 +29,18 @@ pub struct ProjectionStatus {
     /// Why it is blocked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<String>,
-    /// Why it is not healthy, by what is stored; absent when it is.
+    /// Why it is degraded, according to the stored state; absent if it is healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
-    /// The process that writes the live records; absent when none does.
+    /// The process that writes the live records; absent if none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// The collection of the live records, which the API of records can read.
+    /// The collection of the live records, which can be read as records.
     pub collection: String,
-    /// The build that takes the place of the live records once it has caught up.
+    /// The build that replaces the live records once it has caught up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub building: Option<BuildStatus>,
-    /// The definition of the live records, as it was put.
+    /// The definition of the live records, as it was submitted.
     pub definition: serde_json::Value,
 }
 
@@ -52,7 +52,8 @@ pub enum ProjectionState {
     Running,
     /// An operator paused it.
     Paused,
-    /// It does not go past an event that does not fit; the reason names it. A changed definition or a resumption attempts it again.
+    /// It stopped before an event that does not fit, which the reason names. A changed definition or a resumption attempts the event
+    /// again.
     Blocked,
     /// No process folds its events.
     Stopped,
@@ -69,11 +70,11 @@ pub struct BuildStatus {
     pub position: u64,
     /// `head - position`.
     pub lag: u64,
-    /// The share of the log that is folded, 0 to 1.
+    /// The share of the log that is folded, from 0 to 1.
     pub progress: f64,
-    /// Since when it is built.
+    /// When the build was started.
     pub since: Timestamp,
-    /// Why it is built: an operator's reason, or that the definition changed.
+    /// Why the build was started: an operator's reason, or that the definition changed.
     pub reason: String,
     /// Why it is blocked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,7 +88,7 @@ pub struct BuildStatus {
 pub struct ProjectionPage {
     /// The projections, by name.
     pub items: Vec<ProjectionStatus>,
-    /// Where the next page begins; absent at the end.
+    /// The cursor of the next page; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<ByteString>,
 }

@@ -1,4 +1,4 @@
-//! What is stored of projections.
+//! The stored form of projections.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -10,40 +10,40 @@ use crate::{Code, Invalid, RecordType, Timestamp};
 /// The collection of definitions.
 pub const PROJECTIONS: &str = "annals-projections";
 
-/// A projection: what is live, what is built beside it, and what is to be removed. One batch that changes it swaps them.
+/// A projection: its live build, the build that will replace it, and dropped builds. A swap is one batch that changes this record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProjectionRecord {
     /// Its name.
     #[serde(rename = "_id")]
     pub name: String,
-    /// What reads see; null once it is deleted.
+    /// The build that reads see; null once the projection is deleted.
     pub live: Option<BuildRecord>,
-    /// What takes its place once it has caught up.
+    /// The build that replaces it once it has caught up.
     pub building: Option<BuildRecord>,
     /// Builds whose records are to be removed.
     pub dropped: Vec<DroppedRecord>,
     /// Whether an operator paused it.
     pub paused: bool,
-    /// How many builds it has had.
+    /// The number of builds so far.
     pub builds: i64,
-    /// Counts resumptions: a build that an event has stopped attempts it again after each.
+    /// Counts resumptions. After each one, a build that stopped at an event attempts it again.
     pub resumed: i64,
-    /// When it was defined first.
+    /// When it was first defined.
     pub defined: DateTime,
 }
 
-/// A build of a projection: a definition and where its records are.
+/// A build of a projection: a definition and the location of its records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildRecord {
-    /// Its number, which no other build of the projection has.
+    /// Its number, unique within the projection.
     pub number: i64,
-    /// Which of the projection's collections it fills.
+    /// The number of the collection that it fills.
     pub slot: i64,
     /// The body of its definition, as JSON.
     pub definition: String,
-    /// When it began.
+    /// When it was started.
     pub since: DateTime,
-    /// Why.
+    /// Why it was started.
     pub reason: String,
 }
 
@@ -52,18 +52,18 @@ pub struct BuildRecord {
 pub struct DroppedRecord {
     /// Its number.
     pub number: i64,
-    /// Which of the projection's collections it has filled.
+    /// The number of the collection that it filled.
     pub slot: i64,
 }
 
 impl RecordType for ProjectionRecord {
     const COLLECTION: &'static str = PROJECTIONS;
-    // Processes that fold a projection follow what others do to its definition.
+    // Processes that fold a projection follow the changes that others make to its definition.
     const FEED: bool = true;
 }
 
 impl ProjectionRecord {
-    /// A projection without a build.
+    /// Creates a projection without a build.
     pub fn new(name: &str, at: Timestamp) -> Self {
         Self {
             name: name.to_owned(),
@@ -77,18 +77,18 @@ impl ProjectionRecord {
         }
     }
 
-    /// Returns the build of this number, and whether it is the live one.
+    /// Returns the build with this number, and whether it is the live one.
     pub fn build(&self, number: i64) -> Option<(&BuildRecord, bool)> {
         let live = self.live.iter().map(|build| (build, true));
         live.chain(self.building.iter().map(|build| (build, false))).find(|(build, _)| build.number == number)
     }
 
-    /// Returns the newest definition: the one that is being built, else the live one.
+    /// Returns the newest definition: the one that is being built, otherwise the live one.
     pub fn newest(&self) -> Option<&BuildRecord> {
         self.building.as_ref().or(self.live.as_ref())
     }
 
-    /// Begins a build of a definition in a collection that no other build has.
+    /// Starts a build of a definition in a collection that no other build uses.
     pub fn begin(&mut self, definition: String, reason: String, at: Timestamp) -> BuildRecord {
         let builds = self.live.iter().chain(&self.building).map(|build| build.slot);
         let taken: Vec<i64> = builds.chain(self.dropped.iter().map(|dropped| dropped.slot)).collect();
@@ -97,7 +97,7 @@ impl ProjectionRecord {
         BuildRecord { number: self.builds, slot, definition, since: DateTime::from_millis(at.as_millis()), reason }
     }
 
-    /// Gives a build up.
+    /// Drops a build.
     pub fn drop_build(&mut self, build: &BuildRecord) {
         self.dropped.push(DroppedRecord { number: build.number, slot: build.slot });
     }
@@ -121,7 +121,7 @@ impl BuildRecord {
     /// Returns the definition.
     ///
     /// # Errors
-    /// `invalid_projection` when other software changed it into something that is none.
+    /// `invalid_projection` if other software replaced it by something that is not a definition.
     pub fn read(&self, name: &str) -> Result<ProjectionDefinition, Invalid> {
         ProjectionDefinition::read_stored(name, self.definition.as_bytes()).map_err(|error| {
             let path = format!("{PROJECTIONS}/{name}");

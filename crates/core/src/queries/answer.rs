@@ -1,4 +1,4 @@
-//! From what is stored to what is answered.
+//! Conversion of stored documents to results.
 
 use bson::RawBsonRef;
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
@@ -7,7 +7,7 @@ use super::StoredQuery;
 use super::asked::ANSWERED;
 use crate::{Code, DocumentKind, Invalid};
 
-/// An answer that is being gathered: the wanted fields of each document, under the names that programs know.
+/// The documents of a result while it is collected: the selected fields of each, under the names that programs know.
 pub struct Answered<'q> {
     query: &'q StoredQuery,
     kind: DocumentKind,
@@ -16,12 +16,12 @@ pub struct Answered<'q> {
 }
 
 impl<'q> Answered<'q> {
-    /// Nothing yet.
+    /// Creates an empty result.
     pub fn new(query: &'q StoredQuery, kind: DocumentKind) -> Self {
         Self { query, kind, documents: Vec::new(), bytes: 0 }
     }
 
-    /// Adds a document as it is stored.
+    /// Adds a document in its stored form.
     ///
     /// # Errors
     /// `query_answer_too_large`.
@@ -33,23 +33,23 @@ impl<'q> Answered<'q> {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of documents.
     pub fn len(&self) -> usize {
         self.documents.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no documents.
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty()
     }
 
-    /// All of it.
+    /// Returns all documents.
     pub fn documents(self) -> Vec<RawDocumentBuf> {
         self.documents
     }
 }
 
-/// Refuses more bytes than an answer may have.
+/// Refuses a result of more bytes than the query allows.
 pub(super) fn fits(bytes: usize, query: &StoredQuery) -> Result<(), Invalid> {
     match query.bytes_max {
         Some(most) if bytes > most => {
@@ -60,7 +60,7 @@ pub(super) fn fits(bytes: usize, query: &StoredQuery) -> Result<(), Invalid> {
     }
 }
 
-/// What is answered of a stored document.
+/// Converts a stored document to its form in a result.
 pub(super) fn shown(stored: &RawDocument, query: &StoredQuery, kind: DocumentKind) -> RawDocumentBuf {
     let id = match kind {
         DocumentKind::Record => cstr!("_id"),
@@ -83,7 +83,7 @@ pub(super) fn shown(stored: &RawDocument, query: &StoredQuery, kind: DocumentKin
     out
 }
 
-/// Of what Annals keeps in a commit, what every backend has.
+/// Returns the fields of a commit's `annals` that exist on every backend.
 fn answered(ours: &RawDocument) -> RawDocumentBuf {
     let mut out = RawDocumentBuf::new();
     for (name, value) in ours.iter().flatten().filter(|(name, _)| ANSWERED.contains(&name.as_str())) {

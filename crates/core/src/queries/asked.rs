@@ -1,4 +1,4 @@
-//! Translates a query as a caller writes it into a query in the terms of a store.
+//! Translation of a caller's query into the terms of a store.
 
 use super::{DocumentQuery, Pagination, QuerySource};
 use crate::{Code, Condition, DocumentKind, Invalid, Now, Projection, RecordQuery, SortBy};
@@ -16,7 +16,7 @@ pub struct StoredQuery {
     pub skip: u64,
     /// The most documents to return; 0 for none.
     pub limit: u64,
-    /// The most bytes of an answer.
+    /// The most bytes of a result.
     pub bytes_max: Option<usize>,
 }
 
@@ -31,7 +31,7 @@ impl StoredQuery {
         let DocumentQuery { condition, projection, sort, bytes_max } = query;
         let asked =
             RecordQuery { condition, projection, sort, limit: 1, ..RecordQuery::new("") }.resolved(kind, now)?;
-        // Before anything is added, so that places in errors refer to the caller's query.
+        // Checked before anything is added, so that paths in errors refer to the caller's query.
         asked.validate()?;
         if kind == DocumentKind::Commit {
             asked.condition.each_path(&mut |path| answered_of_commits(path, Code::InvalidCondition, "condition"))?;

@@ -36,14 +36,14 @@ impl Candidates {
     pub(super) fn is_nowhere(&self) -> bool {
         match self {
             Self::Aggregates { ids, from, to } => ids.is_empty() || from > to,
-            // A filter without any would pass every event.
+            // A filter without types and tags would pass every event.
             Self::Events(filter) => filter.types.is_empty() && filter.tags.is_empty(),
             Self::Name => false,
         }
     }
 }
 
-/// Derives the requirements for at least one event of every commit.
+/// A requirement that at least one event of every matching commit meets.
 enum Term {
     Tag(ByteString),
     Types(Vec<ByteString>),
@@ -72,7 +72,7 @@ fn events_of(condition: &Condition) -> Option<Term> {
     }
 }
 
-/// Derives the same from a condition on one event.
+/// Derives the requirement from a condition on one event.
 fn events_of_one(condition: &Condition) -> Option<Term> {
     match condition {
         Condition::And(children) => children.iter().find_map(events_of_one),

@@ -1,23 +1,23 @@
-//! A commit as the document that it is on MongoDB: Wow's fields in their order, and of Annals' own what is answered of commits.
+//! The document form of a commit, as on MongoDB: Wow's fields in their order, and those of Annals' own fields that results contain.
 
 use bson::raw::{CString, RawArrayBuf, RawDocumentBuf, cstr};
 use uuid::Uuid;
 
 use crate::{EventRef, Timestamp, Version};
 
-/// A commit whose events come one after the other, the first one first.
+/// Builds the document of a commit whose events are added in order.
 pub(super) struct CommitDocument {
-    /// All that stands before the events.
+    /// The fields that precede the events.
     out: RawDocumentBuf,
     body: RawArrayBuf,
     ours: RawDocumentBuf,
     times: Vec<i64>,
-    /// Which commit it is.
+    /// The id of the commit.
     pub(super) id: Uuid,
 }
 
 impl CommitDocument {
-    /// The commit of its first event, which is still to be added.
+    /// Starts the document of an event's commit. The event itself is added separately.
     pub(super) fn of(first: &EventRef<'_>, context: &str) -> Self {
         let commit = first.commit;
         let request = commit.request_id.unwrap_or_default();
@@ -27,7 +27,7 @@ impl CommitDocument {
         out.append(cstr!("aggregateName"), commit.aggregate_name);
         let mut header = RawDocumentBuf::new();
         for (key, value) in commit.header {
-            // A key has no control characters.
+            // Keys have no control characters, so the conversion never fails.
             if let Ok(key) = CString::try_from((*key).to_owned()) {
                 header.append(&*key, *value);
             }
@@ -41,7 +41,7 @@ impl CommitDocument {
         out.append(cstr!("requestId"), request);
         append_version(&mut out, commit.version);
         let mut ours = RawDocumentBuf::new();
-        // A command that is called as the request is; the field above alone would say that there was none.
+        // A command id that equals the request id is stored here too, because the field above alone would mean that there was no command.
         let ids = [
             (cstr!("commandId"), commit.command_id.filter(|command| *command == request)),
             (cstr!("correlationId"), commit.correlation_id),
@@ -74,7 +74,7 @@ impl CommitDocument {
         self.times.push(Timestamp::as_millis(event.time));
     }
 
-    /// The document, when all events were added.
+    /// Returns the document, once all events were added.
     pub(super) fn done(mut self) -> RawDocumentBuf {
         let first = self.times.first().copied().unwrap_or_default();
         if self.times.iter().any(|time| *time != first) {

@@ -1,4 +1,4 @@
-//! The first documents of an order, of all that come in any order.
+//! The first documents in a sort order, out of documents that arrive in any order.
 
 use std::collections::BinaryHeap;
 
@@ -10,17 +10,17 @@ use super::answer::{fits, shown};
 use crate::order::{Direction, document_keys, encoded, invert};
 use crate::{Code, DocumentKind, Invalid, SortBy};
 
-/// The documents that a query wants, and those before them: no more is held than that.
+/// The documents that a query returns or skips: no more than those are held.
 pub(super) struct Lowest<'q> {
     query: &'q StoredQuery,
     kind: DocumentKind,
-    /// The highest in front. Documents are held as they will be answered.
+    /// Ordered with the highest on top. Documents are held in their result form.
     held: BinaryHeap<(Vec<u8>, Held)>,
     held_max: usize,
     bytes: usize,
 }
 
-/// A document, which has no part in the order: no two have the same place.
+/// A document that does not take part in comparisons, because no two documents have the same sort key.
 struct Held(RawDocumentBuf);
 
 impl PartialEq for Held {
@@ -49,10 +49,10 @@ impl<'q> Lowest<'q> {
         Self { query, kind, held: BinaryHeap::new(), held_max, bytes: 0 }
     }
 
-    /// Takes a document as it is stored, or passes it over.
+    /// Adds a stored document, or drops it if it sorts after those that are held.
     ///
     /// # Errors
-    /// `invalid_query` for one that cannot be sorted so, `query_answer_too_large`.
+    /// `invalid_query` for a document that cannot be sorted by the query's fields, `query_answer_too_large`.
     pub(super) fn offer(&mut self, stored: &RawDocument) -> Result<(), Invalid> {
         let place = place_of(&self.query.sort, stored)?;
         if self.held.len() >= self.held_max {
@@ -73,14 +73,14 @@ impl<'q> Lowest<'q> {
         }
     }
 
-    /// The answer: what stands behind those that are passed over.
+    /// Returns the result: the documents after those that are skipped.
     pub(super) fn answer(self) -> Vec<RawDocumentBuf> {
         let skip = usize::try_from(self.query.skip).unwrap_or(usize::MAX);
         self.held.into_sorted_vec().into_iter().skip(skip).map(|(_, Held(document))| document).collect()
     }
 }
 
-/// The place of a document in an order: the keys that it is sorted by, then its id in the direction of the last.
+/// Returns the sort key of a document: the keys of the sort fields, then its id in the direction of the last field.
 fn place_of(sort: &[SortBy], document: &RawDocument) -> Result<Vec<u8>, Invalid> {
     let paths: Vec<_> = sort.iter().map(|by| (by.path.as_str(), by.direction)).collect();
     let (keys, _) = document_keys(document, &paths).map_err(|error| {

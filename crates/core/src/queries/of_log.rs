@@ -1,5 +1,5 @@
-//! Queries of commits over a log: commits are looked up by what its index knows (aggregates, types, tags, names), made documents, and
-//! judged.
+//! Queries of commits over a log: commits are looked up by the terms of the log's index (aggregates, types, tags, names), converted to
+//! documents, and evaluated.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::{
     Invalid, Matcher, ReadError, RecordedCommit, ScanQuery, Version, limits, no_text_index,
 };
 
-/// Commits that are named before they are read.
+/// The number of commits that are collected by name before they are read.
 const NAMED_AT_ONCE: usize = 1_000;
-/// Aggregates and commits that are read before others may run.
+/// The number of aggregates and commits that are read before other tasks may run.
 const READ_AT_ONCE: usize = 64;
 
 /// The commits of a log.
@@ -27,7 +27,7 @@ pub(super) struct LogCommits {
     context: ByteString,
 }
 
-/// What is done with each document that a condition means.
+/// Receives each document that matches.
 type Take<'t> = dyn FnMut(&RawDocumentBuf) -> Result<(), Invalid> + Send + 't;
 
 impl LogCommits {
@@ -69,12 +69,12 @@ impl LogCommits {
         })
     }
 
-    /// Whether there is no other way than to read all commits of the name.
+    /// Returns whether the query must read every commit of the name.
     pub(super) fn reads_every_commit(name: &ByteString, condition: &Condition) -> bool {
         Candidates::of(name, condition) == Candidates::Name
     }
 
-    /// Hands every document that the condition means to `take`, and answers how many were judged.
+    /// Passes every document that matches to `take`, and returns the number of evaluated documents.
     async fn look(&self, name: &ByteString, condition: &Condition, take: &mut Take<'_>) -> Result<u64, ReadError> {
         if condition.text_search().is_some() {
             return Err(no_text_index().into());
@@ -99,7 +99,7 @@ impl LogCommits {
         Ok(judge.examined)
     }
 
-    /// The commits of an aggregate.
+    /// Evaluates the commits of an aggregate, within a range of versions.
     async fn aggregate(
         &self,
         aggregate: Aggregate,
@@ -120,11 +120,11 @@ impl LogCommits {
         }
     }
 
-    /// The commits that have events which pass the filter: they are named first, and then read whole.
+    /// Evaluates the commits with events that pass the filter. They are first collected by aggregate and version, then read completely.
     async fn with_events(&self, name: &ByteString, filter: Filter, judge: &mut Judge<'_, '_>) -> Result<(), ReadError> {
         let mut scan = ScanQuery { filter, ..ScanQuery::default() };
         let mut named: Vec<(ByteString, Version)> = Vec::new();
-        // The events of a commit stand together, so one that was named is recognised by being the last.
+        // The events of a commit are adjacent, so comparing with the last collected commit suffices.
         let mut last: Option<(ByteString, Version)> = None;
         loop {
             let mut full = false;
@@ -155,7 +155,7 @@ impl LogCommits {
         }
     }
 
-    /// All commits of the name.
+    /// Evaluates all commits of the name.
     async fn all(&self, name: &ByteString, judge: &mut Judge<'_, '_>) -> Result<(), ReadError> {
         let aggregate = Some(AggregateFilter { name: name.clone(), id: None });
         let scan = ScanQuery { filter: Filter { aggregate, ..Filter::default() }, ..ScanQuery::default() };
@@ -180,7 +180,7 @@ impl LogCommits {
     }
 }
 
-/// Judges commits.
+/// Evaluates commits against a condition.
 struct Judge<'j, 't> {
     matcher: Matcher,
     context: &'j str,
@@ -205,7 +205,7 @@ impl Judge<'_, '_> {
     }
 }
 
-/// Gives other tasks of the thread their turn.
+/// Lets other tasks of the thread run.
 async fn let_others_run() {
     let mut waited = false;
     std::future::poll_fn(|context| {

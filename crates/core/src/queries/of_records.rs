@@ -1,4 +1,4 @@
-//! Queries of snapshots over records.
+//! Queries of snapshots that are stored as records.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     no_text_index, snapshot_collection,
 };
 
-/// The snapshots in records.
+/// The snapshots of a tenant, stored as records.
 pub(super) struct RecordsOfSnapshots(pub(super) Arc<dyn Records>);
 
 impl RecordsOfSnapshots {
@@ -19,7 +19,7 @@ impl RecordsOfSnapshots {
         let (mut skip, mut left) = (query.skip, query.limit);
         let mut asked = asked(name, query)?;
         while left > 0 {
-            // What is passed over is counted only.
+            // Documents to skip are counted only, so no fields of them are read.
             let wanted = if skip > 0 { skip } else { left };
             asked.limit = usize::try_from(wanted).unwrap_or(usize::MAX).min(limits::PAGE_MAX);
             asked.projection = if skip > 0 { Projection::Only(Vec::new()) } else { query.projection.clone() };
@@ -63,7 +63,7 @@ impl RecordsOfSnapshots {
     }
 }
 
-/// What was never declared has no records, and no text index.
+/// Refuses a text search, because an undeclared collection has no text index. Any other query of it finds nothing.
 fn nothing(condition: &Condition) -> Result<(), Invalid> {
     condition.text_search().map_or(Ok(()), |_| Err(no_text_index()))
 }

@@ -1,4 +1,4 @@
-//! Queries with types, as a program asks them.
+//! Typed queries for programs.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -10,23 +10,24 @@ use serde::de::DeserializeOwned;
 use super::{DocumentQuery, MaterializedSnapshot, Paged, Pagination, QueriedCommit, Queries, QuerySource};
 use crate::{AggregateType, Code, Condition, Invalid, Projection, ReadError};
 
-/// Queries of the snapshots of the aggregates of a name, whose state is of type `S`.
+/// Queries the snapshots of the aggregates of one name, whose state is of type `S`.
 ///
-/// A snapshot shows an aggregate as it was when the snapshot was saved; with the strategy that saves after every commit that is before the
-/// command is answered. Snapshots of deleted aggregates are left out unless the condition is [`Condition::Deleted`] or joins it by `And`.
+/// A snapshot shows an aggregate as it was when the snapshot was saved. With the strategy that saves after every commit, that happens
+/// before the command returns. Snapshots of deleted aggregates are excluded unless the condition is [`Condition::Deleted`] or joins it by
+/// `And`.
 #[derive(Clone)]
 pub struct SnapshotQueryService<S> {
     of: Service,
     state: PhantomData<fn() -> S>,
 }
 
-/// Queries of the commits of the aggregates of a name.
+/// Queries the commits of the aggregates of one name.
 #[derive(Clone)]
 pub struct EventStreamQueryService {
     of: Service,
 }
 
-/// What both services do alike.
+/// The part that both services share.
 #[derive(Clone)]
 struct Service {
     queries: Arc<dyn Queries>,
@@ -57,7 +58,7 @@ impl Service {
 }
 
 impl<S: DeserializeOwned> SnapshotQueryService<S> {
-    /// Queries of the aggregates of this name.
+    /// Creates queries of the aggregates of this name.
     ///
     /// # Errors
     /// `invalid_name`.
@@ -65,15 +66,15 @@ impl<S: DeserializeOwned> SnapshotQueryService<S> {
         Ok(Self { of: Service::new(queries, QuerySource::Snapshots(aggregate.into()))?, state: PhantomData })
     }
 
-    /// The first snapshot that the query means.
+    /// Returns the first snapshot that matches.
     ///
     /// # Errors
-    /// See [`ReadError`]; `invalid_record` where what was found is no snapshot of this type, or the query leaves out what makes it one.
+    /// See [`ReadError`]; `invalid_record` if a document is not a snapshot of this type, or the projection leaves out a required field.
     pub async fn single(&self, query: impl Into<DocumentQuery>) -> Result<Option<MaterializedSnapshot<S>>, ReadError> {
         self.of.single(query.into()).await?.map(|found| snapshot(&found)).transpose()
     }
 
-    /// The snapshots that the query means, at most `limit`; 0 for all.
+    /// Returns the snapshots that match, at most `limit`; 0 for all.
     ///
     /// # Errors
     /// As [`single`](Self::single).
@@ -85,7 +86,7 @@ impl<S: DeserializeOwned> SnapshotQueryService<S> {
         each(self.of.list(query.into(), limit).await?, snapshot)
     }
 
-    /// A page of the snapshots that the query means.
+    /// Returns a page of the snapshots that match.
     ///
     /// # Errors
     /// As [`single`](Self::single).
@@ -97,7 +98,7 @@ impl<S: DeserializeOwned> SnapshotQueryService<S> {
         each_of_page(self.of.paged(query.into(), page).await?, snapshot)
     }
 
-    /// The state alone of the first snapshot.
+    /// Returns only the state of the first snapshot that matches.
     ///
     /// # Errors
     /// As [`single`](Self::single).
@@ -105,7 +106,7 @@ impl<S: DeserializeOwned> SnapshotQueryService<S> {
         self.of.single(of_state(query.into())).await?.map(|found| state(&found)).transpose()
     }
 
-    /// The states alone, at most `limit`; 0 for all.
+    /// Returns only the states of the snapshots that match, at most `limit`; 0 for all.
     ///
     /// # Errors
     /// As [`single`](Self::single).
@@ -113,7 +114,7 @@ impl<S: DeserializeOwned> SnapshotQueryService<S> {
         each(self.of.list(of_state(query.into()), limit).await?, state)
     }
 
-    /// A page of states alone.
+    /// Returns a page of the states of the snapshots that match.
     ///
     /// # Errors
     /// As [`single`](Self::single).
@@ -123,7 +124,7 @@ impl<S: DeserializeOwned> SnapshotQueryService<S> {
 }
 
 impl<A: AggregateType> SnapshotQueryService<A> {
-    /// Queries of the aggregates of this type.
+    /// Creates queries of the aggregates of this type.
     ///
     /// # Errors
     /// `invalid_name`.
@@ -133,7 +134,7 @@ impl<A: AggregateType> SnapshotQueryService<A> {
 }
 
 impl EventStreamQueryService {
-    /// Queries of the commits of the aggregates of this name.
+    /// Creates queries of the commits of the aggregates of this name.
     ///
     /// # Errors
     /// `invalid_name`.
@@ -141,15 +142,15 @@ impl EventStreamQueryService {
         Ok(Self { of: Service::new(queries, QuerySource::Commits(aggregate.into()))? })
     }
 
-    /// The first commit that the query means.
+    /// Returns the first commit that matches.
     ///
     /// # Errors
-    /// See [`ReadError`]; `invalid_record` where what was found is no commit, or the query leaves out what makes it one.
+    /// See [`ReadError`]; `invalid_record` if a document is not a commit, or the projection leaves out a required field.
     pub async fn single(&self, query: impl Into<DocumentQuery>) -> Result<Option<QueriedCommit>, ReadError> {
         self.of.single(query.into()).await?.map(|found| commit(&found)).transpose()
     }
 
-    /// The commits that the query means, at most `limit`; 0 for all.
+    /// Returns the commits that match, at most `limit`; 0 for all.
     ///
     /// # Errors
     /// As [`single`](Self::single).
@@ -157,7 +158,7 @@ impl EventStreamQueryService {
         each(self.of.list(query.into(), limit).await?, commit)
     }
 
-    /// A page of the commits that the query means.
+    /// Returns a page of the commits that match.
     ///
     /// # Errors
     /// As [`single`](Self::single).
@@ -170,16 +171,16 @@ impl EventStreamQueryService {
     }
 }
 
-/// What is the same for every type of answer.
+/// Adds the methods that both services have.
 macro_rules! dynamic {
     ($({$state:ident: $bound:ident})? $service:ty) => {
         impl$(<$state: $bound>)? $service {
-            /// The name that it is of, and what it reads.
+            /// Returns the source of its documents.
             pub fn source(&self) -> &QuerySource {
                 &self.of.source
             }
 
-            /// The first document that the query means, as it is answered: with the fields that its projection wants.
+            /// Returns the first document that matches, with the fields that the projection selects.
             ///
             /// # Errors
             /// See [`ReadError`].
@@ -190,7 +191,7 @@ macro_rules! dynamic {
                 self.of.single(query.into()).await
             }
 
-            /// The documents that the query means, at most `limit`; 0 for all.
+            /// Returns the documents that match, at most `limit`; 0 for all.
             ///
             /// # Errors
             /// See [`ReadError`].
@@ -202,7 +203,7 @@ macro_rules! dynamic {
                 self.of.list(query.into(), limit).await
             }
 
-            /// A page of the documents that the query means.
+            /// Returns a page of the documents that match.
             ///
             /// # Errors
             /// See [`ReadError`].
@@ -214,7 +215,7 @@ macro_rules! dynamic {
                 self.of.paged(query.into(), page).await
             }
 
-            /// How many documents a condition means.
+            /// Counts the documents that match a condition.
             ///
             /// # Errors
             /// See [`ReadError`].

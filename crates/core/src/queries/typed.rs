@@ -1,4 +1,4 @@
-//! What queries answer, as values.
+//! Typed results of queries.
 
 use bson::RawBsonRef;
 use bson::raw::{RawArray, RawDocument};
@@ -9,33 +9,33 @@ use crate::fields::whole;
 use crate::snapshots::read_document;
 use crate::{Aggregate, AggregateInfo, Data, Metadata, Timestamp, Version};
 
-/// A snapshot that was found: the state of an aggregate, and what is known about it.
+/// A snapshot that was found: the state of an aggregate, with its metadata.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MaterializedSnapshot<S> {
-    /// Whose the aggregate is, Wow's bounded context.
+    /// Wow's bounded context, to which the aggregate belongs.
     pub context_name: ByteString,
-    /// What is known about the aggregate.
+    /// The metadata of the aggregate.
     pub info: AggregateInfo,
     /// Its state.
     pub state: S,
-    /// When the snapshot was made.
+    /// When the snapshot was taken.
     pub snapshot_time: Timestamp,
 }
 
-/// A commit that was found, as its document says. Ids are texts, because other software has others than UUIDs.
+/// A commit that was found. Its ids are strings, because other software does not only use UUIDs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueriedCommit {
     /// Its id.
     pub id: ByteString,
-    /// Whose the aggregate is, Wow's bounded context.
+    /// Wow's bounded context, to which the aggregate belongs.
     pub context_name: ByteString,
-    /// Whose events they are.
+    /// The aggregate of its events.
     pub aggregate: Aggregate,
-    /// The aggregate's version after it.
+    /// The aggregate's version after this commit.
     pub version: Version,
-    /// The request it came from.
+    /// The request that stored it.
     pub request_id: ByteString,
-    /// The command that led to it; the request's id where none was named.
+    /// The command that produced it; the request's id if no command was named.
     pub command_id: ByteString,
     /// The tenantId of the aggregate.
     pub tenant_id: ByteString,
@@ -43,15 +43,15 @@ pub struct QueriedCommit {
     pub owner_id: ByteString,
     /// The space of the aggregate, or empty.
     pub space_id: ByteString,
-    /// Free text for tools.
+    /// Free-form strings for tools.
     pub header: Vec<(ByteString, ByteString)>,
-    /// Groups everything that follows from one cause.
+    /// The operation that it belongs to.
     pub correlation_id: Option<ByteString>,
-    /// What directly caused it.
+    /// Its direct cause.
     pub causation_id: Option<ByteString>,
     /// The time of its first event.
     pub time: Timestamp,
-    /// Its events, in their order.
+    /// Its events, in order.
     pub events: Vec<QueriedEvent>,
 }
 
@@ -62,7 +62,7 @@ pub struct QueriedEvent {
     pub id: ByteString,
     /// Its type.
     pub event_type: ByteString,
-    /// The revision of the type's schema, as the layout writes it: generation 2 is `2.0.0`.
+    /// The revision of the type's schema in the layout's form: generation 2 is `2.0.0`.
     pub revision: ByteString,
     /// Its content.
     pub data: Data,
@@ -70,17 +70,17 @@ pub struct QueriedEvent {
     pub tags: Vec<ByteString>,
     /// Whether partners may see it.
     pub public: bool,
-    /// What tools and operators noted about it.
+    /// Its metadata, for tools and operators.
     pub metadata: Option<Metadata>,
     /// When it happened.
     pub time: Timestamp,
 }
 
 impl<S: DeserializeOwned> MaterializedSnapshot<S> {
-    /// Reads one from what a query answers.
+    /// Converts a document from a query's result.
     ///
     /// # Errors
-    /// A sentence, when a field is missing or the state is another type's.
+    /// A sentence, if a field is missing or the state is of another type.
     pub fn of(answered: &RawDocument) -> Result<Self, String> {
         let aggregate = Aggregate::new(text(answered, "aggregateName")?, text(answered, "aggregateId")?);
         let missing = || "has no version, tenantId, state or deleted".to_owned();
@@ -96,10 +96,10 @@ impl<S: DeserializeOwned> MaterializedSnapshot<S> {
 }
 
 impl QueriedCommit {
-    /// Reads one from what a query answers.
+    /// Converts a document from a query's result.
     ///
     /// # Errors
-    /// A sentence, when a field is missing.
+    /// A sentence, if a field is missing.
     pub fn of(answered: &RawDocument) -> Result<Self, String> {
         let ours = answered.get_document("annals").ok();
         let our_id = |name: &str| ours.and_then(|ours| Some(ByteString::from(ours.get_str(name).ok()?)));
@@ -149,7 +149,7 @@ impl QueriedEvent {
             data: Data::of_raw(data),
             tags: tags.filter_map(|tag| tag.as_str().map(Into::into)).collect(),
             public: event.get_bool("public").unwrap_or(false),
-            // Other software may keep something else under this name.
+            // Other software may use this name for something else.
             metadata: event.get_document("metadata").ok().and_then(|it| Metadata::of(Data::of_raw(it)).ok().flatten()),
             time: Timestamp::from_millis(time),
         })
@@ -164,7 +164,7 @@ fn text(document: &RawDocument, name: &str) -> Result<ByteString, String> {
     field(document, name)?.as_str().map(Into::into).ok_or_else(|| format!("{name} is no text"))
 }
 
-/// What a layout may leave out.
+/// Returns a text that the layout allows to be absent.
 fn text_or_empty(document: &RawDocument, name: &str) -> ByteString {
     document.get_str(name).map(Into::into).unwrap_or_default()
 }

@@ -1,29 +1,29 @@
-//! Chooses the next item of a queue: a pure function of what is pending and of the time.
+//! Choice of the next item of a queue: a pure function of the pending items and the time.
 
 use super::lane::Lane;
 use super::{Item, QueueDefinition};
 use crate::Timestamp;
 
-/// How many hand-outs in a row pass over the priority of the oldest item once it has waited for long enough.
+/// The number of hand-outs in a row that may pass over the priority of the oldest item once that has waited long enough.
 pub const PASSED_MAX: u64 = 3;
 
-/// How far one hand-out moves a user's tag in a priority.
+/// The distance by which one hand-out advances a user's tag in a priority.
 pub const TAG_UNIT: u64 = 1_000_000;
 
-/// The item to be handed out next.
+/// The next item to hand out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Choice {
     /// Its priority, by index.
     pub lane: usize,
-    /// Its number in the queue.
+    /// Its sequence number in the queue.
     pub seq: u64,
-    /// The item that had the lowest tag; another one of the same user, if its priority was changed.
+    /// The item with the lowest tag. After a change of priority it may be another item of the same user.
     pub lowest: u64,
-    /// How many hand-outs in a row will have passed over the oldest item's priority after this one.
+    /// The number of hand-outs in a row, including this one, that passed over the oldest item's priority.
     pub passed: u64,
 }
 
-/// Returns the item to be handed out next; none when nothing is pending. `item` finds an item by its number.
+/// Returns the next item to hand out; `None` if nothing is pending. `item` finds an item by its sequence number.
 pub(super) fn next<'i>(
     queue: &QueueDefinition,
     lanes: &[Lane; 5],
@@ -45,7 +45,7 @@ pub(super) fn next<'i>(
     Some(Choice { lane, seq, lowest, passed })
 }
 
-/// The priority of the oldest pending item, if that item has waited for long enough.
+/// Returns the priority of the oldest pending item, if that item has waited long enough.
 fn aged<'i>(
     queue: &QueueDefinition,
     lanes: &[Lane; 5],

@@ -7,40 +7,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Code, Invalid, valid_name};
 
-/// Most items that a queue may have active: all of their leases may end at once, and what changes is one batch of records.
+/// The largest cap. All leases of a queue may end at once, and the changes must fit one batch of records.
 const CAP_MAX: u32 = 2_000;
-/// Most items that a queue may have pending.
+/// The most items that a queue may have pending.
 const PENDING_MAX: u32 = 100_000;
-/// The longest lease, and the longest time of ageing: a day.
+/// The longest lease, and the longest ageing time: a day.
 pub(super) const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
-/// What an item is worth, highest first.
+/// The priority of an item, highest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueuePriority {
-    /// Before everything else.
+    /// Before all others.
     Critical,
-    /// Before what is usual.
+    /// Before normal items.
     High,
-    /// What is usual.
+    /// The default.
     #[default]
     Normal,
-    /// After what is usual.
+    /// After normal items.
     Low,
-    /// When nothing else is there.
+    /// After all others.
     Background,
 }
 
 impl QueuePriority {
-    /// Every priority, highest first.
+    /// All priorities, highest first.
     pub const ALL: [Self; 5] = [Self::Critical, Self::High, Self::Normal, Self::Low, Self::Background];
 
-    /// The place of the priority: 0 is the highest.
+    /// Returns the index of the priority: 0 is the highest.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The priority as it is written.
+    /// Returns its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Critical => "critical",
@@ -51,33 +51,33 @@ impl QueuePriority {
         }
     }
 
-    /// The priority of this name.
+    /// Returns the priority with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|priority| priority.as_str() == name)
     }
 }
 
-/// A queue as it should be.
+/// The definition of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueDefinition {
     /// Its name.
     pub name: ByteString,
-    /// How many items are active at most.
+    /// The most active items.
     pub cap: u32,
-    /// Whether users of one priority are served in turn. Otherwise the item that was enqueued first is.
+    /// Whether users of one priority are served in turn. If not, the item that was enqueued first is served first.
     pub fair: bool,
-    /// How long the oldest item waits before its priority is served in between, in milliseconds; 0 is never.
+    /// How long the oldest item waits until its priority is served in between, in milliseconds; 0 disables ageing.
     pub ageing_ms: u64,
-    /// The length of a lease that names none, in milliseconds.
+    /// The default length of a lease, in milliseconds.
     pub lease_ms: u64,
-    /// How many items are pending at most.
+    /// The most pending items.
     pub pending_max: u32,
-    /// How many items of one user are pending at most; 0 is no limit of its own.
+    /// The most pending items of one user; 0 means no limit per user.
     pub pending_max_per_user: u32,
 }
 
 impl QueueDefinition {
-    /// A queue with the defaults: 10 active items, fair shares, ageing after a minute, leases of 30 s, 10,000 pending items.
+    /// Creates a definition with the defaults: 10 active items, fair shares, ageing after a minute, leases of 30 s, 10,000 pending items.
     pub fn new(name: impl Into<ByteString>) -> Self {
         Self {
             name: name.into(),
@@ -90,27 +90,27 @@ impl QueueDefinition {
         }
     }
 
-    /// The same queue with another cap.
+    /// Sets the cap.
     #[must_use]
     pub fn capped(self, cap: u32) -> Self {
         Self { cap, ..self }
     }
 
-    /// The same queue in strict order: neither fair shares nor ageing.
+    /// Makes the order strict: neither fair shares nor ageing.
     #[must_use]
     pub fn strict(self) -> Self {
         Self { fair: false, ageing_ms: 0, ..self }
     }
 
-    /// The length of a lease that names none.
+    /// Returns the default length of a lease.
     pub fn lease(&self) -> Duration {
         Duration::from_millis(self.lease_ms)
     }
 
-    /// Checks name and numbers.
+    /// Checks the name and the numbers.
     ///
     /// # Errors
-    /// `invalid_name`; `invalid_queue` with the setting.
+    /// `invalid_name`; `invalid_queue`, with the setting.
     pub fn validate(&self) -> Result<(), Invalid> {
         valid_name("queue", &self.name)?;
         let within = |path: &str, number: u64, (least, most): (u64, u64)| {
@@ -128,7 +128,7 @@ impl QueueDefinition {
     }
 }
 
-/// The body of `PUT /v1/queues/{queue}`: absent settings have their defaults.
+/// The body of `PUT /v1/queues/{queue}`. Absent settings have their defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueBody {
@@ -153,7 +153,7 @@ pub struct QueueBody {
 }
 
 impl QueueBody {
-    /// The definition of a queue of this name.
+    /// Returns the definition for a queue with this name.
     pub fn of(self, name: &str) -> QueueDefinition {
         let usual = QueueDefinition::new(name);
         QueueDefinition {

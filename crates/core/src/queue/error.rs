@@ -1,8 +1,8 @@
-//! Why a request about queues was refused.
+//! Errors of requests about queues.
 
 use crate::{ByteString, Code, Invalid, ReadError, RecordError, StoreError};
 
-/// Why a request about queues was refused. Nothing was changed, except where a variant says otherwise.
+/// Why a request about queues was refused. Nothing has changed, except where a variant says otherwise.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
@@ -20,24 +20,24 @@ pub enum QueueError {
         /// The item.
         id: ByteString,
     },
-    /// The queue takes no more items now.
+    /// The queue accepts no more items for now.
     #[error("queue {queue:?} is full: {reason}; enqueue again when items were taken")]
     Full {
         /// The queue.
         queue: ByteString,
-        /// Which limit was reached.
+        /// The limit that was reached.
         reason: String,
     },
-    /// What holds the items cannot be reached. Whether the call had an effect is unknown; every call can be repeated.
+    /// The backend that holds the items cannot be reached. Whether the call had an effect is unknown; every call can be repeated.
     #[error("the queue cannot be reached: {0}; retry, because repeating a call is safe")]
     Unavailable(String),
-    /// The store cannot do it.
+    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
 }
 
 impl QueueError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(invalid) => invalid.code,
@@ -55,7 +55,7 @@ impl From<RecordError> for QueueError {
         match error {
             RecordError::Store(error) => Self::Store(error),
             RecordError::Invalid(invalid) => Self::Invalid(invalid),
-            // Another process changed what this one had read.
+            // Another process changed data after this one had read it.
             other => Self::Unavailable(other.to_string()),
         }
     }

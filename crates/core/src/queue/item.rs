@@ -1,4 +1,4 @@
-//! Items of a queue, as callers send and get them.
+//! Items of a queue, in the form in which callers send and receive them.
 
 use std::time::Duration;
 
@@ -19,39 +19,39 @@ pub struct NewItem {
     /// Its priority.
     #[serde(default)]
     pub priority: QueuePriority,
-    /// Whose work it is, for fair shares; may be empty.
+    /// The user to whom it belongs, for fair shares; may be empty.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub user: ByteString,
-    /// What its worker needs.
+    /// The data for its worker.
     #[serde(default)]
     pub payload: Value,
 }
 
 impl NewItem {
-    /// An item of normal priority without a user and a payload.
+    /// Creates an item of normal priority without a user or a payload.
     pub fn new(id: impl Into<ByteString>) -> Self {
         Self { id: id.into(), priority: QueuePriority::Normal, user: ByteString::new(), payload: Value::Null }
     }
 
-    /// The same item with another priority.
+    /// Sets the priority.
     #[must_use]
     pub fn priority(self, priority: QueuePriority) -> Self {
         Self { priority, ..self }
     }
 
-    /// The same item of a user.
+    /// Sets the user.
     #[must_use]
     pub fn user(self, user: impl Into<ByteString>) -> Self {
         Self { user: user.into(), ..self }
     }
 
-    /// The same item with a payload.
+    /// Sets the payload.
     #[must_use]
     pub fn payload(self, payload: Value) -> Self {
         Self { payload, ..self }
     }
 
-    /// Checks id, user and the size of the payload.
+    /// Checks the id, the user and the size of the payload.
     ///
     /// # Errors
     /// `invalid_id`; `invalid_body` for a payload that is too large.
@@ -69,7 +69,7 @@ impl NewItem {
         Ok(())
     }
 
-    /// The payload as JSON text, in which adapters store it.
+    /// Returns the payload as JSON text, the form in which adapters store it.
     pub fn payload_text(&self) -> String {
         self.payload.to_string()
     }
@@ -79,27 +79,27 @@ fn is_empty(text: &ByteString) -> bool {
     text.is_empty()
 }
 
-/// What became of an item that was enqueued.
+/// The result of enqueueing an item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enqueued {
     /// Its id.
     pub id: ByteString,
-    /// Whether it was there before; nothing was changed then.
+    /// Whether the item already existed, so that nothing was changed.
     pub duplicate: bool,
     /// Whether it is pending or active.
     pub state: ItemState,
-    /// How many pending items of its priority were enqueued before it; none for an active one.
+    /// The number of pending items of its priority that were enqueued before it; `None` for an active item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
 }
 
-/// Where an item is.
+/// The state of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ItemState {
-    /// It waits to be taken.
+    /// It waits for a worker.
     Pending,
-    /// A worker has it.
+    /// A worker has it under a lease.
     Active,
 }
 
@@ -108,17 +108,17 @@ pub enum ItemState {
 pub struct ItemStatus {
     /// Its id.
     pub id: ByteString,
-    /// Where it is.
+    /// Its state.
     pub state: ItemState,
     /// Its priority.
     pub priority: QueuePriority,
-    /// Whose work it is; empty for nobody's.
+    /// The user to whom it belongs; may be empty.
     pub user: ByteString,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
-    /// How often it was handed out.
+    /// The number of hand-outs.
     pub attempt: u32,
-    /// Who took it last.
+    /// The worker that took it last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<ByteString>,
     /// When its lease ends, while it is active.
@@ -130,12 +130,12 @@ pub struct ItemStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TakeBody {
-    /// How many items at most, 1–1,000.
+    /// The most items to take, 1–1,000.
     pub max: usize,
-    /// How long their leases are; the queue's own length when absent.
+    /// The length of the leases; the queue's default if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
-    /// Who takes them, for people.
+    /// The worker that takes them, for people.
     pub worker: ByteString,
 }
 
@@ -146,7 +146,7 @@ impl Default for TakeBody {
 }
 
 impl TakeBody {
-    /// Takes up to so many items.
+    /// Takes up to this many items.
     pub fn up_to(max: usize) -> Self {
         Self { max, ..Self::default() }
     }
@@ -175,12 +175,12 @@ fn lease(named: Option<u64>, queue: &QueueDefinition) -> Result<Duration, Invali
     Err(Invalid::new(Code::InvalidBody, "lease_ms", format!("{millis} is not between 1 and {DAY_MS}")))
 }
 
-/// What was taken.
+/// The result of taking items.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Taken {
-    /// The items, in the order in which they were chosen; none when nothing is pending or the cap is reached.
+    /// The items, in the order in which they were chosen; empty if nothing is pending or the cap is reached.
     pub items: Vec<TakenItem>,
-    /// The ids of items that were dropped because their payloads are gone.
+    /// The ids of items that were dropped because their payloads were lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<ByteString>,
 }
@@ -190,42 +190,42 @@ pub struct Taken {
 pub struct TakenItem {
     /// Its id.
     pub id: ByteString,
-    /// Names this hand-out: renewals and settlements send it.
+    /// Identifies this hand-out in renewals and settlements.
     pub token: ByteString,
     /// Its priority.
     pub priority: QueuePriority,
-    /// Whose work it is; empty for nobody's.
+    /// The user to whom it belongs; may be empty.
     pub user: ByteString,
-    /// What was enqueued with it.
+    /// The data that was enqueued with it.
     pub payload: Value,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
-    /// How often it was handed out, this time included.
+    /// The number of hand-outs, including this one.
     pub attempt: u32,
     /// When the lease ends.
     pub lease_until: Timestamp,
 }
 
 impl TakenItem {
-    /// Names this hand-out.
+    /// Returns a reference to this hand-out.
     pub fn reference(&self) -> ItemRef {
         ItemRef { id: self.id.clone(), token: Some(self.token.clone()) }
     }
 }
 
-/// An item, and the hand-out that is meant.
+/// A reference to an item and one of its hand-outs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ItemRef {
     /// Its id.
     pub id: ByteString,
-    /// The token of the hand-out; without it the current one is meant, of any worker.
+    /// The token of the hand-out; without it, the current hand-out to any worker is meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<ByteString>,
 }
 
 impl ItemRef {
-    /// The current hand-out of an item.
+    /// Refers to the current hand-out of an item.
     pub fn current(id: impl Into<ByteString>) -> Self {
         Self { id: id.into(), token: None }
     }
@@ -238,7 +238,7 @@ pub struct ItemsBody {
     /// The items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<ItemRef>,
-    /// The id of the only one.
+    /// The id, if there is only one item.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<ByteString>,
     /// Its token.
@@ -247,15 +247,15 @@ pub struct ItemsBody {
 }
 
 impl ItemsBody {
-    /// Names several items.
+    /// Refers to several items.
     pub fn of(items: impl IntoIterator<Item = ItemRef>) -> Self {
         Self { items: items.into_iter().collect(), id: None, token: None }
     }
 
-    /// Returns the items that are named.
+    /// Returns the items that the body names.
     ///
     /// # Errors
-    /// `invalid_body` when none or too many are named.
+    /// `invalid_body` if none or too many are named.
     pub fn named(self) -> Result<Vec<ItemRef>, Invalid> {
         named(self.items, self.id, self.token)
     }
@@ -268,27 +268,27 @@ pub struct RenewBody {
     /// The items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<ItemRef>,
-    /// The id of the only one.
+    /// The id, if there is only one item.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<ByteString>,
     /// Its token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<ByteString>,
-    /// How long the leases are from now; the queue's own length when absent.
+    /// The length of the leases from now; the queue's default if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
 }
 
 impl RenewBody {
-    /// Names several items.
+    /// Refers to several items.
     pub fn of(items: impl IntoIterator<Item = ItemRef>, lease_ms: u64) -> Self {
         Self { items: items.into_iter().collect(), id: None, token: None, lease_ms: Some(lease_ms) }
     }
 
-    /// Returns the items that are named, and the length of their leases.
+    /// Returns the items that the body names, and the length of their leases.
     ///
     /// # Errors
-    /// `invalid_body` when none or too many are named, and for a lease that is too long.
+    /// `invalid_body` if none or too many are named, or if the lease is too long.
     pub fn named(self, queue: &QueueDefinition) -> Result<(Vec<ItemRef>, Duration), Invalid> {
         let lease = lease(self.lease_ms, queue)?;
         Ok((named(self.items, self.id, self.token)?, lease))
@@ -304,12 +304,12 @@ fn named(mut items: Vec<ItemRef>, id: Option<ByteString>, token: Option<ByteStri
     Err(Invalid::new(Code::InvalidBody, "items", message))
 }
 
-/// What became of one item of a request.
+/// The result for one item of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemResult {
     /// Its id.
     pub id: ByteString,
-    /// Whether it is as the caller wants it.
+    /// Whether the item is now in the state that the caller requested.
     pub accepted: bool,
     /// Whether this request changed it.
     pub changed: bool,
@@ -322,18 +322,18 @@ pub struct ItemResult {
 }
 
 impl ItemResult {
-    /// It is as the caller wants it.
+    /// Returns the result of a request that was accepted.
     pub fn accepted(id: impl Into<ByteString>, changed: bool) -> Self {
         Self { id: id.into(), accepted: true, changed, error: None, lease_until: None }
     }
 
-    /// The caller has it no more.
+    /// Returns the result for a caller that no longer has the item.
     pub fn lost(id: impl Into<ByteString>) -> Self {
         let error = Some(ByteString::from_static("lease_lost"));
         Self { id: id.into(), accepted: false, changed: false, error, lease_until: None }
     }
 
-    /// Its lease ends then.
+    /// Returns the result of a renewal, with the new end of the lease.
     pub fn renewed(id: impl Into<ByteString>, until: Timestamp) -> Self {
         Self { lease_until: Some(until), ..Self::accepted(id, true) }
     }
@@ -343,12 +343,12 @@ impl ItemResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriorityBody {
-    /// The priority that the item gets.
+    /// The new priority.
     pub priority: QueuePriority,
-    /// Why, for the record.
+    /// The reason, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who acts, for the record.
+    /// The operator, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
@@ -356,6 +356,6 @@ pub struct PriorityBody {
 /// An item that was cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelledItem {
-    /// What it was before.
+    /// Its status before.
     pub cancelled: ItemStatus,
 }

@@ -1,4 +1,4 @@
-//! The items of one priority, in each order in which they may be chosen.
+//! The pending items of one priority, in each order in which they may be chosen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,17 +6,17 @@ use bytestring::ByteString;
 
 use super::TAG_UNIT;
 
-/// The pending items of one priority, by their numbers in the queue, and the shares of their users.
+/// The pending items of one priority, by their sequence numbers in the queue, and the shares of their users.
 ///
-/// A user's items have tags, one unit apart. The lowest tag is served first, and the lane's clock follows it, so that a user who comes
-/// later begins at the clock: users are served in turn (start-time fair queueing). The clock also moves by a share of a unit with each
-/// hand-out, so that a stream of new users cannot hold up an older tag.
+/// A user's items have tags, one unit apart. The lowest tag is served first, and the lane's clock follows it. A user who arrives later
+/// starts at the clock, so users are served in turn (start-time fair queueing). Each hand-out also advances the clock by a fraction of a
+/// unit, so that a stream of new users cannot delay an older tag indefinitely.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lane {
     by_age: BTreeSet<u64>,
     by_tag: BTreeSet<(u64, u64)>,
     by_user: BTreeMap<ByteString, BTreeSet<u64>>,
-    /// By user with pending or active items of this priority: the tag that follows, and how many items there are.
+    /// For each user with pending or active items of this priority: the next tag, and the number of these items.
     shares: BTreeMap<ByteString, (u64, u64)>,
 }
 
@@ -41,12 +41,12 @@ impl Lane {
         self.by_user.get(user).map_or(0, |items| items.len() as u64)
     }
 
-    /// How many items stand before this one.
+    /// Returns how many pending items precede this one.
     pub fn position(&self, seq: u64) -> u64 {
         self.by_age.range(..seq).count() as u64
     }
 
-    /// The first item and the one with the lowest tag.
+    /// Returns the item to serve first, and the item with the lowest tag.
     pub fn first<'u>(&self, fair: bool, user: impl Fn(u64) -> Option<&'u ByteString>) -> Option<(u64, u64)> {
         let oldest = self.oldest()?;
         if !fair {
@@ -57,7 +57,7 @@ impl Lane {
         Some((*own.first()?, lowest))
     }
 
-    /// Counts an item of a user, pending or active, and returns its tag.
+    /// Adds an item to the user's share, and returns its tag.
     pub fn enter(&mut self, user: &ByteString, clock: u64) -> u64 {
         let share = self.shares.entry(user.clone()).or_default();
         let tag = share.0.max(clock);
@@ -65,13 +65,13 @@ impl Lane {
         tag
     }
 
-    /// Counts an item that is there already, with its tag.
+    /// Adds an existing item with its tag to the user's share.
     pub fn found(&mut self, user: &ByteString, tag: u64) {
         let share = self.shares.entry(user.clone()).or_default();
         *share = (share.0.max(tag + TAG_UNIT), share.1 + 1);
     }
 
-    /// Counts an item no more.
+    /// Removes an item from the user's share.
     pub fn leave(&mut self, user: &ByteString) {
         let Some(share) = self.shares.get_mut(user) else { return };
         share.1 -= 1;
@@ -97,7 +97,7 @@ impl Lane {
         }
     }
 
-    /// The clock after an item with this tag is handed out; called before the item is removed.
+    /// Returns the clock after an item with this tag is handed out. Call it before the item is removed.
     pub fn advanced(&self, clock: u64, tag: u64) -> u64 {
         (clock + TAG_UNIT / self.users().max(1)).max(tag)
     }

@@ -1,4 +1,4 @@
-//! The state of one queue in memory, and what each request makes of it. Pure: an adapter stores what has changed.
+//! The state machine of one queue. It is pure: an adapter stores the changes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -16,30 +16,30 @@ use crate::{Invalid, Timestamp};
 /// An item, without its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Its number in the queue: items are older the lower it is.
+    /// Its sequence number in the queue; lower numbers are older.
     pub seq: u64,
     /// Its id.
     pub id: ByteString,
     /// Its priority.
     pub priority: QueuePriority,
-    /// Whose work it is; may be empty.
+    /// The user to whom it belongs; may be empty.
     pub user: ByteString,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
-    /// Its place among the items of its priority where shares are fair.
+    /// Its position among the items of its priority, if shares are fair.
     pub tag: u64,
-    /// How often it was handed out.
+    /// The number of hand-outs.
     pub attempt: u32,
     /// The token of the last hand-out.
     pub token: Option<ByteString>,
-    /// Who took it last.
+    /// The worker that took it last.
     pub worker: Option<ByteString>,
-    /// When its lease ends; none while it is pending.
+    /// When its lease ends; `None` while it is pending.
     pub lease_until: Option<Timestamp>,
 }
 
 impl Item {
-    /// The item as callers see it.
+    /// Returns the item as callers see it.
     pub fn status(&self) -> ItemStatus {
         let state = if self.lease_until.is_some() { ItemState::Active } else { ItemState::Pending };
         ItemStatus {
@@ -59,35 +59,35 @@ impl Item {
     }
 }
 
-/// The numbers of a queue that no item has.
+/// The numbers of a queue that belong to no single item.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// The number of the newest item.
+    /// The sequence number of the newest item.
     pub seq: u64,
-    /// How many hand-outs in a row passed over the priority of the oldest item.
+    /// The number of hand-outs in a row that passed over the priority of the oldest item.
     pub passed: u64,
     /// The clock of each priority, highest first.
     pub clocks: [u64; 5],
-    /// Hand-outs.
+    /// The number of hand-outs.
     pub taken: u64,
-    /// Items whose work was done.
+    /// The number of items whose work was done.
     pub done: u64,
-    /// Leases that ended.
+    /// The number of leases that ended.
     pub expired: u64,
-    /// Items that were returned.
+    /// The number of items that were returned to the queue.
     pub released: u64,
-    /// Items that were cancelled.
+    /// The number of items that were cancelled.
     pub cancelled: u64,
-    /// Items whose payloads were gone.
+    /// The number of items whose payloads were lost.
     pub lost: u64,
 }
 
-/// What has to be stored.
+/// The changes to store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Items that are new or changed.
+    /// New and changed items.
     pub put: Vec<Item>,
-    /// The ids of items that are gone.
+    /// The ids of removed items.
     pub removed: Vec<ByteString>,
 }
 
@@ -104,7 +104,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Continues with what was stored.
+    /// Resumes from the stored state.
     pub fn restore(ledger: Ledger, items: impl IntoIterator<Item = Item>) -> Self {
         let mut machine = Self { ledger, ..Self::default() };
         for item in items {
@@ -120,22 +120,22 @@ impl Machine {
         machine
     }
 
-    /// The numbers that no item has.
+    /// Returns the numbers that belong to no single item.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Returns what has changed since the last call.
+    /// Returns the changes since the last call.
     pub fn drain_changes(&mut self) -> Changes {
         let changed = std::mem::take(&mut self.changed);
         let put: Vec<Item> = changed.iter().filter_map(|seq| self.items.get(seq).cloned()).collect();
         let mut removed = std::mem::take(&mut self.removed);
-        // An id that was enqueued again has its new entry.
+        // An id that was enqueued again has a new entry, which must not be removed.
         removed.retain(|id| !self.ids.contains_key(id));
         Changes { put, removed: removed.into_iter().collect() }
     }
 
-    /// Ends leases that have run out: their items are pending again, with the age that they had.
+    /// Ends leases that have run out: their items are pending again, with their original age.
     pub fn expire(&mut self, now: Timestamp) {
         while let Some((until, seq)) = self.active.first().copied().filter(|(until, _)| *until <= now) {
             self.active.remove(&(until, seq));
@@ -144,7 +144,7 @@ impl Machine {
         }
     }
 
-    /// As [`WorkQueue::enqueue`](super::WorkQueue::enqueue).
+    /// Implements [`WorkQueue::enqueue`](super::WorkQueue::enqueue).
     ///
     /// # Errors
     /// [`QueueError::Full`].
@@ -194,7 +194,7 @@ impl Machine {
         Enqueued { id: item.id.clone(), duplicate, state, position }
     }
 
-    /// Hands out the next item, if there is one and the cap allows it.
+    /// Hands out the next item, if there is one and the cap permits it.
     pub fn take_one(
         &mut self,
         queue: &QueueDefinition,
@@ -226,7 +226,7 @@ impl Machine {
         Some(item)
     }
 
-    /// A user's oldest item is served with the user's lowest tag.
+    /// Exchanges the tags of two items, so that a user's oldest item is served with the user's lowest tag.
     fn exchange_tags(&mut self, one: u64, other: u64) {
         if one == other {
             return;
@@ -246,7 +246,7 @@ impl Machine {
         lane.add(other, &second.user, first.tag);
     }
 
-    /// Drops an item that was just taken, because its payload is gone.
+    /// Drops an item that was just taken, because its payload is lost.
     pub fn lost(&mut self, id: &str) {
         if let Some(seq) = self.of_id(id) {
             self.ledger.lost += 1;
@@ -254,7 +254,7 @@ impl Machine {
         }
     }
 
-    /// As [`WorkQueue::renew`](super::WorkQueue::renew), for one item.
+    /// Implements [`WorkQueue::renew`](super::WorkQueue::renew), for one item.
     pub fn renew(&mut self, reference: &ItemRef, lease: Duration, now: Timestamp) -> ItemResult {
         self.expire(now);
         let held = self.of_id(&reference.id).filter(|seq| {
@@ -272,7 +272,7 @@ impl Machine {
         ItemResult::renewed(reference.id.clone(), until)
     }
 
-    /// As [`WorkQueue::done`](super::WorkQueue::done), for one item.
+    /// Implements [`WorkQueue::done`](super::WorkQueue::done), for one item.
     pub fn done(&mut self, reference: &ItemRef, now: Timestamp) -> ItemResult {
         self.expire(now);
         let Some(seq) = self.of_id(&reference.id) else { return ItemResult::accepted(reference.id.clone(), false) };
@@ -280,7 +280,7 @@ impl Machine {
         if !item.is_of(reference) {
             return ItemResult::lost(reference.id.clone());
         }
-        // Without a token only an active item is meant.
+        // Without a token, only an active item can be meant.
         let changes = item.lease_until.is_some() || reference.token.is_some();
         if changes {
             self.ledger.done += 1;
@@ -289,7 +289,7 @@ impl Machine {
         ItemResult::accepted(reference.id.clone(), changes)
     }
 
-    /// As [`WorkQueue::release`](super::WorkQueue::release), for one item.
+    /// Implements [`WorkQueue::release`](super::WorkQueue::release), for one item.
     pub fn release(&mut self, reference: &ItemRef, now: Timestamp) -> ItemResult {
         self.expire(now);
         let Some(seq) = self.of_id(&reference.id) else { return ItemResult::accepted(reference.id.clone(), false) };
@@ -304,7 +304,7 @@ impl Machine {
         ItemResult::accepted(reference.id.clone(), true)
     }
 
-    /// As [`WorkQueue::prioritise`](super::WorkQueue::prioritise); none for an unknown item.
+    /// Implements [`WorkQueue::prioritise`](super::WorkQueue::prioritise); returns `None` for an unknown item.
     pub fn prioritise(&mut self, id: &str, priority: QueuePriority, now: Timestamp) -> Option<ItemStatus> {
         self.expire(now);
         let seq = self.of_id(id)?;
@@ -327,7 +327,7 @@ impl Machine {
         Some(item.status())
     }
 
-    /// As [`WorkQueue::cancel`](super::WorkQueue::cancel); none for an unknown item.
+    /// Implements [`WorkQueue::cancel`](super::WorkQueue::cancel); returns `None` for an unknown item.
     pub fn cancel(&mut self, id: &str, now: Timestamp) -> Option<ItemStatus> {
         self.expire(now);
         let seq = self.of_id(id)?;
@@ -337,15 +337,15 @@ impl Machine {
         Some(status)
     }
 
-    /// The item of this id.
+    /// Returns the item with this id.
     pub fn item(&self, id: &str) -> Option<ItemStatus> {
         self.of_id(id).and_then(|seq| self.items.get(&seq)).map(Item::status)
     }
 
-    /// A page of the items.
+    /// Returns a page of the items.
     ///
     /// # Errors
-    /// `invalid_query` for what is no cursor.
+    /// `invalid_query` if the text is not a cursor.
     pub fn page(&self, query: &ItemsQuery) -> Result<ItemPage, Invalid> {
         let limit = query.page_length();
         let behind = self.items.range(query.start()? + 1..).map(|(seq, item)| (*seq, item.status()));
@@ -356,7 +356,7 @@ impl Machine {
         Ok(ItemPage { items: found.into_iter().map(|(_, item)| item).collect(), cursor })
     }
 
-    /// Counts the items, and what happened to them.
+    /// Returns the number of items, and the totals of past operations.
     pub fn counts(&self) -> QueueCounts {
         let ledger = &self.ledger;
         let oldest = self.lanes.iter().filter_map(Lane::oldest).min();
@@ -379,7 +379,7 @@ impl Machine {
         self.ids.get(id).copied()
     }
 
-    /// Makes an item pending, with the tag that it has.
+    /// Makes an item pending with its existing tag.
     fn pend(&mut self, seq: u64) {
         let Some(item) = self.items.get_mut(&seq) else { return };
         item.lease_until = None;
@@ -401,7 +401,7 @@ impl Machine {
     }
 }
 
-/// A token is of one hand-out. The time is in it because the number begins again when what holds the items is emptied.
+/// Creates the token of a hand-out. It contains the time, because the number starts again if the backend loses its data.
 fn token(now: Timestamp, taken: u64) -> ByteString {
     format!("{}-{taken}", now.as_millis()).into()
 }

@@ -1,4 +1,4 @@
-//! What a queue holds, for people and metrics.
+//! The content of queues, for people and metrics.
 
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
@@ -6,71 +6,71 @@ use serde::{Deserialize, Serialize};
 use super::{ItemState, ItemStatus, QueueDefinition};
 use crate::Timestamp;
 
-/// How many items are pending, by priority.
+/// The number of pending items, by priority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingCounts {
-    /// Of the highest priority.
+    /// Critical items.
     pub critical: u64,
-    /// Of high priority.
+    /// Items of high priority.
     pub high: u64,
-    /// Of normal priority.
+    /// Items of normal priority.
     pub normal: u64,
-    /// Of low priority.
+    /// Items of low priority.
     pub low: u64,
-    /// Of the lowest priority.
+    /// Background items.
     pub background: u64,
 }
 
 impl PendingCounts {
-    /// The counts from the highest priority to the lowest.
+    /// Creates counts in the order from the highest priority to the lowest.
     pub fn from_highest([critical, high, normal, low, background]: [u64; 5]) -> Self {
         Self { critical, high, normal, low, background }
     }
 
-    /// The counts from the highest priority to the lowest.
+    /// Returns the counts in the order from the highest priority to the lowest.
     pub fn highest_first(&self) -> [u64; 5] {
         [self.critical, self.high, self.normal, self.low, self.background]
     }
 }
 
-/// What a queue holds, and what happened to its items since it was made.
+/// The number of items of a queue, and totals since it was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueCounts {
-    /// How many items are active.
+    /// The number of active items.
     pub active: u64,
-    /// How many items are pending, by priority.
+    /// The number of pending items, by priority.
     pub pending: PendingCounts,
-    /// How many users have pending items of one priority at least, summed over the priorities.
+    /// The number of users with pending items, summed over the priorities.
     pub users: u64,
     /// When the oldest pending item was enqueued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<Timestamp>,
-    /// Items that were enqueued.
+    /// The number of items that were enqueued.
     pub enqueued_total: u64,
-    /// Hand-outs.
+    /// The number of hand-outs.
     pub taken_total: u64,
-    /// Items whose work was done.
+    /// The number of items whose work was done.
     pub done_total: u64,
-    /// Leases that ended without being renewed.
+    /// The number of leases that ended without being renewed.
     pub expired_total: u64,
-    /// Items that were returned.
+    /// The number of items that were returned to the queue.
     pub released_total: u64,
-    /// Items that were cancelled.
+    /// The number of items that were cancelled.
     pub cancelled_total: u64,
-    /// Items that were dropped because their payloads were gone.
+    /// The number of items that were dropped because their payloads were lost.
     pub lost_total: u64,
 }
 
-/// A queue: its definition, and what it holds.
+/// A queue: its definition and its counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueStatus {
     /// Its definition.
     #[serde(flatten)]
     pub definition: QueueDefinition,
-    /// What it holds.
+    /// Its counts.
     #[serde(flatten)]
     pub counts: QueueCounts,
-    /// How long the oldest pending item has waited, in seconds; 0 when nothing is pending.
+    /// How long the oldest pending item has waited, in seconds; 0 if nothing is pending.
     pub oldest_seconds: u64,
 }
 
@@ -79,31 +79,31 @@ pub struct QueueStatus {
 pub struct QueuePage {
     /// The queues, in the order of their names.
     pub items: Vec<QueueStatus>,
-    /// Where the next page begins; none at the end.
+    /// The cursor of the next page; `None` at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<ByteString>,
 }
 
-/// Which items are listed.
+/// Selects the items to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ItemsQuery {
-    /// Only those that are there.
+    /// Only items in this state.
     pub state: Option<ItemState>,
-    /// Only those of this user.
+    /// Only items of this user.
     pub user: Option<ByteString>,
-    /// The cursor of the page before.
+    /// The cursor of the previous page.
     pub after: Option<ByteString>,
-    /// The length of the page; 0 is the usual one.
+    /// The length of the page; 0 means the default.
     pub limit: usize,
 }
 
 impl ItemsQuery {
-    /// Whether an item is listed.
+    /// Returns whether an item is selected.
     pub fn admits(&self, item: &ItemStatus) -> bool {
         self.state.is_none_or(|state| state == item.state) && self.user.as_ref().is_none_or(|user| *user == item.user)
     }
 
-    /// The length of the page.
+    /// Returns the length of the page.
     pub fn page_length(&self) -> usize {
         match self.limit {
             0 => crate::limits::PAGE_DEFAULT,
@@ -111,10 +111,10 @@ impl ItemsQuery {
         }
     }
 
-    /// The number in the queue after which the page begins; 0 at the beginning.
+    /// Returns the sequence number in the queue after which the page begins; 0 for the first page.
     ///
     /// # Errors
-    /// `invalid_query` for what is no cursor.
+    /// `invalid_query` if the text is not a cursor.
     pub fn start(&self) -> Result<u64, crate::Invalid> {
         let Some(cursor) = &self.after else { return Ok(0) };
         let wrong = |_| {
@@ -130,7 +130,7 @@ impl ItemsQuery {
 pub struct ItemPage {
     /// The items, in the order in which they were enqueued.
     pub items: Vec<ItemStatus>,
-    /// Where the next page begins; none at the end.
+    /// The cursor of the next page; `None` at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<ByteString>,
 }

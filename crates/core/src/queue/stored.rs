@@ -1,4 +1,4 @@
-//! What the records of a store hold of queues.
+//! The records of queues.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -9,14 +9,14 @@ use crate::{Index, RecordType, Timestamp};
 
 /// The collection of definitions.
 pub const QUEUES: &str = "annals-queues";
-/// The collection of the queues' numbers.
+/// The collection of the queues' ledgers.
 pub const QUEUE_LEDGERS: &str = "annals-queue-ledgers";
 /// The collection of items.
 pub const QUEUE_ITEMS: &str = "annals-queue-items";
 /// The collection of the items' payloads.
 pub const QUEUE_PAYLOADS: &str = "annals-queue-payloads";
 
-/// The `_id` of an item and of its payload. Names of queues have no slash.
+/// Returns the `_id` of an item and of its payload. Names of queues contain no slash.
 pub fn item_key(queue: &str, id: &str) -> String {
     format!("{queue}/{id}")
 }
@@ -47,7 +47,7 @@ impl RecordType for QueueRecord {
 }
 
 impl QueueRecord {
-    /// The record of a definition.
+    /// Converts a definition to its record.
     pub fn of(it: &QueueDefinition) -> Self {
         Self {
             name: it.name.to_string(),
@@ -60,7 +60,7 @@ impl QueueRecord {
         }
     }
 
-    /// The definition.
+    /// Converts the record to the definition.
     pub fn definition(self) -> QueueDefinition {
         let small = |number: i64| u32::try_from(number).unwrap_or_default();
         QueueDefinition {
@@ -75,14 +75,14 @@ impl QueueRecord {
     }
 }
 
-/// The numbers of a queue. Each write of the queue expects the turn of the one before it.
+/// The ledger of a queue. Each write of the queue expects the turn of the previous one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueLedgerRecord {
     /// The queue's name.
     #[serde(rename = "_id")]
     pub name: String,
-    /// Counts the writes.
+    /// The number of writes.
     pub turn: i64,
     /// [`Ledger::seq`].
     pub seq: i64,
@@ -109,7 +109,7 @@ impl RecordType for QueueLedgerRecord {
 }
 
 impl QueueLedgerRecord {
-    /// The record of the numbers after this write.
+    /// Converts a ledger to its record after this write.
     pub fn of(name: &str, turn: i64, it: &Ledger) -> Self {
         Self {
             name: name.to_owned(),
@@ -126,7 +126,7 @@ impl QueueLedgerRecord {
         }
     }
 
-    /// The numbers.
+    /// Converts the record to the ledger.
     pub fn ledger(&self) -> Ledger {
         let clock = |at: usize| self.clocks.get(at).map_or(0, |clock| clock.cast_unsigned());
         Ledger {
@@ -184,7 +184,7 @@ impl RecordType for QueueItemRecord {
 }
 
 impl QueueItemRecord {
-    /// The record of an item.
+    /// Converts an item to its record.
     pub fn of(queue: &str, it: &Item) -> Self {
         let date = |time: Timestamp| DateTime::from_millis(time.as_millis());
         Self {
@@ -203,7 +203,7 @@ impl QueueItemRecord {
         }
     }
 
-    /// The item.
+    /// Converts the record to the item.
     pub fn item(self) -> Item {
         let time = |date: DateTime| Timestamp::from_millis(date.timestamp_millis());
         Item {
@@ -221,7 +221,7 @@ impl QueueItemRecord {
     }
 }
 
-/// The payload of an item, apart from it: choosing an item reads no payloads.
+/// The payload of an item, stored separately so that choosing an item reads no payloads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePayloadRecord {
     /// [`item_key`].

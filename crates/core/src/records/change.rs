@@ -1,4 +1,4 @@
-//! Changes of records, and what they may expect.
+//! Changes of records, and their preconditions.
 
 use bson::raw::{RawArray, RawDocument, RawDocumentBuf};
 use bson::{Bson, RawBsonRef};
@@ -10,73 +10,74 @@ use crate::{Code, Condition, Invalid, limits};
 /// One change of one record.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RecordChange {
-    /// Adds a record that is not there yet.
+    /// Inserts a record that does not exist yet.
     Insert {
-        /// Where.
+        /// Its collection.
         collection: String,
         /// The document, with its `_id`.
         document: RawDocumentBuf,
     },
-    /// Puts the document in the place of the one with the same `_id`.
+    /// Replaces the document with the same `_id`.
     Replace {
-        /// Where.
+        /// Its collection.
         collection: String,
         /// The document, with its `_id`.
         document: RawDocumentBuf,
-        /// What must be there now.
+        /// What the record must be now.
         expected: Expected,
     },
-    /// Removes a record.
+    /// Deletes a record.
     Delete {
-        /// Where.
+        /// Its collection.
         collection: String,
         /// Its `_id`.
         id: Bson,
-        /// What must be there now.
+        /// What the record must be now.
         expected: Expected,
     },
-    /// Changes named fields and leaves the others as they are. Where the record is absent and may be, it is inserted with these fields.
+    /// Changes the named fields and leaves all others as they are. If the record is absent, and may be, it is inserted with these fields.
     Set {
-        /// Where.
+        /// Its collection.
         collection: String,
-        /// The `_id`.
+        /// Its `_id`.
         id: Bson,
-        /// Paths and the values that they get. Documents on the way are made where they are missing.
+        /// Paths and their new values. Missing documents on a path are created.
         fields: Vec<(String, Bson)>,
-        /// Paths of fields that are removed, where they are there.
+        /// Paths of fields that are removed if they exist.
         unset: Vec<String>,
-        /// What must be there now.
+        /// What the record must be now.
         expected: Expected,
     },
-    /// Changes nothing. The batch happens only if the record is as expected at that moment, also where other changes of the batch are of
-    /// other records. Its answer is the record's revision, 0 where there is none.
+    /// Changes nothing. The batch is applied only if the record is as expected at that moment, even if its other changes affect other
+    /// records. It returns the record's revision, or 0 if there is none.
     Check {
-        /// Where.
+        /// Its collection.
         collection: String,
-        /// The `_id`.
+        /// Its `_id`.
         id: Bson,
-        /// What must be there now.
+        /// What the record must be now.
         expected: Expected,
     },
 }
 
-/// What must be there for a change to happen.
+/// The precondition of a change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expected {
-    /// The record, whatever it holds.
+    /// The record exists, whatever its content.
     Present,
-    /// No record. A replacement is then an insertion, a deletion does nothing.
+    /// The record does not exist. A replacement is then an insertion, and a deletion does nothing.
     Absent,
-    /// The record as this write left it.
+    /// The record exists as this write left it.
     Revision(Revision),
-    /// The record, and the condition holds for it.
+    /// The record exists and matches the condition.
     Matching(Condition),
-    /// Nothing, or a record for which the condition holds. A replacement is then an insertion, a deletion does nothing.
+    /// The record does not exist, or it matches the condition. If it does not exist, a replacement is an insertion, and a deletion does
+    /// nothing.
     AbsentOr(Condition),
 }
 
 impl RecordChange {
-    /// Adds a record that is not there yet.
+    /// Inserts a record that does not exist yet.
     pub fn insert(collection: impl Into<String>, document: RawDocumentBuf) -> Self {
         Self::Insert { collection: collection.into(), document }
     }
@@ -86,12 +87,12 @@ impl RecordChange {
         Self::Replace { collection: collection.into(), document, expected }
     }
 
-    /// Inserts or replaces a record, whatever is there.
+    /// Inserts or replaces a record, whatever its current content.
     pub fn put(collection: impl Into<String>, document: RawDocumentBuf) -> Self {
         Self::replace_if(collection, document, Expected::AbsentOr(Condition::All))
     }
 
-    /// Removes a record, if it is as expected.
+    /// Deletes a record, if it is as expected.
     pub fn delete_if(collection: impl Into<String>, id: impl Into<Bson>, expected: Expected) -> Self {
         Self::Delete { collection: collection.into(), id: id.into(), expected }
     }
@@ -107,7 +108,7 @@ impl RecordChange {
         Self::Set { collection: collection.into(), id: id.into(), fields, unset: Vec::new(), expected }
     }
 
-    /// Removes fields besides; of another change than [`Self::Set`] nothing.
+    /// Removes these fields as well. Has no effect on a change other than [`Self::Set`].
     pub fn unset<'a>(mut self, paths: impl IntoIterator<Item = &'a str>) -> Self {
         if let Self::Set { unset, .. } = &mut self {
             unset.extend(paths.into_iter().map(str::to_owned));
@@ -120,7 +121,7 @@ impl RecordChange {
         Self::Check { collection: collection.into(), id: id.into(), expected }
     }
 
-    /// The collection it is about.
+    /// Returns the collection of the record.
     pub fn collection(&self) -> &str {
         match self {
             Self::Insert { collection, .. }
@@ -131,7 +132,7 @@ impl RecordChange {
         }
     }
 
-    /// The condition that the record is compared with, if there is one.
+    /// Returns the condition that the record must match, if there is one.
     pub fn condition(&self) -> Option<&Condition> {
         match self {
             Self::Insert { .. } => None,
@@ -145,7 +146,7 @@ impl RecordChange {
         }
     }
 
-    /// How many bytes of documents and values it carries.
+    /// Returns the number of bytes of the documents and values that it contains.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Insert { document, .. } | Self::Replace { document, .. } => document.as_bytes().len(),
@@ -189,10 +190,10 @@ impl Expected {
     }
 }
 
-/// Whether a batch can be written: each change can be, and together they are not too many.
+/// Checks that a batch can be written: each change is valid, and together they are within the limits.
 ///
 /// # Errors
-/// `invalid_record` or `invalid_condition`, with the change's place.
+/// `invalid_record` or `invalid_condition`, with the index of the change.
 pub fn valid_changes(changes: &[RecordChange]) -> Result<(), Invalid> {
     if changes.len() > limits::RECORD_CHANGES_MAX {
         let message = format!("are {}; {} are allowed at once", changes.len(), limits::RECORD_CHANGES_MAX);
@@ -210,7 +211,7 @@ pub fn valid_changes(changes: &[RecordChange]) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Whether a document can be a record: it has an `_id`, is not too large and not too deep, and every value in it can be read.
+/// Checks that a document can be a record: it has an `_id`, is not too large or too deep, and every value in it can be read.
 ///
 /// # Errors
 /// `invalid_record`.
@@ -265,7 +266,7 @@ fn readable_array(array: &RawArray, depth: usize) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Whether every value in it can be read, stands once, and is nested no deeper than a document's may be.
+/// Checks that every value can be read, that no document has a field twice, and that nothing is nested deeper than allowed.
 pub(crate) fn readable_value(value: RawBsonRef<'_>, depth: usize) -> Result<(), Invalid> {
     if depth >= limits::DATA_DEPTH_MAX {
         return Err(invalid("document", format!("is nested deeper than {}", limits::DATA_DEPTH_MAX)));

@@ -3,25 +3,25 @@
 use super::{Index, TextIndex};
 use crate::{Code, Invalid, RecordError, limits};
 
-/// Where records of one type are kept: a name, and indexes. Documents need no declaration: the names of a type's fields are its serde
-/// names.
+/// A collection for records of one type: a name and indexes. Documents need no declaration, since a type's fields are stored under their
+/// serde names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Collection {
     /// Its name, exactly as a backend calls it.
     pub name: String,
     /// Its indexes.
     pub indexes: Vec<Index>,
-    /// Its changes are noted and can be followed. Declared once with a feed, a collection keeps it.
+    /// Whether its changes are recorded and can be followed. A collection that was once declared with a feed keeps it.
     pub feed: bool,
 }
 
 impl Collection {
-    /// A collection without indexes; records are found by `_id`.
+    /// Returns a collection without indexes, whose records are found by `_id`.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), indexes: Vec::new(), feed: false }
     }
 
-    /// Asks for a feed of its changes.
+    /// Gives the collection a feed of its changes.
     pub fn with_feed(self) -> Self {
         Self { feed: true, ..self }
     }
@@ -32,7 +32,7 @@ impl Collection {
         self
     }
 
-    /// Whether a collection can have this name.
+    /// Returns whether this is a valid name of a collection.
     pub fn can_be_called(name: &str) -> bool {
         let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
         (1..=limits::NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fine)
@@ -41,7 +41,7 @@ impl Collection {
     /// Checks everything that can be checked without a store.
     ///
     /// # Errors
-    /// `invalid_collection`, with the index it is about.
+    /// `invalid_collection`, with the path of the index in question.
     pub fn validate(&self) -> Result<(), Invalid> {
         let invalid = |path: &str, message: String| Err(Invalid::new(Code::InvalidCollection, path, message));
         if !Self::can_be_called(&self.name) {
@@ -63,12 +63,12 @@ impl Collection {
         }
     }
 
-    /// The index by which `MATCH` looks.
+    /// Returns the text index, which `MATCH` uses.
     pub fn text_index(&self) -> Option<&TextIndex> {
         self.indexes.iter().find_map(Index::as_text)
     }
 
-    /// Checks that what is declared, and was not before, leaves the collection with one text index at most.
+    /// Checks that this declaration, together with the known indexes, leaves the collection with at most one text index.
     ///
     /// # Errors
     /// [`RecordError::IndexConflict`].
@@ -88,7 +88,7 @@ impl Collection {
     }
 }
 
-/// Where the index of this place stands in a declaration.
+/// Returns the path of an index in a declaration.
 pub fn index_path(place: usize) -> String {
     format!("indexes[{place}]")
 }

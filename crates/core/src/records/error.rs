@@ -24,7 +24,7 @@ pub enum RecordError {
         id: String,
         /// The index of the change that expected it, from 0.
         change: usize,
-        /// The record's current revision; `None` if there is no such record.
+        /// The record's current revision; `None` if it does not exist.
         actual: Option<Revision>,
     },
     /// Another record has the same key in a unique index.

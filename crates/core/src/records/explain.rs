@@ -1,16 +1,17 @@
-//! How a query finds its records.
+//! How a query finds its records: the index it uses and what it reads.
 
-/// What a store looked at for one page. A document counts once for each time that it is read to be judged.
+/// What a store read for one page. A document counts once for each time that it is read and evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Explained {
-    /// The index by which records were looked up, `_id_` for their ids; none when all documents were read.
+    /// The index that was used, `_id_` for the ids; `None` if all documents were read.
     pub index: Option<String>,
-    /// Entries of that index that were read. On the embedded store documents stand in the order of their ids, and `_id_` has none.
+    /// The number of index entries that were read. The embedded store keeps documents in the order of their ids, so `_id_` has no entries
+    /// there.
     pub entries_examined: u64,
-    /// Documents that were read and judged.
+    /// The number of documents that were read and evaluated.
     pub documents_examined: u64,
-    /// Records of the page.
+    /// The number of records on the page.
     pub found: u64,
-    /// What was found had to be sorted, all of it or what is equal in the first fields of the sort.
+    /// Whether the results had to be sorted: all of them, or those that are equal in the first fields of the sort.
     pub sorted: bool,
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{ChangeNumber, ChangesError, RecordedChange, Records};
 use crate::limits;
 
-/// Follows changes: first what is kept, then what comes, without gap or repeat. It pulls, so a slow follower costs nobody else anything;
-/// one that is slower than changes are kept is told so.
+/// Follows the changes of a collection: first the retained ones, then new ones, without gaps or duplicates. It pulls, so a slow follower
+/// costs others nothing; one that falls behind what is retained gets an error.
 pub struct ChangeFollower {
     records: Arc<dyn Records>,
     collection: String,
@@ -14,17 +14,17 @@ pub struct ChangeFollower {
 }
 
 impl ChangeFollower {
-    /// Follows what happens to a collection after this change.
+    /// Follows the changes of a collection that come after this one.
     pub fn new(records: Arc<dyn Records>, collection: impl Into<String>, after: ChangeNumber) -> Self {
         Self { records, collection: collection.into(), after }
     }
 
-    /// The last change that was returned.
+    /// Returns the number of the last change that was returned.
     pub fn position(&self) -> ChangeNumber {
         self.after
     }
 
-    /// The next changes, at least one; waits for them if need be. Cancelling loses nothing.
+    /// Returns the next changes, at least one; waits if there are none yet. Cancelling loses nothing.
     ///
     /// # Errors
     /// See [`ChangesError`]; the position is unchanged, so calling again retries.

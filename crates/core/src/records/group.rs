@@ -1,4 +1,4 @@
-//! Groups of records: how many there are of each value of a field, with sums, averages, lowest and highest values of others.
+//! Groups of records: for each value of a field, the number of records, with sums, averages, lowest and highest values of other fields.
 
 mod figures;
 mod held;
@@ -11,20 +11,21 @@ use crate::{Code, Condition, DocumentKind, Invalid, Now, limits};
 
 pub use held::Grouping;
 
-/// Asks for groups of records.
+/// A query for groups of records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupQuery {
-    /// The collection.
+    /// The collection to read.
     pub collection: String,
-    /// The records that are grouped.
+    /// Selects the records to group.
     pub condition: Condition,
     /// The path whose value is the key of a record's group; `None` puts all records in one group, whose key is null.
     pub by: Option<String>,
     /// Groups dates by the unit of time that they are in. Values that are not dates then belong to the group null.
     pub every: Option<Every>,
-    /// What to compute of each group.
+    /// The figures to compute for each group.
     pub figures: Vec<Figure>,
-    /// The most groups of a page: 1 to [`PAGE_MAX`](limits::PAGE_MAX). A page may hold fewer because of its bytes; the cursor tells.
+    /// The most groups of a page: 1 to [`PAGE_MAX`](limits::PAGE_MAX). A page may hold fewer because of its bytes; only a missing cursor
+    /// means the end.
     pub limit: usize,
     /// Resumes after the last group of another page.
     pub after: Option<Cursor>,
@@ -39,34 +40,34 @@ pub enum Every {
     Day,
 }
 
-/// A figure of each group.
+/// A value that is computed for each group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figure {
-    /// Its name in the answer.
+    /// Its name in the result.
     pub name: String,
-    /// How it is computed.
+    /// The aggregation that computes it.
     pub what: Aggregation,
-    /// The path of its values.
+    /// The path of the values that it aggregates.
     pub path: String,
 }
 
-/// How a figure is computed. Records without a value at its path are left out.
+/// An aggregation of values. Records without a value at its path are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aggregation {
-    /// The sum of the numbers: an int64 if all are whole and it is not too large, otherwise a double. 0 without any.
+    /// The sum of the numbers: an int64 if all are integers and the sum fits, otherwise a double. 0 if there are none.
     Sum,
-    /// The average of the numbers, a double. Null without any.
+    /// The average of the numbers, as a double. Null if there are none.
     Avg,
-    /// The lowest value of any type, in the order of sorts. Null without any.
+    /// The lowest value of any type, in sort order. Null if there are none.
     Min,
-    /// The highest value of any type, in the order of sorts. Null without any.
+    /// The highest value of any type, in sort order. Null if there are none.
     Max,
 }
 
 /// A group of at least one record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// The value that its records have in common. Numbers that are equal are one key, whatever their types.
+    /// The value that its records have in common. Equal numbers are one key, whatever their types.
     pub key: Bson,
     /// The number of its records.
     pub count: u64,
@@ -79,12 +80,12 @@ pub struct Group {
 pub struct GroupPage {
     /// The groups, in the order of their keys.
     pub groups: Vec<Group>,
-    /// Where the next page begins; none when there was nothing more.
+    /// The cursor of the next page; `None` if there are no more groups.
     pub next: Option<Cursor>,
 }
 
 impl Every {
-    /// Its name in requests, which is also MongoDB's.
+    /// Returns its name in requests, which is also MongoDB's.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hour => "hour",
@@ -92,12 +93,12 @@ impl Every {
         }
     }
 
-    /// The unit of this name.
+    /// Returns the unit with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Hour, Self::Day].into_iter().find(|unit| unit.name() == name)
     }
 
-    /// Its length in milliseconds.
+    /// Returns its length in milliseconds.
     pub fn millis(self) -> i64 {
         match self {
             Self::Hour => 3_600_000,
@@ -107,10 +108,10 @@ impl Every {
 }
 
 impl Aggregation {
-    /// All of them.
+    /// All aggregations.
     pub const ALL: [Self; 4] = [Self::Sum, Self::Avg, Self::Min, Self::Max];
 
-    /// Its name in requests.
+    /// Returns its name in requests.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sum => "sum",
@@ -120,12 +121,12 @@ impl Aggregation {
         }
     }
 
-    /// The aggregation of this name.
+    /// Returns the aggregation with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|what| what.name() == name)
     }
 
-    /// Whether it is of numbers only.
+    /// Returns whether it applies to numbers only.
     pub fn of_numbers(self) -> bool {
         matches!(self, Self::Sum | Self::Avg)
     }
@@ -166,7 +167,7 @@ impl GroupQuery {
         self
     }
 
-    /// Returns at most so many groups.
+    /// Returns at most this many groups.
     pub fn limit(self, limit: usize) -> Self {
         Self { limit, ..self }
     }
@@ -176,7 +177,7 @@ impl GroupQuery {
         Self { after: Some(cursor), ..self }
     }
 
-    /// The query that a store is asked: see [`Condition::resolved`].
+    /// Returns the query with its condition resolved; see [`Condition::resolved`].
     ///
     /// # Errors
     /// `invalid_condition`.
@@ -218,10 +219,10 @@ impl GroupQuery {
         Ok(())
     }
 
-    /// The key after which the page begins.
+    /// Returns the key after which the page begins.
     ///
     /// # Errors
-    /// `invalid_query` when the cursor is not of this query.
+    /// `invalid_query` if the cursor does not belong to this query.
     pub fn after_key(&self) -> Result<Option<Bson>, Invalid> {
         let read = |cursor: &Cursor| {
             held::read_cursor(self, cursor.as_str()).ok_or_else(|| {
@@ -232,13 +233,13 @@ impl GroupQuery {
         self.after.as_ref().map(read).transpose()
     }
 
-    /// The cursor of the page after the group of this key.
+    /// Returns the cursor of the page that follows the group with this key.
     pub fn cursor_after(&self, key: &Bson) -> Cursor {
         held::write_cursor(self, key)
     }
 }
 
-/// The refusal of a sum over decimals.
+/// Returns the error for a sum or average over Decimal128 values.
 pub fn decimals_not_summed(name: &str) -> Invalid {
     let message = "is of Decimal128 values in at least one record; sums and averages are of int32, int64 and double, so store amounts as whole numbers, or ask for min and max";
     Invalid::new(Code::InvalidQuery, format!("figures.{name}"), message)

@@ -1,10 +1,10 @@
-//! A hash of what a collection holds that does not depend on where it is stored.
+//! A hash of a collection's content that does not depend on the backend.
 
 use bson::raw::RawDocument;
 use sha2::{Digest, Sha256};
 
-/// The SHA-256 of the documents of a collection, one behind the other in the order of their `_id`s. A document says how long it is, so
-/// no two lists of documents have the same bytes. Revisions and the numbers of changes are no part of it: they are the store's.
+/// The SHA-256 of the documents of a collection, concatenated in the order of their `_id`s. Each document contains its length, so no two
+/// lists of documents have the same bytes. Revisions and change numbers are not included, because they belong to the store.
 #[derive(Debug, Clone, Default)]
 pub struct RecordsHash(Sha256);
 
@@ -14,7 +14,7 @@ impl RecordsHash {
         self.0.update(document.as_bytes());
     }
 
-    /// The hash, as 64 hexadecimal digits.
+    /// Returns the hash, as 64 hexadecimal digits.
     pub fn finish(self) -> String {
         self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }

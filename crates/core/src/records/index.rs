@@ -1,4 +1,4 @@
-//! Indexes: what makes finding fast, keeps records unique, lets them expire, or finds words.
+//! Indexes: they make queries fast, keep records unique, let them expire, or find words.
 
 mod form;
 mod language;
@@ -14,7 +14,7 @@ use crate::{Condition, limits};
 pub use form::IndexForm;
 pub use language::TextLanguage;
 
-/// An index of a collection. Each kind has only the options that it can have; [`IndexForm`] is how all of them are written.
+/// An index of a collection. Each kind has only the options that apply to it; [`IndexForm`] is the common serialized form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "IndexForm", into = "IndexForm")]
 pub enum Index {
@@ -22,7 +22,7 @@ pub enum Index {
     Ordered(OrderedIndex),
     /// Finds records by the value of a field.
     Hashed(HashedIndex),
-    /// Finds records by words.
+    /// Finds records by the words in their fields.
     Text(TextIndex),
 }
 
@@ -31,48 +31,49 @@ pub enum Index {
 pub struct OrderedIndex {
     /// Its name, exactly as a backend calls it.
     pub name: String,
-    /// The paths it orders by, one after the other.
+    /// The paths it orders by, the most significant first.
     pub fields: Vec<(String, Direction)>,
     /// No two records have the same entry.
     pub unique: bool,
     /// Records that have none of the fields have no entry.
     pub sparse: bool,
-    /// Only records that this condition admits have entries.
+    /// If set, only records that match this condition have entries.
     pub partial: Option<Condition>,
-    /// Records are deleted this many seconds after the date in the only field.
+    /// If set, records are deleted this many seconds after the date in the index's only field.
     pub expires_after_seconds: Option<u32>,
 }
 
-/// An index for equality only, where a backend makes something else of that: MongoDB's hashed indexes, which hold no arrays.
+/// An index for equality only. Backends may treat it differently: on MongoDB it is a hashed index, which holds no arrays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HashedIndex {
     /// Its name, exactly as a backend calls it.
     pub name: String,
-    /// The path whose values it finds.
+    /// The indexed path.
     pub path: String,
-    /// The order of its entries on a backend that keeps them in order.
+    /// The direction of its entries on a backend that keeps them in order.
     pub direction: Direction,
-    /// Records that do not have the field have no entry.
+    /// Records without the field have no entry.
     pub sparse: bool,
-    /// Only records that this condition admits have entries.
+    /// If set, only records that match this condition have entries.
     pub partial: Option<Condition>,
 }
 
-/// An index of the words in fields, for `MATCH`. A collection has one at most.
+/// An index of the words in fields, for `MATCH`. A collection has at most one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextIndex {
     /// Its name, exactly as a backend calls it.
     pub name: String,
     /// The paths whose texts it covers.
     pub paths: Vec<String>,
-    /// What becomes of words before they are compared.
+    /// How words are normalised before they are compared.
     pub language: TextLanguage,
-    /// The field from which MongoDB takes the language of a document, for software that expects one; none has one when absent.
+    /// The field from which MongoDB takes the language of a document, for software that expects one. If absent, no field overrides the
+    /// language.
     pub language_override: Option<String>,
 }
 
 impl Index {
-    /// An index on these paths, named as MongoDB names it: `state_1_time_-1`.
+    /// Returns an index on these paths, named as MongoDB names it: `state_1_time_-1`.
     pub fn ordered<'a>(fields: impl IntoIterator<Item = (&'a str, Direction)>) -> OrderedIndex {
         let fields: Vec<_> = fields.into_iter().map(|(path, direction)| (path.to_owned(), direction)).collect();
         let part = |(path, direction): &(String, Direction)| match direction {
@@ -83,25 +84,25 @@ impl Index {
         OrderedIndex { name, fields, unique: false, sparse: false, partial: None, expires_after_seconds: None }
     }
 
-    /// An index on one path, lowest first.
+    /// Returns an ascending index on one path.
     pub fn on(path: &str) -> OrderedIndex {
         Self::ordered([(path, Direction::Ascending)])
     }
 
-    /// An index on one path for equality only, named as MongoDB names it: `state_hashed`.
+    /// Returns an index on one path for equality only, named as MongoDB names it: `state_hashed`.
     pub fn hashed(path: &str) -> HashedIndex {
         let (name, path) = (format!("{path}_hashed"), path.to_owned());
         HashedIndex { name, path, direction: Direction::Ascending, sparse: false, partial: None }
     }
 
-    /// An index of the words in these fields, named as MongoDB names it: `title_text_body_text`.
+    /// Returns an index of the words in these fields, named as MongoDB names it: `title_text_body_text`.
     pub fn text<'a>(paths: impl IntoIterator<Item = &'a str>) -> TextIndex {
         let paths: Vec<_> = paths.into_iter().map(str::to_owned).collect();
         let name = paths.iter().map(|path| format!("{path}_text")).collect::<Vec<_>>().join("_");
         TextIndex { name, paths, language: TextLanguage::None, language_override: None }
     }
 
-    /// Its name, exactly as a backend calls it.
+    /// Returns its name, exactly as a backend calls it.
     pub fn name(&self) -> &str {
         match self {
             Self::Ordered(index) => &index.name,
@@ -110,7 +111,7 @@ impl Index {
         }
     }
 
-    /// The paths that it covers, each with the direction of its entries. Words have none, and count as ascending.
+    /// Returns the paths that it covers, each with the direction of its entries. Text indexes have no direction and report ascending.
     pub fn fields(&self) -> Vec<(&str, Direction)> {
         match self {
             Self::Ordered(index) => index.fields.iter().map(|(path, direction)| (path.as_str(), *direction)).collect(),
@@ -119,12 +120,12 @@ impl Index {
         }
     }
 
-    /// Whether no two records have the same entry.
+    /// Returns whether two records cannot have the same entry.
     pub fn is_unique(&self) -> bool {
         matches!(self, Self::Ordered(index) if index.unique)
     }
 
-    /// Whether records that have none of its fields have no entry.
+    /// Returns whether records that have none of its fields have no entry.
     pub fn is_sparse(&self) -> bool {
         match self {
             Self::Ordered(index) => index.sparse,
@@ -133,7 +134,7 @@ impl Index {
         }
     }
 
-    /// The condition of the records that have entries, if not all have.
+    /// Returns the condition that records must match to have entries, if there is one.
     pub fn partial(&self) -> Option<&Condition> {
         match self {
             Self::Ordered(index) => index.partial.as_ref(),
@@ -142,7 +143,8 @@ impl Index {
         }
     }
 
-    /// How many seconds after the date in its field it lets a record expire.
+    /// Returns the number of seconds after which a record expires, counted from the date in the index's field; `None` if records do not
+    /// expire.
     pub fn expires_after_seconds(&self) -> Option<u32> {
         match self {
             Self::Ordered(index) => index.expires_after_seconds,
@@ -150,7 +152,7 @@ impl Index {
         }
     }
 
-    /// The index of words, if it is one.
+    /// Returns the text index, if it is one.
     pub fn as_text(&self) -> Option<&TextIndex> {
         match self {
             Self::Text(index) => Some(index),
@@ -158,8 +160,8 @@ impl Index {
         }
     }
 
-    /// The fields of an entry of this document and their values, for a refusal: of an array, the element that the entry is of. Entries
-    /// are those of [`document_keys`](crate::order::document_keys).
+    /// Returns the fields of one index entry of a document with their values, for error messages. If the only field is an array, the value
+    /// is the element that the entry stands for. Entries are those of [`document_keys`](crate::order::document_keys).
     pub fn readable_entry(&self, document: &RawDocument, entry: &[u8]) -> Document {
         let fields = self.fields();
         let value = |path: &str, direction| {
@@ -201,12 +203,12 @@ impl Index {
 }
 
 impl OrderedIndex {
-    /// Gives it another name.
+    /// Sets its name.
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// Allows no two records with the same entry.
+    /// Refuses a second record with the same entry.
     pub fn unique(self) -> Self {
         Self { unique: true, ..self }
     }
@@ -216,41 +218,41 @@ impl OrderedIndex {
         Self { sparse: true, ..self }
     }
 
-    /// Leaves out records that this condition does not admit.
+    /// Leaves out records that do not match this condition.
     pub fn partial(self, condition: Condition) -> Self {
         Self { partial: Some(condition), ..self }
     }
 
-    /// Lets records be deleted this many seconds after the date in its field.
+    /// Makes records expire this many seconds after the date in its field.
     pub fn expires_after_seconds(self, seconds: u32) -> Self {
         Self { expires_after_seconds: Some(seconds), ..self }
     }
 }
 
 impl HashedIndex {
-    /// Gives it another name.
+    /// Sets its name.
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// Leaves out records that do not have its field.
+    /// Leaves out records without its field.
     pub fn sparse(self) -> Self {
         Self { sparse: true, ..self }
     }
 
-    /// Leaves out records that this condition does not admit.
+    /// Leaves out records that do not match this condition.
     pub fn partial(self, condition: Condition) -> Self {
         Self { partial: Some(condition), ..self }
     }
 }
 
 impl TextIndex {
-    /// Gives it another name.
+    /// Sets its name.
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// Compares words by their stems in this language, and leaves out its stop words.
+    /// Compares words by their stems in this language, and ignores its stop words.
     pub fn language(self, language: TextLanguage) -> Self {
         Self { language, ..self }
     }
@@ -304,7 +306,7 @@ fn element(array: &RawArray, direction: Direction, entry: &[u8]) -> Option<Bson>
     Bson::try_from(found).ok()
 }
 
-/// Whether records can be ordered by this path.
+/// Checks that records can be ordered by this path.
 pub(super) fn key_path(path: &str) -> Result<(), String> {
     valid_path(path).map_err(|message| format!("field {path:?} {message}"))?;
     let is_place = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());

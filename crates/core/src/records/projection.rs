@@ -1,4 +1,4 @@
-//! Which fields of a document are wanted.
+//! Projections: the fields of a document that a query returns.
 
 use std::collections::BTreeMap;
 
@@ -8,34 +8,34 @@ use bson::raw::{RawArray, RawArrayBuf, RawDocument, RawDocumentBuf};
 use crate::DocumentKind;
 use crate::condition::valid_path;
 
-/// Which fields of a document are wanted. A path leads through arrays into each of their documents.
+/// The fields of a document that a query returns. A path leads through arrays into each of their documents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Projection {
-    /// All of them.
+    /// All fields.
     #[default]
     Whole,
-    /// These, and `_id`. Of an array on the path, elements that are no documents are left out.
+    /// These fields and `_id`. In an array on the path, elements that are not documents are left out.
     Only(Vec<String>),
-    /// All but these.
+    /// All fields but these.
     Without(Vec<String>),
 }
 
-/// Paths as a tree: a leaf means all that is below.
+/// Paths as a tree: a leaf covers everything below it.
 #[derive(Default)]
 struct Tree(BTreeMap<String, Tree>);
 
 impl Projection {
-    /// These fields, and `_id`.
+    /// Returns these fields and `_id`.
     pub fn only<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
         Self::Only(paths.into_iter().map(str::to_owned).collect())
     }
 
-    /// All fields but these.
+    /// Returns all fields but these.
     pub fn without<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
         Self::Without(paths.into_iter().map(str::to_owned).collect())
     }
 
-    /// The same of fields as documents of this kind store them.
+    /// Converts the paths to the field names under which documents of this kind are stored.
     pub(crate) fn stored(self, kind: DocumentKind) -> Self {
         let stored = |paths: Vec<String>| paths.into_iter().map(|path| kind.stored(&path).to_owned()).collect();
         match self {
@@ -58,7 +58,7 @@ impl Projection {
         Ok(())
     }
 
-    /// The wanted part of a document, its fields in their order.
+    /// Returns the selected part of a document, with its fields in their original order.
     pub fn of(&self, document: &RawDocument) -> RawDocumentBuf {
         let (paths, keep) = match self {
             Self::Whole => return document.to_owned(),

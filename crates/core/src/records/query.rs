@@ -1,4 +1,4 @@
-//! What a reader of records asks for, and a page of the answer.
+//! Queries of records, and the pages they return.
 
 use std::fmt;
 
@@ -7,43 +7,45 @@ use super::{Projection, Record};
 use crate::order::Direction;
 use crate::{Code, Condition, DocumentKind, Invalid, Now, limits};
 
-/// Which records are wanted, and how.
+/// A query for records: which ones, in what order, and which of their fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordQuery {
-    /// Where.
+    /// The collection to read.
     pub collection: String,
-    /// Which.
+    /// Selects records.
     pub condition: Condition,
-    /// In what order, and by `_id` where they are equal, in the direction of the last field; by `_id` going up if it is empty.
+    /// The order of the records. Equal ones are sorted by `_id`, in the direction of the last field; if this is empty, by `_id`,
+    /// ascending.
     pub sort: Vec<SortBy>,
-    /// Which of their fields.
+    /// The fields to return.
     pub projection: Projection,
-    /// At most how many: 1 to [`PAGE_MAX`](limits::PAGE_MAX). A page may hold fewer because of its bytes; the cursor tells.
+    /// The most records of a page: 1 to [`PAGE_MAX`](limits::PAGE_MAX). A page may hold fewer because of its bytes; only a missing cursor
+    /// means the end.
     pub limit: usize,
-    /// Go on where another page ended.
+    /// Resumes after the last record of another page.
     pub after: Option<Cursor>,
 }
 
 /// One field of a sort.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortBy {
-    /// Where the field is.
+    /// The path of the field.
     pub path: String,
-    /// Which end comes first.
+    /// The direction of the sort.
     pub direction: Direction,
 }
 
-/// Where a page ended, for the same query's next page. Its text means nothing to anyone but the store that made it.
+/// The end of a page, from which the next page of the same query resumes. Its text is opaque to everything but the store that created it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(String);
 
 impl Cursor {
-    /// A cursor from its text.
+    /// Creates a cursor from its text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Its text: letters, digits, `-` and `_`.
+    /// Returns its text: letters, digits, `-` and `_`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -60,12 +62,12 @@ impl fmt::Display for Cursor {
 pub struct RecordPage {
     /// The records, in order.
     pub records: Vec<Record>,
-    /// Where to go on; none when there was nothing more.
+    /// The cursor of the next page; `None` if there are no more records.
     pub next: Option<Cursor>,
 }
 
 impl RecordQuery {
-    /// All records of a collection, by `_id`.
+    /// Reads all records of a collection, by `_id`.
     pub fn new(collection: impl Into<String>) -> Self {
         Self {
             collection: collection.into(),
@@ -77,17 +79,17 @@ impl RecordQuery {
         }
     }
 
-    /// Only those for which this holds.
+    /// Returns only the records that match this condition.
     pub fn matching(self, condition: Condition) -> Self {
         Self { condition, ..self }
     }
 
-    /// Lowest first, after what was asked before.
+    /// Sorts by this path, ascending, after any earlier sort fields.
     pub fn ascending(self, path: impl Into<String>) -> Self {
         self.sorted(path, Direction::Ascending)
     }
 
-    /// Highest first, after what was asked before.
+    /// Sorts by this path, descending, after any earlier sort fields.
     pub fn descending(self, path: impl Into<String>) -> Self {
         self.sorted(path, Direction::Descending)
     }
@@ -97,22 +99,22 @@ impl RecordQuery {
         self
     }
 
-    /// At most so many.
+    /// Returns at most this many records.
     pub fn limit(self, limit: usize) -> Self {
         Self { limit, ..self }
     }
 
-    /// Only part of each document.
+    /// Returns only part of each document.
     pub fn projection(self, projection: Projection) -> Self {
         Self { projection, ..self }
     }
 
-    /// From where another page ended.
+    /// Resumes after the last record of another page.
     pub fn after(self, cursor: Cursor) -> Self {
         Self { after: Some(cursor), ..self }
     }
 
-    /// The query that a store is asked: see [`Condition::resolved`]. Projection and sort are converted too.
+    /// Returns the query with its condition resolved (see [`Condition::resolved`]), and with stored field names in projection and sort.
     ///
     /// # Errors
     /// `invalid_condition`.

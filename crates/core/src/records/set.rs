@@ -1,4 +1,4 @@
-//! Changing named fields of a document and leaving the others as they are.
+//! Updates of named fields of a document that leave the other fields as they are.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use super::change::{readable_value, valid_document};
 use crate::condition::valid_path;
 use crate::{Code, Invalid};
 
-/// Checks the paths and values of a change of fields: at least one path, each valid, none of them `_id` or inside it, and none the same as
-/// another or inside it.
+/// Checks the paths and values of an update. At least one path is required; each is valid, none is `_id` or inside it, and none equals
+/// another or is inside it.
 ///
 /// # Errors
 /// `invalid_record`.
@@ -41,11 +41,11 @@ pub(super) fn valid_fields(fields: &[(String, Bson)], unset: &[String]) -> Resul
     Ok(())
 }
 
-/// Returns the document with these fields set and those removed. Documents on the way to a field are made where they are missing; new
-/// fields come after those that are there, in the order in which MongoDB's `$set` adds them.
+/// Returns the document with these fields set and those removed. Missing documents on a path are created. New fields follow the existing
+/// ones, in the order in which MongoDB's `$set` adds them.
 ///
 /// # Errors
-/// `invalid_record` when a path leads through a value that is no document, or when the document that comes of it cannot be a record.
+/// `invalid_record` if a path leads through a value that is not a document, or if the resulting document cannot be a record.
 pub fn with_fields(
     document: &RawDocument,
     fields: &[(String, Bson)],
@@ -63,7 +63,7 @@ pub fn with_fields(
     Ok(changed)
 }
 
-/// What is to become of the fields of a document, by their names.
+/// The pending changes of a document's fields, by field name.
 #[derive(Default)]
 struct Node<'a>(BTreeMap<Name<'a>, What<'a>>);
 
@@ -88,7 +88,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether a field is set in it; what is only removed makes no document.
+    /// Returns whether any field inside is set; a path that is only removed creates no document.
     fn sets(&self) -> bool {
         self.0.values().any(|what| match what {
             What::Set(_) => true,
@@ -136,7 +136,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A name in the order in which MongoDB goes through the fields of an update: numbers by their value, other names by their bytes.
+/// A field name, ordered as MongoDB orders the fields of an update: numbers by value, other names by their bytes.
 #[derive(PartialEq, Eq)]
 struct Name<'a>(&'a str);
 

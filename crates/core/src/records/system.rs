@@ -1,11 +1,10 @@
-//! Names that are not for records of one's own.
+//! Collections that are reserved for Annals and for the layouts it shares with other software.
 
-/// Collections that belong to features of Annals and to the layouts it keeps, so that nobody writes to them from outside by accident:
-/// over HTTP, and on the command line, they can be read and neither declared nor written to. Features go through the port, which lets
-/// them.
+/// Collections that belong to features of Annals or to the layouts it keeps. So that nothing outside writes to them by accident, HTTP and
+/// the command line allow reading them, but neither declaring nor writing. Features use the port, which does not restrict them.
 ///
-/// A feature that may choose its names lets them begin with `_`, and needs no line here. One whose names are those of a layout that
-/// other software reads adds them: on MongoDB they are collections of the same database. `*` stands for any characters, at the
+/// A feature that is free to choose its names begins them with `_` and needs no entry here. A feature whose names belong to a layout that
+/// other software reads adds them, since on MongoDB they are collections of the same database. `*` matches any characters, at the
 /// beginning or the end.
 pub const SYSTEM_COLLECTIONS: &[&str] = &[
     // Annals, and MongoDB itself.
@@ -17,7 +16,7 @@ pub const SYSTEM_COLLECTIONS: &[&str] = &[
     "*_snapshot",
     "prepare_*",
     "wow_database_metadata",
-    // Dolittle Runtime: the log, streams, and who has handled what.
+    // Dolittle Runtime: the log, streams, and the progress of processors.
     "event-log*",
     "aggregates",
     "metadata",
@@ -37,7 +36,7 @@ pub const SYSTEM_COLLECTIONS: &[&str] = &[
     "replay_sessions",
 ];
 
-/// Whether this collection is one of [`SYSTEM_COLLECTIONS`]. Case does not make a name another one.
+/// Returns whether this collection is one of [`SYSTEM_COLLECTIONS`], ignoring case.
 pub fn is_system_collection(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     SYSTEM_COLLECTIONS.iter().any(|known| match (known.strip_suffix('*'), known.strip_prefix('*')) {
@@ -47,7 +46,7 @@ pub fn is_system_collection(name: &str) -> bool {
     })
 }
 
-/// Whether the records of this collection are secrets of Annals, which are shown to nobody.
+/// Returns whether the records of this collection are secrets of Annals, which are never shown.
 pub fn is_secret_collection(name: &str) -> bool {
     let secret = [crate::horizon::SUBSCRIPTION_CREDENTIALS, crate::partners::PARTNER_SECRETS];
     secret.iter().any(|known| name.eq_ignore_ascii_case(known))

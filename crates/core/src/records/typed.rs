@@ -1,4 +1,4 @@
-//! Records as values of a type.
+//! Typed access to records.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use crate::{Code, Invalid, StoreError};
 pub trait RecordType: Serialize + DeserializeOwned {
     /// The name of its collection, unless another one is chosen when it is declared.
     const COLLECTION: &'static str;
-    /// Whether the changes of its collection are followed.
+    /// Whether its collection has a feed of its changes.
     const FEED: bool = false;
 
-    /// The indexes of its collection.
+    /// Returns the indexes of its collection.
     fn indexes() -> Vec<Index> {
         Vec::new()
     }
 
-    /// The declaration of its collection.
+    /// Returns the declaration of its collection.
     fn collection() -> Collection {
         Collection { name: Self::COLLECTION.to_owned(), indexes: Self::indexes(), feed: Self::FEED }
     }
 }
 
-/// A value and which write it is of.
+/// A value and its revision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored<T> {
     /// The value.
     pub value: T,
-    /// Which write it is of.
+    /// The write that produced it.
     pub revision: Revision,
 }
 
-/// The collection of a type.
+/// A collection with records of one type.
 pub struct TypedRecords<T> {
     records: Arc<dyn Records>,
     name: String,
@@ -53,7 +53,7 @@ impl<T: RecordType> TypedRecords<T> {
         Self::declare_as(records, T::COLLECTION).await
     }
 
-    /// Declares a collection of the type under another name, such as one for each scope.
+    /// Declares a collection of the type under another name, for example one for each scope.
     ///
     /// # Errors
     /// As [`Records::declare`].
@@ -63,22 +63,22 @@ impl<T: RecordType> TypedRecords<T> {
         Ok(Self { records, name, of: PhantomData })
     }
 
-    /// The name of the collection.
+    /// Returns the name of the collection.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The collection of a type that was declared before.
+    /// Returns the type's collection, which must already be declared.
     pub fn declared(records: Arc<dyn Records>) -> Self {
         Self { records, name: T::COLLECTION.to_owned(), of: PhantomData }
     }
 
-    /// A collection of the type that was declared before under another name.
+    /// Returns a collection of the type under another name, which must already be declared.
     pub fn declared_as(records: Arc<dyn Records>, name: impl Into<String>) -> Self {
         Self { records, name: name.into(), of: PhantomData }
     }
 
-    /// Inserts a record that is not there yet.
+    /// Inserts a record that does not exist yet.
     ///
     /// # Errors
     /// As [`Records::insert`].
@@ -94,15 +94,15 @@ impl<T: RecordType> TypedRecords<T> {
         self.records.replace_if(&self.name, document(value)?, expected).await
     }
 
-    /// The replacement as part of a batch, in the collection of the type's own name.
+    /// Returns the replacement as part of a batch, in the type's own collection.
     ///
     /// # Errors
-    /// `invalid_record` when the value cannot be a document.
+    /// `invalid_record` if the value cannot be a document.
     pub fn replacement(value: &T, expected: Expected) -> Result<RecordChange, RecordError> {
         Ok(RecordChange::replace_if(T::COLLECTION, document(value)?, expected))
     }
 
-    /// The replacement as part of a batch, in this collection.
+    /// Returns the replacement as part of a batch, in this collection.
     ///
     /// # Errors
     /// As [`replacement`](Self::replacement).
@@ -118,19 +118,19 @@ impl<T: RecordType> TypedRecords<T> {
         self.records.delete_if(&self.name, id.into(), expected).await
     }
 
-    /// The record of this id.
+    /// Returns the record with this id.
     ///
     /// # Errors
-    /// As [`Records::get`]; `malformed_document` when what is stored is no value of the type.
+    /// As [`Records::get`]; `malformed_document` if the stored document is not a value of the type.
     pub async fn get(&self, id: impl Into<Bson>) -> Result<Option<Stored<T>>, RecordError> {
         let record = self.records.get(&self.name, &id.into()).await?;
         Ok(record.map(|record| value(&self.name, record)).transpose()?)
     }
 
-    /// A page of the type's records; the query begins with [`query`](Self::query).
+    /// Returns a page of the type's records. Build the query from [`query`](Self::query).
     ///
     /// # Errors
-    /// As [`Records::find`]; `malformed_document` when what is stored is no value of the type.
+    /// As [`Records::find`]; `malformed_document` if a stored document is not a value of the type.
     pub async fn find(&self, query: RecordQuery) -> Result<(Vec<Stored<T>>, Option<Cursor>), RecordError> {
         let page = self.records.find(RecordQuery { collection: self.name.clone(), ..query }).await?;
         let values = page.records.into_iter().map(|record| value(&self.name, record));
@@ -139,12 +139,13 @@ impl<T: RecordType> TypedRecords<T> {
 }
 
 impl<T: RecordType> TypedRecords<T> {
-    /// All records of the type, to be narrowed.
+    /// Returns a query for all records of the type, to be narrowed.
     pub fn query() -> RecordQuery {
         RecordQuery::new(T::COLLECTION)
     }
 
-    /// As [`find`](Self::find), where what is no value of the type must not keep the others back: `malformed` is told of each.
+    /// Returns a page as [`find`](Self::find) does, but skips documents that are not values of the type and passes their errors to
+    /// `malformed`.
     ///
     /// # Errors
     /// As [`Records::find`].

@@ -1,4 +1,4 @@
-//! The message of an event: key, headers and body, and reading them back.
+//! The message of an event: key, headers and body, and parsing of messages.
 
 use bson::raw::RawBsonRef;
 use bytes::Bytes;
@@ -9,13 +9,13 @@ use uuid::Uuid;
 
 use crate::{Code, Data, Invalid, NewMessage, RecordedEvent, SequenceNumber, Timestamp};
 
-/// How events become messages.
+/// Options for converting events to messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MessageOptions {
     /// The form of headers and body.
     pub format: MessageFormat,
-    /// What the key is taken from.
+    /// The source of the key.
     pub key: MessageKey,
 }
 
@@ -23,23 +23,23 @@ pub struct MessageOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageFormat {
-    /// The data as JSON, and the rest in headers under their own names.
+    /// The data as JSON, and everything else in headers under its own names.
     #[default]
     Json,
-    /// CloudEvents 1.0, binary mode: the data as JSON, and the rest in `ce_` headers.
+    /// CloudEvents 1.0, binary mode: the data as JSON, and everything else in `ce_` headers.
     CloudeventsBinary,
-    /// CloudEvents 1.0, structured mode: one JSON document with the data in it.
+    /// CloudEvents 1.0, structured mode: one JSON document that contains the data.
     CloudeventsStructured,
 }
 
-/// What the key of a message is taken from. It decides the partition, and with it what is in order.
+/// The source of a message's key. The key determines the partition, and so which messages are in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum MessageKey {
     /// The id of the aggregate.
     #[default]
     AggregateId,
-    /// A string or a whole number in the data, by its path; the id of the aggregate where there is none.
+    /// A string or an integer in the data, by its path; otherwise the id of the aggregate.
     Data(Vec<String>),
 }
 
@@ -96,7 +96,7 @@ const CLOUDEVENT: &str = "application/cloudevents+json";
 
 impl MessageOptions {
     /// Returns the message of an event of a tenant and incarnation for this topic. If the generation of its type is registered, a
-    /// CloudEvent names the schema of its data.
+    /// CloudEvent includes the URI of the data's schema.
     pub fn message(
         &self,
         event: &RecordedEvent,
@@ -122,12 +122,12 @@ impl MessageOptions {
     }
 }
 
-/// Data without a JSON form does not exist: BSON has one for every type.
+/// Serializes to JSON. This cannot fail, because every BSON type has a JSON form.
 fn json(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
-/// What a message says of its event beside the data.
+/// The attributes of an event in a message, apart from its data.
 struct Named<'a> {
     event: &'a RecordedEvent,
     tenant: &'a str,
@@ -165,7 +165,7 @@ impl Named<'_> {
         headers
     }
 
-    /// The attributes of the CloudEvents specification, as its binding for Kafka writes them.
+    /// Returns the attributes of the CloudEvents specification in the form of its Kafka binding.
     fn cloud_headers(&self) -> Vec<(ByteString, Bytes)> {
         let mut headers: Vec<(ByteString, Bytes)> = self
             .attributes()
@@ -186,7 +186,7 @@ impl Named<'_> {
             ("type", event.event_type.to_string()),
             ("time", event.time.to_string()),
             ("generation", event.generation.to_string()),
-            // Integers of CloudEvents have 32 bits, so this is a string.
+            // Integers in CloudEvents have 32 bits, so this is a string.
             ("sequence", event.sequence_number.to_string()),
             ("incarnation", self.incarnation.to_string()),
         ];
@@ -211,13 +211,13 @@ impl Named<'_> {
     }
 
     /// Returns the URI of the schema: the tenant, and the path under which the API serves the type. CloudEvents requires an absolute URI.
-    /// A relay does not know the addresses of servers, so the scheme is our own. Names of registered types need no escapes.
+    /// A relay does not know the addresses of servers, so the scheme is `annals`. Names of registered types need no escaping.
     fn data_schema(&self) -> String {
         let Self { event, tenant, .. } = self;
         format!("annals://{tenant}/v1/types/{}?generation={}", event.event_type, event.generation)
     }
 
-    /// The trace that the event belongs to: its own, or its commit's.
+    /// Returns the trace to which the event belongs: its own, or its commit's.
     fn traceparent(&self) -> Option<Bytes> {
         const NAME: &str = "traceparent";
         let own = self.event.metadata.as_ref().and_then(|metadata| match metadata.data().as_raw().get(NAME) {
@@ -241,7 +241,7 @@ impl Serialize for Named<'_> {
     }
 }
 
-/// An event as a consumer finds it in a message of any of the forms.
+/// An event that a consumer parsed from a message in any of the formats.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RelayedEvent {
     /// Its id.
@@ -250,31 +250,31 @@ pub struct RelayedEvent {
     pub event_type: ByteString,
     /// The generation of the type's schema.
     pub generation: u32,
-    /// Its number in the log.
+    /// Its sequence number in the log.
     pub sequence_number: SequenceNumber,
-    /// The incarnation of the store that it is of.
+    /// The incarnation of its store.
     pub incarnation: u32,
-    /// The name and the id of its aggregate; none for events of no aggregate.
+    /// The name and the id of its aggregate; `None` for events without an aggregate.
     pub aggregate: Option<(ByteString, ByteString)>,
-    /// The aggregate's version after its commit; 0 where there is no aggregate.
+    /// The aggregate's version after its commit; 0 if there is no aggregate.
     pub version: u64,
     /// When it happened.
     pub time: Timestamp,
-    /// Groups everything that follows from one cause.
+    /// The operation that it belongs to.
     pub correlation_id: Option<ByteString>,
-    /// What directly caused it.
+    /// Its direct cause.
     pub causation_id: Option<ByteString>,
-    /// The trace that it belongs to.
+    /// The trace to which it belongs.
     pub traceparent: Option<ByteString>,
     /// Its content.
     pub data: Data,
 }
 
 impl RelayedEvent {
-    /// Reads a message that a relay published.
+    /// Parses a message that a relay published.
     ///
     /// # Errors
-    /// A sentence that names what is missing or wrong, as in a message of another producer.
+    /// A sentence that names what is missing or wrong, for example in a message from another producer.
     pub fn read(headers: &[(ByteString, Bytes)], body: &Bytes) -> Result<Self, String> {
         let text = std::str::from_utf8(body).map_err(|_| "the body is not UTF-8".to_owned())?;
         let header = |name: &str| {
@@ -296,7 +296,7 @@ impl RelayedEvent {
     }
 }
 
-/// Names of id, type, sequence number, name and id of the aggregate, correlation and cause.
+/// The names of id, type, sequence number, aggregate name, aggregate id, correlation and causation.
 type Names = [&'static str; 7];
 const OWN_NAMES: Names =
     ["event_id", "event_type", "sequence_number", "aggregate_name", "aggregate_id", "correlation_id", "causation_id"];
@@ -327,7 +327,7 @@ fn read(value: &dyn Fn(&str) -> Option<ByteString>, names: &Names, data: Data) -
     })
 }
 
-/// A CloudEvent in one document.
+/// A CloudEvent in structured mode.
 #[derive(Deserialize)]
 struct Structured {
     #[serde(default)]

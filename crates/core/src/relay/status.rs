@@ -1,11 +1,11 @@
-//! How a relay is, for people, and what is kept of it in the store.
+//! The status of a relay, for people, and its records in the store.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
 
 use crate::{Fork, RecordType, SequenceNumber, Timestamp};
 
-/// What a relay is doing.
+/// The state of a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RelayState {
@@ -14,18 +14,18 @@ pub enum RelayState {
     Starting,
     /// Events are published as they are committed.
     Publishing,
-    /// The broker cannot be reached, or refuses; commits go on, and the relay retries.
+    /// The broker cannot be reached, or refuses; commits continue, and the relay retries.
     Retrying,
     /// Another process publishes this store.
     Standby,
-    /// It publishes nothing until a person has looked.
+    /// It publishes nothing until a person intervenes.
     Stopped,
     /// Topics are views of the log: an event is on its topic as soon as it is in the log.
     Views,
 }
 
 impl RelayState {
-    /// Its name in the API.
+    /// Returns its name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -43,27 +43,27 @@ impl RelayState {
 pub struct RelayStatus {
     /// The tenant.
     pub tenant: String,
-    /// What it is doing.
+    /// Its state.
     pub state: RelayState,
     /// Every event below it whose type had a topic is published or held.
     pub position: SequenceNumber,
     /// The number of events in the log.
     pub head: SequenceNumber,
-    /// Events from the position to the head.
+    /// The number of events from the position to the head.
     pub lag: u64,
-    /// Messages published since this process started.
+    /// The number of messages published since this process started.
     pub published: u64,
-    /// Events that the broker refuses, which were left out.
+    /// The number of events that were left out because the broker refuses them.
     pub held: u64,
-    /// Where the log parted from what an earlier incarnation had published.
+    /// Where the log diverged from what an earlier incarnation had published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork: Option<Fork>,
-    /// What failed last, while it does.
+    /// The last failure, until the relay recovers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }
 
-/// The progress of a relay as other processes of its store see it. The position that counts is the broker's.
+/// The progress of a relay for other processes of its store. The authoritative position is the broker's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayRecord {
     /// `relay`.
@@ -97,7 +97,7 @@ pub struct HeldRecord {
     /// Its type.
     #[serde(rename = "type")]
     pub event_type: String,
-    /// The topic that it is not on.
+    /// The topic from which it is missing.
     pub topic: String,
     /// Its aggregate, as `name/id`.
     pub aggregate: String,
@@ -108,7 +108,7 @@ pub struct HeldRecord {
 }
 
 impl HeldRecord {
-    /// When it was left out.
+    /// Returns when it was left out.
     pub fn at(&self) -> Timestamp {
         Timestamp::from_millis(self.at.timestamp_millis())
     }

@@ -1,4 +1,4 @@
-//! What a replay is made of.
+//! The settings of a replay.
 
 use std::collections::BTreeMap;
 
@@ -11,46 +11,45 @@ use crate::{ByteString, Code, Invalid, valid_name};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplayBody {
-    /// What kind of question led to it. It changes nothing.
+    /// The purpose of the replay, for information only.
     #[serde(default)]
     pub replay_type: ReplayType,
-    /// Which events.
+    /// Selects the events.
     pub filter: ReplayFilter,
     /// Where they are sent.
     pub target: ReplayTarget,
-    /// In what order.
+    /// The order in which they are sent.
     #[serde(default)]
     pub order: ReplayOrder,
-    /// How many times as fast as the events happened, 0.1 to 100. As fast as possible when absent or 100.
+    /// The speed relative to the times of the events, 0.1 to 100. As fast as possible if absent or 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
-    /// Most events that are sent before the position is stored, 1 to 1,000.
+    /// The most events that are sent before the position is stored, 1 to 1,000.
     #[serde(default = "hundred")]
     pub batch_size: u32,
-    /// Most events of the replay.
+    /// The most events to send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_events: Option<u64>,
-    /// Most events in a second.
+    /// The most events to send per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
     /// What happens after an event that could not be sent.
     #[serde(default)]
     pub on_error: OnError,
-    /// How often an event is sent again that could not be sent, 0 to 10: after 1 s, 2 s, 4 s, 8 s and then every 10 s.
+    /// How often an event that could not be sent is retried, 0 to 10: after 1 s, 2 s, 4 s, 8 s and then every 10 s.
     #[serde(default)]
     pub retry_attempts: u32,
-    /// What happens while the target of a webhook is down: it does not answer, or with 408, 429 or 5xx. When absent `wait`, but `fail`
-    /// where `retry_attempts` or `on_error: stop` says how often to attempt.
+    /// What happens while the target of a webhook is down: it does not respond, or responds with 408, 429 or 5xx. The default is `wait`,
+    /// but `fail` if `retry_attempts` or `on_error: stop` limits the attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<OnOutage>,
-    /// Whether events are sent with the times at which they happened, instead of those at which they are sent. What is stored of them stays
-    /// as it is.
+    /// Whether events are sent with their original times instead of the time of sending. Stored events do not change.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub preserve_timestamps: bool,
-    /// Why, for the record.
+    /// The reason, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who, for the record.
+    /// The operator, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
@@ -67,49 +66,49 @@ fn is_yes(value: &bool) -> bool {
     *value
 }
 
-/// What kind of question led to a replay.
+/// The purpose of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayType {
     /// The events of an execution.
     Execution,
-    /// Those of a time.
+    /// The events of a period.
     TimeRange,
-    /// Those of some types.
+    /// The events of some types.
     EventType,
-    /// Any others.
+    /// Any other events.
     #[default]
     Query,
-    /// Those that were lost elsewhere.
+    /// Events that were lost elsewhere.
     Recovery,
 }
 
-/// Where a replay sends events.
+/// The target of a replay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ReplayTarget {
-    /// Nowhere: events are counted.
+    /// Nowhere: events are only counted.
     Test {},
-    /// To a handler, whose workers pull them beside its other events.
+    /// A handler, whose workers pull them alongside its other events.
     Handler {
         /// Its name.
         name: ByteString,
     },
-    /// To the groups that read a topic.
+    /// The groups that read a topic.
     Topic {
-        /// The topic; that of its type for each event when absent.
+        /// The topic; if absent, each event goes to the topic of its type.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<ByteString>,
-        /// The topics of single types, which come before `name`.
+        /// The topics for specific types, which take precedence over `name`.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         topics: BTreeMap<String, ByteString>,
     },
-    /// To a URL, one POST of JSON for each. Addresses are checked as those of partners are.
+    /// A URL, with one JSON POST for each event. The address is checked as that of a partner is.
     Webhook {
-        /// Where it is posted to.
+        /// The URL.
         url: String,
     },
-    /// To a file of the server's folder for exports, one line of JSON for each.
+    /// A file in the server's folder for exports, with one line of JSON for each event.
     File {
         /// The name of the file.
         name: String,
@@ -128,7 +127,7 @@ impl ReplayTarget {
         }
     }
 
-    /// Returns what it names, if it names something.
+    /// Returns the name of the handler, topic or file, if there is one.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Test {} | Self::Webhook { .. } => None,
@@ -138,7 +137,7 @@ impl ReplayTarget {
         }
     }
 
-    /// Returns the topic that an event of a type is sent to.
+    /// Returns the topic to which an event of a type is sent.
     pub fn topic_of<'a>(&'a self, event_type: &'a str) -> &'a str {
         match self {
             Self::Topic { name, topics } => topics.get(event_type).or(name.as_ref()).map_or(event_type, |topic| topic),
@@ -151,7 +150,7 @@ impl ReplayTarget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayOrder {
-    /// By the time at which events happened, and in the order of the log where it is the same.
+    /// By the times of the events; events with the same time are in the order of the log.
     #[default]
     Timestamp,
     /// In the order of the log.
@@ -162,21 +161,21 @@ pub enum ReplayOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
-    /// The replay continues with the next one.
+    /// The replay continues with the next event.
     #[default]
     Skip,
     /// The replay fails.
     Stop,
 }
 
-/// What happens while a target is down.
+/// What happens while the target is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnOutage {
-    /// The replay waits with the event until the target answers, for as long as that takes: it attempts it after 1 s, 2 s, 4 s and so on,
-    /// at last once a minute.
+    /// The replay waits with the event until the target responds, without a limit. It retries after 1 s, 2 s, 4 s and so on, and finally
+    /// once a minute.
     Wait,
-    /// The event is one that could not be sent.
+    /// The event counts as one that could not be sent.
     Fail,
 }
 
@@ -184,15 +183,15 @@ pub enum OnOutage {
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.1..=100.0;
 const BATCH_MAX: u32 = 1_000;
 const RETRIES_MAX: u32 = 10;
-/// Longest name of a file, in bytes.
+/// The longest name of a file, in bytes.
 const FILE_NAME_BYTES_MAX: usize = 128;
-/// Longest URL, in bytes.
+/// The longest URL, in bytes.
 const URL_BYTES_MAX: usize = 2_048;
-/// Longest reason, in bytes.
+/// The longest reason, in bytes.
 const REASON_BYTES_MAX: usize = 4 * 1024;
 
 impl ReplayBody {
-    /// A replay of these events to a target, as fast as possible.
+    /// Creates a replay of these events to a target, as fast as possible.
     pub fn new(filter: ReplayFilter, target: ReplayTarget) -> Self {
         Self {
             replay_type: ReplayType::Query,
@@ -217,7 +216,7 @@ impl ReplayBody {
         self.speed.filter(|speed| *speed < *SPEEDS.end())
     }
 
-    /// Whether the replay waits while its target is down.
+    /// Returns whether the replay waits while its target is down.
     pub fn waits_for_target(&self) -> bool {
         match self.outage {
             Some(outage) => outage == OnOutage::Wait,

@@ -1,10 +1,10 @@
-//! Why a request about replays was refused.
+//! Errors of requests about replays.
 
 use crate::browse::BrowseError;
 use crate::handlers::HandlerError;
 use crate::{ByteString, Code, Invalid, ReadError, RecordError, StoreError};
 
-/// Why a request about replays was refused. Nothing was changed.
+/// Why a request about replays was refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
@@ -14,23 +14,23 @@ pub enum ReplayError {
     /// There is no such replay.
     #[error("there is no replay {0:?}; GET /v1/replays lists those that exist")]
     Unknown(ByteString),
-    /// The state of the replay does not allow the act.
+    /// The state of the replay does not permit the act.
     #[error("cannot {act} replay {id:?}, which is {state}")]
     NotAllowed {
         /// The act.
         act: String,
         /// The replay.
         id: String,
-        /// The state it is in.
+        /// The current state.
         state: String,
     },
-    /// The browse view, which says what is to be sent, refused.
+    /// The browse view, which supplies the events, refused the request.
     #[error(transparent)]
     Browse(BrowseError),
-    /// The handler, to which it sends, refused.
+    /// The target handler refused the request.
     #[error(transparent)]
     Handler(HandlerError),
-    /// The store cannot do it.
+    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
 }

@@ -1,4 +1,4 @@
-//! Which replay writes a file.
+//! Ownership of the files that replays write.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::RecordType;
 /// The collection of the files that replays write.
 pub const REPLAY_FILES: &str = "annals-replay-files";
 
-/// The name of a file, and the replay that may write it from its start to its end.
+/// The name of a file, and the only replay that may write it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRecord {
     /// The name of the file in the folder of the tenant.

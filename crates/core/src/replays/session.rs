@@ -1,4 +1,4 @@
-//! The state machine of a replay: what an act or a sent event makes of what is stored. It does nothing else.
+//! The state machine of a replay: how acts and sent events change the stored session. It does no I/O.
 //!
 //! ```text
 //!  created ─ start ─▶ running ─┬─ all sent ───────▶ completed
@@ -15,15 +15,15 @@ use super::stored::{SessionErrorRecord, date};
 use super::{OnError, ReplayAct, ReplaySession};
 use crate::Timestamp;
 
-/// What a replay is doing.
+/// The state of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayState {
-    /// Other software looked at what it would send.
+    /// Other software previewed its events.
     Preview,
     /// Other software will start it.
     Scheduled,
-    /// It was not started.
+    /// It has not been started.
     Created,
     /// It sends events.
     Running,
@@ -52,20 +52,20 @@ impl ReplayState {
         }
     }
 
-    /// Whether it is over.
+    /// Returns whether the replay has ended.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 }
 
-/// What became of an event.
+/// The outcome of sending an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sent {
-    /// The target has it.
+    /// The target accepted it.
     Done,
-    /// The target does not take such events.
+    /// The target does not accept such events.
     Skipped,
-    /// It could not be sent, because of this.
+    /// It could not be sent, for this reason.
     Failed(String),
     /// It could not be sent, because the target is down.
     Unreachable(String),
@@ -74,7 +74,7 @@ pub enum Sent {
 /// The place of an event in the order of a replay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct After {
-    /// When it happened, if its document says so.
+    /// The event's time, if its document has one.
     pub time: Option<Bson>,
     /// The `_id` of its document.
     pub id: Bson,
@@ -82,14 +82,14 @@ pub struct After {
     pub event_id: Option<String>,
 }
 
-/// Most failures that are listed.
+/// The most failures that are listed.
 const ERRORS_MAX: usize = 100;
 
 impl ReplaySession {
-    /// Does what an operator asks for.
+    /// Applies an operator's act.
     ///
     /// # Errors
-    /// The state that does not allow it.
+    /// The current state, if it does not permit the act.
     pub fn act(&mut self, act: ReplayAct, now: Timestamp) -> Result<(), ReplayState> {
         let next = match (act, self.status) {
             (ReplayAct::Start, ReplayState::Created) => {
@@ -121,20 +121,20 @@ impl ReplaySession {
         self.status = next;
     }
 
-    /// For how long it has been running, in milliseconds.
+    /// Returns how long it has been running, in milliseconds.
     pub fn ran_ms(&self, now: Timestamp) -> i64 {
         let since = self.annals.running_since.map(|since| Timestamp::from_millis(since.timestamp_millis()));
         let running = since.map_or(0, |since| now.since(since).as_millis());
         self.annals.ran_ms.saturating_add(i64::try_from(running).unwrap_or(i64::MAX))
     }
 
-    /// Takes note of how many events it sends.
+    /// Records the number of events to send.
     pub fn counted(&mut self, total: u64) {
         self.total_events = i64::try_from(total).unwrap_or(i64::MAX);
         self.annals.is_counted = true;
     }
 
-    /// Takes note of what became of the next event.
+    /// Records the outcome of the next event.
     pub fn sent(&mut self, after: After, sent: Sent, on_error: OnError, now: Timestamp) {
         match sent {
             Sent::Done => self.replayed_events += 1,
@@ -149,7 +149,7 @@ impl ReplaySession {
         (self.annals.after_time, self.annals.after_id) = (after.time, Some(after.id));
     }
 
-    /// Counts an event that could not be sent. A replay that stops on errors has failed then.
+    /// Counts an event that could not be sent. A replay that stops on errors fails with it.
     pub fn failed(&mut self, event_id: Option<String>, reason: String, on_error: OnError, now: Timestamp) {
         self.failed_events += 1;
         if on_error == OnError::Stop && !self.status.is_terminal() {
@@ -160,12 +160,12 @@ impl ReplaySession {
         self.list(SessionErrorRecord { timestamp: date(now), error: reason, error_type: None, event_id });
     }
 
-    /// Takes note that it waits for its target, and why. Returns whether that is news.
+    /// Records that it waits for its target, and why. Returns whether this is new.
     pub fn waits(&mut self, reason: &str) -> bool {
         self.shows(format!("waits for its target: {reason}"))
     }
 
-    /// Takes note that no process that runs can send it, and why one of them cannot. Returns whether that is news.
+    /// Records that no running process can send it, and why one of them cannot. Returns whether this is new.
     pub fn is_left(&mut self, reason: &str) -> bool {
         self.shows(format!("waits for a process that can send it: {reason}"))
     }
@@ -177,17 +177,17 @@ impl ReplaySession {
         is_new
     }
 
-    /// Takes note that the target has answered.
+    /// Records that the target has responded.
     pub fn answered(&mut self) {
         if !self.status.is_terminal() {
             self.error = None;
         }
     }
 
-    /// Takes note that the target took an event first and failed later.
+    /// Records that the target first accepted an event and failed later.
     ///
-    /// INVARIANT: [`done`](Self::done) stays as it is, because the event was sent before and is not sent again. An event that fails in
-    /// several groups counts once if its first failure is among those that are listed.
+    /// INVARIANT: [`done`](Self::done) does not change, because the event was already sent and is not sent again. An event that fails in
+    /// several groups counts once if its first failure is among those listed.
     pub fn taken_back(&mut self, event_id: Option<String>, reason: String, on_error: OnError, now: Timestamp) {
         let is_listed = event_id.is_some() && self.errors.iter().any(|error| error.event_id == event_id);
         let counts = !is_listed && self.replayed_events > 0;
@@ -218,12 +218,12 @@ impl ReplaySession {
         }
     }
 
-    /// How many events it is done with.
+    /// Returns the number of events that are finished: sent, failed or skipped.
     pub fn done(&self) -> u64 {
         (self.replayed_events + self.failed_events + self.skipped_events).cast_unsigned()
     }
 
-    /// How many events are left; none when that was not counted yet.
+    /// Returns the number of events left; `None` if they have not been counted yet.
     pub fn left(&self) -> Option<u64> {
         self.annals.is_counted.then(|| self.total_events.cast_unsigned().saturating_sub(self.done()))
     }

@@ -14,12 +14,12 @@ use crate::{ByteString, Timestamp};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreviewBody {
-    /// Which events.
+    /// Selects the events.
     pub filter: ReplayFilter,
     /// Where they would be sent.
     #[serde(default = "nowhere")]
     pub target: ReplayTarget,
-    /// Most events of the replay.
+    /// The most events to send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_events: Option<u64>,
 }
@@ -29,16 +29,16 @@ fn nowhere() -> ReplayTarget {
 }
 
 impl PreviewBody {
-    /// Returns the replay that it previews.
+    /// Returns the replay that is previewed.
     pub fn replay(&self) -> ReplayBody {
         ReplayBody { max_events: self.max_events, ..ReplayBody::new(self.filter.clone(), self.target.clone()) }
     }
 }
 
-/// What a replay would send.
+/// The preview of a replay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayPreview {
-    /// How many events.
+    /// The number of events.
     pub count: u64,
     /// The first hundred, by time.
     pub first: Vec<EventSummary>,
@@ -51,21 +51,21 @@ pub struct ReplayPreview {
 pub struct ReplayStatus {
     /// Its id.
     pub session_id: String,
-    /// The id that goes with every event it sends.
+    /// The id that accompanies every event it sends.
     pub replay_id: String,
-    /// What it is doing.
+    /// Its state.
     pub status: ReplayState,
-    /// How many events it sends; 0 until they are counted.
+    /// The number of events to send; 0 until they are counted.
     pub total: u64,
-    /// How many it has sent.
+    /// The number of events sent.
     pub replayed: u64,
-    /// How many could not be sent.
+    /// The number of events that could not be sent.
     pub failed: u64,
-    /// How many the target does not take.
+    /// The number of events that the target does not accept.
     pub skipped: u64,
-    /// How many of 100 events it is done with.
+    /// The percentage of events that are finished.
     pub progress: f64,
-    /// When it will have sent all, at the pace that it had so far; absent while nothing is known.
+    /// When all events will have been sent, at the average pace so far; absent while unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eta: Option<Timestamp>,
     /// When it was created.
@@ -76,26 +76,26 @@ pub struct ReplayStatus {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
-    /// When the event happened that was sent last.
+    /// The time of the event that was sent last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_event_at: Option<Timestamp>,
     /// The first hundred failures.
     pub errors: Vec<SessionError>,
-    /// Why it failed, or for what it waits.
+    /// Why it failed, or what it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Its settings, as they were put.
+    /// Its settings, as they were submitted.
     pub config: Value,
 }
 
-/// A failure.
+/// A failure of a replay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionError {
-    /// When.
+    /// The time of the failure.
     pub timestamp: Timestamp,
-    /// What happened.
+    /// The failure, for people.
     pub error: String,
-    /// What kind of failure, when it is one of the session.
+    /// The kind of the failure, if it affects the whole session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_type: Option<String>,
     /// The event that could not be sent.
@@ -106,9 +106,9 @@ pub struct SessionError {
 /// A page of replays.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayPage {
-    /// The replays, the newest first.
+    /// The replays, newest first.
     pub items: Vec<ReplayStatus>,
-    /// Where the next page begins; absent at the end.
+    /// The cursor of the next page; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<ByteString>,
 }
@@ -118,7 +118,7 @@ fn time(date: DateTime) -> Timestamp {
 }
 
 impl ReplaySession {
-    /// Returns the state, as the API shows it.
+    /// Returns the state as the API shows it.
     pub fn shown(&self, now: Timestamp) -> ReplayStatus {
         let errors = self.errors.iter().map(|error| SessionError {
             timestamp: time(error.timestamp),

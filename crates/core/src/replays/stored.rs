@@ -1,4 +1,4 @@
-//! What is stored of a replay, in the layout of Integr8sCode's `replay_sessions`.
+//! The stored form of a replay, in the layout of Integr8sCode's `replay_sessions`.
 
 use bson::{Bson, DateTime, Document, doc};
 use serde::{Deserialize, Serialize};
@@ -15,19 +15,19 @@ pub struct ReplaySession {
     /// Its id.
     #[serde(rename = "_id")]
     pub id: String,
-    /// Its id.
+    /// Its id again, as the layout requires.
     pub session_id: String,
-    /// Its settings, for readers that know Integr8sCode's.
+    /// Its settings in Integr8sCode's form, for software that knows it.
     pub config: Document,
-    /// What it is doing.
+    /// Its state.
     pub status: ReplayState,
-    /// How many events it sends; 0 until they are counted.
+    /// The number of events to send; 0 until they are counted.
     pub total_events: i64,
-    /// How many it has sent.
+    /// The number of events sent.
     pub replayed_events: i64,
-    /// How many could not be sent.
+    /// The number of events that could not be sent.
     pub failed_events: i64,
-    /// How many the target does not take.
+    /// The number of events that the target does not accept.
     pub skipped_events: i64,
     /// When it was created.
     pub created_at: DateTime,
@@ -35,55 +35,55 @@ pub struct ReplaySession {
     pub started_at: Option<DateTime>,
     /// When it ended.
     pub completed_at: Option<DateTime>,
-    /// When the event happened that was sent last.
+    /// The time of the event that was sent last.
     pub last_event_at: Option<DateTime>,
     /// The first hundred failures.
     pub errors: Vec<SessionErrorRecord>,
-    /// The id that goes with every event it sends.
+    /// The id that accompanies every event it sends.
     pub replay_id: String,
     /// Who created it.
     pub created_by: Option<String>,
-    /// Null.
+    /// Always null.
     pub target_service: Option<String>,
-    /// False.
+    /// Always false.
     pub dry_run: bool,
-    /// Empty.
+    /// Always empty.
     pub triggered_executions: Vec<String>,
-    /// Why it failed, or for what it waits.
+    /// Why it failed, or what it waits for.
     pub error: Option<String>,
-    /// What Annals needs to continue.
+    /// The state that Annals needs to continue.
     pub annals: ReplayProgress,
 }
 
-/// What is needed to continue a replay.
+/// The state that is needed to continue a replay.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ReplayProgress {
     /// The body that created it, as JSON.
     pub body: String,
-    /// The number of events in the log when it was started: later ones are not sent.
+    /// The head of the log when it was started: later events are not sent.
     pub until: i64,
-    /// Whether its events are counted.
+    /// Whether its events have been counted.
     pub is_counted: bool,
-    /// The time of the event that was read last; null when that has none.
+    /// The time of the event that was read last; null if it has none.
     pub after_time: Option<Bson>,
     /// The `_id` of that event; null before the first.
     pub after_id: Option<Bson>,
-    /// How long the file is, in bytes.
+    /// The length of the file, in bytes.
     pub file_bytes: i64,
-    /// How long it has been running before it was resumed last, in milliseconds.
+    /// How long it had been running before it was last resumed, in milliseconds.
     pub ran_ms: i64,
-    /// When it was started or resumed last.
+    /// When it was last started or resumed.
     pub running_since: Option<DateTime>,
 }
 
-/// A failure.
+/// A failure of a replay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionErrorRecord {
-    /// When.
+    /// The time of the failure.
     pub timestamp: DateTime,
-    /// What happened.
+    /// The failure, for people.
     pub error: String,
-    /// What kind of failure, when it is one of the session.
+    /// The kind of the failure, if it affects the whole session.
     pub error_type: Option<String>,
     /// The event that could not be sent.
     pub event_id: Option<String>,
@@ -91,7 +91,7 @@ pub struct SessionErrorRecord {
 
 impl RecordType for ReplaySession {
     const COLLECTION: &'static str = REPLAY_SESSIONS;
-    // The process that sends follows what others do to a replay.
+    // The process that sends the events follows the changes that others make to the replay.
     const FEED: bool = true;
 
     fn indexes() -> Vec<Index> {
@@ -102,7 +102,7 @@ impl RecordType for ReplaySession {
 }
 
 impl ReplaySession {
-    /// A replay that was not started.
+    /// Creates a replay that has not been started.
     pub fn new(id: String, replay_id: String, body: &ReplayBody, now: Timestamp) -> Self {
         Self {
             session_id: id.clone(),
@@ -124,7 +124,7 @@ impl ReplaySession {
             dry_run: false,
             triggered_executions: Vec::new(),
             error: None,
-            // Texts and finite numbers cannot fail to become JSON.
+            // Strings and finite numbers always serialize.
             annals: ReplayProgress {
                 body: serde_json::to_string(body).unwrap_or_default(),
                 ..ReplayProgress::default()
@@ -135,7 +135,7 @@ impl ReplaySession {
     /// Returns the body that created it.
     ///
     /// # Errors
-    /// `invalid_replay` when other software changed it into something that is none.
+    /// `invalid_replay` if other software replaced it by something that is not a body.
     pub fn body(&self) -> Result<ReplayBody, Invalid> {
         serde_json::from_str(&self.annals.body).map_err(|error| {
             let path = format!("{REPLAY_SESSIONS}/{}", self.id);

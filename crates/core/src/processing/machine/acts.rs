@@ -1,23 +1,23 @@
-//! What an operator does to a failing partition.
+//! Acts of an operator on a failing partition.
 
 use super::Machine;
 use crate::Timestamp;
 
-/// Why an act was refused. Nothing was changed.
+/// Why an act was refused. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActError {
     /// The partition is not failing.
     NotFailing,
     /// An attempt of its event is in flight.
     InFlight,
-    /// It is catching up: no event of it has failed since it last succeeded.
+    /// The partition is catching up: none of its events has failed since its last success.
     CatchingUp,
-    /// Its event is another one than the operator means: the one at this position.
+    /// The partition is failing at another event than the operator named: the one at this position.
     AnotherEvent(u64),
 }
 
 impl Machine {
-    /// Attempts a failing partition's event at once, and begins its policy again.
+    /// Attempts a failing partition's event at once, and restarts its retry policy.
     ///
     /// # Errors
     /// See [`ActError`].
@@ -30,8 +30,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Parks a failing partition's event without handling it, and lets the partition continue. `why` is what the operator says. Returns the
-    /// event's position, which is `meant` if that is given.
+    /// Parks a failing partition's event without handling it, and lets the partition continue. `why` is the operator's reason. If `meant`
+    /// is given, the event must be at that position. Returns the event's position.
     ///
     /// # Errors
     /// See [`ActError`].

@@ -1,4 +1,4 @@
-//! Dead letters beside the processor's own events: handed out again, and followed by later events of their partitions.
+//! Dead letters: they are handed out again alongside new events, and later events of their partitions are parked after them.
 //!
 //! ```text
 //!  records ── offer ──▶ offered ── take ──▶ in flight ── settle ──▶ outcome ──▶ the batch that stores it
@@ -18,48 +18,48 @@ use crate::Timestamp;
 pub struct Offered {
     /// Its event.
     pub event: Fetched,
-    /// How often it was attempted.
+    /// The number of attempts.
     pub attempts: u32,
-    /// What it failed with last.
+    /// The reason of the last failure.
     pub reason: String,
 }
 
-/// What came of a dead letter that was handed out.
+/// The outcome of a dead letter that was handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LetterOutcome {
     /// Its event.
     pub event: Fetched,
-    /// When.
+    /// The time of the outcome.
     pub at: Timestamp,
-    /// What it failed with; none when it succeeded.
+    /// The failure; `None` if it succeeded.
     pub failure: Option<LetterFailure>,
 }
 
-/// Why a dead letter was not processed.
+/// Why a dead letter could not be processed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LetterFailure {
-    /// What it failed with.
+    /// The reason of the failure.
     pub reason: String,
-    /// Whether it counts as a retry: not behind an open breaker.
+    /// Whether it counts as a retry. It does not while the breaker is open.
     pub counts: bool,
-    /// The delay that the worker asked for, in milliseconds.
+    /// The delay that the worker requested, in milliseconds.
     pub retry_after_ms: Option<u64>,
-    /// Whether the worker says that no retry can succeed.
+    /// Whether the worker reports that no retry can succeed.
     pub never: bool,
 }
 
-/// The dead letters of a processor, as far as its machine knows them.
+/// The dead letters of a processor that its machine has loaded.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Letters {
     offered: BTreeMap<u64, Offered>,
     outcomes: Vec<LetterOutcome>,
-    /// Partitions with open letters, where order is kept.
+    /// Partitions with open letters, if order is kept.
     held: HashSet<ByteString>,
-    /// Partitions that are held and have events that wait, by the position of the first.
+    /// Held partitions that have waiting events, by the position of the first one.
     following: BTreeMap<u64, ByteString>,
-    /// How many events failed for the last time in a row, without a success in between.
+    /// The number of events in a row that became or stayed dead letters, except those that can never succeed.
     pub(super) in_a_row: u32,
-    /// Whether a letter was handed out last, so that a new event is next.
+    /// Whether the last hand-out was a letter, so that a new event is next.
     had_turn: bool,
     /// Events below this position were passed before, and may have open letters.
     passed: u64,
@@ -83,7 +83,7 @@ impl Letters {
         self.in_a_row = 0;
     }
 
-    /// An event of the source was processed, which may have been passed as a letter before.
+    /// Records that an event of the source was processed, which may have an open letter from an earlier pass.
     pub fn processed(&mut self, event: &Fetched, at: Timestamp) {
         if event.position < self.passed {
             self.offered.remove(&event.position);
@@ -97,24 +97,24 @@ impl Letters {
 }
 
 impl Machine {
-    /// Takes in a dead letter that is due. It is handed out as soon as nothing of its partition is in flight.
+    /// Adds a dead letter that is due. It is handed out once nothing of its partition is in flight.
     pub fn offer(&mut self, letter: Offered) {
         if !self.has_letter(letter.event.position) {
             self.letters.offered.insert(letter.event.position, letter);
         }
     }
 
-    /// Events below this position have been passed before: one that is processed again ends its letter.
+    /// Sets the position below which events were passed before: if one is processed again, that ends its letter.
     pub fn passed_before(&mut self, position: u64) {
         self.letters.passed = position;
     }
 
-    /// Forgets the letters that were offered and are not in flight, because they may have changed.
+    /// Forgets offered letters that are not in flight, because their records may have changed.
     pub fn forget_letters(&mut self) {
         self.letters.offered.clear();
     }
 
-    /// Whether the letter at this position is offered, in flight, or settled and not stored yet.
+    /// Returns whether the letter at this position is offered, in flight, or settled but not stored yet.
     pub fn has_letter(&self, position: u64) -> bool {
         let letters = &self.letters;
         letters.offered.contains_key(&position)
@@ -125,22 +125,22 @@ impl Machine {
                 .any(|flight| flight.letter.as_ref().is_some_and(|it| it.event.position == position))
     }
 
-    /// How many letters are offered and not in flight.
+    /// Returns the number of letters that are offered and not in flight.
     pub fn offered_count(&self) -> usize {
         self.letters.len()
     }
 
-    /// What came of letters since this was called last.
+    /// Returns the outcomes of letters since the last call.
     pub fn letter_outcomes(&mut self) -> Vec<LetterOutcome> {
         std::mem::take(&mut self.letters.outcomes)
     }
 
-    /// Whether letters were settled since [`letter_outcomes`](Self::letter_outcomes) was called last.
+    /// Returns whether letters were settled since the last call of [`letter_outcomes`](Self::letter_outcomes).
     pub fn has_letter_outcomes(&self) -> bool {
         !self.letters.outcomes.is_empty()
     }
 
-    /// Events of this partition are parked unattempted from now on, because an earlier one is a dead letter.
+    /// Parks events of this partition without an attempt from now on, because an earlier one is a dead letter.
     pub fn hold(&mut self, partition: ByteString) {
         if let Some(first) = self.waiting.get(&partition).and_then(|queue| queue.front())
             && self.ready.remove(&first.position).is_some()
@@ -150,7 +150,7 @@ impl Machine {
         self.letters.held.insert(partition);
     }
 
-    /// No letter of this partition is open any more: its events are handed out again.
+    /// Hands out events of this partition again, because none of its letters is open any more.
     pub fn let_go(&mut self, partition: &str) {
         if self.letters.held.remove(partition)
             && let Some((name, queue)) = self.waiting.get_key_value(partition)
@@ -163,12 +163,12 @@ impl Machine {
         }
     }
 
-    /// Whether events of this partition are parked unattempted.
+    /// Returns whether events of this partition are parked without an attempt.
     pub fn is_held(&self, partition: &str) -> bool {
         self.settings.keeps_order && self.letters.held.contains(partition)
     }
 
-    /// Parks at most `limit` events of held partitions, in their order. Returns how many.
+    /// Parks at most `limit` events of held partitions, in order. Returns how many were parked.
     pub fn follow(&mut self, limit: usize, now: Timestamp) -> usize {
         let mut followed = 0;
         while followed < limit {
@@ -200,13 +200,13 @@ impl Machine {
         self.settle_position(event.position);
     }
 
-    /// Whether so many events failed in a row that their dependency is probably down: then none is parked, and one attempt at a time probes
-    /// whether it is back.
+    /// Returns whether the breaker is open: so many events failed in a row that their dependency is probably down. While it is open, no
+    /// event is parked, and one attempt at a time probes whether the dependency is back.
     pub fn is_broken(&self) -> bool {
         self.settings.breaker > 0 && self.letters.in_a_row >= self.settings.breaker
     }
 
-    /// The letter that is to be handed out next. Letters and new events have their turns.
+    /// Returns the next letter to hand out. Letters and new events alternate.
     pub(super) fn next_letter(&mut self) -> Option<Batch> {
         let has_new = !self.ready.is_empty() && !self.is_broken();
         if std::mem::take(&mut self.letters.had_turn) && has_new {
@@ -228,7 +228,7 @@ impl Machine {
         })
     }
 
-    /// A letter that was in flight is settled.
+    /// Settles a letter that was in flight.
     pub(super) fn settle_letter(&mut self, event: &Fetched, outcome: Outcome, at: Timestamp) {
         let counts = !self.is_broken();
         let failed = |reason: String, retry_after_ms, never| {
@@ -250,7 +250,7 @@ impl Machine {
         self.make_ready(&event.partition);
     }
 
-    /// Makes undone what came of the letter of an event.
+    /// Undoes the outcome of an event's letter.
     pub(super) fn undo_letter(&mut self, event: &Fetched) {
         self.letters.outcomes.retain(|outcome| outcome.event.position != event.position);
     }

@@ -1,4 +1,4 @@
-//! Handing out again what was passed before.
+//! Replays of a processor: events that it has passed are handed out again.
 
 use std::collections::HashMap;
 
@@ -6,24 +6,24 @@ use bytestring::ByteString;
 
 use super::{Fetched, Machine};
 
-/// A replay: it began with the position moved back, and is over when everything below `to` is settled again.
+/// A replay. It begins when the position is moved back, and ends when everything below `to` is settled again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
-    /// What names it.
+    /// Its id.
     pub id: ByteString,
-    /// The position when it began.
+    /// The position before it was moved back.
     pub to: u64,
-    /// The partitions that were failing then, each with the position of its next event: those events had not been passed.
+    /// The partitions that were failing at that time, each with the position of its next event. Events from there on had not been passed.
     pub unhandled: HashMap<ByteString, u64>,
 }
 
 impl Machine {
-    /// Marks what is handed out as part of this replay, as far as it is.
+    /// Marks events that are handed out as part of this replay, if they are.
     pub fn replaying(&mut self, replay: Option<Replay>) {
         self.replay = replay;
     }
 
-    /// Whether there is a replay, and all of it is settled again.
+    /// Returns whether there is a replay and all of its events are settled again.
     pub fn has_replayed(&self) -> bool {
         self.replay.as_ref().is_some_and(|replay| {
             self.progress.position >= replay.to
@@ -31,14 +31,14 @@ impl Machine {
         })
     }
 
-    /// The replay that an event is part of.
+    /// Returns the replay to which an event belongs.
     pub(super) fn replay_of(&self, event: &Fetched) -> Option<&ByteString> {
         let replay = self.replay.as_ref()?;
         let failed_before = replay.unhandled.get(&event.partition).is_some_and(|from| event.position >= *from);
         (event.position < replay.to && !failed_before).then_some(&replay.id)
     }
 
-    /// How many events of a partition can be handed out together: all of them are part of the replay, or none is.
+    /// Returns how many events of a partition can be handed out together: either all of them belong to the replay, or none does.
     pub(super) fn batch_of(&self, partition: &ByteString) -> usize {
         let Some(queue) = self.waiting.get(partition) else { return 0 };
         let most = queue.len().min(self.settings.batch);

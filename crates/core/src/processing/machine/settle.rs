@@ -1,4 +1,4 @@
-//! What becomes of an event that was handed out.
+//! Outcomes of events that were handed out.
 
 use std::collections::VecDeque;
 
@@ -9,46 +9,46 @@ use crate::Timestamp;
 use crate::processing::retry::DELAY_MAX_MS;
 use crate::processing::{Progress, Then};
 
-/// The longest reason that is stored, in bytes.
+/// The most bytes of a reason that are stored.
 const REASON_BYTES_MAX: usize = 4_096;
 
-/// The shortest delay behind an open breaker.
+/// The shortest delay while the breaker is open.
 const BROKEN_MIN_MS: u64 = 1_000;
 
-/// How handling an event ended.
+/// The outcome of handling an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It was handled.
     Done,
-    /// It failed, and the processor's policy decides when it is attempted again.
+    /// It failed, and the processor's policy determines when it is retried.
     Failed {
         /// What went wrong.
         reason: String,
     },
-    /// It failed, and is attempted again after this many milliseconds.
+    /// It failed, and is retried after this many milliseconds.
     RetryAfter {
         /// What went wrong.
         reason: String,
         /// The delay.
         millis: u64,
     },
-    /// It failed, and no further attempt can succeed: as after the policy's last attempt.
+    /// It failed, and no further attempt can succeed: it is treated as if its attempts were exhausted.
     Never {
         /// What went wrong.
         reason: String,
     },
 }
 
-/// Why a token was not settled. Nothing was changed.
+/// Why a token was not settled. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettleError {
-    /// The token is not in flight: its lease ended, an event before it in its batch failed, or it was settled before.
+    /// The token is not in flight: its lease ended, an earlier event of its batch failed, or it was already settled.
     LeaseLost,
-    /// An event before it in its batch is not settled yet.
+    /// An earlier event of its batch is not settled yet.
     OutOfOrder,
 }
 
-/// A settled token, and what undoes it.
+/// A settled token, with what is needed to undo it.
 #[derive(Debug, Clone)]
 pub struct Settled {
     /// The event.
@@ -59,18 +59,18 @@ pub struct Settled {
 #[derive(Debug, Clone)]
 struct Undo {
     progress: Progress,
-    /// The flight, if this was its last event. Of a longer one the rest stays where it is: a batch with effects is settled one by one, and
-    /// copying what is left of it each time would take the square of its length.
+    /// The flight, if this was its last event. The rest of a longer flight stays where it is: a batch with effects is settled event by
+    /// event, and copying the remainder each time would take quadratic time.
     alone: Option<Flight>,
     is_letter: bool,
     failing: Option<FailingNow>,
     open: bool,
-    /// How many events had failed in a row, which decides whether the breaker is open.
+    /// The earlier value of `in_a_row`, which determines whether the breaker is open.
     in_a_row: u32,
 }
 
 impl Machine {
-    /// Settles a token. `random` decides the jitter of a retry.
+    /// Settles a token. `random` determines the jitter of a retry.
     ///
     /// # Errors
     /// See [`SettleError`].
@@ -105,8 +105,8 @@ impl Machine {
         Ok(Settled { event, undo })
     }
 
-    /// Makes [`Outcome::Done`] of a token undone: the event is in flight again under the same token. Nothing else may have been
-    /// settled, read or fetched since.
+    /// Undoes [`Outcome::Done`] of a token: the event is in flight again under the same token. Nothing else may have been settled, read or
+    /// fetched since.
     pub fn undo(&mut self, settled: Settled) {
         let Settled { event, undo } = settled;
         self.undo_letter(&event);
@@ -138,9 +138,9 @@ impl Machine {
         }
     }
 
-    /// Settles deliveries as done in one step: as many of these tokens, from the first one, as are the next ones of one batch in flight.
-    /// Returns how many. Any other token is to be settled by itself, which says what is wrong with it; so is a dead letter, and an event of
-    /// a failing partition.
+    /// Settles deliveries as done in one step: the longest run of these tokens, from the first one, that are the next of one batch in
+    /// flight. Returns how many were settled. The caller settles any other token individually, which reports what is wrong with it. So are
+    /// a dead letter and an event of a failing partition.
     pub fn settle_run(&mut self, tokens: impl IntoIterator<Item = u64>, now: Timestamp) -> usize {
         let mut tokens = tokens.into_iter();
         let Some(first) = tokens.next() else { return 0 };
@@ -162,7 +162,7 @@ impl Machine {
             self.letters.processed(event, now);
             self.open.remove(&event.position);
         }
-        // Whatever the position moves over needs no range above it.
+        // Advance first: events that the position passes need no range in `ahead`.
         self.advance();
         for event in &run {
             self.progress.settle(event.position);
@@ -184,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// A failing partition's event is out of the way: the partition goes on to its next one.
+    /// Moves a failing partition on to the event that follows this one.
     pub(super) fn continue_after(&mut self, event: &Fetched, now: Timestamp) {
         if !self.settings.partitioned {
             return self.end_failing(&event.partition);
@@ -197,7 +197,7 @@ impl Machine {
         self.schedule(&event.partition, Some(now));
     }
 
-    /// The first event of a flight is not in flight any more.
+    /// Removes the first event of a flight.
     pub(super) fn landed(&mut self, partition: &ByteString) {
         if let Some(flight) = self.in_flight.get_mut(partition) {
             flight.events.pop_front();
@@ -232,7 +232,7 @@ impl Machine {
         match (delay, policy.then) {
             (Some(millis), _) => self.schedule(&event.partition, Some(after(now, millis))),
             (None, Then::Block) => self.schedule(&event.partition, None),
-            // The message itself is at fault, whatever else is.
+            // The worker rejects this message in particular, so it is parked even if the breaker is open.
             (None, Then::Park) if given_up => self.park(event, attempts, reason, now, None),
             (None, Then::Park) if self.is_broken() => {
                 let millis = policy.delay_ms(attempts, random).max(BROKEN_MIN_MS);
@@ -245,8 +245,8 @@ impl Machine {
         }
     }
 
-    /// Takes a partition out of flight whose first event failed. What waits of it is skipped where it has a position of its own, and
-    /// put back where the whole processor waits.
+    /// Takes a partition whose first event failed out of flight. With partitions, its waiting events are dropped from the window, because
+    /// the partition now has its own position. Without, they are put back, because the whole processor waits.
     fn ground(&mut self, event: &Fetched) {
         let Some(flight) = self.in_flight.remove(&event.partition) else { return };
         self.tokens.remove(&flight.last);
@@ -266,7 +266,7 @@ impl Machine {
         self.advance();
     }
 
-    /// Notes that the partition is failing at this event.
+    /// Records that the partition is failing at this event.
     fn note(&mut self, event: &Fetched, attempts: u32, reason: &str, now: Timestamp) {
         let known = self.failing.get(&event.partition).map(|failing| &failing.state);
         let since = known.filter(|state| state.position == event.position).map_or(now, |state| state.since);
@@ -281,7 +281,7 @@ impl Machine {
             last_failed: now,
             retry_at: None,
         };
-        // A partition with a position of its own is looked up when it is due, so that failing partitions hold no events.
+        // With partitions, the next event is looked up when it is due, so that failing partitions hold no events in memory.
         let next = (!self.settings.partitioned).then(|| event.clone());
         self.failing.insert(event.partition.clone(), FailingNow { state, next });
         self.changed.insert(event.partition.clone());
@@ -289,7 +289,7 @@ impl Machine {
 
     /// Parks the event at which its partition is failing.
     pub(super) fn park(&mut self, event: &Fetched, attempts: u32, reason: String, now: Timestamp, act: Option<String>) {
-        // What an operator parks or skips holds up no other.
+        // An event that an operator parks or skips does not hold its partition.
         if act.is_none() && self.settings.keeps_order && self.settings.partitioned {
             self.hold(event.partition.clone());
         }
@@ -298,7 +298,7 @@ impl Machine {
         self.continue_after(event, now);
     }
 
-    /// Sets when a failing partition is attempted again.
+    /// Sets when a failing partition is next attempted.
     pub(super) fn schedule(&mut self, partition: &ByteString, retry_at: Option<Timestamp>) {
         let Some(failing) = self.failing.get_mut(partition) else { return };
         if let Some(before) = failing.state.retry_at {
@@ -309,10 +309,10 @@ impl Machine {
         self.changed.insert(partition.clone());
     }
 
-    /// Takes back events that were handed to nobody: they are handed out again, as if they had not been taken.
+    /// Takes back events that did not reach a worker: they are handed out again as if they had not been taken.
     pub fn release(&mut self, taken: &[Taken], now: Timestamp) {
         for Taken { token, event, .. } in taken {
-            // A lease that ended meanwhile may have given the partition to another worker.
+            // The lease may have ended in the meantime, and another worker may have the partition.
             if self.flight_of(*token).is_none_or(|(partition, _)| *partition != event.partition) {
                 continue;
             }
@@ -335,21 +335,21 @@ impl Machine {
         }
     }
 
-    /// Ends every lease that has run out: its first event counts as failed. Returns how many did.
+    /// Ends every lease that has run out: its first event counts as failed. Returns how many leases ended.
     pub fn expire(&mut self, now: Timestamp, random: u64) -> usize {
         let ended: Vec<_> = self.in_flight.iter().filter(|(_, flight)| flight.until <= now).collect();
         let ended: Vec<(u64, String)> =
             ended.into_iter().map(|(_, flight)| (flight.first(), flight.worker.clone())).collect();
         for (token, worker) in &ended {
             let reason = format!("worker {worker:?} did not settle the event before its lease ended");
-            // The token was just seen in front, so it can be settled.
+            // The token was just found at the front of its flight, so settling it cannot fail.
             let _ = self.settle(*token, Outcome::Failed { reason }, now, random);
         }
         ended.len()
     }
 }
 
-/// Cuts a reason off at what is stored of it: 4 KiB.
+/// Truncates a reason to the stored length of 4 KiB.
 pub fn shortened(mut reason: String) -> String {
     if reason.len() > REASON_BYTES_MAX {
         let end = (0..=REASON_BYTES_MAX).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or(0);

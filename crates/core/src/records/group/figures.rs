@@ -1,11 +1,11 @@
-//! The figures of a group while its records are read.
+//! Accumulators for the figures of a group.
 
 use bson::{Bson, RawBsonRef};
 
 use super::Aggregation;
 use crate::order::encoded;
 
-/// A figure so far.
+/// The value of a figure over the records added so far.
 #[derive(Debug)]
 pub(super) enum Running {
     Sum(Sum),
@@ -41,7 +41,7 @@ impl Running {
         }
     }
 
-    /// Bytes that it holds, about.
+    /// Returns the approximate number of bytes that it holds.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Sum(_) | Self::Avg(_) => size_of::<Self>(),
@@ -51,7 +51,7 @@ impl Running {
         }
     }
 
-    /// The figure; none when a value was a Decimal128 that would have to be added.
+    /// Returns the figure; `None` if a sum or average would include a Decimal128.
     pub(super) fn finish(self) -> Option<Bson> {
         match self {
             Self::Sum(sum) if sum.decimal => None,
@@ -64,13 +64,13 @@ impl Running {
     }
 }
 
-/// A sum of numbers: whole ones exactly, doubles with what rounding would lose, as MongoDB adds them.
+/// A sum of numbers, computed as MongoDB does: integers exactly, doubles with compensation for rounding errors.
 #[derive(Debug, Default)]
 pub(super) struct Sum {
     whole: i128,
     doubles: f64,
     lost: f64,
-    /// Whether there was a double.
+    /// Whether any number was a double.
     is_double: bool,
     decimal: bool,
     count: u64,
@@ -104,12 +104,12 @@ impl Sum {
         add_exactly(&mut sum, &mut lost, high);
         add_exactly(&mut sum, &mut lost, (self.whole - high as i128) as f64);
         let all = sum + lost;
-        // Infinities leave nothing that could have been lost.
+        // With an infinity, the compensation is NaN and meaningless.
         if all.is_nan() { sum } else { all }
     }
 }
 
-/// Adds a number to a sum; what the sum cannot hold is added to `lost`.
+/// Adds a number to a sum; the rounding error is added to `lost`.
 fn add_exactly(sum: &mut f64, lost: &mut f64, number: f64) {
     let new = *sum + number;
     let part = new - *sum;

@@ -1,4 +1,4 @@
-//! Grouping records one by one, with bounded memory.
+//! Grouping records one at a time, with bounded memory.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use super::{Every, Group, GroupPage, GroupQuery, decimals_not_summed};
 use crate::order::encoded;
 use crate::{Cursor, Invalid, limits};
 
-/// Groups the records that it is given.
+/// Groups records that are added one at a time.
 ///
-/// It holds the lowest keys only: as many as a page has, and no more bytes than a page has. INVARIANT: a key that was dropped, and every
-/// key above it, never comes back, so the figures of the groups that stay are of all their records.
+/// It holds the lowest keys only, limited to the groups and bytes of one page. INVARIANT: once a key is dropped, neither it nor any higher
+/// key is added again, so the figures of the remaining groups cover all of their records.
 pub struct Grouping<'q> {
     query: &'q GroupQuery,
     after: Option<Vec<u8>>,
     groups: BTreeMap<Vec<u8>, Held>,
     bytes: usize,
-    /// The lowest key that was dropped.
+    /// The lowest dropped key.
     dropped: Option<Vec<u8>>,
 }
 
@@ -36,10 +36,10 @@ impl Held {
 }
 
 impl<'q> Grouping<'q> {
-    /// Groups records as this valid query asks for.
+    /// Starts grouping for this valid query.
     ///
     /// # Errors
-    /// `invalid_query` when its cursor is not of this query.
+    /// `invalid_query` if its cursor belongs to another query.
     pub fn new(query: &'q GroupQuery) -> Result<Self, Invalid> {
         let after = query.after_key()?.map(|key| order_of(&key));
         Ok(Self { query, after, groups: BTreeMap::new(), bytes: 0, dropped: None })
@@ -79,10 +79,10 @@ impl<'q> Grouping<'q> {
         }
     }
 
-    /// The page.
+    /// Returns the page of the groups.
     ///
     /// # Errors
-    /// `invalid_query` when decimals would have to be added.
+    /// `invalid_query` if a sum or average would include a Decimal128.
     pub fn page(self) -> Result<GroupPage, Invalid> {
         let mut page = GroupPage::default();
         for held in self.groups.into_values() {
@@ -98,7 +98,7 @@ impl<'q> Grouping<'q> {
     }
 }
 
-/// The value at a path that leads through documents only; null where there is none.
+/// Returns the value at a path that leads through documents only; null if there is none.
 fn value_at<'d>(document: &'d RawDocument, path: &str) -> RawBsonRef<'d> {
     let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
     match (document.get(name).ok().flatten(), rest) {
@@ -117,7 +117,7 @@ fn order_of(key: &Bson) -> Vec<u8> {
     RawBson::try_from(key.clone()).map_or_else(|_| Vec::new(), |key| encoded(key.as_raw_bson_ref()))
 }
 
-/// A cursor is a document in hexadecimal: `{of: which query, key}`.
+/// Encodes a cursor: a document in hexadecimal, `{of: the query's fingerprint, key}`.
 pub(super) fn write_cursor(query: &GroupQuery, key: &Bson) -> Cursor {
     let bytes = doc! { "of": fingerprint(query), "key": key.clone() }.to_vec().unwrap_or_default();
     Cursor::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
@@ -131,7 +131,7 @@ pub(super) fn read_cursor(query: &GroupQuery, text: &str) -> Option<Bson> {
     (document.get_i64("of").ok()? == fingerprint(query)).then(|| document.get("key").cloned())?
 }
 
-/// Tells queries apart, so that one's cursor is not taken for another's.
+/// Identifies a query, so that the cursor of one is not accepted for another.
 fn fingerprint(query: &GroupQuery) -> i64 {
     let GroupQuery { collection, condition, by, every, .. } = query;
     let asked = format!("{collection}\0{condition:?}\0{by:?}\0{every:?}");

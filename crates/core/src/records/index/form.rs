@@ -1,4 +1,4 @@
-//! Indexes as they are written: in catalogues, in exports, and in requests.
+//! The serialized form of indexes, used in catalogs, exports and requests.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,35 +6,35 @@ use super::{HashedIndex, Index, OrderedIndex, TextIndex, TextLanguage};
 use crate::Condition;
 use crate::order::Direction;
 
-/// An index as it is written: one flat document for every kind, in which `hashed` and `text` say the kind.
+/// The serialized form of an index: one flat document for every kind. `hashed` and `text` determine the kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct IndexForm {
     /// Its name.
     pub name: String,
     /// The paths, each with its direction.
     pub fields: Vec<(String, Direction)>,
-    /// No two records have the same entry.
+    /// Whether no two records have the same entry.
     #[serde(default)]
     pub unique: bool,
-    /// It is for equality only.
+    /// Whether it serves equality only.
     #[serde(default)]
     pub hashed: bool,
-    /// It is of words.
+    /// Whether it is a text index.
     #[serde(default)]
     pub text: bool,
-    /// Records that have none of the fields have no entry.
+    /// Whether records that have none of the fields have no entry.
     #[serde(default)]
     pub sparse: bool,
-    /// Only records that this condition admits have entries.
+    /// If set, only records that match this condition have entries.
     #[serde(default)]
     pub partial: Option<Condition>,
-    /// Records are deleted this many seconds after the date in the only field.
+    /// If set, records are deleted this many seconds after the date in the index's only field.
     #[serde(default)]
     pub expires_after_seconds: Option<u32>,
-    /// The language of the words. Left out for none.
+    /// The language of the words. Omitted for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
-    /// The field that overrides it on MongoDB. Left out for none.
+    /// The field that overrides the language on MongoDB. Omitted if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language_override: Option<String>,
 }
@@ -60,10 +60,10 @@ impl From<Index> for IndexForm {
 impl TryFrom<IndexForm> for Index {
     type Error = String;
 
-    /// Reads the kind.
+    /// Converts the form to the kind of index that it describes.
     ///
     /// # Errors
-    /// A sentence about the index, when it has an option that its kind cannot have.
+    /// A sentence about the index, if it has an option that its kind cannot have.
     fn try_from(form: IndexForm) -> Result<Self, String> {
         let IndexForm { name, fields, unique, hashed, text, sparse, partial, .. } = form;
         let (expires_after_seconds, language) = (form.expires_after_seconds, form.language);

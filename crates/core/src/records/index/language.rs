@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What becomes of the words of a text before they are compared. These are the languages of MongoDB's text indexes.
+/// The language of a text index, which determines how words are normalised. These are the languages of MongoDB's text indexes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the languages")]
 pub enum TextLanguage {
-    /// Words are compared as they are written, without case and accents. No word is left out.
+    /// Words are compared as written, ignoring case and accents. There are no stop words.
     #[default]
     None,
     Danish,
@@ -28,7 +28,7 @@ pub enum TextLanguage {
 }
 
 impl TextLanguage {
-    /// All of them.
+    /// All languages.
     pub const ALL: [Self; 16] = [
         Self::None,
         Self::Danish,
@@ -48,7 +48,7 @@ impl TextLanguage {
         Self::Turkish,
     ];
 
-    /// Its name, as MongoDB writes it.
+    /// Returns its name, as MongoDB writes it.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
