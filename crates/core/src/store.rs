@@ -55,8 +55,8 @@ pub trait Store: Send + Sync + 'static {
     /// As [`log`](Self::log).
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog>;
 
-    /// Returns the definitions of the streams of a tenant's scope, in the Dolittle Runtime's shape. They are records, unless the store's
-    /// layout is the Runtime's own.
+    /// Returns the definitions of the streams of a tenant's scope, in the Dolittle Runtime's shape. They are records, unless the store
+    /// keeps them in that layout itself.
     ///
     /// # Errors
     /// As [`log`](Self::log).

@@ -14,8 +14,8 @@ use super::http::Answer;
 use super::records::refused;
 use super::{Client, Path, answers};
 
-/// The queries of one tenant of a server. It keeps the contract of [`Queries`], within the cost limits of the server: unless it runs in
-/// development mode, it refuses queries that cost too much, with a code for each limit.
+/// The queries of one tenant of a server. It keeps the contract of [`Queries`], within the cost limits of the server. Unless the server
+/// runs in development mode, it refuses queries that exceed a limit, with a code for each limit.
 #[derive(Clone)]
 pub struct QueriesClient(Client);
 

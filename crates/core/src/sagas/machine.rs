@@ -26,7 +26,7 @@ use crate::{Data, NewCommit, NewEvent, RecordedEvent, Timestamp, names};
 
 /// The maximum number of attempts in the timeline; earlier ones are dropped.
 const TIMELINE_MAX: usize = 200;
-/// The maximum number of events that are kept for a later step, and of event ids that are remembered.
+/// The maximum number of events that are kept for a later step (further ones are dropped), and of event ids that are remembered.
 const EVENTS_MAX: usize = 100;
 /// The maximum size of the initial context of a saga, in bytes.
 const CONTEXT_BYTES_MAX: usize = 1024 * 1024;

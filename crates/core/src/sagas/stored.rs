@@ -236,7 +236,7 @@ pub struct OutboxEntry {
     pub command: bool,
 }
 
-/// How a saga ends that does not complete.
+/// The ending of a saga that does not complete.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SagaEnding {
     /// The state at the end.
