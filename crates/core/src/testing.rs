@@ -314,7 +314,7 @@ mod tests {
             .check(|lamp| {
                 let info = &lamp.info;
                 assert_eq!((&*info.aggregate.id, info.version, info.deleted), ("l-7", 3, true));
-                // The commit behind the transfer says again whose it is.
+                // The commit that follows the transfer sets the owner again.
                 assert_eq!((&*info.owner_id, &*info.first_operator), ("eva", "otto"));
             })
             .effect(Effect::Recovered)

@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_key_has_the_partition_that_kafka_s_own_client_gives_it() {
-        // The vectors of Kafka's own tests.
+        // Test vectors of Kafka's own tests.
         for (key, hash) in [
             ("21", -973_932_308_i32),
             ("foobar", -790_332_482),

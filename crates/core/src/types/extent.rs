@@ -274,7 +274,7 @@ mod tests {
 
     use super::*;
 
-    /// Schemas that each refer to the one before, so many of them.
+    /// This many schemas, each of which refers to the previous one.
     fn chain(count: usize, link: fn(Value) -> Value, last: Value) -> Value {
         let mut all = serde_json::Map::from_iter([("d0".to_owned(), last)]);
         for n in 1..count {
@@ -287,7 +287,7 @@ mod tests {
         SchemaWork::of(schema).unwrap_or_else(|why| panic!("{why}: {:.200}", schema.to_string())).measured
     }
 
-    /// Data that are nested so deep under a name.
+    /// Data nested this deep under a name.
     fn nested(name: &str, depth: usize) -> Value {
         (0..depth).fold(json!({}), |inner, _| json!({ name: inner }))
     }
