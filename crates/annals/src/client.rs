@@ -1,4 +1,4 @@
-//! The log of a server's tenant, over HTTP, behind the same port as a log in this process.
+//! The HTTP client: one tenant's log on a server, behind the same port as a log in this process.
 
 mod address;
 mod answers;
@@ -91,16 +91,16 @@ pub use self::traces::{OtlpOptions, OtlpSpans};
 pub use self::types::TypesClient;
 use self::waits::{Wait, Waits};
 
-/// What is encoded in a path segment or a query value: everything but the characters that RFC 3986 leaves unreserved.
+/// The characters that are percent-encoded in a path segment or a query value: all except those that RFC 3986 leaves unreserved.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// How a client shows who it is, and whom it trusts. Its `Debug` form does not show the credential.
+/// The credential that a client sends and the certificate authorities that it trusts. `Debug` does not show the credential.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// An API key, or a JSON Web Token of an issuer that the server accepts; sent with every request.
+    /// An API key, or a JSON Web Token of an issuer that the server accepts. It is sent with every request.
     pub credential: Option<String>,
-    /// A file in PEM with the authorities that may sign the server's certificate; those of the system when absent.
+    /// A PEM file with the authorities that may sign the server's certificate. If absent, the client trusts the system's authorities.
     pub authorities: Option<PathBuf>,
 }
 
@@ -116,10 +116,11 @@ impl std::fmt::Debug for ClientOptions {
 
 /// The event log of one tenant and scope of a server.
 ///
-/// It keeps the contract of [`EventLog`]. Commits that callers make at the same time share a request, and each keeps its own outcome.
-/// A commit or transaction without a request id gets one here, so that it can be sent again: when the
-/// connection breaks it is, once, and what is still unknown then is [`StoreError::Unreachable`]; the caller may retry with the same
-/// request id. Cloning shares the connections.
+/// It keeps the contract of [`EventLog`]. Concurrent commits share a request, and each has its own outcome. Clones share the connections.
+///
+/// A commit or transaction without a request id is given one, so that it can be retried safely. If the connection breaks, the client
+/// retries once. If the outcome is still unknown, it returns [`StoreError::Unreachable`], and the caller may retry with the same request
+/// id.
 #[derive(Clone)]
 pub struct Client {
     http: Http,
@@ -130,18 +131,18 @@ pub struct Client {
 }
 
 impl Client {
-    /// The log of `tenant` and `scope` at the server `base`, for example `http://127.0.0.1:4000`. Nothing is sent yet.
+    /// Creates a client for the log of `tenant` and `scope` at the server `base`, for example `http://127.0.0.1:4000`. Sends nothing yet.
     ///
     /// # Errors
-    /// `invalid_config` when `base` is not an address of that form.
+    /// `invalid_config` if `base` is not an address of that form.
     pub fn new(base: &str, tenant: &str, scope: &str) -> Result<Self, OpenError> {
         Self::with(base, tenant, scope, &ClientOptions::default())
     }
 
-    /// The same with a credential, or with authorities of one's own for `https://` addresses.
+    /// Creates a client as [`new`](Self::new) does, with a credential, or with custom certificate authorities for `https://` addresses.
     ///
     /// # Errors
-    /// `invalid_config` when `base` is not an address of that form, or an option cannot be used.
+    /// `invalid_config` if `base` is not an address of that form, or an option cannot be used.
     pub fn with(base: &str, tenant: &str, scope: &str, options: &ClientOptions) -> Result<Self, OpenError> {
         let http = Http::new(base, tenant, options).map_err(|message| OpenError::new(Code::InvalidConfig, message))?;
         let commits = Commits::new(http.clone());
@@ -153,19 +154,19 @@ impl Client {
     }
 
     async fn answer(&self, path: &str, accept: &'static str) -> Result<Answer, StoreError> {
-        // A kept connection may be closed just when it is used again, so a read that breaks off is tried once more.
+        // The server may close a pooled connection just as it is reused, so a read that breaks off is retried once.
         match self.http.get(path, accept).await {
             Ok(answer) => Ok(answer),
             Err(_) => self.http.get(path, accept).await.map_err(StoreError::Unreachable),
         }
     }
 
-    /// What a read finds, with each commit handed to `take`.
+    /// Reads commits and passes each one to `take`.
     async fn find(&self, path: String, take: impl FnMut(RecordedCommit)) -> Result<FoundEnd, ReadError> {
         answers::read_found(&self.answer(&path, commits::MEDIA_TYPE).await?, take)
     }
 
-    /// Sends a commit in a request of its own, once more when the connection breaks: its request id makes that safe.
+    /// Sends a commit in a request of its own, and retries once if the connection breaks, which its request id makes safe.
     async fn commit_alone(&self, document: Bytes) -> Result<Reply, StoreError> {
         let send = || self.http.document(Method::POST, "/v1/commits", document.clone());
         let answer = match send().await {
@@ -193,7 +194,7 @@ impl Client {
 struct Path(String);
 
 impl Path {
-    /// What these segments lead to, below `/v1`.
+    /// Returns the path of these segments below `/v1`.
     fn below(segments: &[&str]) -> Self {
         let mut path = String::from("/v1");
         for segment in segments {
@@ -236,7 +237,7 @@ impl Path {
 #[async_trait]
 impl EventLog for Client {
     async fn commit(&self, mut commit: NewCommit) -> Result<CommitOutcome, CommitError> {
-        // Refused here for the same reason as there, and without the way there: what breaks a rule may also not fit into a body.
+        // Validate here as the server does, to save the round trip. A commit that breaks a rule may not even fit into a body.
         commit.validate()?;
         self.check_scope()?;
         if commit.request_id.is_none() {
@@ -317,7 +318,7 @@ impl EventLog for Client {
     }
 
     async fn head(&self) -> Result<SequenceNumber, ReadError> {
-        // Past the head there is no event to send along.
+        // No event lies past the head, so the answer carries none.
         let path = self.path(&["log"]).number("from", SequenceNumber::MAX).number("limit", 1).done();
         Ok(self.find(path, drop).await?.head)
     }
@@ -327,7 +328,7 @@ impl EventLog for Client {
     }
 
     async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
-        // A kept stream may have been closed meanwhile; then a new one tells.
+        // The server may have closed a kept stream in the meantime; if so, a new one is opened below.
         if let Some(mut wait) = self.waits.take(head)
             && let Ok(Ok(past)) = wait.past(head).await
         {
@@ -350,7 +351,7 @@ impl EventLog for Client {
     }
 }
 
-/// The nearest time that RFC 3339 can write. Events have no other times, so a range over all of them stays one.
+/// Clamps a time to the range that RFC 3339 can represent. No event has a time outside it, so a range still matches the same events.
 fn writable(time: Timestamp) -> Timestamp {
     time.clamp(Timestamp::FIRST_WRITABLE, Timestamp::LAST_WRITABLE)
 }

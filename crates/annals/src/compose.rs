@@ -16,24 +16,24 @@ use futures_util::future::{BoxFuture, FutureExt};
 /// The forms of a store URL, for messages.
 const STORES: &str = "embedded:PATH, for example embedded:./data, or memory:, or mongodb://HOST/DATABASE";
 
-/// Options of opening a store.
+/// Options for opening a store.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    /// The tenants; each has a store of its own. One, `default`, unless set.
+    /// The tenants; each has a store of its own. By default only `default`.
     pub tenants: Vec<String>,
     /// The scopes that every tenant has besides `default`.
     pub scopes: Vec<String>,
-    /// Refuses a store that does not exist instead of creating it. An existing folder that holds no `store.json` is refused as well: a
-    /// disk that is not mounted there must not look like an empty store.
+    /// Refuses a store that does not exist instead of creating it. An existing folder without a `store.json` is refused as well, so that
+    /// an unmounted disk never looks like an empty store.
     pub must_exist: bool,
-    /// Why a store that cannot be opened to write is opened to be read instead: `store_read_only` for a folder or a mount that may not be
-    /// written, `disk_full` for a disk on which there is no room to open it. Nothing is written then, and writes are refused with
-    /// `store_read_only`. By default such a store is refused.
+    /// The reasons for which a store that cannot be opened for writing is opened read-only instead: `store_read_only` for a folder or a
+    /// mount that is not writable, `disk_full` for a disk without enough room to open it. Nothing is written then, and writes are refused
+    /// with `store_read_only`. By default such a store is refused.
     pub read_only_on: &'static [Code],
-    /// The free space on the disk, in bytes, below which commits are refused with `disk_full` while reads continue. 64 MiB by default; 0
-    /// for no limit.
+    /// The free disk space, in bytes, below which commits are refused with `disk_full` while reads continue. 64 MiB by default; 0 for no
+    /// limit.
     pub min_free_disk_bytes: u64,
-    /// Options of a store on MongoDB. Its tenants are those above; here only their databases may be named.
+    /// Options of a store on MongoDB. `tenants` above lists its tenants; here, only their databases may be named.
     #[cfg(feature = "mongodb")]
     pub mongodb: annals_mongodb::Options,
 }
@@ -56,12 +56,12 @@ impl Default for OpenOptions {
 ///
 /// - `embedded:PATH`: the folder PATH, absolute or relative to the working directory. One process at a time can open it.
 /// - `memory:`: a new, empty store in the memory of this process, with the same code.
-/// - `mongodb://…/DATABASE` and `mongodb+srv://…`: a MongoDB replica set, with the feature `mongodb` of this crate. Any number of processes
-///   can open it. Transactions and append conditions are refused with `not_supported_by_store`.
+/// - `mongodb://…/DATABASE` and `mongodb+srv://…`: a MongoDB replica set, with the feature `mongodb` of this crate. Any number of
+///   processes can open it. Transactions and append conditions are refused with `not_supported_by_store`.
 ///
 /// # Errors
-/// `invalid_config` for a URL that is not one of these; `store_locked`, `newer_format`, `not_a_store`, `store_read_only`,
-/// `store_damaged` or `read_failed` for a folder that cannot be opened; `unsuitable_server` or `unreachable` for a MongoDB.
+/// `invalid_config` for a URL that is not one of these; `store_locked`, `newer_format`, `not_a_store`, `store_read_only`, `store_damaged`
+/// or `read_failed` for a folder that cannot be opened; `unsuitable_server` or `unreachable` for a MongoDB.
 pub fn open(url: &str) -> BoxFuture<'_, Result<Arc<dyn Store>, OpenError>> {
     open_with(url, OpenOptions::default())
 }
@@ -78,7 +78,7 @@ async fn opened(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>, OpenE
     Ok(typed(adapter(url, options).await?))
 }
 
-/// Checks what is committed against the registry of event types.
+/// Wraps a store so that commits are checked against the registry of event types.
 #[cfg(feature = "runtime")]
 fn typed(store: Arc<dyn Store>) -> Arc<dyn Store> {
     Arc::new(annals_runtime::types::TypedStore::new(store, Arc::new(annals_system::SystemClock)))
@@ -120,8 +120,8 @@ async fn adapter(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>, Open
     Ok(Arc::new(store))
 }
 
-/// Whether the folder is absent or has no file that identifies a store. A folder that this process may not look into is not said to lack
-/// one: opening it says why it cannot be opened.
+/// Returns whether the folder is absent or has no file that identifies a store. A folder that this process may not inspect does not count
+/// as lacking one: opening it reports why it cannot be opened.
 fn lacks_store(folder: &Path) -> bool {
     !folder.is_dir() || matches!(folder.join(STORE_FILE).try_exists(), Ok(false))
 }
@@ -144,11 +144,11 @@ fn open_embedded(disk: Arc<dyn Disk>, options: Options, read_only_on: &[Code]) -
     }
 }
 
-/// The delay between attempts to open a store whose server does not answer; an attempt itself waits for the server for some seconds.
+/// The delay between attempts to open a store whose server does not answer. Each attempt itself waits for the server for several seconds.
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
-/// Opens the store like [`open_with`], and retries for as long as its database is unreachable; `tell` is called with the reason. Dropping
-/// the future cancels it.
+/// Opens the store like [`open_with`], and retries for as long as its database is unreachable. Calls `tell` with the reason before each
+/// retry. Dropping the future cancels it.
 ///
 /// # Errors
 /// As [`open`], except `unreachable`.
@@ -201,11 +201,11 @@ async fn open_mongodb(_: &str, _: OpenOptions) -> Result<Arc<dyn Store>, OpenErr
     Err(OpenError::new(Code::NotSupportedByStore, message))
 }
 
-/// Opens the broker at `url` for a tenant whose topics have these names and numbers. None for `embedded`, where topics are views of the
-/// log and nothing is published.
+/// Opens the broker at `url` for a tenant whose topics have these names and settings. Returns `None` for `embedded`, where topics are
+/// views of the log and nothing is published.
 ///
-/// - `kafka://HOST:PORT,HOST:PORT`: a Kafka cluster, with the feature `kafka` of this crate. It is reached when it is used, so that it may
-///   be away when a program starts.
+/// - `kafka://HOST:PORT,HOST:PORT`: a Kafka cluster, with the feature `kafka` of this crate. It connects on first use, so the cluster may
+///   be down when a program starts.
 ///
 /// # Errors
 /// `invalid_config` for a URL that is not one of these; `not_supported_by_store` in a program that was built without Kafka.
@@ -232,10 +232,10 @@ fn open_kafka(_: &str, _: TopicSettings) -> Result<Arc<dyn Broker>, OpenError> {
     Err(OpenError::new(Code::NotSupportedByStore, message))
 }
 
-/// Opens what holds the items of work queues at `url`. None for `embedded`, where they are records of the store.
+/// Opens the backend that holds the items of work queues at `url`. Returns `None` for `embedded`, where they are records of the store.
 ///
-/// - `redis://HOST:PORT`, `redis://:PASSWORD@HOST:PORT/DATABASE`: a Redis, with the feature `redis` of this crate. It is reached when it is
-///   used, so that it may be away when a program starts.
+/// - `redis://HOST:PORT`, `redis://:PASSWORD@HOST:PORT/DATABASE`: a Redis server, with the feature `redis` of this crate. It connects on
+///   first use, so the server may be down when a program starts.
 ///
 /// # Errors
 /// `invalid_config` for a URL that is not one of these; `not_supported_by_store` in a program that was built without Redis.
@@ -262,12 +262,13 @@ fn open_redis(_: &str) -> Result<Arc<dyn QueueBackend>, OpenError> {
     Err(OpenError::new(Code::NotSupportedByStore, message))
 }
 
-/// Opens the place for files of the archive. None for an empty text.
+/// Opens the location of archive files. Returns `None` for an empty string.
 ///
 /// - `PATH`: a folder, absolute or relative to the working directory.
-/// - `s3://BUCKET/PREFIX`: a bucket of S3, or of a server that has its API, with the feature `s3` of this crate. It is reached when it is
-///   used. Settings and credentials come from variables of AWS's own programs, for example `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
-///   `AWS_REGION` and `AWS_ENDPOINT`, or from a web identity, a container or an instance. Neither `~/.aws` nor `AWS_PROFILE` is read.
+/// - `s3://BUCKET/PREFIX`: a bucket on S3, or on a server with an S3-compatible API, with the feature `s3` of this crate. It connects on
+///   first use. Settings and credentials come from the variables of AWS's own programs, for example `AWS_ACCESS_KEY_ID`,
+///   `AWS_SECRET_ACCESS_KEY`, `AWS_REGION` and `AWS_ENDPOINT`, or from a web identity, a container or an instance. Neither `~/.aws` nor
+///   `AWS_PROFILE` is read.
 ///
 /// # Errors
 /// `invalid_config` for a URL that is not one of these; `not_supported_by_store` in a program that was built without S3.
@@ -297,10 +298,10 @@ fn open_bucket(_: &str) -> Result<Arc<dyn ArchiveFiles>, OpenError> {
     Err(OpenError::new(Code::NotSupportedByStore, message))
 }
 
-/// Returns the URL without the password and the other secrets that a URL of MongoDB or Kafka may contain, for display.
+/// Returns the URL for display, without the password and other secrets that a MongoDB or Kafka URL may contain.
 pub fn shown_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    // A password may contain characters that should have been encoded, such as `@` and `/`. When in doubt, more is hidden.
+    // A password may contain characters that should have been encoded, such as `@` and `/`. When in doubt, hide more.
     let credentials = rest.rsplit_once('@').filter(|(user, _)| user.contains(':') || !user.contains('/'));
     let shown = match credentials {
         Some((user, place)) => {

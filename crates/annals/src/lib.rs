@@ -1,14 +1,14 @@
 //! Annals is an event store and event backbone: events are committed once, kept forever in one order, read and followed. This crate is the
 //! facade of the library: [`open`] a store by URL and use the types that are re-exported here.
 //!
-//! What it is: an append-only log of events per tenant and scope. Commits are atomic, checked against the version of an aggregate,
+//! A store is an append-only log of events per tenant and scope. Commits are atomic, checked against the version of an aggregate,
 //! idempotent by request id, and durable once acknowledged. [`EventLog`] states the guarantees.
 //!
-//! What it is not: a database for current state (project the log into one), a message broker, or a place for files (commit a reference).
+//! Annals is not a database for current state (project the log into one), a message broker, or a place for files (commit a reference).
 //! Events are never changed or removed.
 //!
-//! Limits: an event holds at most 8 MiB of data, a commit 15 MiB and 10,000 events; [`limits`] lists every bound. One process at a time
-//! opens an embedded store; others use it over HTTP, through `annals serve` and the `Client` of this crate.
+//! Limits: an event holds at most 8 MiB of data, a commit at most 15 MiB and 10,000 events; [`limits`] lists every bound. Only one process
+//! at a time can open an embedded store; other processes use it over HTTP, through `annals serve` and the `Client` of this crate.
 //!
 //! ```
 //! use annals::{Data, EventLog, ExpectedVersion, Filter, Follower, LogQuery, NewCommit, NewEvent};

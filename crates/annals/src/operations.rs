@@ -1,4 +1,4 @@
-//! What an operator does to a store: check it, cut what is damaged, pack it, keep backups and restore them.
+//! Operator's tools for a store: check it, cut off damage, pack it, take backups and restore them.
 //!
 //! ```no_run
 //! use annals::operations::{Restore, check, restore};
@@ -32,8 +32,8 @@ pub use crate::transfer::{
     export_without_records,
 };
 
-/// Checks every checksum of the store at `url`, and every promise that its bytes can show. Nothing is written, and no process may have
-/// it open. `progress` counts bytes. Damage is in the report and no error.
+/// Verifies every checksum of the store at `url`, and every guarantee that can be verified from its bytes. Writes nothing. No process may
+/// have the store open. `progress` counts bytes. Damage is reported, not returned as an error.
 ///
 /// # Errors
 /// `invalid_config`, `not_a_store`, `store_locked`, `newer_format`, `read_failed`.
@@ -41,37 +41,38 @@ pub fn check(url: &str, progress: Progress<'_>) -> Result<CheckReport, Operation
     operations::check(&*folder(url)?, progress)
 }
 
-/// Cuts a log of the store at `url`, which no process has open; what is cut away is kept aside. `progress` counts the events that
-/// stay.
+/// Cuts a log of the store at `url`, which no process may have open. The removed part is kept aside. `progress` counts the events that
+/// remain.
 ///
 /// # Errors
-/// `invalid_range` when no commit ends at the number, naming the nearest border; `invalid_config`, `unknown_tenant`, `unknown_scope`,
+/// `invalid_range` if no commit ends at the number, naming the nearest border; `invalid_config`, `unknown_tenant`, `unknown_scope`,
 /// `store_damaged`, `not_a_store`, `store_locked`, `newer_format`, `read_failed`, `disk_full`, `store_read_only`.
 pub fn repair(url: &str, cut: &Cut, progress: Progress<'_>) -> Result<Repair, OperationError> {
     operations::repair(&*folder(url)?, cut, &Options::default(), progress)
 }
 
-/// Makes the indexes of a tenant's records again, in the store at `url`, which no process has open. Records, the notes of their changes
-/// and streams are not touched. Without `confirmed` it is only said what is wrong.
+/// Rebuilds the indexes of a tenant's records in the store at `url`, which no process may have open. Records, the notes of their changes
+/// and streams are not touched. Without `confirmed`, only reports what is wrong.
 ///
 /// # Errors
-/// `invalid_config`, `unknown_tenant`; `store_damaged` when records or their map are damaged, `duplicate_key` when two records want one
+/// `invalid_config`, `unknown_tenant`; `store_damaged` if records or their map are damaged, `duplicate_key` if two records have the same
 /// unique entry; `not_a_store`, `store_locked`, `newer_format`, `read_failed`, `disk_full`, `store_read_only`.
 pub fn reindex(url: &str, tenant: &str, confirmed: bool) -> Result<Reindexed, OperationError> {
     operations::reindex(&folder(url)?, tenant, confirmed, &Options::default())
 }
 
-/// Packs every closed segment of the store at `url`, which no process has open, that becomes smaller by enough. A store that is open does
-/// it by itself, slowly and a little later. `progress` counts the bytes of a log's segments.
+/// Packs every closed segment that becomes sufficiently smaller, in the store at `url`, which no process may have open. An open store
+/// packs its segments itself, slowly and in the background. `progress` counts the bytes of a log's segments.
 ///
 /// # Errors
 /// `invalid_config`, `not_a_store`, `store_locked`, `newer_format`, `store_damaged`, `read_failed`, `disk_full`, `store_read_only`.
-/// What was packed before stays so.
+/// Segments that were packed before the error stay packed.
 pub fn pack(url: &str, progress: Progress<'_>) -> Result<PackReport, OperationError> {
     operations::pack(&folder(url)?, &Options::default(), progress)
 }
 
-/// Where a backup is kept: one file if `to` ends in `.tar`, else a folder, in which a later backup adds only what has grown.
+/// Opens the destination of a backup: one file if `to` ends in `.tar`, otherwise a folder, in which a later backup adds only what has
+/// grown.
 ///
 /// # Errors
 /// `folder_not_empty`, `newer_format`, `invalid_backup`, `disk_full`, `store_read_only`, `read_failed`.
@@ -83,13 +84,13 @@ pub fn keep_backup(to: &Path) -> Result<Receiver, OperationError> {
     }
 }
 
-/// Makes a new store at `url` of the backup at `from`, a folder or a file. It begins a new incarnation. `progress` counts bytes: each
-/// is written once and read back once.
+/// Creates a new store at `url` from the backup at `from`, a folder or a file. It begins a new incarnation. `progress` counts bytes, each
+/// of which is written once and read back once.
 ///
 /// # Errors
 /// `folder_not_empty`; `invalid_backup`, naming what is missing or altered; `newer_format`; `invalid_range`, `unknown_tenant`,
-/// `unknown_scope` for a number that is no border; `unreadable_input` when there is nothing at `from`; `invalid_config`, `disk_full`,
-/// `store_read_only`, `read_failed`. Then there is no store.
+/// `unknown_scope` for a number that is not a border; `unreadable_input` if nothing exists at `from`; `invalid_config`, `disk_full`,
+/// `store_read_only`, `read_failed`. After an error there is no store.
 pub fn restore(from: &Path, url: &str, what: &Restore, progress: Progress<'_>) -> Result<Restored, OperationError> {
     let source = match (from.is_dir(), from.file_name().and_then(OsStr::to_str)) {
         (true, _) => Source::Folder(Arc::new(RealDisk::new(from))),

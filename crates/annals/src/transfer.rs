@@ -76,7 +76,7 @@ struct ExportedLog {
     scope: String,
     store_id: Uuid,
     incarnation: u32,
-    /// The number of its events when the export began; from version 2 on, the line before its events has their number.
+    /// The number of its events when the export began. From version 2 on, the line before its events has the exact number.
     head: SequenceNumber,
 }
 
@@ -158,14 +158,14 @@ struct Events {
     events: u64,
 }
 
-/// The parts of a line besides its event.
+/// The fields of a line other than the event's own.
 #[derive(Default, Deserialize)]
 struct Besides {
     data_bson: Option<String>,
     copy: Option<CopyLine>,
 }
 
-/// The parts that belong to a commit and not to one of its events.
+/// The fields that belong to a commit and not to one of its events.
 #[derive(Default, Serialize, Deserialize)]
 struct CopyLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Sagas: long-running work over many services, which survives crashes and undoes itself when it must.
+//! Sagas: long-running work across services that survives crashes and compensates its steps if it does not complete.
 
 mod definition;
 mod error;
@@ -29,26 +29,27 @@ pub use stored::{
 
 /// The sagas of one tenant.
 ///
-/// A definition has steps. An event starts a saga, of which there is one for each name and correlation. A step publishes commands and
-/// awaits events; when one fails, takes too long or the saga is cancelled, the compensations of what was done are carried out in reverse
-/// order. What is promised:
+/// A definition has steps. An event starts a saga; there is one saga for each name and correlation. A step publishes commands and awaits
+/// events. If a step fails or exceeds its time limit, or the saga is cancelled, the compensations of the steps taken so far run in reverse
+/// order. The guarantees:
 ///
-/// - **Resumed where it was.** A restart, at any moment, continues at the step that was under way.
-/// - **Once.** A command is committed once, whatever crashes: it is stored with the saga before it is committed, under a request id that
-///   follows from saga, step and attempt.
-/// - **Nothing is lost quietly.** The cause of a failure is kept. A compensation that fails is attempted again as its policy says, and then
-///   waits visibly for an operator.
-/// - **Timers fire once**, also after the process was down. What waits costs nothing: what is due is found by an index.
-/// - **Versions live side by side.** A saga keeps the version that it began with.
-/// - **One owner.** Of several processes on one store, one at a time carries out the sagas of a definition.
-/// - **Told.** `saga_started`, `saga_compensating`, `saga_compensated`, `saga_completed`, `saga_failed` and `saga_cancelled` are committed
-///   to the aggregate `saga`/ID.
+/// - **Resumes where it was.** After a restart at any moment, a saga continues at its current step.
+/// - **Once.** A command is committed once, whatever crashes: it is stored with the saga before it is committed, under a request id
+///   derived from saga, step and attempt.
+/// - **No silent failures.** The cause of a failure is kept. A compensation that fails is retried according to its policy, and is then
+///   parked for an operator.
+/// - **Timers fire once**, even after downtime. A waiting saga costs nothing: due sagas are found by an index.
+/// - **Versions coexist.** A saga keeps the version with which it began.
+/// - **One owner.** Of several processes on one store, one at a time runs the sagas of a definition.
+/// - **Reported.** `saga_started`, `saga_compensating`, `saga_compensated`, `saga_completed`, `saga_failed` and `saga_cancelled` are
+///   committed to the aggregate `saga`/ID.
 #[async_trait]
 pub trait Sagas: Send + Sync + 'static {
-    /// Defines sagas, or adds a version, with which new sagas begin. The same definition again does nothing.
+    /// Defines sagas, or adds a version, with which new sagas begin. Putting the same definition again does nothing.
     ///
     /// # Errors
-    /// [`SagaError::NotAllowed`] when the version is not greater than the newest one and the definition differs; else see [`SagaError`].
+    /// [`SagaError::NotAllowed`] if the definition differs and its version is not greater than the newest one; otherwise see
+    /// [`SagaError`].
     async fn define(&self, definition: SagaDefinition) -> Result<PutSaga, SagaError>;
 
     /// Lists definitions by name: those after `after`, at most `limit`.
@@ -63,13 +64,13 @@ pub trait Sagas: Send + Sync + 'static {
     /// See [`SagaError`].
     async fn definition(&self, name: &str) -> Result<SagaDefinitionStatus, SagaError>;
 
-    /// Deletes a definition. Sagas that are over stay.
+    /// Deletes a definition. Sagas that have ended are kept.
     ///
     /// # Errors
-    /// [`SagaError::NotAllowed`] while a saga of it is not over; else see [`SagaError`].
+    /// [`SagaError::NotAllowed`] while one of its sagas has not ended; otherwise see [`SagaError`].
     async fn delete_definition(&self, name: &str, reason: Reason) -> Result<(), SagaError>;
 
-    /// Lists sagas, the newest first.
+    /// Lists sagas, newest first.
     ///
     /// # Errors
     /// See [`SagaError`].
@@ -81,32 +82,32 @@ pub trait Sagas: Send + Sync + 'static {
     /// See [`SagaError`].
     async fn get(&self, id: &str) -> Result<SagaStatus, SagaError>;
 
-    /// Cancels a saga: what it did is undone. Answers once that is stored; compensations follow.
+    /// Cancels a saga, so that its steps are compensated. Returns once the request is stored; compensations follow.
     ///
     /// # Errors
-    /// [`SagaError::NotAllowed`] when it is over or undoes itself already; else see [`SagaError`].
+    /// [`SagaError::NotAllowed`] if it has ended or is already compensating; otherwise see [`SagaError`].
     async fn cancel(&self, id: &str, reason: Reason) -> Result<SagaStatus, SagaError>;
 
-    /// Attempts the step or compensation at once that is parked, or pauses before its next attempt.
+    /// Immediately retries the step or compensation that is parked, or paused before its next attempt.
     ///
     /// # Errors
-    /// [`SagaError::NotAllowed`] when none is; else see [`SagaError`].
+    /// [`SagaError::NotAllowed`] if none is; otherwise see [`SagaError`].
     async fn retry(&self, id: &str, reason: Reason) -> Result<SagaStatus, SagaError>;
 
-    /// Counts the sagas of a definition, or all.
+    /// Counts the sagas of a definition, or all sagas.
     ///
     /// # Errors
     /// See [`SagaError`].
     async fn statistics(&self, name: Option<&str>) -> Result<SagaStatistics, SagaError>;
 }
 
-/// What became of a definition.
+/// The outcome of defining sagas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutSaga {
-    /// There was none of this name.
+    /// There was no definition of this name.
     Created,
-    /// It is a further version.
+    /// It was added as a new version.
     Changed,
-    /// It is defined so already.
+    /// The same definition already exists.
     Unchanged,
 }

@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ReadError, SequenceNumber, StoreError, Timestamp, Version};
 
-/// Operator's access to the sequencer of a tenant's log.
+/// Operators' access to the sequencer of a tenant's log.
 #[async_trait]
 pub trait Sequencing: Send + Sync + 'static {
-    /// Returns the leader and the head of the log.
+    /// Returns the sequencer's leader and the head of the log.
     ///
     /// # Errors
     /// [`StoreError::NotSupported`] if the log's own writer assigns the sequence numbers.
     async fn state(&self) -> Result<SequencerState, ReadError>;
 
-    /// Lists the held commits after `after`, at most `limit` (1 to 1,000), in the order of collection and commit.
+    /// Lists the held commits after `after`, at most `limit` (1 to 1,000), ordered by collection and commit.
     ///
     /// # Errors
     /// As [`state`](Self::state); `invalid_query` for the limit.
@@ -24,8 +24,8 @@ pub trait Sequencing: Send + Sync + 'static {
     /// Requests an action on a held commit from the sequencer, in whichever process it runs, and waits a few seconds for the outcome.
     ///
     /// # Errors
-    /// As [`state`](Self::state); `unknown_held_commit` when it is not held; [`StoreError::Unreachable`] if no sequencer responds in
-    /// time: the request stays recorded, and the next sequencer executes it.
+    /// As [`state`](Self::state); `unknown_held_commit` if the commit is not held; [`StoreError::Unreachable`] if no sequencer responds in
+    /// time. In that case the request stays recorded, and the next sequencer executes it.
     async fn ask(&self, commit: HeldId, what: Ask) -> Result<Asked, ReadError>;
 }
 
@@ -42,7 +42,7 @@ pub struct HeldId {
 /// A commit that is stored without sequence numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldCommit {
-    /// Which one.
+    /// Its id.
     #[serde(flatten)]
     pub id: HeldId,
     /// Its aggregate's name; for a malformed commit, derived from its collection.
@@ -53,7 +53,7 @@ pub struct HeldCommit {
     pub version: Version,
     /// Why it is held; begins with `gap`, `late`, `malformed`, `taken`, `too large` or `refused`.
     pub reason: String,
-    /// Since when.
+    /// Since when it has been held.
     pub since: Option<Timestamp>,
 }
 
@@ -77,7 +77,7 @@ pub enum Asked {
     },
     /// It is still held.
     Held {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// It is no longer stored, so nothing is held.
@@ -127,7 +127,7 @@ pub struct Leader {
     pub here: bool,
 }
 
-/// What a process knows about the sequencer without I/O.
+/// A process's view of the sequencer, available without I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SequencerStatus {
     /// Whether this process leads.

@@ -26,7 +26,7 @@ pub struct Snapshot {
     pub state: Data,
     /// The revision of the state, see [`AggregateType::STATE_REVISION`].
     pub state_revision: u32,
-    /// The time it was taken; the time of saving when absent.
+    /// When it was taken; the time of saving if absent.
     pub time: Option<Timestamp>,
 }
 
@@ -40,7 +40,7 @@ impl Snapshot {
     /// Takes a snapshot of a loaded aggregate.
     ///
     /// # Errors
-    /// `invalid_data` or `invalid_integer` when the state cannot be stored.
+    /// `invalid_data` or `invalid_integer` if the state cannot be stored.
     pub fn of<A: AggregateType>(loaded: &Loaded<A>) -> Result<Self, Invalid> {
         let invalid = |message: String| Invalid::new(Code::InvalidData, "state", message);
         let text = serde_json::to_string(&loaded.state).map_err(|error| invalid(error.to_string()))?;
@@ -84,7 +84,7 @@ impl Snapshot {
     }
 }
 
-/// The snapshots of one tenant: for each aggregate the newest that was saved.
+/// The snapshots of one tenant: for each aggregate, the newest one that was saved.
 ///
 /// They have the layout of Wow's Mongo extension, in one collection `{name}_snapshot` per aggregate name:
 ///
@@ -93,7 +93,7 @@ impl Snapshot {
 /// firstEventTime int64, eventTime int64, state{}, snapshotTime int64, tags{key: [text]}, deleted, (annals{stateRevision})
 /// ```
 ///
-/// An implementation MUST keep these promises; the conformance suite tests each.
+/// An implementation MUST keep these guarantees; the conformance suite tests each of them.
 ///
 /// - **Monotonic.** A snapshot never replaces one of a higher version, however many are saved concurrently. It replaces one of the same
 ///   version completely, and a document without a readable version.
@@ -102,16 +102,16 @@ impl Snapshot {
 ///   state cannot be read, rebuilds the state from the events.
 #[async_trait]
 pub trait Snapshots: Send + Sync + 'static {
-    /// Declares the collection for the aggregates of this name, with its own indexes and these.
+    /// Declares the collection for the aggregates of this name, with the indexes of the layout and these.
     ///
     /// # Errors
     /// As [`Records::declare`](crate::Records::declare); `invalid_name` for a name that is too long to have snapshots.
     async fn declare(&self, name: &str, indexes: Vec<Index>) -> Result<(), RecordError>;
 
-    /// Saves a snapshot. Returns false, and changes nothing, if there is one of a higher version.
+    /// Saves a snapshot. Returns false, and changes nothing, if the stored snapshot has a higher version.
     ///
-    /// The caller ensures that the log has reached the snapshot's version. Save a snapshot from an outside source by [`save_snapshot`],
-    /// which checks that.
+    /// The caller ensures that the log has reached the snapshot's version. To save a snapshot from an outside source, use
+    /// [`save_snapshot`], which checks that.
     ///
     /// # Errors
     /// See [`RecordError`].

@@ -1,9 +1,9 @@
-//! How tasks that several processes can run spread evenly over those processes.
+//! Spreads tasks that several processes can run evenly over those processes.
 //!
-//! Each process publishes the tasks that it wants from busier processes ([`wanted`]), and each gives up what a less busy one wants
-//! ([`given`]). Both compare loads: the number of tasks that a process runs, of those that the observer could run itself. A move needs a
-//! difference of two, so a task never moves back, and loads that differ by one at most are left alone. No task is given up before another
-//! process stands by for it.
+//! Each process publishes the tasks that it wants from busier processes ([`wanted`]), and gives up tasks that a less busy one wants
+//! ([`given`]). Both compare loads: the number of tasks that a process runs, counting only those that the observer could run itself. A
+//! move requires a difference of two, so a task never moves back, and loads that differ by at most one are left alone. No task is given up
+//! before another process stands by for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,24 +13,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::{RecordType, Timestamp};
 
-/// The smallest difference of two loads at which a task moves.
+/// The smallest difference in load at which a task moves.
 const DIFFERENCE: usize = 2;
 
-/// The heartbeat of a process that shares the store. Its leases rest on it, see [`Lease`](crate::Lease).
+/// The heartbeat of a process that shares the store. Its leases depend on it, see [`Lease`](crate::Lease).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessRecord {
     /// Its name.
     #[serde(rename = "_id")]
     pub process: String,
-    /// When it counts as gone, unless it has renewed this before.
+    /// When the process counts as dead unless it renews this record.
     pub until: DateTime,
     /// The tasks that it stands by for and wants from the processes that run them.
     pub wants: Vec<String>,
-    /// The number of its life, from 1; 0 where no lease rests on it.
+    /// The number of its life, from 1; 0 if no lease depends on it.
     #[serde(default)]
     pub life: i64,
-    /// How long the process may take to renew this, in milliseconds; 0 in a record of a build that did not say so. Processes can have
-    /// different leases, and another one must not expect this one any earlier.
+    /// The time within which the process renews this record, in milliseconds; 0 in records of builds that did not store it. Processes can
+    /// have different leases, and no other process may expect this one to renew earlier.
     #[serde(default)]
     pub lease_ms: i64,
 }
@@ -40,30 +40,30 @@ impl RecordType for ProcessRecord {
 }
 
 impl ProcessRecord {
-    /// The record of a process that is there until this time.
+    /// Creates the record of a process that is alive until this time.
     pub fn new(process: &str, until: Timestamp, life: i64, wants: Vec<String>) -> Self {
         Self { process: process.to_owned(), until: DateTime::from_millis(until.as_millis()), wants, life, lease_ms: 0 }
     }
 
-    /// The same record, which says how long the process may take to renew it.
+    /// Sets the time within which the process renews the record.
     #[must_use]
     pub fn lasting(self, lease: Duration) -> Self {
         Self { lease_ms: i64::try_from(lease.as_millis()).unwrap_or(i64::MAX), ..self }
     }
 
-    /// How long the process may take to renew it, as far as the record says so.
+    /// Returns the time within which the process renews the record; zero if the record does not have it.
     pub fn lease(&self) -> Duration {
         Duration::from_millis(u64::try_from(self.lease_ms).unwrap_or(0))
     }
 
-    /// When it counts as gone.
+    /// Returns when the process counts as dead.
     pub fn until(&self) -> Timestamp {
         Timestamp::from_millis(self.until.timestamp_millis())
     }
 }
 
-/// Returns the tasks that a process wants from others. It runs `held` tasks, and stands by for those in `elsewhere`, each with the process
-/// that runs it.
+/// Returns the tasks that a process wants from others. It runs `held` tasks and stands by for those in `elsewhere`, each of which names
+/// the process that runs it.
 pub fn wanted(held: usize, elsewhere: &BTreeMap<String, String>) -> Vec<String> {
     let mut holders: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (task, holder) in elsewhere {
@@ -79,8 +79,8 @@ pub fn wanted(held: usize, elsewhere: &BTreeMap<String, String>) -> Vec<String> 
     wanted
 }
 
-/// Returns the tasks that a process gives up, each with the process that gets it. It runs `held`, and stands by for those in `elsewhere`;
-/// `wants` are the other processes that are there, with the tasks that each wants.
+/// Returns the tasks that a process gives up, each with the process that takes it over. It runs `held` and stands by for those in
+/// `elsewhere`. `wants` lists the other live processes with the tasks that each wants.
 pub fn given(
     held: &BTreeSet<String>,
     elsewhere: &BTreeMap<String, String>,

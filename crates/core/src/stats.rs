@@ -10,17 +10,17 @@ use crate::Timestamp;
 /// Statistics of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LogStats {
-    /// Events: the head of the log.
+    /// The number of events, which is the head of the log.
     pub events: u64,
-    /// Commits.
+    /// The number of commits.
     pub commits: u64,
-    /// Distinct aggregates.
+    /// The number of distinct aggregates.
     pub aggregates: u64,
-    /// Distinct aggregates of each name.
+    /// The number of distinct aggregates of each name.
     pub aggregates_by_name: BTreeMap<ByteString, u64>,
-    /// Events of each type.
+    /// The number of events of each type.
     pub events_by_type: BTreeMap<ByteString, u64>,
-    /// Segments, or the backend's equivalent.
+    /// The number of segments, or the backend's equivalent.
     pub segments: u64,
     /// Stored size of the commits in bytes.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! The port of an open store: its declared tenants, each with its scopes' logs.
+//! The port of an open store: its declared tenants, each with a log per scope.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ pub trait Store: Send + Sync + 'static {
     /// As [`log`](Self::log).
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog>;
 
-    /// Returns the definitions of the streams of a tenant's scope, in the Dolittle Runtime's shape. They are records unless the store keeps
-    /// them as that layout does.
+    /// Returns the definitions of the streams of a tenant's scope, in the Dolittle Runtime's shape. They are records, unless the store
+    /// keeps them in that layout itself.
     ///
     /// # Errors
     /// As [`log`](Self::log).
@@ -65,11 +65,11 @@ pub trait Store: Send + Sync + 'static {
         Ok(Arc::new(RecordStreamDefinitions::new(self.records(tenant)?, &self.scope_name(scope))))
     }
 
-    /// Returns what receives events of other microservices into a tenant's scope. A store that receives nothing refuses every call of it
-    /// with [`StoreError::NotSupported`].
+    /// Returns the port that stores events of other microservices in a tenant's scope. In a store that cannot receive events, every call
+    /// on it is [`StoreError::NotSupported`].
     ///
     /// # Errors
-    /// As [`log`](Self::log), and [`UnknownLog::Scope`] for the default scope, which receives nothing.
+    /// As [`log`](Self::log), and [`UnknownLog::Scope`] for the default scope, which cannot receive events.
     fn receiving(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Receiving>, UnknownLog> {
         self.log(tenant, scope)?;
         if scope == crate::DEFAULT_SCOPE {
@@ -78,8 +78,8 @@ pub trait Store: Send + Sync + 'static {
         Ok(Arc::new(NoReceiving))
     }
 
-    /// Returns the registry of a tenant's event types. Stores that are opened through the facade have one; a bare adapter refuses every
-    /// call of it with [`StoreError::NotSupported`].
+    /// Returns the registry of a tenant's event types. A store that was opened through the facade has one; on a bare adapter, every call
+    /// on it is [`StoreError::NotSupported`].
     ///
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
@@ -110,8 +110,8 @@ pub trait Store: Send + Sync + 'static {
     /// Returns the declared tenants, sorted by name.
     fn tenants(&self) -> Vec<String>;
 
-    /// Returns the logs that are stored and not open, because their tenant or scope is not declared, each as tenant and scope. None where
-    /// the store cannot know of any.
+    /// Returns the logs that are stored but not open, because their tenant or scope is not declared, each as tenant and scope. The list is
+    /// empty if the store cannot find such logs.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the store's folder cannot be read.
@@ -133,8 +133,8 @@ pub trait Store: Send + Sync + 'static {
     /// Reports the status of every open log.
     fn status(&self) -> Vec<LogStatus>;
 
-    /// Examines what is below the store: its disk, or the deployment that holds it. What the store refuses is in [`status`](Self::status)
-    /// and is not repeated here. What may not be looked at is left out.
+    /// Examines what the store depends on: its disk, or the deployment that holds it. Reasons for which the store refuses calls are in
+    /// [`status`](Self::status) and are not repeated here. Anything that may not be inspected is left out.
     async fn examine(&self) -> Diagnosis {
         Diagnosis::default()
     }
@@ -167,12 +167,12 @@ pub trait Store: Send + Sync + 'static {
     async fn close(&self);
 }
 
-/// A backup in progress: an archive that is produced in chunks. Dropping it ends the backup.
+/// A backup in progress: an archive produced in chunks. Dropping it ends the backup.
 pub trait Backup: Send {
     /// Estimates the size of the archive in bytes.
     fn total_bytes(&self) -> u64;
 
-    /// Returns the next chunk, or `None` at the end. It blocks while reading, and holds at most a few MiB.
+    /// Returns the next chunk, or `None` at the end. Blocks while reading, and holds at most a few MiB in memory.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`]. The chunks returned so far are then useless.
@@ -182,9 +182,9 @@ pub trait Backup: Send {
 /// The identity of a tenant's store. A position is only valid for the store and incarnation it was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Made when the store was created.
+    /// Generated when the store was created.
     pub store_id: Uuid,
-    /// 0 at first; each restore begins the next.
+    /// 0 at first; each restore begins the next one.
     pub incarnation: u32,
     /// The first sequence number of this incarnation.
     pub incarnation_start: SequenceNumber,
@@ -205,19 +205,19 @@ pub struct LogStatus {
     pub records_refusing: Option<StoreError>,
     /// Commits made durable since it was opened.
     pub commits: u64,
-    /// Batches written and synced since it was opened: commits divided by this is how well commits group.
+    /// Batches written and synced since it was opened. Commits divided by this is the average batch size.
     pub syncs: u64,
-    /// How long its syncs took. Of those that failed, the time until they failed.
+    /// The durations of its syncs. Failed syncs count with the time until they failed.
     pub sync_times: SyncTimes,
     /// Bytes appended since it was opened.
     pub bytes: u64,
-    /// What recovery did when it was opened, for people; empty after an ordinary close.
+    /// A readable description of what recovery did when it was opened; empty after a clean shutdown.
     pub recovery: Vec<String>,
     /// The sequencer's status; `None` if the log's own writer assigns the sequence numbers.
     pub sequencer: Option<SequencerStatus>,
 }
 
-/// There is no such log.
+/// The log does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownLog {
     /// The tenant is not declared.
@@ -228,13 +228,13 @@ pub enum UnknownLog {
     Scope {
         /// The tenant.
         tenant: String,
-        /// The scope that was asked for.
+        /// The requested scope.
         scope: String,
     },
 }
 
 impl UnknownLog {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Tenant(_) => Code::UnknownTenant,
@@ -249,17 +249,17 @@ impl UnknownLog {
 pub struct OpenError {
     /// The stable code.
     pub code: Code,
-    /// What is wrong and what to do, as one sentence.
+    /// What is wrong and what to do, in one sentence.
     pub message: String,
 }
 
 impl OpenError {
-    /// A refusal with its sentence.
+    /// Creates an error with this message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
-    /// What to do about it, as one sentence: nothing was to be stored.
+    /// Returns advice on what to do, in one sentence. It is the advice for readers, because nothing was to be stored.
     pub fn advice(&self) -> &'static str {
         self.code.advice_to_readers()
     }

@@ -14,20 +14,20 @@ use crate::{
 /// The collection of stream definitions, in the default scope.
 pub const STREAM_DEFINITIONS: &str = "stream-definitions";
 
-/// What the Dolittle Runtime's layout says about the filter of a stream.
+/// The Dolittle Runtime's description of the filter of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamDefinition {
     /// Whether its entries have partitions.
     pub partitioned: bool,
     /// Whether partners may see it.
     pub public: bool,
-    /// The event types that it includes; none for a filter that includes events by other rules, which the layout calls remote.
+    /// The event types that it includes; `None` for a filter with other rules, which the layout calls remote.
     pub types: Option<BTreeSet<Uuid>>,
 }
 
 /// The definitions of the streams of a tenant's scope, each `{_id, Partitioned, Public, Filter: {Type, Types}}`.
 ///
-/// The Dolittle Runtime reads and writes the same documents. What its layout has no place for is stored beside them.
+/// The Dolittle Runtime reads and writes the same documents. Facts that its layout cannot represent are stored elsewhere.
 #[async_trait]
 pub trait StreamDefinitions: Send + Sync + 'static {
     /// Returns the stored definition of a stream.
@@ -36,7 +36,7 @@ pub trait StreamDefinitions: Send + Sync + 'static {
     /// See [`StoreError`]; `malformed_document` for a document that is not a definition.
     async fn get(&self, stream: &str) -> Result<Option<StreamDefinition>, StoreError>;
 
-    /// Stores the definition of a stream. The last one stored replaces those before it.
+    /// Stores the definition of a stream, replacing an earlier one.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -59,13 +59,13 @@ pub trait StreamDefinitions: Send + Sync + 'static {
     }
 }
 
-/// Stream definitions as records, in a store whose layout is its own.
+/// Stream definitions as records, for a store with its own layout.
 pub(crate) struct RecordStreamDefinitions {
     records: Arc<dyn Records>,
     collection: String,
 }
 
-/// A definition as it is stored. The names are those of the Dolittle Runtime.
+/// A definition as stored, with the Dolittle Runtime's field names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct DefinitionDocument {
     #[serde(rename = "_id")]
@@ -102,7 +102,7 @@ impl StreamDefinition {
             .map_err(|error| StoreError::Io(error.to_string()))
     }
 
-    /// Reads a document of the layout.
+    /// Parses a document of the layout.
     ///
     /// # Errors
     /// A sentence that says what is wrong with it.

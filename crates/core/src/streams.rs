@@ -1,4 +1,4 @@
-//! The port of streams: the contract every backend keeps.
+//! The port of streams: the contract that every backend keeps.
 
 mod error;
 mod follower;
@@ -43,12 +43,14 @@ pub type StreamPosition = u64;
 ///   ascending order of the sequence numbers.
 /// - **Once per event.** An event is in a stream at most once. Verdicts are appended at the filter's progress (`from`) by
 ///   compare-and-set: the entries and the new progress `to` become visible atomically, also if no event was included. Two filters that
-///   write to the same stream therefore cannot interleave.
+/// - **Once per event.** An event is in a stream at most once. Verdicts are appended at the filter's progress (`from`) by compare-and-set:
+///   the entries and the new progress `to` become visible atomically, even if no event was included. Two filters that write to the same
+///   stream therefore cannot interleave.
 /// - **Repeats add nothing.** Verdicts that are all stored already return the original outcome with `duplicate`, however old they are and
 ///   however the runs were split. If a stored verdict differs, it is [`StreamError::VerdictsDiffer`]; if only some of the events have
 ///   verdicts, or events before them have none, it is [`StreamError::Moved`]. A retry after a lost response or a crash is therefore
 ///   always safe.
-/// - **Only what is there.** Verdicts on events past the head of the log are refused.
+/// - **Within the log.** Verdicts on events past the head of the log are refused.
 /// - **Durable.** Everything returned to a caller (an outcome, a repeat, a refusal, an entry, a head, a progress) survives kill -9 and
 ///   power loss. Verdicts are primary data: a remote filter may decide differently the next time, so a backend must not recompute a
 ///   stream.
@@ -66,14 +68,14 @@ pub type StreamPosition = u64;
 /// [`StreamInfo::incarnation_start`]. A reader that holds one compares [`Identity`](crate::Identity), resumes from the lesser of both,
 /// and reports that.
 ///
-/// **Damage.** If the log is damaged, entries can be read, and events up to the damage. [`read_events`](Self::read_events) of an event
-/// after it is [`StoreError::Damaged`](crate::StoreError::Damaged), and nothing is appended.
+/// **Damage.** If the log is damaged, entries and the events before the damage can still be read. [`read_events`](Self::read_events) of an
+/// event after it is [`StoreError::Damaged`](crate::StoreError::Damaged), and nothing is appended.
 ///
 /// Dropping the future of [`append`](Self::append) does not cancel it: the verdicts are either stored completely or not at all. Reads
 /// never wait for writes. No call blocks an async runtime for longer than a read from the disk.
 #[async_trait]
 pub trait Streams: Send + Sync + 'static {
-    /// Appends a filter's verdicts and moves its progress, atomically; returns once that is durable.
+    /// Appends a filter's verdicts and advances its progress, atomically. Returns once both are durable.
     ///
     /// # Errors
     /// See [`StreamError`]. After [`StoreError::Failed`](crate::StoreError::Failed) the outcome is unknown until the store is reopened;

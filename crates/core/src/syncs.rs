@@ -1,24 +1,24 @@
-//! How long syncs take.
+//! Durations of syncs.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Upper ends of the buckets of [`SyncTimes`], in microseconds. Each end belongs to its bucket.
+/// Inclusive upper bounds of the buckets of [`SyncTimes`], in microseconds.
 pub const SYNC_BUCKETS: [u64; 14] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000];
 
-/// How long the syncs of a log took since it was opened: those of the disk, or the acknowledgements of a majority of a replica set.
+/// The durations of a log's syncs since it was opened: of the disk, or of acknowledgements by a majority of a replica set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SyncTimes {
-    /// How many syncs are in each of [`SYNC_BUCKETS`]. A sync that took longer than the last one is in none.
+    /// The number of syncs in each of [`SYNC_BUCKETS`]. A sync that took longer than the last bound is in none.
     pub buckets: [u64; SYNC_BUCKETS.len()],
-    /// How many syncs there were.
+    /// The number of syncs.
     pub count: u64,
-    /// How long all of them took together, in microseconds.
+    /// The total duration of all syncs, in microseconds.
     pub micros: u64,
 }
 
-/// Counts syncs while they are made.
+/// Counts syncs as they happen.
 #[derive(Debug, Default)]
 pub struct SyncCounter {
     buckets: [AtomicU64; SYNC_BUCKETS.len()],
@@ -27,7 +27,7 @@ pub struct SyncCounter {
 }
 
 impl SyncCounter {
-    /// Counts a sync that took this long.
+    /// Counts a sync of this duration.
     pub fn synced(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         if let Some(bucket) = SYNC_BUCKETS.iter().position(|end| micros <= *end) {
@@ -37,10 +37,10 @@ impl SyncCounter {
         self.micros.fetch_add(micros, Relaxed);
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counts so far.
     pub fn times(&self) -> SyncTimes {
         let buckets: [u64; SYNC_BUCKETS.len()] = std::array::from_fn(|place| self.buckets[place].load(Relaxed));
-        // Read last, so that a sync that is counted meanwhile cannot make it smaller than the buckets.
+        // Read the count last, so that a concurrent sync cannot leave it smaller than the sum of the buckets.
         let count = self.count.load(Relaxed).max(buckets.iter().sum());
         SyncTimes { buckets, count, micros: self.micros.load(Relaxed) }
     }

@@ -1,7 +1,7 @@
-//! A test kit for aggregates: given what has happened, when a command is given, then this happens. It needs no store and no runtime.
+//! A test kit for aggregates: given past events, when a command is issued, then these events follow. It needs no store and no runtime.
 //!
-//! Every event goes through its stored form, as it would in a log, so a test also fails where an event cannot be stored or does not come
-//! back as it was. The example stands at [`AggregateType`].
+//! Every event is converted to its stored form and back, as in a log. A test therefore also fails if an event cannot be stored or does not
+//! survive the round trip. [`AggregateType`] has an example.
 
 pub mod sagas;
 
@@ -15,10 +15,10 @@ use crate::{
     Timestamp, Upcasters, valid_name,
 };
 
-/// An aggregate of which these events are the commits, one each.
+/// Creates an aggregate with these events, each in a commit of its own.
 ///
 /// # Panics
-/// Where an event cannot be stored, or does not come back as it was.
+/// If an event cannot be stored, or does not survive the round trip.
 #[track_caller]
 pub fn given<A: AggregateType>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
     let upcasters = A::upcasters();
@@ -27,7 +27,7 @@ pub fn given<A: AggregateType>(events: impl IntoIterator<Item = A::Event>) -> Gi
     events.into_iter().fold(given, Given::event)
 }
 
-/// An aggregate in a test. Cloning it is a fork: both go on from here.
+/// An aggregate in a test. A clone is a fork: both continue from the same state.
 #[derive(Clone)]
 pub struct Given<A> {
     aggregate: Loaded<A>,
@@ -37,14 +37,14 @@ pub struct Given<A> {
 }
 
 impl<A: AggregateType> Given<A> {
-    /// It is the aggregate of this id.
+    /// Sets the id of the aggregate.
     #[must_use]
     pub fn id(mut self, id: impl Into<ByteString>) -> Self {
         self.aggregate.info.aggregate.id = id.into();
         self
     }
 
-    /// It belongs to this owner, and commits from here on say so.
+    /// Sets the owner of the aggregate and of its further commits.
     #[must_use]
     pub fn owner(mut self, owner_id: impl Into<ByteString>) -> Self {
         self.owner_id = owner_id.into();
@@ -52,17 +52,17 @@ impl<A: AggregateType> Given<A> {
         self
     }
 
-    /// Commits from here on have this operator.
+    /// Sets the operator of further commits.
     #[must_use]
     pub fn operator(mut self, operator: impl Into<ByteString>) -> Self {
         self.operator = operator.into();
         self
     }
 
-    /// One event more.
+    /// Adds an event.
     ///
     /// # Panics
-    /// Where the event cannot be stored.
+    /// If the event cannot be stored.
     #[must_use]
     #[track_caller]
     pub fn event(self, event: A::Event) -> Self {
@@ -70,10 +70,10 @@ impl<A: AggregateType> Given<A> {
         self.commit([event])
     }
 
-    /// One event more, as an earlier version of the program or other software recorded it.
+    /// Adds an event as an earlier version of the program or other software recorded it.
     ///
     /// # Panics
-    /// Where the data is no object, or cannot be read as what the upcasters make of the type.
+    /// If the data is not an object, or cannot be read after upcasting.
     #[must_use]
     #[track_caller]
     pub fn recorded(self, event_type: &str, generation: u32, data: serde_json::Value) -> Self {
@@ -81,10 +81,10 @@ impl<A: AggregateType> Given<A> {
         self.commit([StoredEvent { generation, ..event }])
     }
 
-    /// An effect, for example that it was deleted.
+    /// Adds an effect, for example a deletion.
     ///
     /// # Panics
-    /// Where the effect cannot be stored.
+    /// If the effect cannot be stored.
     #[must_use]
     #[track_caller]
     pub fn effect(self, effect: Effect) -> Self {
@@ -92,13 +92,13 @@ impl<A: AggregateType> Given<A> {
         self.commit([StoredEvent { event_type: event.event_type, generation: event.generation, data: event.data }])
     }
 
-    /// A look at it, for assertions of its state.
+    /// Passes the aggregate to `look`, for assertions on its state.
     pub fn check(self, look: impl FnOnce(&Loaded<A>)) -> Self {
         look(&self.aggregate);
         self
     }
 
-    /// Gives a command.
+    /// Issues a command.
     pub fn when<I, E>(self, decide: impl FnOnce(&Loaded<A>) -> Result<I, E>) -> Then<A, E>
     where
         I: IntoIterator<Item = A::Event>,
@@ -135,7 +135,7 @@ impl<A: AggregateType> Given<A> {
     }
 }
 
-/// What came of a command.
+/// The outcome of a command.
 #[must_use = "say what must come of it"]
 pub struct Then<A: AggregateType, E> {
     given: Given<A>,
@@ -146,10 +146,10 @@ impl<A: AggregateType, E: Debug> Then<A, E>
 where
     A::Event: Debug,
 {
-    /// These events follow, and no others. The test may go on from there.
+    /// Asserts that exactly these events follow. Returns the aggregate after them, so that the test can continue.
     ///
     /// # Panics
-    /// Where others follow, the command is refused, or an event does not come back from the store as it was.
+    /// If other events follow, the command is refused, or an event does not survive storing.
     #[track_caller]
     pub fn then(self, expected: impl IntoIterator<Item = A::Event>) -> Given<A>
     where
@@ -173,10 +173,10 @@ where
         self.given.commit(stored)
     }
 
-    /// Nothing follows, and the command is not refused.
+    /// Asserts that no events follow and the command is not refused.
     ///
     /// # Panics
-    /// Where events follow, or the command is refused.
+    /// If events follow, or the command is refused.
     #[track_caller]
     pub fn then_nothing(self) -> Given<A> {
         match self.decided {
@@ -185,10 +185,10 @@ where
         }
     }
 
-    /// The command is refused with this.
+    /// Asserts that the command is refused with this error.
     ///
     /// # Panics
-    /// Where events follow, or it is refused with something else.
+    /// If events follow, or it is refused with another error.
     #[track_caller]
     pub fn then_refused(self, expected: E) -> Given<A>
     where
@@ -201,10 +201,10 @@ where
         self.given
     }
 
-    /// The command is refused with something for which this holds.
+    /// Asserts that the command is refused with an error for which `holds` returns true.
     ///
     /// # Panics
-    /// Where events follow, or it does not hold.
+    /// If events follow, or `holds` returns false.
     #[track_caller]
     pub fn then_refused_as(self, holds: impl FnOnce(&E) -> bool) -> Given<A> {
         match self.decided {
@@ -314,7 +314,7 @@ mod tests {
             .check(|lamp| {
                 let info = &lamp.info;
                 assert_eq!((&*info.aggregate.id, info.version, info.deleted), ("l-7", 3, true));
-                // The commit behind the transfer says again whose it is.
+                // The commit that follows the transfer sets the owner again.
                 assert_eq!((&*info.owner_id, &*info.first_operator), ("eva", "otto"));
             })
             .effect(Effect::Recovered)

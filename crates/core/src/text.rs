@@ -1,4 +1,4 @@
-//! Words in texts, as MongoDB's text indexes (version 3) define them without a language: no stemming, no stop words.
+//! Words in texts, as MongoDB's text indexes (version 3) define them without a language: no stemming and no stop words.
 //!
 //! ```text
 //!   words.rs     splits a text into words at delimiters.txt
@@ -8,8 +8,8 @@
 //!   search.rs    the search string: `word "a phrase" -without`
 //! ```
 //!
-//! The three tables are those of MongoDB 6.0, not of a later version of Unicode: a letter added since has one case and no accent, on both
-//! backends. A test of the MongoDB adapter compares every character with a server.
+//! The three tables are those of MongoDB 6.0, not of a later version of Unicode: on both backends, letters that were added since have one
+//! case and no accent. A test of the MongoDB adapter compares every character with a server.
 
 mod entries;
 mod fields;
@@ -26,7 +26,7 @@ pub use entries::{have_same_texts, text_entries, text_entry};
 pub(crate) use fields::TextFields;
 pub use search::TextSearch;
 
-/// The refusal of a condition with `MATCH` on a collection without a text index.
+/// Returns the refusal of a `MATCH` condition on a collection without a text index.
 pub fn no_text_index() -> Invalid {
     let message = "MATCH needs a text index of the collection, and there is none; declare one on the fields whose words are looked for, or use CONTAINS";
     Invalid::new(Code::NoTextIndex, "condition", message)

@@ -1,4 +1,4 @@
-//! Points in time, and the ports they and random numbers come from.
+//! Points in time, and the ports that provide time and random numbers.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use jiff::fmt::temporal::Pieces;
 
 /// A point in time in whole milliseconds since 1970-01-01 UTC; RFC 3339 in text.
 ///
-/// It says when something happened and is never used for order: that is what sequence numbers are for.
+/// It says when something happened and is never used for ordering; sequence numbers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
@@ -20,44 +20,44 @@ const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 const OFFSET_SECONDS_MAX: i32 = 24 * 60 * 60 - 1;
 
 impl Timestamp {
-    /// The first time that can be written: early in the year -9999.
+    /// The earliest time that can be written as text: early in the year -9999.
     pub const FIRST_WRITABLE: Self = Self(-377_705_023_201_000);
-    /// The last time that can be written: `9999-12-31T23:59:59.999Z`.
+    /// The latest time that can be written as text: `9999-12-31T23:59:59.999Z`.
     pub const LAST_WRITABLE: Self = Self(253_402_300_799_999);
 
-    /// The point that many milliseconds after 1970-01-01 UTC.
+    /// Returns the time this many milliseconds after 1970-01-01 UTC.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since 1970-01-01 UTC.
+    /// Returns the milliseconds since 1970-01-01 UTC.
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// The point this long after it, in whole milliseconds, rounded up; the last possible point instead of one past it.
+    /// Returns the time this much later, rounded up to whole milliseconds. Saturates at the latest possible time.
     pub fn plus(self, time: Duration) -> Self {
         let millis = time.as_nanos().div_ceil(1_000_000);
         Self(self.0.saturating_add(i64::try_from(millis).unwrap_or(i64::MAX)))
     }
 
-    /// The time from `earlier` to this point; zero when `earlier` is later.
+    /// Returns the time from `earlier` to this point, or zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Whether RFC 3339 can write it. Events have no other times.
+    /// Returns whether RFC 3339 can represent it. Events have no other times.
     pub fn is_writable(self) -> bool {
         (Self::FIRST_WRITABLE..=Self::LAST_WRITABLE).contains(&self)
     }
 
-    /// The nearest time that RFC 3339 can write. A clock that is far off does not make times that nobody can read.
+    /// Returns the nearest time that RFC 3339 can represent, so that a clock that is far off does not produce unreadable times.
     #[must_use]
     pub fn nearest_writable(self) -> Self {
         self.clamp(Self::FIRST_WRITABLE, Self::LAST_WRITABLE)
     }
 
-    /// Reads RFC 3339, for example `2026-03-01T12:00:00.123Z`; digits below a millisecond are cut off.
+    /// Parses RFC 3339, for example `2026-03-01T12:00:00.123Z`; digits below a millisecond are truncated.
     ///
     /// # Errors
     /// A sentence that says what is wrong with the text.
@@ -98,39 +98,40 @@ impl<'de> serde::Deserialize<'de> for Timestamp {
     }
 }
 
-/// Tells the time and waits for it. Only an implementation of this trait reads the system's clock or sleeps on it, so that thirty days
-/// of retries run in milliseconds in a test. What waits for a server, a socket or another process goes by `annals_system::Instant`, the
-/// time of the process, because no clock of a test moves those.
+/// Provides the current time and timers. Only its implementations read the system's clock or sleep on it, so that a test runs thirty days
+/// of retries in milliseconds. Waits for a server, a socket or another process use `annals_system::Instant`, the time of the process,
+/// because a test's clock does not affect those.
 pub trait Clock: Send + Sync + 'static {
-    /// The current time.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 
-    /// Waits until [`now`](Self::now) has reached `at`; returns at once for a time in the past. Cancelling is safe.
+    /// Waits until [`now`](Self::now) has reached `at`; returns immediately if `at` is in the past. Cancelling is safe.
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_>;
 
-    /// Waits for this long. Cancelling is safe.
+    /// Waits for this duration. Cancelling is safe.
     fn sleep(&self, time: Duration) -> Sleep<'_> {
         self.sleep_until(self.now().plus(time))
     }
 }
 
-/// A wait for a time.
+/// The future of a sleep.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Where random bits come from. Only an implementation of this trait asks the system for them.
+/// A source of random bits. Only its implementations ask the system for them.
 pub trait Randomness: Send + Sync + 'static {
-    /// 128 fresh random bits.
+    /// Returns 128 fresh random bits.
     fn bits(&self) -> u128;
 }
 
-/// A new UUIDv7 (RFC 9562): 48 bits of time, then random bits.
+/// Creates a UUIDv7 (RFC 9562): 48 bits of time, then random bits.
 pub fn new_uuid(time: Timestamp, random: &dyn Randomness) -> uuid::Uuid {
     let millis = (time.as_millis().max(0) as u128) & 0xffff_ffff_ffff;
     let rest = random.bits() & 0x0fff_3fff_ffff_ffff_ffff;
     uuid::Uuid::from_u128((millis << 80) | (0x7 << 76) | (0x2 << 62) | rest)
 }
 
-/// The id of the event of this ordinal when its commit gave none: the commit's, counted on. So it need not be stored.
+/// Returns the id of the event with this ordinal, for a commit that sets no event ids. It is derived from the commit's id, so it need not
+/// be stored.
 pub fn event_uuid(commit_id: uuid::Uuid, ordinal: u32) -> uuid::Uuid {
     const LOW: u128 = (1 << 62) - 1;
     let id = commit_id.as_u128();

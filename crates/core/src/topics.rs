@@ -1,4 +1,4 @@
-//! Topics: where a broker carries the events of one type, and the numbers that their categories give them.
+//! Topics: where a broker carries the events of one type, and the settings that they take from their categories.
 
 mod status;
 mod stored;
@@ -13,54 +13,54 @@ use crate::{Code, Invalid, limits, valid_name};
 pub use status::{TopicGroup, TopicPage, TopicStatus, Topics};
 pub use stored::{TOPICS, TopicRecord};
 
-/// The category of event types that name none.
+/// The category of event types that do not name one.
 pub const DEFAULT_CATEGORY: &str = "default";
-/// The number of milliseconds of a day.
+/// Milliseconds per day.
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
-/// Most partitions of a topic.
+/// The maximum number of partitions of a topic.
 const PARTITIONS_MAX: u32 = 1_000;
-/// Longest name of a topic that Kafka allows, in bytes.
+/// The longest topic name that Kafka allows, in bytes.
 const TOPIC_BYTES_MAX: usize = 249;
 
-/// A topic as it should be: one for each event type.
+/// The desired state of a topic. Each event type has one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopicDefinition {
     /// Its name: the event type, after the tenant's prefix if it has one.
     pub name: ByteString,
-    /// The category that its numbers come from.
+    /// The category that its settings come from.
     pub category: ByteString,
     /// The number of its partitions.
     pub partitions: u32,
-    /// How long its messages are kept, in milliseconds; none is without end.
+    /// How long its messages are kept, in milliseconds; `None` means forever.
     pub retention_ms: Option<u64>,
 }
 
-/// The numbers of a category.
+/// The settings of a category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CategoryNumbers {
     /// The number of partitions of each topic.
     pub partitions: u32,
-    /// How long messages are kept, in milliseconds; none is without end.
+    /// How long messages are kept, in milliseconds; `None` means forever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_ms: Option<u64>,
 }
 
-/// What decides the topics of a tenant: its prefix, its categories, and numbers for single topics.
+/// The settings that determine the topics of a tenant: its prefix, its categories, and settings for single topics.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TopicSettings {
-    /// Stands before each type in the name of its topic; empty for the default tenant.
+    /// The prefix of each topic name, before the event type; empty for the default tenant.
     pub prefix: String,
     /// The categories by name.
     pub categories: BTreeMap<String, CategoryNumbers>,
-    /// Numbers of the topics of single event types, in place of their categories'.
+    /// Settings for the topics of single event types, which override those of their categories.
     pub topics: BTreeMap<String, CategoryNumbers>,
 }
 
 impl Default for TopicSettings {
-    /// The categories of Integr8sCode: execution 6 partitions for 7 days, pod and command 3 for 1 day, user and security 3 for 30 days, and
-    /// 3 for 7 days for results and everything else.
+    /// Returns the categories of Integr8sCode. Execution has 6 partitions for 7 days, pod and command 3 for 1 day, user and security 3 for
+    /// 30 days; results and everything else have 3 for 7 days.
     fn default() -> Self {
         let numbers = |partitions, days: u64| CategoryNumbers { partitions, retention_ms: Some(days * DAY_MS) };
         let categories = [
@@ -78,20 +78,20 @@ impl Default for TopicSettings {
 }
 
 impl TopicSettings {
-    /// The name of the topic of an event type.
+    /// Returns the name of the topic of an event type.
     pub fn topic_of(&self, event_type: &str) -> ByteString {
         if self.prefix.is_empty() { event_type.into() } else { format!("{}{event_type}", self.prefix).into() }
     }
 
-    /// The event type of a topic; none for a topic of another tenant.
+    /// Returns the event type of a topic, or `None` for a topic of another tenant.
     pub fn type_of<'t>(&self, topic: &'t str) -> Option<&'t str> {
         topic.strip_prefix(&*self.prefix).filter(|name| valid_name("topic", name).is_ok())
     }
 
-    /// The topic of an event type of this category.
+    /// Returns the topic of an event type of this category.
     ///
     /// # Errors
-    /// `invalid_name` for a name that no event type has; `invalid_topic` for an unknown category.
+    /// `invalid_name` for a name that no event type can have; `invalid_topic` for an unknown category.
     pub fn definition(&self, event_type: &str, category: &str) -> Result<TopicDefinition, Invalid> {
         valid_name("topic", event_type)?;
         let of_category = self.categories.get(category).ok_or_else(|| {
@@ -108,7 +108,7 @@ impl TopicSettings {
         })
     }
 
-    /// Checks prefix and numbers.
+    /// Checks the prefix and the numbers.
     ///
     /// # Errors
     /// `invalid_topic` with the path.
@@ -138,7 +138,7 @@ impl TopicSettings {
     }
 }
 
-/// Checks that no two tenants on one cluster share topics: only one of them has no prefix, and no prefix begins another.
+/// Checks that no two tenants on one cluster share topics: at most one of them has no prefix, and no prefix is the beginning of another.
 ///
 /// # Errors
 /// `invalid_topic`, which names both tenants.
@@ -160,16 +160,16 @@ pub fn separate_tenants<'t>(tenants: impl IntoIterator<Item = (&'t str, &'t Topi
     Ok(())
 }
 
-/// What a topic has, and what it should have.
+/// A setting in which a topic differs from its configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopicDifference {
     /// `partitions` or `retention_ms`.
     pub setting: String,
-    /// What it has; none is no bound.
+    /// The topic's value; `None` means unlimited.
     pub actual: Option<u64>,
-    /// What the configuration says.
+    /// The configured value.
     pub wanted: Option<u64>,
-    /// Why it cannot be applied, or what applying it changes; none when it changes nothing else.
+    /// Why it cannot be applied, or the side effect of applying it; `None` if there is no side effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
     /// Whether it can be applied.
@@ -177,7 +177,7 @@ pub struct TopicDifference {
 }
 
 impl TopicDefinition {
-    /// Returns how a topic with these numbers differs from this definition. Nothing is changed until an operator applies it.
+    /// Returns how a topic with these settings differs from this definition. Nothing is changed until an operator applies it.
     pub fn differences(&self, partitions: u32, retention_ms: Option<u64>) -> Vec<TopicDifference> {
         let mut found = Vec::new();
         if partitions != self.partitions {
@@ -209,12 +209,12 @@ impl TopicDefinition {
     }
 }
 
-/// Returns the partition of a key: Kafka's own, so that producers of any language agree with it.
+/// Returns the partition of a key as Kafka computes it, so that producers in any language agree with it.
 pub fn partition_of(key: &[u8], partitions: u32) -> u32 {
     (murmur2(key) & 0x7fff_ffff) % partitions.max(1)
 }
 
-/// The hash by which Kafka's Java client chooses partitions.
+/// The hash by which Kafka's Java client selects partitions.
 fn murmur2(data: &[u8]) -> u32 {
     const M: u32 = 0x5bd1_e995;
     let mut hash = 0x9747_b28c_u32 ^ data.len() as u32;
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_key_has_the_partition_that_kafka_s_own_client_gives_it() {
-        // The vectors of Kafka's own tests.
+        // Test vectors of Kafka's own tests.
         for (key, hash) in [
             ("21", -973_932_308_i32),
             ("foobar", -790_332_482),

@@ -1,5 +1,5 @@
-//! Traces: the span that a commit or a delivery belongs to, as [W3C Trace Context](https://www.w3.org/TR/trace-context/) writes it, and the
-//! port that takes spans which have ended.
+//! Traces: the span that a commit or a delivery belongs to, in the format of [W3C Trace Context](https://www.w3.org/TR/trace-context/),
+//! and the port that receives ended spans.
 //!
 //! ```text
 //!  request with traceparent ─▶ span of the request ─▶ commit header ─▶ delivery of its event ─▶ span of the delivery ─▶ commit header …
@@ -11,15 +11,15 @@ use bytestring::ByteString;
 
 use crate::{NewCommit, limits};
 
-/// The name of the HTTP header, and of the entry in the header of a commit.
+/// The name of the HTTP header, and of the entry in a commit's header.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The trace and the span that something belongs to, in lower-case hexadecimal digits.
+/// A trace and a span in it, in lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceContext {
     trace_id: [u8; 32],
     span_id: [u8; 16],
-    /// Whether the trace is recorded, among others.
+    /// The trace flags, which include whether the trace is recorded.
     flags: [u8; 2],
 }
 
@@ -39,7 +39,7 @@ impl TraceContext {
         context
     }
 
-    /// Reads a `traceparent`. W3C Trace Context has a receiver ignore one that it cannot read, so an invalid one is absent.
+    /// Parses a `traceparent`. Returns `None` if it is invalid, because W3C Trace Context requires receivers to ignore it then.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let (version, trace_id, span_id, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -53,32 +53,32 @@ impl TraceContext {
         valid.then_some(Self { trace_id, span_id, flags })
     }
 
-    /// Returns the context that the header of a commit names, if it names one that can be read.
+    /// Returns the context in the header of a commit, if it contains a valid one.
     pub fn of_header(header: &[(ByteString, ByteString)]) -> Option<Self> {
         let (_, value) = header.iter().find(|(key, _)| key.eq_ignore_ascii_case(TRACEPARENT))?;
         Self::parse(value)
     }
 
-    /// The id of the trace: 32 digits.
+    /// Returns the id of the trace: 32 digits.
     pub fn trace_id(&self) -> &str {
         std::str::from_utf8(&self.trace_id).unwrap_or_default()
     }
 
-    /// The id of the span: 16 digits.
+    /// Returns the id of the span: 16 digits.
     pub fn span_id(&self) -> &str {
         std::str::from_utf8(&self.span_id).unwrap_or_default()
     }
 
-    /// Whether the trace is recorded.
+    /// Returns whether the trace is recorded.
     pub fn is_sampled(&self) -> bool {
-        // The last digit's lowest bit; `parse` has checked that it is a digit.
+        // The lowest bit of the last digit; `parse` has checked that it is a hexadecimal digit.
         let digit = self.flags[1];
         let value = if digit.is_ascii_digit() { digit - b'0' } else { digit.wrapping_sub(b'a').wrapping_add(10) };
         value & 1 == 1
     }
 
-    /// Notes the span in the header of a commit, so that handlers, followers and consumers of its events can continue the trace. A header
-    /// that names a span, or has no room for one, stays as it is: a trace never refuses a commit.
+    /// Writes the span into the header of a commit, so that handlers, followers and consumers of its events can continue the trace. A
+    /// header that already names a span, or has no room for one, stays unchanged: a trace never causes a commit to be refused.
     pub fn note(&self, commit: &mut NewCommit) {
         let named = |(key, _): &(ByteString, ByteString)| key.eq_ignore_ascii_case(TRACEPARENT);
         let bytes: usize = commit.header.iter().map(|(key, value)| key.len() + value.len()).sum();
@@ -114,13 +114,13 @@ impl fmt::Debug for TraceContext {
 pub struct BegunSpan {
     /// The span itself.
     pub context: TraceContext,
-    /// The span that it is part of.
+    /// The parent span.
     pub parent: Option<TraceContext>,
-    /// When it began, in nanoseconds since 1970.
+    /// When it began, in nanoseconds since 1970-01-01 UTC.
     pub began: u64,
 }
 
-/// What the span is to the one that it is part of, as OpenTelemetry has it.
+/// The relation of a span to its parent, as in OpenTelemetry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
     /// A request that this process answers.
@@ -129,10 +129,10 @@ pub enum SpanKind {
     Consumer,
 }
 
-/// What is known of a span.
+/// The value of an attribute of a span.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SpanValue {
-    /// A text.
+    /// A string.
     Text(ByteString),
     /// A number.
     Number(i64),
@@ -141,27 +141,27 @@ pub enum SpanValue {
 /// A span that ends now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndedSpan {
-    /// When it began, and where it belongs.
+    /// Its context, its parent, and when it began.
     pub begun: BegunSpan,
-    /// What was done, with few different values.
+    /// The name of the operation, with few distinct values.
     pub name: String,
-    /// What it is to the one that it is part of.
+    /// Its relation to its parent.
     pub kind: SpanKind,
-    /// What else is known of it.
+    /// Its attributes.
     pub attributes: Vec<(&'static str, SpanValue)>,
     /// Why it failed.
     pub failure: Option<String>,
 }
 
-/// Records spans. A process has one, or none: then nothing is recorded, and contexts are passed on as they came.
+/// Records spans. A process has one recorder or none. Without one, nothing is recorded and contexts are passed on unchanged.
 pub trait Spans: Send + Sync + 'static {
-    /// Begins a span that is part of `parent`, or else of a trace of its own. None if the trace is not recorded.
+    /// Begins a span within `parent`, or in a new trace if absent. Returns `None` if the trace is not recorded.
     fn begin(&self, parent: Option<TraceContext>) -> Option<BegunSpan>;
 
-    /// Takes a span that ends now. It never waits: what cannot be kept is dropped and counted.
+    /// Takes a span that ends now. Never waits: a span that cannot be queued is dropped and counted.
     fn end(&self, span: EndedSpan);
 
-    /// Returns how many spans were dropped.
+    /// Returns the number of dropped spans.
     fn dropped(&self) -> u64;
 }
 

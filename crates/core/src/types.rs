@@ -1,4 +1,4 @@
-//! The registry of event types: what each type is called, how its data looks, and what happens to events that look otherwise.
+//! The registry of event types: their names, their schemas, and what happens to events that do not match.
 
 mod compatibility;
 mod definition;
@@ -24,19 +24,19 @@ pub(crate) use error::NoTypes;
 /// The registry of event types of one tenant.
 ///
 /// - **Checked at commit.** Events of a registered type are checked against the schema of their generation before the commit is queued,
-///   as the policy of their type says. One that does not match is refused with `schema_violation` and the path of the value; nothing of its
-///   commit or transaction is stored then.
-/// - **A generation never changes.** A schema that differs is another generation, and it must accept every event that the generation before
-///   it accepts, unless the definition says that compatibility does not matter.
-/// - **Cheap.** A tenant without registered types pays nothing for the registry but looking whether there are some.
-/// - **Current.** A registration that was answered holds for every later commit through this store. Other processes that share the store
+///   according to the type's policy. With the policy `enforce`, an event that does not match is refused with `schema_violation` and the
+///   path of the value, and nothing of its commit or transaction is stored.
+/// - **A generation never changes.** A different schema is a new generation. It must accept every event that the previous generation
+///   accepts, unless the definition opts out of compatibility.
+/// - **Cheap.** For a tenant without registered types, the registry only costs a check whether there are any.
+/// - **Current.** An acknowledged registration applies to every later commit through this store. Other processes that share the store
 ///   follow within a second.
 #[async_trait]
 pub trait EventTypes: Send + Sync + 'static {
-    /// Registers a type or a generation of it, or changes its category and policy.
+    /// Registers a type or a new generation of it, or changes its category and policy.
     ///
     /// # Errors
-    /// [`TypeError::Incompatible`] names what breaks; else see [`TypeError`].
+    /// [`TypeError::Incompatible`] names what breaks; otherwise see [`TypeError`].
     async fn put(&self, definition: TypeDefinition) -> Result<PutType, TypeError>;
 
     /// Lists types by name: those after `after`, at most `limit`.
@@ -51,40 +51,40 @@ pub trait EventTypes: Send + Sync + 'static {
     /// See [`TypeError`].
     async fn get(&self, name: &str) -> Result<TypeStatus, TypeError>;
 
-    /// Returns what happens to events whose type is not registered.
+    /// Returns the policy for events whose type is not registered.
     ///
     /// # Errors
     /// See [`TypeError`].
     async fn unknown(&self) -> Result<UnknownTypes, TypeError>;
 
-    /// Decides what happens to events whose type is not registered.
+    /// Sets the policy for events whose type is not registered.
     ///
     /// # Errors
     /// See [`TypeError`].
     async fn set_unknown(&self, unknown: UnknownTypes) -> Result<(), TypeError>;
 
-    /// Returns an event as consumers of topics get it: brought to the newest generation by the upcasters of its type, and checked against
-    /// the schema. None is an event that is delivered as it was recorded.
+    /// Returns an event in the form in which consumers of topics receive it: upcast to the newest generation of its type, and checked
+    /// against the schema. Returns `None` if the event is delivered as it was recorded.
     ///
     /// # Errors
-    /// `schema_violation` or `type_not_registered` for an event that no consumer is to get; else see [`TypeError`].
+    /// `schema_violation` or `type_not_registered` for an event that no consumer may receive; otherwise see [`TypeError`].
     async fn consume(&self, _: &RecordedEvent) -> Result<Option<RecordedEvent>, TypeError> {
         Ok(None)
     }
 }
 
-/// What a registration did.
+/// The outcome of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutType {
     /// The type was not registered before.
     Created,
-    /// It has another generation, category or policy now.
+    /// Its generations, category or policy have changed.
     Changed,
-    /// It was registered like this already.
+    /// The same registration already exists.
     Unchanged,
 }
 
-/// What happens to events whose type is not registered.
+/// The policy for events whose type is not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownTypes {
@@ -93,22 +93,22 @@ pub enum UnknownTypes {
     Accept,
     /// They are refused with `type_not_registered`.
     Refuse,
-    /// They are committed, and no consumer of topics gets them: they become dead letters, which wait until a person retries them.
+    /// They are committed but withheld from consumers of topics: they become dead letters, which stay until an operator retries them.
     Quarantine,
 }
 
-/// An event type as it is registered.
+/// A registered event type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TypeStatus {
     /// Its name.
     pub name: ByteString,
-    /// Its UUID, where a layout requires one.
+    /// Its UUID, for layouts that require one.
     pub id: Uuid,
     /// Its newest generation.
     pub generation: u32,
-    /// What gives its topic its numbers, and its dead letters their policy.
+    /// The category that determines the settings of its topic and the policy of its dead letters.
     pub category: ByteString,
-    /// What happens to events that do not match.
+    /// The policy for events that do not match.
     pub policy: SchemaPolicy,
     /// The schema of the newest generation.
     pub schema: serde_json::Value,
@@ -125,7 +125,7 @@ pub struct GenerationStatus {
     pub schema: serde_json::Value,
     /// When it was registered.
     pub registered: Timestamp,
-    /// What turns data of the generation before into data of this one.
+    /// The steps that convert data of the previous generation to this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub upcaster: Vec<UpcastStep>,
 }
@@ -140,10 +140,10 @@ pub struct TypePage {
     pub cursor: Option<ByteString>,
 }
 
-/// The body of `PUT /v1/types`: what happens to events whose type is not registered.
+/// The body of `PUT /v1/types`: the policy for events whose type is not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TypeSettings {
-    /// What happens to them.
+    /// The policy.
     pub unknown: UnknownTypes,
 }

@@ -1,4 +1,4 @@
-//! What the answer to a commit waits for, once the commit is stored.
+//! The stage that the response to a commit waits for, once the commit is stored.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use crate::{ByteString, Code, Invalid, limits};
 /// The stage that a commit has reached. Each implies those before it; named stages imply nothing about each other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Reached {
-    /// It is stored for good. Its sequence numbers may be given a moment later.
+    /// It is durably stored. Its sequence numbers may be assigned a moment later.
     #[default]
     Committed,
-    /// It has its sequence numbers, and whoever reads the log from now on finds it.
+    /// It has its sequence numbers, and later reads of the log find it.
     Logged,
-    /// A named stage of what follows the log, such as `snapshot` or `handled:billing`. A log waits as for `Logged`; the task host waits
-    /// for the rest, in a server or in the program that runs it.
+    /// A named stage of a process that follows the log, such as `snapshot` or `handled:billing`. A log only waits for `Logged`; the task
+    /// host waits for the rest, in a server or in the program that runs it.
     Stage(ByteString),
 }
 
 impl Reached {
-    /// Its name in the API.
+    /// Returns its name in the API.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Committed => "committed",
@@ -28,10 +28,10 @@ impl Reached {
         }
     }
 
-    /// Returns the stage of this name. A named stage need not exist: the task host knows which do.
+    /// Returns the stage with this name. A named stage need not exist: only the task host knows which ones do.
     ///
     /// # Errors
-    /// `invalid_wait` at `wait.for`, for a text that is not the name of a stage.
+    /// `invalid_wait` at `wait.for`, if the text is not the name of a stage.
     pub fn from_name(name: &str) -> Result<Self, Invalid> {
         match name {
             "committed" => Ok(Self::Committed),
@@ -43,7 +43,7 @@ impl Reached {
         }
     }
 
-    /// Returns the named stage, if it is one.
+    /// Returns the name of a named stage, or `None`.
     pub fn stage(&self) -> Option<&ByteString> {
         match self {
             Self::Committed | Self::Logged => None,
@@ -66,29 +66,31 @@ fn valid_stage(stage: &str) -> Result<(), Invalid> {
     Err(Invalid::new(Code::InvalidWait, "wait.for", message))
 }
 
-/// What an answer waits for. It is no condition: a commit that is stored stays so, and when the time is up the answer says how far it got.
+/// What a response waits for. It is not a condition: a stored commit stays stored, and after a timeout the response says which stage it
+/// reached.
 ///
-/// A store that gives numbers when it stores (the embedded one) has reached [`Reached::Logged`] at once, whatever is asked for.
+/// A store that assigns sequence numbers when it stores a commit (the embedded store) reaches [`Reached::Logged`] immediately, whatever
+/// the wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wait {
     /// The stage.
     pub until: Reached,
-    /// How long at most, counted from when the commit is stored; at most [`limits::WAIT_MAX`], and [`limits::WAIT_USUAL`] when absent.
+    /// The timeout, counted from when the commit is stored; at most [`limits::WAIT_MAX`], and [`limits::WAIT_USUAL`] if absent.
     pub at_most: Option<Duration>,
 }
 
 impl Wait {
-    /// A wait for this stage, as long as is usual.
+    /// Creates a wait for this stage with the default timeout.
     pub fn until(until: Reached) -> Self {
         Self { until, at_most: None }
     }
 
-    /// How long it waits.
+    /// Returns the timeout.
     pub fn time(&self) -> Duration {
         self.at_most.unwrap_or(limits::WAIT_USUAL)
     }
 
-    /// Checks its time and the form of its stage.
+    /// Checks the timeout and the form of the stage.
     ///
     /// # Errors
     /// `invalid_wait` at `wait.timeout_ms` or `wait.for`.

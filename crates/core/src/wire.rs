@@ -1,4 +1,4 @@
-//! The JSON shapes of the HTTP API, shared by the server, its client, the command line and import files, so that they cannot differ.
+//! The JSON shapes of the HTTP API. The server, its client, the command line and import files share them, so that they cannot differ.
 
 mod answer;
 pub mod binary;

@@ -1,8 +1,8 @@
-//! Which addresses are on the public internet.
+//! Decides which IP addresses are on the public internet.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A network of addresses.
+/// An IP network: an address and a prefix length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Network {
     address: IpAddr,
@@ -10,7 +10,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Reads `10.1.0.0/16`, or a single address.
+    /// Parses a network such as `10.1.0.0/16`, or a single address.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is neither an address nor a network such as 10.1.0.0/16");
         let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
@@ -23,7 +23,7 @@ impl Network {
         Ok(Self { address, bits })
     }
 
-    /// Whether an address is in the network. One of IPv4 that is written in IPv6 counts as what it is.
+    /// Returns whether an address is in the network. An IPv4-mapped IPv6 address is treated as the IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let mask = |bits: u32, of: u32| if bits == 0 { 0 } else { u128::MAX << (of - bits) };
         match (self.address, address.to_canonical()) {
@@ -40,7 +40,7 @@ impl Network {
     }
 }
 
-/// Whether an address is on the public internet.
+/// Returns whether an address is on the public internet.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_public_v4(address),
@@ -70,11 +70,11 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let [.., high, low] = parts;
     let embedded = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match parts[0] {
-        // NAT64 leads to an address of IPv4.
+        // A NAT64 address leads to its embedded IPv4 address.
         0x64 if parts[1] == 0xff9b && parts[2..6] == [0; 4] => is_public_v4(embedded(high, low)),
-        // So does 6to4.
+        // So does a 6to4 address.
         0x2002 => is_public_v4(embedded(parts[1], parts[2])),
-        // Teredo, benchmarks, documentation and other things that no partner has.
+        // Teredo, benchmarking, documentation and other special-purpose ranges, which no partner uses.
         0x2001 if parts[1] < 0x200 || parts[1] == 0xdb8 => false,
         0x3fff => false,
         // Global unicast.

@@ -1,4 +1,4 @@
-//! What a server answers, and how its problem documents become the errors of the ports again.
+//! Parses a server's answers, and turns its problem documents back into the errors of the ports.
 
 use annals_core::{
     Appended, Code, CommitError, CommitOutcome, ExpectedVersion, Invalid, KnownAggregate, NewCommit, ReadError,
@@ -37,7 +37,7 @@ pub(super) struct Exists {
 }
 
 impl Exists {
-    /// The outcome of the request's commit.
+    /// Returns the outcome of the request's commit.
     pub(super) fn outcome(self) -> Result<Option<CommitOutcome>, StoreError> {
         match (self.exists, self.commit) {
             (false, _) => Ok(None),
@@ -59,9 +59,9 @@ pub(super) struct Problem {
     code: String,
     #[serde(default)]
     detail: String,
-    /// The sentence without the words that every error of its kind has; none where `detail` is no longer.
+    /// The sentence without the words that all errors of its kind share. `None` if `detail` adds no such words.
     reason: Option<String>,
-    /// What of the store it is about, where the code says that of more than one.
+    /// The part of the store that failed, for codes that apply to several parts.
     part: Option<String>,
     #[serde(default)]
     pub path: String,
@@ -87,18 +87,18 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    /// Returns the sentence that the port's error of this kind takes.
+    /// Returns the sentence with which the port's error of this kind is built.
     pub fn into_reason(self) -> String {
         self.reason.unwrap_or(self.detail)
     }
 
-    /// Returns the id of what is unknown.
+    /// Returns the id that the server does not know.
     pub fn into_key(self) -> String {
         self.key.unwrap_or_default()
     }
 }
 
-/// Reads an answer that holds commits, and hands each to `take`.
+/// Reads an answer that contains commits, and passes each one to `take`.
 pub(super) fn read_found(answer: &Answer, take: impl FnMut(RecordedCommit)) -> Result<FoundEnd, ReadError> {
     if answer.status.is_success() {
         return wire::binary::read_found(&answer.body, take).map_err(|error| unknown(&error).into());
@@ -106,7 +106,7 @@ pub(super) fn read_found(answer: &Answer, take: impl FnMut(RecordedCommit)) -> R
     Err(refused_read(answer))
 }
 
-/// Reads an answer that holds events of a stream, and hands each to `take`.
+/// Reads an answer that contains events of a stream, and passes each one to `take`.
 pub(super) fn read_found_of_stream(answer: &Answer, take: impl FnMut(StreamEvent)) -> Result<FoundEnd, ReadError> {
     if answer.status.is_success() {
         return wire::binary::read_found_of_stream(&answer.body, take).map_err(|error| unknown(&error).into());
@@ -114,7 +114,7 @@ pub(super) fn read_found_of_stream(answer: &Answer, take: impl FnMut(StreamEvent
     Err(refused_read(answer))
 }
 
-/// Reads an answer of a query.
+/// Reads the answer to a query.
 pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ReadError> {
     if answer.status.is_success() {
         return parse(answer).map_err(ReadError::Store);
@@ -129,7 +129,7 @@ fn refused_read(answer: &Answer) -> ReadError {
     }
 }
 
-/// Reads what the server says to `commit`.
+/// Reads the server's reply to `commit`.
 pub(super) fn committed(reply: Reply, commit: &NewCommit) -> Result<CommitOutcome, CommitError> {
     let (code, problem) = match reply {
         Reply::Document(document) => match wire::binary::read_reply(&document).map_err(|error| unknown(&error))? {
@@ -154,7 +154,7 @@ pub(super) fn outcome(answer: wire::CommitAnswer) -> Result<CommitOutcome, Store
     })
 }
 
-/// The error that became this problem, when what was refused expected this version.
+/// Returns the commit error that the server turned into this problem. `expected` is the expected version of the refused commit.
 pub(super) fn refusal(
     code: Code,
     problem: Problem,
@@ -228,7 +228,7 @@ pub(super) fn unknown(what: &str) -> StoreError {
     StoreError::Unreachable(format!("it answered {what}, which this client does not know"))
 }
 
-/// Makes the error of a port from any other problem: one of the store, or of the request.
+/// Returns the port's error for any other problem: one of the store, or of the request.
 pub(super) fn other<E: From<StoreError> + From<Invalid>>(code: Code, problem: Problem) -> E {
     let of_records = problem.part.as_deref() == Some("records");
     let make: fn(String) -> StoreError = match code {

@@ -1,4 +1,4 @@
-//! The archive of a server's tenant, over HTTP, behind the same port as that of a store in this process.
+//! The archive of a server's tenant, over HTTP, behind the same port as the archive of a store in this process.
 
 use annals_core::archive::{
     Archive, ArchiveError, ArchiveFilePage, ArchivePage, DeletedEvent, HoldBody, HoldPage, HoldStatus, PutRetention,
@@ -23,14 +23,14 @@ use super::{Client, Path};
 pub struct ArchiveClient(Client);
 
 impl Client {
-    /// The archive of the same tenant, over the same connection.
+    /// Returns the archive of the same tenant, over the same connections.
     pub fn archive(&self) -> ArchiveClient {
         ArchiveClient(self.clone())
     }
 }
 
 impl ArchiveClient {
-    /// Returns what was answered, and whether it was made.
+    /// Sends a request and returns its answer, and whether the request created something.
     async fn told<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -71,7 +71,7 @@ fn refused(answer: &Answer) -> ArchiveError {
 }
 
 fn body(value: &impl serde::Serialize) -> String {
-    // Texts and numbers cannot fail to become JSON.
+    // Strings and numbers always serialise to JSON.
     serde_json::to_string(value).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! A backup of a server's store.
+//! Backups of a server's store.
 
 use annals_core::{ReadError, StoreError};
 use bytes::Bytes;
@@ -7,25 +7,25 @@ use hyper::Method;
 use super::http::ByteStream;
 use super::{Client, refused};
 
-/// The archive of a backup as it comes from a server.
+/// The archive of a backup, streamed from a server.
 pub struct BackupStream(ByteStream);
 
 impl BackupStream {
-    /// The next bytes; none at the end, which only a whole backup has.
+    /// Returns the next bytes, or `None` at the end. Only a complete backup has an end.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`] when the server breaks it off; its log says why.
+    /// [`StoreError::Unreachable`] if the server aborts the backup; the server's log says why.
     pub async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
         self.0.next().await.map_err(StoreError::Unreachable)
     }
 }
 
 impl Client {
-    /// Begins a backup of the server's whole store. `earlier` is the manifest of one that is at hand: what that one holds and cannot
-    /// have changed since does not come again.
+    /// Begins a backup of the server's whole store. `earlier` is the manifest of a backup that the caller still has: data that it holds
+    /// and that cannot have changed since is omitted.
     ///
     /// # Errors
-    /// What the server refuses it with, or [`StoreError::Unreachable`].
+    /// The server's refusal, or [`StoreError::Unreachable`].
     pub async fn backup(&self, earlier: Option<Vec<u8>>) -> Result<BackupStream, ReadError> {
         let (method, body) = match earlier {
             Some(manifest) => (Method::POST, manifest.into()),
@@ -34,10 +34,10 @@ impl Client {
         self.backup_of(method, "/v1/backup", body).await
     }
 
-    /// The same without records and streams, whole: what is left of a store whose records are damaged.
+    /// Begins a full backup without records and streams, to save the logs of a store whose records are damaged.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`backup`](Self::backup).
     pub async fn backup_without_records(&self) -> Result<BackupStream, ReadError> {
         self.backup_of(Method::GET, "/v1/backup?without_records", Bytes::new()).await
     }

@@ -21,7 +21,7 @@ use super::{Client, Path};
 pub struct BrowseClient(Client);
 
 impl Client {
-    /// The browse view of the same tenant, over the same connection.
+    /// Returns the browse view of the same tenant, over the same connections.
     pub fn browse(&self) -> BrowseClient {
         BrowseClient(self.clone())
     }
@@ -58,11 +58,11 @@ pub(super) fn refused(answer: &Answer) -> BrowseError {
     }
 }
 
-/// The body of an act: why.
+/// Returns the body of an act, which contains its reason.
 pub(super) fn why(reason: Reason) -> String {
     let Reason { reason, by } = reason;
     let body = ActBody { reason, by, position: None, to: None, from: None };
-    // Texts cannot fail to become JSON.
+    // Strings always serialise to JSON.
     serde_json::to_string(&body).unwrap_or_default()
 }
 
@@ -75,7 +75,7 @@ fn page(query: &BrowseQuery) -> Path {
     filtered(&["events"], query)
 }
 
-/// The path of a page of events.
+/// Returns the path of a page of events, with the filter as its query.
 pub(super) fn filtered(path: &[&str], query: &BrowseQuery) -> Path {
     let filter = &query.filter;
     Path::below(path)
@@ -98,7 +98,7 @@ pub(super) fn filtered(path: &[&str], query: &BrowseQuery) -> Path {
         .maybe("count_up_to", query.count_up_to)
 }
 
-/// The document that was shown.
+/// Returns the stored document of an event as the API shows it: dates become BSON dates, and a damaged document is unwrapped.
 fn document(shown: Value) -> Document {
     let Value::Object(mut fields) = shown else { return Document::new() };
     if fields.contains_key("damaged")

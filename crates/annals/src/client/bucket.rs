@@ -1,4 +1,4 @@
-//! Files of the archive as objects of a bucket: of S3, or of a server that has its API.
+//! Archive files as objects of a bucket, on S3 or on a server with an S3-compatible API.
 //!
 //! ```text
 //!  put, at most 8 MiB ─▶ one request: the object is there whole or not at all
@@ -22,14 +22,14 @@ use object_store::{
 
 use super::bucket_line::Connector;
 
-/// Longer files are uploaded in parts of this length.
+/// Longer files are uploaded in parts of this size.
 const PART_BYTES: usize = 8 * 1024 * 1024;
-/// The longest key that S3 takes.
+/// The longest key that S3 accepts, in bytes.
 const KEY_BYTES_MAX: usize = 1_024;
-/// How often a request is sent again, and until when. The archive attempts again what failed in the end.
+/// The number of retries of a request, and the time limit for all of them. After that, the archive itself retries.
 const RETRIES: (usize, Duration) = (3, Duration::from_secs(30));
 
-/// A bucket, or a part of one, for files of the archive.
+/// A bucket, or a prefix in one, that holds archive files.
 pub(crate) struct BucketFiles {
     objects: Arc<dyn ObjectStore>,
     prefix: String,
@@ -37,22 +37,22 @@ pub(crate) struct BucketFiles {
 }
 
 impl BucketFiles {
-    /// The files below `s3://BUCKET/PREFIX`. Credentials and the region come from the environment: from variables such as
+    /// Opens the files below `s3://BUCKET/PREFIX`. Credentials and the region come from the environment: from variables such as
     /// `AWS_ACCESS_KEY_ID` and `AWS_REGION`, from a web identity (`AWS_WEB_IDENTITY_TOKEN_FILE`), or from the instance or container.
-    /// Neither `~/.aws` nor `AWS_PROFILE` is read. Nothing is sent yet.
+    /// Neither `~/.aws` nor `AWS_PROFILE` is read. Sends nothing yet.
     ///
     /// # Errors
-    /// `invalid_config` for what is no such URL, and for variables that contradict each other.
+    /// `invalid_config` if the URL does not have this form, or if variables contradict each other.
     pub fn open(url: &str) -> Result<Self, OpenError> {
         let wrong = |why: &str| {
             let shown = crate::shown_url(url);
-            // What follows may be a secret.
+            // What follows may contain a secret.
             let shown = shown.split(['?', '#']).next().unwrap_or_default();
             let message = format!("{shown:?} is no place for files of the archive: {why}; write s3://BUCKET/PREFIX");
             OpenError::new(Code::InvalidConfig, message)
         };
         let rest = url.strip_prefix("s3://").ok_or_else(|| wrong("it does not begin with s3://"))?;
-        // Every reader of the tenant sees the place of a file, so it has no room for settings.
+        // The location of a file is visible to every reader of the tenant, so it must not contain settings.
         if rest.contains(['?', '#']) {
             return Err(wrong("it has a query or a fragment"));
         }
@@ -71,20 +71,20 @@ impl BucketFiles {
         Self { objects, prefix: prefix.to_owned(), place: place.to_owned() }
     }
 
-    /// The error of a file, which every reader of the tenant sees.
+    /// Returns the error for a file. It is visible to every reader of the tenant.
     fn failed(&self, path: &str, error: &dyn std::error::Error) -> FileError {
         tracing::debug!(path, %error, "a request to the archive's bucket failed");
         FileError::new(format!("{}/{path}", self.place), shown_reason(&error.to_string()))
     }
 
-    /// The key of a file.
+    /// Returns the object key of a file.
     fn key(&self, path: &str) -> Result<Path, FileError> {
         let key = if self.prefix.is_empty() { path.to_owned() } else { format!("{}/{path}", self.prefix) };
-        // As it is: names of types are percent-encoded already.
+        // Not encoded again: event type names in it are percent-encoded already.
         Path::parse(key).map_err(|error| self.failed(path, &error))
     }
 
-    /// How long a file is.
+    /// Returns the length of a file in bytes.
     async fn length(&self, path: &str) -> Result<u64, FileError> {
         let options = GetOptions::new().with_head(true);
         let found = self.objects.get_opts(&self.key(path)?, options).await;
@@ -98,8 +98,8 @@ impl BucketFiles {
     }
 }
 
-/// The part of an error that readers may see. The body of the answer, which the error ends with, names accounts, users and servers: of it,
-/// only the code of S3 is shown, such as `AccessDenied`.
+/// Returns the part of an error that readers may see. The error ends with the body of the response, which names accounts, users and
+/// servers. Of the body, only the S3 error code is shown, such as `AccessDenied`.
 fn shown_reason(error: &str) -> &str {
     let code = error.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
     match (code, error.split_once('<')) {
@@ -109,15 +109,15 @@ fn shown_reason(error: &str) -> &str {
     }
 }
 
-/// A bucket with these settings.
+/// Builds the client of a bucket with these settings.
 fn reached(settings: AmazonS3Builder) -> object_store::Result<Arc<dyn ObjectStore>> {
     let retries = RetryConfig { max_retries: RETRIES.0, retry_timeout: RETRIES.1, ..RetryConfig::default() };
     let settings = settings.with_http_connector(Connector).with_retry(retries);
-    // Some servers have no request that deletes several objects, and one at a time is deleted here.
+    // Some servers do not support bulk deletes, and only one object at a time is deleted here.
     Ok(Arc::new(settings.with_disable_bulk_delete(true).build()?))
 }
 
-/// Uploads the parts of a file. What was uploaded is removed if the rest of it fails.
+/// Uploads a file in parts. If one part fails, the uploaded parts are removed.
 async fn uploaded(upload: &mut dyn MultipartUpload, content: &Bytes, part: usize) -> object_store::Result<()> {
     let sent = sent_in_parts(&mut *upload, content, part).await;
     if sent.is_err()

@@ -1,4 +1,4 @@
-//! How a bucket is reached: HTTP/1.1 over the client's TLS, with one connection for each request.
+//! The connection to a bucket: HTTP/1.1 over the client's TLS, with one connection per request.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -22,14 +22,14 @@ use super::http::with_causes;
 use super::sending::Ended;
 use super::tls::{Secured, Stream, connector};
 
-/// How long connecting may take.
+/// Time limit for connecting.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
-/// How long a request may take, with its answer.
+/// Time limit for a request, including its response.
 const WITHIN: Duration = Duration::from_secs(120);
-/// What says yes in a variable.
+/// The values that mean yes in a variable.
 const YES: [&str; 5] = ["1", "true", "on", "yes", "y"];
 
-/// Connects the clients of buckets. The library's own client would bring another one of HTTP, whose TLS is settled for the whole process.
+/// Connects bucket clients. The library's own client would add a second HTTP client, whose TLS provider is set for the whole process.
 #[derive(Debug)]
 pub(super) struct Connector;
 
@@ -41,9 +41,9 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Sends the requests of a bucket, or of what has its credentials.
+/// Sends the requests of a bucket, and those that obtain its credentials.
 struct Line {
-    /// Whether it may be reached in plain text.
+    /// Whether plain HTTP is allowed.
     allows_plain: bool,
     connector: OnceLock<TlsConnector>,
 }
@@ -59,7 +59,7 @@ fn failed(kind: HttpErrorKind, reason: impl Display) -> HttpError {
 }
 
 impl Line {
-    /// Returns what secures connections. A failure is not kept, because what it is made from may be there later.
+    /// Returns the TLS connector, built once. A failure is not cached, because the certificate files may appear later.
     fn connector(&self) -> Result<TlsConnector, String> {
         if let Some(made) = self.connector.get() {
             return Ok(made.clone());
@@ -74,7 +74,7 @@ impl Line {
             Ok(connected) => connected.map_err(|error| format!("{host}:{port}: {error}"))?,
             Err(_) => return Err(format!("{host}:{port}: no connection within {} s", CONNECTED_WITHIN.as_secs())),
         };
-        // A delay of small packets only costs time.
+        // Nagle's algorithm would only delay small packets.
         let _ = stream.set_nodelay(true);
         if !secured {
             return Ok(Stream::Plain(stream));
@@ -97,7 +97,7 @@ impl Line {
         let port = authority.port_u16().unwrap_or(usual);
         let stream = self.connected(authority.host(), port, secured).await;
         let stream = stream.map_err(|reason| failed(HttpErrorKind::Connect, reason))?;
-        // The signature is for the host without the usual port.
+        // The request is signed for a host without the default port.
         let host = if port == usual { authority.host().to_owned() } else { format!("{}:{port}", authority.host()) };
         let host = HeaderValue::from_str(&host).map_err(|error| failed(HttpErrorKind::Unknown, error))?;
         head.headers.insert(HOST, host);
@@ -109,7 +109,7 @@ impl Line {
         let begun = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = begun.map_err(|error| failed(HttpErrorKind::Connect, error))?;
         let connection = Ended(tokio::spawn(async move {
-            // What is wrong with the connection is what the request fails with.
+            // A failure of the connection is reported by the request.
             let _ = connection.await;
         }));
         let sent = sender.send_request(Request::from_parts(head, body)).await;

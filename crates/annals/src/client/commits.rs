@@ -1,5 +1,5 @@
-//! Commits on their way to a server. While some are under way the next ones gather and go together in one request, so that many
-//! callers cost little more than one; a commit that comes alone goes at once.
+//! Batches commits on their way to a server. While requests are in flight, further commits gather and share the next request, so that many
+//! callers cost little more than one. A commit that arrives alone is sent immediately.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,22 +13,22 @@ use tokio::sync::oneshot;
 use super::http::{Answer, Http};
 use super::line::Line;
 
-/// Requests under way at once: while the server works on one, the next is on its way.
+/// Maximum number of requests in flight: while the server works on one, the next one is already on its way.
 const REQUESTS_MAX: usize = 2;
-/// A request takes no more commits once it holds so many bytes.
+/// A request takes no more commits once it holds this many bytes.
 const REQUEST_BYTES: usize = 4 * 1024 * 1024;
-/// BSON documents in a row.
+/// The media type of a sequence of BSON documents.
 pub(super) const MEDIA_TYPE: &str = "application/bson";
 
-/// What the server said to one commit.
+/// The server's reply to one commit.
 pub(super) enum Reply {
-    /// A document of its own.
+    /// The document that answers this commit.
     Document(Bytes),
     /// A refusal of the whole request.
     Refusal(Answer),
 }
 
-/// The way to one tenant of a server.
+/// The queue of commits for one tenant of a server.
 #[derive(Clone)]
 pub(super) struct Commits(Arc<Shared>);
 
@@ -41,7 +41,7 @@ struct Shared {
 struct State {
     waiting: VecDeque<Waiting>,
     senders: usize,
-    /// Connections that no sender uses.
+    /// Idle connections.
     lines: Vec<Line>,
 }
 
@@ -55,11 +55,11 @@ impl Commits {
         Self(Arc::new(Shared { http, state: Mutex::default() }))
     }
 
-    /// Sends a commit, written as BSON, and waits for what the server says. A request that breaks off is sent once more with what is
-    /// unanswered; request ids make that safe.
+    /// Sends a commit, encoded as BSON, and waits for the reply. If a request breaks off, its unanswered commits are sent once more, which
+    /// their request ids make safe.
     ///
     /// # Errors
-    /// A sentence, when the server cannot be reached and the outcome is not known.
+    /// A sentence, if the server cannot be reached and the outcome is unknown.
     pub async fn send(&self, document: Bytes) -> Result<Reply, String> {
         let (reply, replied) = oneshot::channel();
         {
@@ -81,7 +81,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// A connection that was used before and is still open.
+    /// Returns an idle connection that is still open.
     fn kept_line(&self) -> Option<Line> {
         let mut state = self.lock();
         state.lines.retain_mut(Line::is_open);
@@ -95,14 +95,14 @@ impl Shared {
     }
 }
 
-/// Sends what waits until nothing does.
+/// Sends queued commits until the queue is empty.
 struct Sender {
     shared: Arc<Shared>,
     counted: bool,
 }
 
 impl Drop for Sender {
-    /// A runtime that ends drops this at any point; what waits then is left to another sender, or told.
+    /// Runs at any point when the runtime shuts down. Queued commits are left to another sender; without one, their callers get an error.
     fn drop(&mut self) {
         if self.counted {
             let mut state = self.shared.lock();
@@ -121,7 +121,8 @@ impl Sender {
         }
     }
 
-    /// The next request's commits. Whoever adds one from now on finds this sender either gone or still going to look.
+    /// Takes the commits of the next request. INVARIANT: a commit that is queued later finds this sender either about to take again, or no
+    /// longer counted.
     fn take(&mut self) -> Option<VecDeque<Waiting>> {
         let mut state = self.shared.lock();
         let mut bytes = 0;
@@ -141,16 +142,16 @@ impl Sender {
     }
 
     async fn send(&self, mut commits: VecDeque<Waiting>) {
-        // A kept connection may be closed just when it is used again, so what breaks off is tried once more on a new one.
+        // The server may close an idle connection just as it is reused, so the commits are retried once on a new connection.
         let Err(_) = self.attempt(self.shared.kept_line(), &mut commits).await else { return };
         let Err(message) = self.attempt(None, &mut commits).await else { return };
         for commit in commits {
-            // A caller that no longer waits has dropped its end.
+            // A caller that no longer waits has dropped its receiver.
             let _ = commit.reply.send(Err(message.clone()));
         }
     }
 
-    /// Sends one request, and tells each caller what the server says. Commits that are left have no answer.
+    /// Sends one request and passes the reply of each commit to its caller. Commits that are left in `commits` have no answer.
     async fn attempt(&self, kept: Option<Line>, commits: &mut VecDeque<Waiting>) -> Result<(), String> {
         let mut body = BytesMut::with_capacity(commits.iter().map(|commit| commit.document.len()).sum());
         commits.iter().for_each(|commit| body.extend_from_slice(&commit.document));
@@ -175,7 +176,7 @@ impl Sender {
                 let Some(commit) = commits.pop_front() else {
                     return Err("it answers more than it was asked".to_owned());
                 };
-                // A caller that no longer waits has dropped its end.
+                // A caller that no longer waits has dropped its receiver.
                 let _ = commit.reply.send(Ok(Reply::Document(document)));
             }
         }

@@ -20,7 +20,7 @@ use super::{Client, Path};
 pub struct CredentialsClient(Client);
 
 impl Client {
-    /// The credentials of the server, over the same connection.
+    /// Returns the credentials of the server, over the same connections.
     pub fn credentials(&self) -> CredentialsClient {
         CredentialsClient(self.clone())
     }
@@ -34,13 +34,13 @@ impl CredentialsClient {
         if !answer.status.is_success() {
             return Err(refused(&answer));
         }
-        // What is wrong with an answer is said without quoting it, because it may hold a key.
+        // The message does not quote a malformed answer, because it may contain a key.
         serde_json::from_slice(&answer.body).map_err(|error| {
             unknown(&format!("{}, line {} column {}", answer.status, error.line(), error.column())).into()
         })
     }
 
-    /// Lists administrative acts, the newest first: those before the cursor of an earlier page, at most `limit`.
+    /// Lists administrative acts, newest first: those before the cursor of an earlier page, at most `limit`.
     ///
     /// # Errors
     /// See [`CredentialError`].
@@ -51,7 +51,7 @@ impl CredentialsClient {
 }
 
 fn json(value: &impl serde::Serialize) -> String {
-    // Texts and numbers cannot fail to become JSON.
+    // Strings and numbers always serialise to JSON.
     serde_json::to_string(value).unwrap_or_default()
 }
 

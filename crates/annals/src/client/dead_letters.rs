@@ -21,7 +21,7 @@ use super::{Client, Path};
 pub struct DeadLettersClient(Client);
 
 impl Client {
-    /// The dead letters of the same tenant, over the same connection.
+    /// Returns the dead letters of the same tenant, over the same connections.
     pub fn dead_letters(&self) -> DeadLettersClient {
         DeadLettersClient(self.clone())
     }

@@ -20,7 +20,7 @@ use super::{Client, Path};
 pub struct FiltersClient(Client);
 
 impl Client {
-    /// The filters of the same tenant, over the same connection.
+    /// Returns the filters of the same tenant, over the same connections.
     pub fn filters(&self) -> FiltersClient {
         FiltersClient(self.clone())
     }
@@ -44,14 +44,14 @@ impl FiltersClient {
     }
 }
 
-/// The path of a filter, or of what is below it.
+/// Returns the path of a filter, or of a resource below it.
 fn of(name: &FilterName, below: &[&str]) -> Path {
     let path = Path::below(&[&["filters", &*name.stream], below].concat());
     path.maybe("scope", (*name.scope != *DEFAULT_SCOPE).then_some(&*name.scope))
 }
 
 fn json(value: &impl serde::Serialize) -> String {
-    // Texts and numbers cannot fail to become JSON.
+    // Strings and numbers always serialise to JSON.
     serde_json::to_string(value).unwrap_or_default()
 }
 
@@ -90,7 +90,7 @@ fn refused(answer: &Answer) -> FilterError {
 impl Filters for FiltersClient {
     async fn put(&self, definition: FilterDefinition) -> Result<bool, FilterError> {
         definition.validate()?;
-        // The body names the scope.
+        // The body names the scope, so the path does not.
         let path = of(&FilterName::new(definition.name.stream.clone()), &[]);
         let answer = self.send(Method::PUT, path, definition.write()).await?;
         if answer.status.is_success() { Ok(answer.status == StatusCode::CREATED) } else { Err(refused(&answer)) }

@@ -15,12 +15,13 @@ use super::answers::{self, problem, unknown};
 use super::http::Answer;
 use super::{Client, Path};
 
-/// The consumer groups of one tenant of a server. It keeps the contract of [`Groups`]. Events arrive as BSON, so every type does.
+/// The consumer groups of one tenant of a server. It keeps the contract of [`Groups`]. Events arrive as BSON, so every BSON type is
+/// preserved.
 #[derive(Clone)]
 pub struct GroupsClient(Client);
 
 impl Client {
-    /// The consumer groups of the same tenant, over the same connection.
+    /// Returns the consumer groups of the same tenant, over the same connections.
     pub fn groups(&self) -> GroupsClient {
         GroupsClient(self.clone())
     }
@@ -42,7 +43,7 @@ impl GroupsClient {
 }
 
 fn json(value: &impl serde::Serialize) -> String {
-    // Texts and numbers cannot fail to become JSON.
+    // Strings and numbers always serialise to JSON.
     serde_json::to_string(value).unwrap_or_default()
 }
 

@@ -18,13 +18,13 @@ use super::{Client, Path};
 
 /// The handlers of one tenant of a server. It keeps the contract of [`Handlers`].
 ///
-/// Events arrive as BSON, so every type does. A pull whose connection breaks may have taken deliveries: they come again once their
-/// lease has ended.
+/// Events arrive as BSON, so every BSON type is preserved. A pull whose connection breaks may have leased deliveries; they are redelivered
+/// when their lease ends.
 #[derive(Clone)]
 pub struct HandlersClient(Client);
 
 impl Client {
-    /// The handlers of the same tenant, over the same connection.
+    /// Returns the handlers of the same tenant, over the same connections.
     pub fn handlers(&self) -> HandlersClient {
         HandlersClient(self.clone())
     }
@@ -49,7 +49,7 @@ impl HandlersClient {
 }
 
 fn json(value: &impl serde::Serialize) -> String {
-    // Texts and numbers cannot fail to become JSON.
+    // Strings and numbers always serialise to JSON.
     serde_json::to_string(value).unwrap_or_default()
 }
 

@@ -1,11 +1,12 @@
-//! Whether a server is ready.
+//! Readiness of a server.
 
 use annals_core::ReadError;
 
 use super::Client;
 
 impl Client {
-    /// Asks whether every log takes commits and every processor advances: the answer of `GET /health/ready`, which needs no credential.
+    /// Checks whether every log accepts commits and every processor advances. Returns the answer of `GET /health/ready`, which needs no
+    /// credential.
     ///
     /// # Errors
     /// `not_ready` with the reason; `unreachable`.

@@ -1,5 +1,5 @@
-//! The event horizon of a server's tenant, over HTTP: its consents and subscriptions behind the same port as in this process, and what it
-//! offers to consumers.
+//! The event horizon of a server's tenant, over HTTP: its consents and subscriptions behind the same port as in this process, and the
+//! events that it offers to consumers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::answers::{self, problem, unknown};
 use super::http::{Answer, Http};
 use super::{Client, ClientOptions, Path};
 
-/// How long a producer may take to answer beside the time that it is to wait. A network that swallows everything is noticed after it.
+/// Time limit for a producer's answer, in addition to the wait that was requested. It detects a network that drops all packets.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
 /// The event horizon of one tenant of a server. It keeps the contract of [`Horizon`].
@@ -28,7 +28,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(15);
 pub struct HorizonClient(Client);
 
 impl Client {
-    /// The event horizon of the same tenant, over the same connection.
+    /// Returns the event horizon of the same tenant, over the same connections.
     pub fn horizon(&self) -> HorizonClient {
         HorizonClient(self.clone())
     }
@@ -54,7 +54,7 @@ impl HorizonClient {
     async fn delete(&self, path: Path, reason: Reason) -> Result<(), HorizonError> {
         let Reason { reason, by } = reason;
         let body = ActBody { reason, by, position: None, to: None, from: None };
-        // Texts cannot fail to become JSON.
+        // Strings always serialise to JSON.
         let body = serde_json::to_string(&body).unwrap_or_default();
         let answer = self.send(Method::DELETE, path, body).await?;
         if answer.status.is_success() { Ok(()) } else { Err(refused(&answer)) }
@@ -122,10 +122,10 @@ impl Horizon for HorizonClient {
     }
 }
 
-/// Reaches the producers of subscriptions over HTTP: give it to a task host as `HostOptions::producers`, as `annals serve` does.
+/// Connects to the producers of subscriptions over HTTP. Pass it to a task host as `HostOptions::producers`, as `annals serve` does.
 #[derive(Debug, Clone, Default)]
 pub struct HttpProducers {
-    /// A file in PEM with the authorities that may sign the producers' certificates; those of the system when absent.
+    /// A PEM file with the authorities that may sign the producers' certificates. If absent, the system's authorities are trusted.
     pub authorities: Option<PathBuf>,
 }
 

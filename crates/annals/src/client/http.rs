@@ -1,6 +1,6 @@
-//! One server as the client sees it: requests with a deadline, whole answers, and the stream of `/v1/log/follow`.
+//! The connection to one server: requests with a deadline, complete answers, and the stream of `/v1/log/follow`.
 //!
-//! HTTP/1.1 with kept connections: docs/decisions/0008-http.md has the figures.
+//! HTTP/1.1 with keep-alive connections; docs/decisions/0008-http.md has the measurements.
 
 use std::time::Duration;
 
@@ -17,35 +17,35 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use super::ClientOptions;
 use super::tls::{Connector, Secured};
 
-/// How long the server may be silent. It is longer than the pause between the comments of a quiet event stream (15 s).
+/// Time limit for silence of the server. It exceeds the interval between the comments of an idle event stream (15 s).
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 const POOL_IDLE: Duration = Duration::from_secs(20);
-/// A page holds 16 MiB of event data, which JSON's escapes can make six times as large.
+/// A page holds at most 16 MiB of event data, which JSON escaping can make six times as large.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Room that is made for an answer before it is there.
+/// Maximum number of bytes preallocated for an answer before it arrives.
 const ROOM_AHEAD_MAX: u64 = 1024 * 1024;
 const TENANT_HEADER: &str = "annals-tenant";
 /// The media type of BSON documents.
 const DOCUMENT: &str = "application/bson";
-/// JSON bodies.
+/// The media type of JSON bodies.
 const JSON: &str = "application/json";
 
-/// A server's address with a pool of connections to it.
+/// A server's address with a connection pool.
 #[derive(Clone)]
 pub(super) struct Http {
     pool: Pool<Connector, Full<Bytes>>,
     base: String,
-    /// The host and port of `base`, and the path behind them.
+    /// The host and port of `base`, and the path after them.
     authority: String,
     path: String,
     tenant: HeaderValue,
-    /// `Bearer KEY`, which is not shown where headers are.
+    /// `Bearer KEY`, marked as sensitive so that it is not logged with the headers.
     credential: Option<HeaderValue>,
-    /// How connections of its own are secured.
+    /// TLS settings for connections outside the pool.
     secured: Option<Secured>,
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Clone)]
 pub(super) struct Answer {
     pub status: StatusCode,
@@ -53,8 +53,8 @@ pub(super) struct Answer {
 }
 
 impl Http {
-    /// A server at `base`, which is `http://host:port` or `https://host:port` with or without a path; or a sentence that says what is wrong
-    /// with it.
+    /// Creates the pool for a server at `base`, which is `http://host:port` or `https://host:port` with or without a path. The error is a
+    /// sentence that says what is wrong with `base`.
     pub fn new(base: &str, tenant: &str, options: &ClientOptions) -> Result<Self, String> {
         let wrong = |why: &str| format!("{base:?} is not the address of a server: {why}; write http://127.0.0.1:4000");
         let uri: Uri = base.parse().map_err(|error| wrong(&format!("{error}")))?;
@@ -78,12 +78,12 @@ impl Http {
         Ok(Self { pool, base: base.trim_end_matches('/').to_owned(), authority, path, tenant, credential, secured })
     }
 
-    /// How connections of one's own are secured.
+    /// Returns the TLS settings for connections outside the pool.
     pub fn secured(&self) -> Option<&Secured> {
         self.secured.as_ref()
     }
 
-    /// A request with what every request has.
+    /// Starts a request with the headers that every request has.
     fn begin(&self) -> hyper::http::request::Builder {
         let request = Request::builder().header(TENANT_HEADER, self.tenant.clone());
         match &self.credential {
@@ -97,7 +97,7 @@ impl Http {
         collect(self.send(request).await?).await
     }
 
-    /// The same within this time as a whole: for an answer that another process waits for.
+    /// Sends a GET request with a deadline for the whole answer, for an answer that another process waits for.
     pub async fn get_within(&self, path: &str, accept: &'static str, at_most: Duration) -> Result<Answer, String> {
         let request = self.get_request(path, accept)?;
         let answered = async { collect(self.send(request).await?).await };
@@ -107,17 +107,17 @@ impl Http {
         }
     }
 
-    /// Posts JSON.
+    /// Sends a POST request with a JSON body.
     pub async fn post(&self, path: &str, json: Bytes) -> Result<Answer, String> {
         self.ask(Method::POST, path, json, JSON, JSON).await
     }
 
-    /// Asks for a document, and sends one with a method that takes it.
+    /// Sends a request and receives its answer as BSON documents. Includes the body if the method takes one.
     pub async fn document(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
         self.ask(method, path, body, DOCUMENT, DOCUMENT).await
     }
 
-    /// Sends a body of one media type, if there is one, and takes an answer of another.
+    /// Sends a body, if there is one, of one media type, and accepts an answer of another.
     pub async fn ask(
         &self,
         method: Method,
@@ -135,7 +135,7 @@ impl Http {
         collect(self.send(request).await?).await
     }
 
-    /// Posts a body with headers of its own, and without a credential.
+    /// Posts a body with custom headers and without the credential.
     pub async fn post_with(
         &self,
         path: &str,
@@ -155,12 +155,12 @@ impl Http {
         collect(self.send(request).await?).await
     }
 
-    /// The host and port to connect to.
+    /// Returns the host and port to connect to.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// A request to post `body` over a connection of one's own.
+    /// Returns a request that posts `body` over a connection outside the pool.
     pub fn request_to_post(
         &self,
         path: &str,
@@ -176,7 +176,7 @@ impl Http {
             .map_err(|error| format!("{}{path}: {error}", self.base))
     }
 
-    /// Opens a stream of server-sent events; an answer that is not one comes back whole.
+    /// Opens a stream of server-sent events. Any other answer is returned whole.
     pub async fn stream(&self, path: &str) -> Result<Result<EventStream, Answer>, String> {
         let request = self.get_request(path, "text/event-stream")?;
         let response = self.send(request).await?;
@@ -191,7 +191,7 @@ impl Http {
         collect(response).await.map(Err)
     }
 
-    /// Opens a stream of bytes; a refusal comes back whole.
+    /// Opens a stream of bytes. A refusal is returned whole.
     pub async fn bytes(&self, method: Method, path: &str, body: Bytes) -> Result<Result<ByteStream, Answer>, String> {
         let request = self
             .begin()
@@ -215,7 +215,7 @@ impl Http {
             .map_err(|error| format!("{}{path}: {error}", self.base))
     }
 
-    /// Boxed, so that a crate that calls the client does not compile the HTTP library again.
+    /// Sends a request. The future is boxed, so that crates that call the client do not compile the HTTP library again.
     fn send(&self, request: Request<Full<Bytes>>) -> BoxFuture<'_, Result<Response<Incoming>, String>> {
         let answered = async move {
             match tokio::time::timeout(SILENCE_MAX, self.pool.request(request)).await {
@@ -228,7 +228,7 @@ impl Http {
     }
 }
 
-/// The header that sends a credential.
+/// Returns the header value that carries a credential.
 fn bearer(credential: &str) -> Result<HeaderValue, String> {
     let mut value = HeaderValue::from_str(&format!("Bearer {}", credential.trim()))
         .map_err(|_| "the credential is not a text that can be sent in a header".to_owned())?;
@@ -236,7 +236,7 @@ fn bearer(credential: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// The error with its causes: the outermost alone only says that a request failed.
+/// Returns the error with its causes; the outermost error only says that a request failed.
 pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();
@@ -251,7 +251,7 @@ pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
 pub(super) struct ByteStream(Incoming);
 
 impl ByteStream {
-    /// The next bytes; none at the end.
+    /// Returns the next bytes, or `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, String> {
         next_frame(&mut self.0).await
     }
@@ -260,7 +260,7 @@ impl ByteStream {
 async fn collect(response: Response<Incoming>) -> Result<Answer, String> {
     let status = response.status();
     let mut body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
-    // What the server says it will send is believed up to a point.
+    // The server's announced length is trusted only up to a limit.
     let expected = hyper::body::Body::size_hint(&body).lower().min(ROOM_AHEAD_MAX);
     let mut chunks = Vec::with_capacity(expected as usize);
     while let Some(frame) = next_frame(&mut body).await? {
@@ -269,7 +269,7 @@ async fn collect(response: Response<Incoming>) -> Result<Answer, String> {
     Ok(Answer { status, body: chunks.into() })
 }
 
-/// The next bytes of a body, none at its end; frames of other kinds are empty.
+/// Returns the next bytes of a body, or `None` at its end. Frames of other kinds count as empty.
 pub(super) async fn next_frame<B>(body: &mut B) -> Result<Option<Bytes>, String>
 where
     B: hyper::body::Body<Data = Bytes> + Unpin,
@@ -283,11 +283,11 @@ where
     }
 }
 
-/// What a stream of events tells.
+/// An item of an event stream.
 pub(super) enum Happening {
-    /// The stream has begun, and this was the head.
+    /// The stream has begun; this was the head then.
     Head(SequenceNumber),
-    /// There is the event of this number.
+    /// An event with this sequence number is in the log.
     Event(SequenceNumber),
     /// The server ends the stream for this reason.
     Problem(Answer),
@@ -296,14 +296,14 @@ pub(super) enum Happening {
 /// A stream of server-sent events.
 pub(super) struct EventStream {
     body: Incoming,
-    /// What has been received and not been looked at, and the beginning of a line.
+    /// Bytes that were received and not parsed yet, and the beginning of an incomplete line.
     unread: Bytes,
     line: Vec<u8>,
     is_problem: bool,
 }
 
 impl EventStream {
-    /// Waits for the next event; none when the server ends the stream because it stops.
+    /// Waits for the next item, or `None` when the server ends the stream because it is shutting down.
     pub async fn next(&mut self) -> Result<Option<Happening>, String> {
         loop {
             if let Some(happening) = self.received() {
@@ -316,7 +316,7 @@ impl EventStream {
         }
     }
 
-    /// The next of what has been received already.
+    /// Returns the next item of the bytes received so far.
     pub fn received(&mut self) -> Option<Happening> {
         while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
             let rest = self.unread.split_to(end + 1);

@@ -1,4 +1,4 @@
-//! Fetches the public keys of issuers of tokens for a server, which has no HTTP client of its own.
+//! Fetches the public keys of token issuers for a server, which has no HTTP client of its own.
 
 use annals_server::FetchKeys;
 use bytes::Bytes;
@@ -8,14 +8,14 @@ use hyper::Uri;
 use super::ClientOptions;
 use super::http::Http;
 
-/// Fetches documents over HTTPS, and over HTTP from this machine. It sends no credential and follows no redirects.
+/// Fetches documents over HTTPS, or over plain HTTP from this machine. Sends no credential and follows no redirects.
 #[derive(Debug, Clone, Default)]
 pub struct KeyFetcher {
     options: ClientOptions,
 }
 
 impl KeyFetcher {
-    /// One that trusts the authorities of these options. Their credential is not sent.
+    /// Creates a fetcher that trusts the authorities in `options`. The credential in `options` is not sent.
     pub fn new(options: ClientOptions) -> Self {
         Self { options: ClientOptions { credential: None, ..options } }
     }

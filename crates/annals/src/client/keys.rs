@@ -1,4 +1,5 @@
-//! The prepare keys of a server's tenant, over HTTP, behind the same port as keys in this process. Bodies are BSON, so every type arrives.
+//! The prepare keys of a server's tenant, over HTTP, behind the same port as keys in this process. Bodies are BSON, so every type is
+//! preserved.
 
 use annals_core::wire::{read_found_key, read_key_changed, read_key_page, write_key_change, write_key_rollback};
 use annals_core::{Code, FoundKey, KeyChange, KeyError, KeyPage, KeysQuery, PrepareKeys, StoreError, valid_key};
@@ -12,13 +13,13 @@ use crate::client::http::Answer;
 
 /// The prepare keys of one tenant of a server. It keeps the contract of [`PrepareKeys`].
 ///
-/// When the connection breaks under a change, whether it happened is unknown: [`StoreError::Unreachable`]. It is not sent again, because
-/// a key that it took would then be taken.
+/// If the connection breaks during a change, the outcome is unknown: [`StoreError::Unreachable`]. The client does not retry, because if
+/// the first attempt took the key, a second one would be refused.
 #[derive(Clone)]
 pub struct KeysClient(Client);
 
 impl Client {
-    /// The prepare keys of the same tenant, over the same connection. They belong to the tenant and to none of its scopes.
+    /// Returns the prepare keys of the same tenant, over the same connections. They belong to the tenant, not to a scope.
     pub fn prepare_keys(&self) -> KeysClient {
         KeysClient(self.clone())
     }
@@ -29,7 +30,7 @@ fn read<T>(answer: &Answer, read: impl Fn(&[u8]) -> Result<T, String>) -> Result
 }
 
 impl KeysClient {
-    /// Asks for what changes nothing, twice where a kept connection was closed just when it was used again.
+    /// Sends a read, and retries once if the connection breaks: the server may have closed a pooled connection just as it was reused.
     async fn ask(&self, path: &str) -> Result<Answer, StoreError> {
         match self.0.http.document(Method::GET, path, Bytes::new()).await {
             Ok(answer) => Ok(answer),

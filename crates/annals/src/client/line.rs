@@ -1,5 +1,5 @@
-//! A connection to the server that is driven by the task that uses it. Handing each request to a task of the connection's own, and
-//! its answer back, takes longer than everything else that a client does for a commit (docs/decisions/0008-http.md).
+//! A connection that is driven by the task that uses it. Passing each request to the connection's own task, and the answer back, takes
+//! longer than everything else that a client does for a commit (docs/decisions/0008-http.md).
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::http::{SILENCE_MAX, next_frame, with_causes};
 use super::tls::{CONNECT_MAX, Secured, Stream};
 
-/// An HTTP/1.1 connection that nobody else uses.
+/// An HTTP/1.1 connection with a single user.
 pub(super) struct Line {
     requests: SendRequest<Full<Bytes>>,
     connection: Connection<TokioIo<Stream>, Full<Bytes>>,
@@ -25,7 +25,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Connects to a host and port, `127.0.0.1:4000`, in plain text unless `secured` says how.
+    /// Connects to a host and port such as `127.0.0.1:4000`; in plain text unless `secured` is given.
     pub async fn open(authority: &str, secured: Option<&Secured>) -> Result<Self, String> {
         let connecting = timeout(CONNECT_MAX, TcpStream::connect(authority)).await;
         let stream = match connecting {
@@ -33,7 +33,7 @@ impl Line {
             Ok(Err(error)) => return Err(format!("{authority}: {error}")),
             Err(_) => return Err(format!("{authority} did not answer within {} s", CONNECT_MAX.as_secs())),
         };
-        // Requests are written whole, so waiting to fill packets would only delay them.
+        // Each request is written in one piece, so Nagle's algorithm would only delay it.
         let _ = stream.set_nodelay(true);
         let stream = match secured {
             None => Stream::Plain(stream),
@@ -48,7 +48,7 @@ impl Line {
         Ok(Self { requests, connection, ended: false })
     }
 
-    /// Whether it can be used again: the server has not closed it meanwhile, as far as is known here.
+    /// Returns whether the connection can be reused: as far as this side knows, the server has not closed it.
     pub fn is_open(&mut self) -> bool {
         self.drive(&mut Context::from_waker(Waker::noop()));
         !self.ended && !self.requests.is_closed()
@@ -64,17 +64,17 @@ impl Line {
         }
     }
 
-    /// The next bytes of an answer's body, none at its end.
+    /// Returns the next bytes of an answer's body, or `None` at its end.
     pub async fn next(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, String> {
         self.beside(next_frame(body)).await
     }
 
-    /// Whether the answer has been read to its end, so that the next request may follow.
+    /// Returns whether the answer has been read completely, so that the next request may be sent.
     pub fn is_free(&mut self) -> bool {
         self.is_open() && self.requests.is_ready()
     }
 
-    /// Waits for `what`, and moves the bytes of the connection meanwhile.
+    /// Waits for `what` while driving the connection.
     async fn beside<T>(&mut self, what: impl Future<Output = T>) -> T {
         let mut what = pin!(what);
         poll_fn(|cx| {
@@ -88,7 +88,7 @@ impl Line {
     }
 
     fn drive(&mut self, cx: &mut Context<'_>) {
-        // How it ended is seen by the request that was under way.
+        // The request in flight reports how the connection ended.
         self.ended = self.ended || Pin::new(&mut self.connection).poll(cx).is_ready();
     }
 }

@@ -22,7 +22,7 @@ const JSON: &str = "application/json";
 pub struct PartnersClient(Client);
 
 impl Client {
-    /// The partners of the same tenant, over the same connection.
+    /// Returns the partners of the same tenant, over the same connections.
     pub fn partners(&self) -> PartnersClient {
         PartnersClient(self.clone())
     }
@@ -47,7 +47,7 @@ impl PartnersClient {
 fn of_reason(reason: Reason) -> String {
     let Reason { reason, by } = reason;
     let body = ActBody { reason, by, position: None, to: None, from: None };
-    // Texts cannot fail to become JSON.
+    // Strings always serialise to JSON.
     serde_json::to_string(&body).unwrap_or_default()
 }
 

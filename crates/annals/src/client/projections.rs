@@ -18,13 +18,13 @@ use super::answers::{self, problem, unknown};
 use super::http::Answer;
 use super::{Client, Path};
 
-/// The projections of one tenant of a server. It keeps the contract of [`Projections`]. A projection of a Rust function is defined in the
-/// program that has it.
+/// The projections of one tenant of a server. It keeps the contract of [`Projections`]. A projection with a reducer in Rust is defined by
+/// the program that contains the reducer.
 #[derive(Clone)]
 pub struct ProjectionsClient(Client);
 
 impl Client {
-    /// The projections of the same tenant, over the same connection.
+    /// Returns the projections of the same tenant, over the same connections.
     pub fn projections(&self) -> ProjectionsClient {
         ProjectionsClient(self.clone())
     }
@@ -50,11 +50,11 @@ impl ProjectionsClient {
     }
 }
 
-/// The body of an act: why.
+/// Returns the body of an act, which contains its reason.
 fn why(reason: Reason) -> String {
     let Reason { reason, by } = reason;
     let body = ActBody { reason, by, position: None, to: None, from: None };
-    // Texts cannot fail to become JSON.
+    // Strings always serialise to JSON.
     serde_json::to_string(&body).unwrap_or_default()
 }
 
@@ -136,7 +136,7 @@ impl Projections for ProjectionsClient {
     }
 
     async fn record(&self, name: &str, key: &Bson) -> Result<Option<Record>, ProjectionError> {
-        // Keys in Extended JSON can be of any type.
+        // A key in Extended JSON can be of any BSON type.
         let text = serde_json::to_string(&ExactJson(key)).unwrap_or_default();
         let path = Path::below(&["projections", name, "records", &text]).number("ejson", "true");
         match self.document(Method::GET, path, Vec::new()).await {

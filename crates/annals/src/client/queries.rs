@@ -14,20 +14,20 @@ use super::http::Answer;
 use super::records::refused;
 use super::{Client, Path, answers};
 
-/// The queries of one tenant of a server. It keeps the contract of [`Queries`], as far as the server's guard lets it: a server that is not
-/// for development refuses what costs too much, each with a code of its own.
+/// The queries of one tenant of a server. It keeps the contract of [`Queries`], within the cost limits of the server. Unless the server
+/// runs in development mode, it refuses queries that exceed a limit, with a code for each limit.
 #[derive(Clone)]
 pub struct QueriesClient(Client);
 
 impl Client {
-    /// The queries of the same tenant, over the same connection. They are of the default scope.
+    /// Returns the queries of the same tenant, over the same connections. They read the default scope.
     pub fn queries(&self) -> QueriesClient {
         QueriesClient(self.clone())
     }
 }
 
 impl QueriesClient {
-    /// Asking twice changes nothing: a kept connection may be closed just when it is used again.
+    /// Sends a query, and retries once if the connection breaks: the server may have closed a pooled connection just as it was reused.
     async fn ask(&self, source: &QuerySource, how: &str, body: RawDocumentBuf) -> Result<Answer, ReadError> {
         source.validate()?;
         let kind = match source {
@@ -48,7 +48,7 @@ fn read<T>(answer: &Answer, read: impl Fn(&[u8]) -> Result<T, String>) -> Result
     Ok(read(&answer.body).map_err(|error| answers::unknown(&format!("{} with {error}", answer.status)))?)
 }
 
-/// What the server answers is not larger than it allows; here it is not larger than the caller does.
+/// Enforces the caller's limit in bytes; the server enforces its own.
 fn fits(documents: Vec<RawDocumentBuf>, bytes_max: Option<usize>) -> Result<Vec<RawDocumentBuf>, ReadError> {
     let bytes: usize = documents.iter().map(|document| document.as_bytes().len()).sum();
     match bytes_max.filter(|most| bytes > *most) {

@@ -21,7 +21,7 @@ use super::{Client, Path};
 pub struct QueuesClient(Client);
 
 impl Client {
-    /// The work queues of the same tenant, over the same connection.
+    /// Returns the work queues of the same tenant, over the same connections.
     pub fn queues(&self) -> QueuesClient {
         QueuesClient(self.clone())
     }
@@ -53,7 +53,7 @@ impl QueuesClient {
 }
 
 fn json(value: &impl Serialize) -> String {
-    // Texts and numbers cannot fail to become JSON.
+    // Strings and numbers always serialise to JSON.
     serde_json::to_string(value).unwrap_or_default()
 }
 

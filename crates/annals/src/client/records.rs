@@ -1,4 +1,5 @@
-//! The records of a server's tenant, over HTTP, behind the same port as records in this process. Bodies are BSON, so every type arrives.
+//! The records of a server's tenant, over HTTP, behind the same port as records in this process. Bodies are BSON, so every type is
+//! preserved.
 
 mod refusals;
 
@@ -20,16 +21,16 @@ pub(super) use self::refusals::refused;
 use super::http::Answer;
 use super::{Client, Path, answers};
 
-/// The records of one tenant of a server. It keeps the contract of [`Records`]; what its server has for itself
-/// ([`SYSTEM_COLLECTIONS`](annals_core::SYSTEM_COLLECTIONS)) can only be read.
+/// The records of one tenant of a server. It keeps the contract of [`Records`]. System collections
+/// ([`SYSTEM_COLLECTIONS`](annals_core::SYSTEM_COLLECTIONS)) are read-only.
 ///
-/// When the connection breaks under a [`write`](Records::write), whether it happened is unknown: [`StoreError::Unreachable`]. Read the
-/// records again, or let the changes expect a revision, so that they can be sent again.
+/// If the connection breaks during a [`write`](Records::write), the outcome is unknown: [`StoreError::Unreachable`]. Read the records
+/// again, or let the changes expect a revision, so that they can be retried safely.
 #[derive(Clone)]
 pub struct RecordsClient(Client);
 
 impl Client {
-    /// The records of the same tenant, over the same connection. They belong to the tenant and to none of its scopes.
+    /// Returns the records of the same tenant, over the same connections. They belong to the tenant, not to a scope.
     pub fn records(&self) -> RecordsClient {
         RecordsClient(self.clone())
     }
@@ -42,7 +43,7 @@ struct Last {
 }
 
 impl RecordsClient {
-    /// The address of a collection, if it can be one.
+    /// Returns the path of a collection, or an error if the name cannot be one of a collection.
     fn collection(name: &str, below: &str) -> Result<String, RecordError> {
         if !Collection::can_be_called(name) {
             return Err(RecordError::UnknownCollection(name.to_owned()));
@@ -51,7 +52,7 @@ impl RecordsClient {
         Ok(path(if below.is_empty() { &segments[..2] } else { &segments }).done())
     }
 
-    /// The address of a collection's changes, if it can be one.
+    /// Returns the path of a collection's changes, or an error if the name cannot be one of a collection.
     fn changes_of(name: &str, below: &[&str]) -> Result<Path, ChangesError> {
         if !Collection::can_be_called(name) {
             return Err(ChangesError::UnknownCollection(name.to_owned()));
@@ -59,7 +60,8 @@ impl RecordsClient {
         Ok(path(&[&["collections", name, "changes"], below].concat()))
     }
 
-    /// Asks for what changes nothing when it is asked twice: a kept connection may be closed just when it is used again.
+    /// Sends an idempotent request, and retries once if the connection breaks: the server may have closed a pooled connection just as it
+    /// was reused.
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, StoreError> {
         match self.0.http.document(method.clone(), path, body.clone()).await {
             Ok(answer) => Ok(answer),
@@ -80,7 +82,7 @@ impl RecordsClient {
     }
 }
 
-/// Windows of time are the server's; whether they can be is the same at any time.
+/// Validates a query. The server resolves windows of time; whether they are valid does not depend on the current time.
 fn valid_query(query: &RecordQuery) -> Result<(), Invalid> {
     query.clone().resolved(DocumentKind::Record, &any_time())?.validate()
 }
@@ -93,7 +95,7 @@ fn path(below: &[&str]) -> Path {
     Path::below(&[&["records"], below].concat())
 }
 
-/// The answer, if it is none of an error.
+/// Returns the answer, or the error that it reports.
 fn checked(answer: Answer) -> Result<Answer, RecordError> {
     if answer.status.is_success() { Ok(answer) } else { Err(refused(&answer)) }
 }
@@ -127,12 +129,12 @@ impl Records for RecordsClient {
     }
 
     async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
-        // Refused here for the same reason as there, and without the way there: what breaks a rule may also not fit into a body.
+        // Validate here as the server does, to save the round trip. Changes that break a rule may not even fit into a body.
         valid_changes(&changes)?;
         let body = wire::write_changes(&changes)?.into_bytes();
         drop(changes);
         let path = path(&["changes"]).done();
-        // Sent once: a batch that arrived twice would be refused for what its first arrival did.
+        // Not retried: a batch that arrives twice would be refused because of what its first arrival changed.
         let answer = self.0.http.document(Method::POST, &path, body.into()).await.map_err(StoreError::Unreachable)?;
         Ok(read(&checked(answer)?, wire::read_numbers)?)
     }

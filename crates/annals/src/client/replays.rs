@@ -19,7 +19,7 @@ use super::browse::{refused as browse_refused, why};
 use super::http::Answer;
 use super::{Client, Path};
 
-/// How often the state of a replay is read that is watched.
+/// The interval at which a watched replay is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The replays of one tenant of a server. It keeps the contract of [`Replays`].
@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub struct ReplaysClient(Client);
 
 impl Client {
-    /// The replays of the same tenant, over the same connection.
+    /// Returns the replays of the same tenant, over the same connections.
     pub fn replays(&self) -> ReplaysClient {
         ReplaysClient(self.clone())
     }
@@ -65,7 +65,7 @@ fn refused(answer: &Answer) -> ReplayError {
 }
 
 fn body(value: &impl serde::Serialize) -> String {
-    // Texts and finite numbers cannot fail to become JSON.
+    // Strings and finite numbers always serialise to JSON.
     serde_json::to_string(value).unwrap_or_default()
 }
 

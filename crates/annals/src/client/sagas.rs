@@ -15,13 +15,13 @@ use super::answers::{self, problem, unknown};
 use super::http::Answer;
 use super::{Client, Path};
 
-/// The sagas of one tenant of a server. It keeps the contract of [`Sagas`]. Sagas whose steps are Rust functions are defined in the program
-/// that has them.
+/// The sagas of one tenant of a server. It keeps the contract of [`Sagas`]. Sagas whose steps are Rust functions are defined by the
+/// program that contains the functions.
 #[derive(Clone)]
 pub struct SagasClient(Client);
 
 impl Client {
-    /// The sagas of the same tenant, over the same connection.
+    /// Returns the sagas of the same tenant, over the same connections.
     pub fn sagas(&self) -> SagasClient {
         SagasClient(self.clone())
     }
@@ -45,11 +45,11 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, SagaError> {
     read.map_err(|error| unknown(&format!("{} with {error}", answer.status)).into())
 }
 
-/// The body of an act: why.
+/// Returns the body of an act, which contains its reason.
 fn why(reason: Reason) -> String {
     let Reason { reason, by } = reason;
     let body = ActBody { reason, by, position: None, to: None, from: None };
-    // Texts cannot fail to become JSON.
+    // Strings always serialise to JSON.
     serde_json::to_string(&body).unwrap_or_default()
 }
 

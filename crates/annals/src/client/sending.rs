@@ -1,4 +1,4 @@
-//! Posting events to partners over HTTP: the address is checked, and the connection goes to the very address that was checked.
+//! Posts events to partners over HTTP. The address is checked, and the connection goes to exactly the address that was checked.
 
 use std::future::Future;
 use std::io;
@@ -23,19 +23,19 @@ use tokio_rustls::TlsConnector;
 use super::address::{Network, is_public};
 use super::tls::{Secured, Stream, connector};
 
-/// How much of an answer is read.
+/// Maximum number of bytes read from the body of an answer.
 const SAID_BYTES_MAX: usize = 2_048;
-/// How long the body of an answer is waited for that refuses.
+/// Time limit for reading the body of a refusal.
 const SAID_WITHIN: Duration = Duration::from_secs(1);
-/// How many addresses of a name are looked at.
+/// Maximum number of addresses of a name that are used.
 const ADDRESSES_MAX: usize = 16;
 
-/// What a name means: addresses, or why there are none.
+/// The result of resolving a name: its addresses, or the reason why there are none.
 pub type Resolved<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'a>>;
 
-/// Finds the addresses of names.
+/// Resolves host names to addresses.
 pub trait Resolve: Send + Sync + 'static {
-    /// Returns the addresses of a host, with this port.
+    /// Returns the addresses of a host, each with this port.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> Resolved<'a>;
 }
 
@@ -48,10 +48,10 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// Posts events to partners: give it to a task host as `PartnerOptions::sending`, as `annals serve` does.
+/// Posts events to partners. Pass it to a task host as `PartnerOptions::sending`, as `annals serve` does.
 ///
-/// Redirects are not followed. Addresses that are not on the public internet are refused unless they are allowed, also those that a name
-/// resolves to. In plain text, events go to allowed addresses only.
+/// It does not follow redirects. It refuses addresses that are not on the public internet unless they are allowed, including those that a
+/// name resolves to. It uses plain text only for allowed addresses.
 #[derive(Clone)]
 pub struct HttpSending {
     allowed: Vec<Network>,
@@ -76,19 +76,19 @@ impl HttpSending {
     /// Allows addresses that are not public: networks such as `10.1.0.0/16`, or single addresses.
     ///
     /// # Errors
-    /// A sentence that names what is no network.
+    /// A sentence that names the text that is not a network.
     pub fn allowing<'a>(self, networks: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let allowed = networks.into_iter().map(Network::parse).collect::<Result<_, _>>()?;
         Ok(Self { allowed, ..self })
     }
 
-    /// Trusts the authorities of this file in PEM instead of the system's.
+    /// Trusts the authorities in this PEM file instead of the system's.
     #[must_use]
     pub fn trusting(self, authorities: Option<PathBuf>) -> Self {
         Self { authorities, connector: Arc::default(), ..self }
     }
 
-    /// Finds addresses in another way than the system's.
+    /// Resolves names with `resolver` instead of the system's resolver.
     #[must_use]
     pub fn resolving(self, resolver: Arc<dyn Resolve>) -> Self {
         Self { resolver, ..self }
@@ -114,7 +114,7 @@ impl HttpSending {
         }
     }
 
-    /// The addresses of a target, every one of them checked.
+    /// Returns the addresses of a target, each of them checked.
     async fn addresses(&self, target: &Target) -> Result<Vec<SocketAddr>, String> {
         if let Some(address) = target.literal() {
             self.check_address(address, target)?;
@@ -137,7 +137,7 @@ impl HttpSending {
         for address in self.addresses(target).await? {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
-                    // A delay of small packets only costs time.
+                    // Nagle's algorithm would only delay small packets.
                     let _ = stream.set_nodelay(true);
                     return self.secure(stream, target).await;
                 }
@@ -162,7 +162,7 @@ impl HttpSending {
         let begun = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = begun.map_err(|error| format!("{}: {error}", target.host))?;
         let connection = Ended(tokio::spawn(async move {
-            // What is wrong with the connection is what the request fails with.
+            // A failure of the connection is reported by the request.
             let _ = connection.await;
         }));
         let sent = sender.send_request(target.request(request)?).await;
@@ -173,7 +173,7 @@ impl HttpSending {
     }
 }
 
-/// A task that ends when this does.
+/// Aborts a task when dropped.
 pub(super) struct Ended(pub(super) tokio::task::JoinHandle<()>);
 
 impl Drop for Ended {
@@ -201,7 +201,7 @@ impl Sending for HttpSending {
     }
 }
 
-/// Where a request goes.
+/// The destination of a request.
 struct Target {
     secured: bool,
     host: String,
@@ -255,7 +255,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// The beginning of a body, as far as it comes soon.
+/// Returns the beginning of a body, as much as arrives within the time limit.
 async fn said(mut body: Incoming) -> String {
     let mut said = Vec::new();
     let reading = async {

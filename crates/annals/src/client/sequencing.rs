@@ -1,4 +1,4 @@
-//! The sequencer of a server's tenant, over HTTP, behind the same port.
+//! The sequencer of a server's tenant, over HTTP, behind the same port as in this process.
 
 use annals_core::{Ask, Asked, HeldCommit, HeldId, ReadError, SequencerState, Sequencing, StoreError, limits};
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use super::{Client, Path, answers};
 pub struct SequencingClient(Client);
 
 impl Client {
-    /// What gives the commits of the same tenant their numbers, with the connections of this client.
+    /// Returns the sequencer of the same tenant, over the same connections.
     pub fn sequencing(&self) -> SequencingClient {
         SequencingClient(self.clone())
     }
@@ -43,7 +43,7 @@ impl Sequencing for SequencingClient {
         let json = serde_json::to_vec(&commit)
             .map_err(|error| StoreError::Unreachable(format!("the commit cannot be written as JSON: {error}")))?;
         let (path, json) = (Path::below(&["held", word]).done(), bytes::Bytes::from(json));
-        // Asking twice is asking once.
+        // The request is idempotent, so it is safe to retry.
         let answer = match self.0.http.post(&path, json.clone()).await {
             Ok(answer) => answer,
             Err(_) => self.0.http.post(&path, json).await.map_err(StoreError::Unreachable)?,

@@ -19,14 +19,15 @@ use crate::client::http::Answer;
 pub struct SnapshotsClient(Client);
 
 impl Client {
-    /// The snapshots of the same tenant, over the same connection. They belong to the tenant and to none of its scopes.
+    /// Returns the snapshots of the same tenant, over the same connections. They belong to the tenant, not to a scope.
     pub fn snapshots(&self) -> SnapshotsClient {
         SnapshotsClient(self.clone())
     }
 }
 
 impl SnapshotsClient {
-    /// All that is asked here may be asked twice, and is when a kept connection was closed just when it was used again.
+    /// Sends a request, and retries once if the connection breaks: the server may have closed a pooled connection just as it was reused.
+    /// All requests here are idempotent.
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, RecordError> {
         let answer = match self.0.http.document(method.clone(), path, body.clone()).await {
             Ok(answer) => answer,
@@ -35,7 +36,7 @@ impl SnapshotsClient {
         if answer.status.is_success() { Ok(answer) } else { Err(refused(&answer)) }
     }
 
-    /// The snapshot that is at this address.
+    /// Returns the snapshot at this path.
     async fn loaded(&self, aggregate: &Aggregate, path: &str) -> Result<Option<Snapshot>, RecordError> {
         match self.ask(Method::GET, path, Bytes::new()).await {
             Ok(answer) => {
@@ -82,7 +83,7 @@ impl Snapshots for SnapshotsClient {
     async fn until(&self, aggregate: &Aggregate, version: Version) -> Result<(), RecordError> {
         let Some(past) = version.checked_sub(1) else { return Ok(()) };
         let path = Self::path(aggregate)?.number("past", past).done();
-        // The server answers after a while although nothing has happened.
+        // The server answers after a while even if nothing has happened.
         while self.loaded(aggregate, &path).await?.is_none_or(|snapshot| snapshot.info.version < version) {}
         Ok(())
     }

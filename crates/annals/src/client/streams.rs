@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{Client, Path, answers, commits};
 
-/// The greatest integer of a JSON body. No log has an event of a greater number, so verdicts beyond it are past every head.
+/// The largest integer of a JSON body. No log reaches this number, so verdicts beyond it are past every head.
 const NUMBER_MAX: u64 = i64::MAX as u64;
 
 /// The streams of one tenant and scope of a server. It keeps the contract of [`Streams`].
@@ -17,7 +17,7 @@ const NUMBER_MAX: u64 = i64::MAX as u64;
 pub struct StreamsClient(Client);
 
 impl Client {
-    /// The streams of the same tenant and scope, over the same connection.
+    /// Returns the streams of the same tenant and scope, over the same connections.
     pub fn streams(&self) -> StreamsClient {
         StreamsClient(self.clone())
     }
@@ -47,7 +47,7 @@ impl StreamsClient {
     }
 }
 
-/// The body that says the same to every log.
+/// Returns the body for these verdicts. Verdicts that exceed [`NUMBER_MAX`] are replaced by others that every log refuses in the same way.
 fn body(verdicts: &Verdicts) -> wire::VerdictsBody {
     if verdicts.to <= NUMBER_MAX {
         return verdicts.into();
@@ -62,7 +62,7 @@ impl Streams for StreamsClient {
         let json = serde_json::to_vec(&body(&verdicts))
             .map_err(|error| StoreError::Unreachable(format!("the verdicts cannot be written as JSON: {error}")))?;
         let (path, json) = (self.0.path(&["streams", &verdicts.stream, "verdicts"]).done(), bytes::Bytes::from(json));
-        // Verdicts that were appended before the connection broke are a repeat now.
+        // Verdicts that were appended before the connection broke count as a repeat, so it is safe to retry.
         let answer = match self.0.http.post(&path, json.clone()).await {
             Ok(answer) => answer,
             Err(_) => self.0.http.post(&path, json).await.map_err(StoreError::Unreachable)?,

@@ -1,4 +1,4 @@
-//! Connections of the client: in plain text, or by TLS with rustls.
+//! The client's connections: plain text, or TLS with rustls.
 
 use std::io;
 use std::path::Path;
@@ -23,10 +23,10 @@ use tower_service::Service;
 
 use super::ClientOptions;
 
-/// How long connecting may take, and then the handshake.
+/// Time limit for connecting, and again for the handshake.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// Where systems keep the authorities that they trust.
+/// The files in which common systems keep the authorities that they trust.
 const BUNDLES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -35,10 +35,10 @@ const BUNDLES: [&str; 6] = [
     "/etc/ssl/cert.pem",
     "/usr/local/share/certs/ca-root-nss.crt",
 ];
-/// The variable that names another file, as for other programs.
+/// The environment variable that names another file, as for other programs.
 const BUNDLE_VARIABLE: &str = "SSL_CERT_FILE";
 
-/// How connections to one server are secured.
+/// The TLS settings for connections to one server.
 #[derive(Clone)]
 pub(super) struct Secured {
     connector: TlsConnector,
@@ -46,26 +46,26 @@ pub(super) struct Secured {
 }
 
 impl Secured {
-    /// For a server of this name or address.
+    /// Creates the settings for a server with this name or address.
     pub fn new(host: &str, options: &ClientOptions) -> Result<Self, String> {
         Self::with(connector(options.authorities.as_deref())?, host)
     }
 
-    /// For a server of this name or address, with what secures connections.
+    /// Creates the settings for a server with this name or address, with an existing connector.
     pub fn with(connector: TlsConnector, host: &str) -> Result<Self, String> {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host.clone()).map_err(|_| format!("{host:?} is not a name or an address"))?;
         Ok(Self { connector, name })
     }
 
-    /// Makes a connection one of TLS.
+    /// Performs the TLS handshake on a connection.
     pub async fn connect(&self, stream: TcpStream) -> io::Result<Stream> {
         let secured = self.connector.connect(self.name.clone(), stream).await?;
         Ok(Stream::Tls(Box::new(secured)))
     }
 }
 
-/// Returns what secures connections to servers whose certificates these authorities have signed; those of the system when absent.
+/// Returns a connector that trusts these authorities, or the system's if absent.
 pub(super) fn connector(trusted: Option<&Path>) -> Result<TlsConnector, String> {
     let mut roots = RootCertStore::empty();
     match trusted {
@@ -78,7 +78,7 @@ pub(super) fn connector(trusted: Option<&Path>) -> Result<TlsConnector, String> 
             roots.add_parsable_certificates(of_the_system()?);
         }
     }
-    // Named here and not installed for the process, which may have another one.
+    // The provider is passed here instead of being installed for the process, which may use another one.
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let config = config.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
     let config = config.with_root_certificates(roots).with_no_client_auth();
@@ -91,7 +91,7 @@ fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     if found.is_empty() { Err(format!("{}: it holds no certificate in PEM", file.display())) } else { Ok(found) }
 }
 
-/// The authorities that the system trusts.
+/// Reads the authorities that the system trusts.
 fn of_the_system() -> Result<Vec<CertificateDer<'static>>, String> {
     if let Some(file) = std::env::var_os(BUNDLE_VARIABLE) {
         return authorities(Path::new(&file));
@@ -104,7 +104,7 @@ fn of_the_system() -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-/// Connects the pool.
+/// Opens the connections of the pool.
 #[derive(Clone)]
 pub(super) struct Connector {
     tcp: HttpConnector,

@@ -16,7 +16,7 @@ use super::{Client, Path};
 pub struct TopicsClient(Client);
 
 impl Client {
-    /// The topics of the same tenant, over the same connection.
+    /// Returns the topics of the same tenant, over the same connections.
     pub fn topics(&self) -> TopicsClient {
         TopicsClient(self.clone())
     }
@@ -66,12 +66,12 @@ impl Topics for TopicsClient {
     async fn apply(&self, name: &str, reason: Reason) -> Result<TopicStatus, BrokerError> {
         let Reason { reason, by } = reason;
         let body = ActBody { reason, by, position: None, to: None, from: None };
-        // Texts cannot fail to become JSON.
+        // Strings always serialise to JSON.
         let body = serde_json::to_string(&body).unwrap_or_default();
         self.ask(Method::POST, Path::below(&["topics", name, "apply"]), body).await
     }
 
-    /// A server creates the topics of registered types by itself.
+    /// Does nothing but check the connection: a server creates the topics of registered types itself.
     async fn create_missing(&self) -> Result<u64, BrokerError> {
         self.list(None, 1).await.map(|_| 0)
     }

@@ -16,45 +16,46 @@ use tokio::task::JoinHandle;
 use super::ClientOptions;
 use super::http::Http;
 
-/// Spans that wait to be exported; more are dropped.
+/// Maximum number of spans in the queue; further ones are dropped.
 const QUEUE_MAX: usize = 8_192;
-/// Spans of one request.
+/// Maximum number of spans in one request.
 const BATCH_MAX: usize = 512;
-/// How long a span waits for others.
+/// How long a batch waits for further spans.
 const BATCH_WAIT: Duration = Duration::from_secs(1);
-/// How long a collector may take to answer.
+/// Time limit for a collector's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How often a batch is sent, and how long after the first failure it is sent again; each further delay is doubled.
+/// Maximum number of attempts for a batch, and the delay after the first failure; each further delay is doubled.
 const ATTEMPTS: u32 = 5;
 const FIRST_DELAY: Duration = Duration::from_millis(500);
-/// How long the last batches may take when a process ends.
+/// Time limit for exporting the last batches when a process stops.
 const STOP_MAX: Duration = Duration::from_secs(3);
-/// Where a collector takes spans, below its endpoint.
+/// The path below a collector's endpoint to which spans are posted.
 const PATH: &str = "/v1/traces";
 
-/// Where spans are exported to, and which.
+/// Where spans are exported, and which of them.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct OtlpOptions {
-    /// The endpoint of a collector for OTLP over HTTP, such as `http://127.0.0.1:4318`; spans are posted to `/v1/traces` below it.
+    /// The endpoint of a collector for OTLP over HTTP, such as `http://127.0.0.1:4318`. Spans are posted to `/v1/traces` below it.
     pub endpoint: String,
-    /// What the process is called in traces.
+    /// The service name of the process in traces.
     pub service_name: String,
-    /// One of so many traces that begin in this process is recorded; 0 for none. Traces of callers are recorded if the callers record them.
+    /// Records one in this many of the traces that begin in this process; 0 records none. A caller's trace is recorded if the caller
+    /// records it.
     pub sample_one_in: u32,
-    /// A file in PEM with the authorities that may sign the collector's certificate; those of the system when absent.
+    /// A PEM file with the authorities that may sign the collector's certificate. If absent, the system's authorities are trusted.
     pub authorities: Option<PathBuf>,
 }
 
 impl OtlpOptions {
-    /// Every trace, by this collector, as `annals`.
+    /// Returns options that export every trace to this collector, under the service name `annals`.
     pub fn new(endpoint: impl Into<String>) -> Self {
         Self { endpoint: endpoint.into(), service_name: "annals".to_owned(), sample_one_in: 1, authorities: None }
     }
 }
 
-/// Records spans and exports them: give it to a task host as `HostOptions::spans`, as `annals serve` does. A task of the Tokio runtime on
-/// which it was started sends them; nothing waits for it, and spans that the collector does not take in time are dropped.
+/// Records spans and exports them. Pass it to a task host as `HostOptions::spans`, as `annals serve` does. A task on the Tokio runtime on
+/// which it was started sends them. Nothing waits for that task, and spans that the collector does not accept in time are dropped.
 pub struct OtlpSpans {
     queue: mpsc::Sender<Sealed>,
     random: SystemRandomness,
@@ -64,7 +65,7 @@ pub struct OtlpSpans {
     exporter: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A span, and when it ended.
+/// A span and the time at which it ended.
 struct Sealed {
     span: EndedSpan,
     ended: u64,
@@ -80,7 +81,7 @@ impl OtlpSpans {
     /// Starts exporting.
     ///
     /// # Errors
-    /// A sentence when the endpoint is no URL, or the authorities cannot be read. A collector that is away is no error.
+    /// A sentence, if the endpoint is not a URL or the authorities cannot be read. An unreachable collector is not an error.
     pub fn start(options: &OtlpOptions) -> Result<Arc<Self>, String> {
         let mut client = ClientOptions::default();
         client.authorities.clone_from(&options.authorities);
@@ -101,17 +102,17 @@ impl OtlpSpans {
         Ok(Arc::new(Self { queue, random, sample_one_in: options.sample_one_in, dropped, stop, exporter }))
     }
 
-    /// Exports what has ended so far, for at most 3 s; spans that end later are dropped.
+    /// Exports the spans that have ended so far, for at most 3 s. Spans that end later are dropped.
     pub async fn stop(&self) {
         self.stop.send_replace(true);
         let exporter = self.exporter.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(exporter) = exporter {
-            // Whether it could send the rest is in the log.
+            // Failures to export the rest are logged.
             let _ = (Instant::now() + STOP_MAX).limit(exporter).await;
         }
     }
 
-    /// A random number that is not 0, as ids of spans have to be.
+    /// Returns a random number other than 0, which span ids must not be.
     fn id(&self) -> u64 {
         (self.random.bits() as u64).max(1)
     }
@@ -141,7 +142,7 @@ impl Spans for OtlpSpans {
     }
 }
 
-/// The task that sends what has ended.
+/// The task that exports ended spans.
 struct Exporter {
     http: Http,
     endpoint: String,
@@ -149,7 +150,7 @@ struct Exporter {
     spans: mpsc::Receiver<Sealed>,
     stop: watch::Receiver<bool>,
     dropped: Arc<AtomicU64>,
-    /// Whether the last batch was dropped, which is logged once.
+    /// Whether the last batch was dropped; only the first in a row is logged.
     is_failing: bool,
 }
 
@@ -166,7 +167,7 @@ impl Exporter {
         }
     }
 
-    /// Collects spans that end at about the same time. Empty once there will be none.
+    /// Collects a batch of spans. Returns an empty batch once there will be no more.
     async fn batch(&mut self) -> Vec<Sealed> {
         let mut batch = Vec::new();
         let Some(first) = self.next(None).await else { return batch };
@@ -179,7 +180,7 @@ impl Exporter {
         batch
     }
 
-    /// The next span until a moment; none at that moment, and after a stop once everything is taken.
+    /// Returns the next span, or `None` at the time `until`, or once the queue is empty after a stop.
     async fn next(&mut self, until: Option<Instant>) -> Option<Sealed> {
         loop {
             let ends = async {
@@ -197,7 +198,7 @@ impl Exporter {
         }
     }
 
-    /// Sends a batch until it is accepted or permanently refused, or no attempt is left.
+    /// Sends a batch until it is accepted, permanently refused, or out of attempts.
     async fn send(&mut self, body: &[u8]) -> Result<(), String> {
         let mut delay = FIRST_DELAY;
         for attempt in 1.. {
@@ -241,13 +242,13 @@ impl Exporter {
     }
 }
 
-/// Whether the OTLP specification has a client send the same again after this answer.
+/// Returns whether the OTLP specification requires a client to retry after this answer.
 fn may_pass(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // A recorder that is gone has stopped too.
+    // A recorder that was dropped has stopped too.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -261,14 +262,14 @@ fn resource(service: &str, instance: &str) -> Value {
     json!({ "attributes": attributes.map(|(key, value)| text(key, value)).collect::<Vec<_>>() })
 }
 
-/// An `ExportTraceServiceRequest`, as the JSON that OTLP defines: ids are hexadecimal, 64-bit numbers are strings.
+/// Builds an `ExportTraceServiceRequest` in OTLP's JSON encoding: ids are hexadecimal, and 64-bit numbers are strings.
 fn body(resource: &Value, batch: &[Sealed]) -> Vec<u8> {
     let scope = json!({ "name": "annals", "version": env!("CARGO_PKG_VERSION") });
     let spans: Vec<Value> = batch.iter().map(span).collect();
     let request = json!({
         "resourceSpans": [{ "resource": resource, "scopeSpans": [{ "scope": scope, "spans": spans }] }],
     });
-    // Texts and numbers cannot fail to become JSON.
+    // Strings and numbers always serialise to JSON.
     serde_json::to_vec(&request).unwrap_or_default()
 }
 

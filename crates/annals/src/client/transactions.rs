@@ -1,4 +1,4 @@
-//! Commits to several aggregates at once, as a server takes them.
+//! Transactions: commits to several aggregates in one request.
 
 use annals_core::{
     Clock, CommitError, CommitOutcome, ExpectedVersion, NewTransaction, StoreError, TransactionError, new_uuid, wire,
@@ -10,7 +10,7 @@ use super::answers;
 use super::http::Answer;
 
 impl Client {
-    /// As a commit: refused here for the same reasons as there, and sent once more when the connection breaks, which the request id
+    /// Sends a transaction. Like a commit, it is validated here first, and retried once if the connection breaks, which its request id
     /// makes safe.
     pub(super) async fn send_transaction(
         &self,
@@ -38,8 +38,8 @@ fn written(transaction: &NewTransaction) -> Result<bytes::Bytes, StoreError> {
     written.map(bytes::Bytes::from).map_err(cannot)
 }
 
-/// JSON integers end at int64. No aggregate has a version beyond, so all of these expect in vain alike; no event has a number
-/// beyond, so an append condition after any of them finds nothing alike.
+/// Clamps versions and sequence numbers to int64, the range of JSON integers. No aggregate has a greater version, so each of these
+/// expectations fails either way. No event has a greater number, so an append condition after one finds nothing either way.
 pub(super) fn narrow(body: &mut wire::CommitBody) {
     narrow_version(&mut body.expected_version);
     if let Some(after) = body.append_condition.as_mut().and_then(|condition| condition.after.as_mut()) {
@@ -68,13 +68,13 @@ fn transacted(answer: &Answer, transaction: &NewTransaction) -> Result<Vec<Commi
     let at = problem.path.clone();
     let request_id = transaction.request_id.as_deref().unwrap_or_default();
     Err(match answers::refusal(code, problem, expected_version(transaction, &at), request_id) {
-        // Its own path begins with the part.
+        // The path of an invalid field already begins with the part.
         error @ CommitError::Invalid(_) => error.into(),
         error => TransactionError { at, error },
     })
 }
 
-/// The version that this part expects.
+/// Returns the version that this part expects.
 fn expected_version(transaction: &NewTransaction, at: &str) -> Option<ExpectedVersion> {
     let commits = transaction.commits.iter().map(|commit| commit.expected_version).enumerate();
     let expect = transaction.expect.iter().map(|it| it.expected_version).enumerate();

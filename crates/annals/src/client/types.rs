@@ -19,7 +19,7 @@ use super::{Client, Path};
 pub struct TypesClient(Client);
 
 impl Client {
-    /// The event types of the same tenant, over the same connection.
+    /// Returns the event types of the same tenant, over the same connections.
     pub fn event_types(&self) -> TypesClient {
         TypesClient(self.clone())
     }

@@ -1,5 +1,5 @@
-//! Waiting for the head of a log: streams of events that stay open from one wait to the next, so that a follower hears of an event
-//! when it happens and does not ask again each time.
+//! Waits for the head of a log to move. Event streams stay open between waits, so that a follower learns of an event at once instead of
+//! polling.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,16 +7,16 @@ use annals_core::SequenceNumber;
 
 use super::http::{EventStream, Happening};
 
-/// Most streams that are kept while nobody waits.
+/// Maximum number of idle streams that are kept.
 const KEPT_MAX: usize = 8;
-/// A kept stream with more events than this before the wanted one is not worth reading on.
+/// An idle stream is not reused if it lags further behind the wanted event than this many events.
 const BEHIND_MAX: SequenceNumber = 1_000;
 
-/// Streams that nobody reads now.
+/// Idle streams.
 #[derive(Clone, Default)]
 pub(super) struct Waits(Arc<Mutex<Vec<Wait>>>);
 
-/// A stream that has told of every event from where it was opened up to `next`.
+/// A stream that has reported every event from where it was opened up to, but not including, `next`.
 pub(super) struct Wait {
     pub stream: EventStream,
     pub next: SequenceNumber,
@@ -27,7 +27,7 @@ impl Waits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kept stream that is nearest to `head`, if one is near.
+    /// Takes the idle stream that is closest behind `head`, if one is close enough.
     pub fn take(&self, head: SequenceNumber) -> Option<Wait> {
         let mut kept = self.lock();
         let near = |wait: &Wait| wait.next <= head && head - wait.next <= BEHIND_MAX;
@@ -36,7 +36,7 @@ impl Waits {
         Some(kept.swap_remove(nearest))
     }
 
-    /// Keeps a stream for the next wait; the oldest makes room.
+    /// Keeps a stream for the next wait. The oldest one makes room.
     pub fn keep(&self, wait: Wait) {
         let mut kept = self.lock();
         if kept.len() == KEPT_MAX {
@@ -47,14 +47,14 @@ impl Waits {
 }
 
 impl Wait {
-    /// Takes in the events that are known already, for the head is behind them.
+    /// Skips the events that were already received, because the head is past them.
     fn read_on(&mut self) {
         while let Some(Happening::Event(number)) = self.stream.received() {
             self.next = number + 1;
         }
     }
 
-    /// Reads on until an event from `head` on has happened: the number behind it. Or what else the stream tells, which is its end.
+    /// Waits for an event at or after `head` and returns the number that follows it. Returns any other item if the stream ends instead.
     pub async fn past(&mut self, head: SequenceNumber) -> Result<Result<SequenceNumber, Option<Happening>>, String> {
         loop {
             match self.stream.next().await? {

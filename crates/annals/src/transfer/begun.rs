@@ -28,13 +28,13 @@ impl Written {
 }
 
 impl Begun {
-    /// Checks for every obstacle that can be known before anything is written.
+    /// Checks for every obstacle that can be detected before anything is written.
     pub(super) async fn look(store: &dyn Store, exported: &[ExportedLog]) -> Outcome<Self> {
         let mut begun = Self { logs: Vec::new() };
         for log in exported {
             let refused = |error: annals_core::UnknownLog| OperationError::new(error.code(), error.to_string());
             let open = store.log(&log.tenant, &log.scope).map_err(refused)?;
-            // Copies of no commits: a store that accepts none refuses here.
+            // Store an empty list of copies: a store that accepts no copies refuses it.
             let stored = open.store_copies(Vec::new()).await;
             stored.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
             let head = open.head().await.map_err(|error| OperationError::new(error.code(), error.to_string()))?;

@@ -1,5 +1,5 @@
-//! Prepare keys in an export that were changed without a commit. Changes by commits are exported with their events; these lines have the
-//! final state of the keys that differ from that.
+//! Exports and imports prepare keys that were changed without a commit. Changes by commits are exported with their events; these lines
+//! hold the final state of the keys that differ from that.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -83,8 +83,8 @@ fn refused(error: KeyError) -> OperationError {
     OperationError::new(error.code(), error.to_string())
 }
 
-/// Copied commits change keys without a check, so no key may have been changed here without a commit. An import of the same file changes
-/// such keys only after the last of its commits.
+/// Refuses an import if a key of this store was changed without a commit, because copied commits change keys unchecked. An import of the
+/// same file changes such keys only after the last of its commits.
 pub(super) async fn none_of_others(store: &dyn Store, log: &ExportedLog) -> Outcome<()> {
     let open_log = store.log(&log.tenant, &log.scope);
     let open_log = open_log.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
@@ -119,7 +119,7 @@ fn taken(tenant: &str, name: &str, key: &str, holder: Option<&KeyHolder>) -> Ope
 pub(super) struct Changing {
     keys: Arc<dyn PrepareKeys>,
     tenant: String,
-    /// Keys that were changed here before; looked up when first needed.
+    /// Keys that were changed in this store before the import; looked up when first needed.
     there: OnceCell<BTreeSet<(ByteString, ByteString)>>,
     count: u64,
 }
@@ -129,7 +129,7 @@ impl Changing {
         Ok(Self { keys: open(store, log)?, tenant: log.tenant.clone(), there: OnceCell::new(), count: 0 })
     }
 
-    /// Reads the line of the next key and gives the key the state that the line has.
+    /// Reads the line of the next key and brings the key into the state of the line.
     pub(super) async fn take(&mut self, line: &[u8]) -> Outcome<Result<(), String>> {
         let KeyLine { key: StateLine { name, key, value_bson, ttl_at_millis } } = match serde_json::from_slice(line) {
             Ok(line) => line,
@@ -156,7 +156,7 @@ impl Changing {
         Err(taken(&self.tenant, &name, &key, found.as_ref()))
     }
 
-    /// Compares the number of keys with what the export says.
+    /// Compares the number of keys with the number in the export.
     pub(super) fn finish(self, due: MovedKeys) -> Result<MovedKeys, String> {
         let whole = due == MovedKeys { tenant: self.tenant, keys: self.count };
         if whole { Ok(due) } else { Err("a key was left out or added".to_owned()) }

@@ -25,9 +25,9 @@ use super::{
 };
 use crate::operations::OperationError;
 
-/// The longest line that is accepted: 8 MiB of data may take six times as much as JSON, and twice as much in hexadecimal beside it.
+/// The maximum length of a line: 8 MiB of data may take six times as much in JSON, and twice as much in hexadecimal beside it.
 const LINE_BYTES_MAX: u64 = 128 * 1024 * 1024;
-/// The most commits, and the most bytes of data, that are stored at once; a transaction is never split.
+/// The maximum number of commits, and of bytes of data, that are stored at once. A transaction is never split.
 const COMMITS_MAX: usize = 256;
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -35,7 +35,7 @@ type Outcome<T> = Result<T, OperationError>;
 
 /// An export whose first line has been read.
 pub struct ExportReader<'a> {
-    // Not a parameter, so that an import is compiled here and not in its callers.
+    // Boxed instead of a type parameter, so that an import is compiled here and not in its callers.
     input: Box<dyn BufRead + Send + 'a>,
     header: Header,
     /// The number of the last line that was read.
@@ -79,10 +79,10 @@ impl<'a> ExportReader<'a> {
         self.header.logs.iter().map(|log| (log.tenant.clone(), log.scope.clone())).collect()
     }
 
-    /// Copies everything into the store: inserts records, stores commits with their numbers, appends verdicts to streams, takes and
-    /// releases keys. Finally compares the content of the store with the hashes of the export. `progress` counts events.
+    /// Copies everything into the store: inserts records, stores commits with their sequence numbers, appends verdicts to streams, and
+    /// takes and releases keys. Finally compares the content of the store with the hashes of the export. `progress` counts events.
     ///
-    /// No other writer may use the store meanwhile. It reads its input on the caller's task.
+    /// No other writer may use the store meanwhile. The input is read on the caller's task.
     ///
     /// # Errors
     /// Each error names what had been written; running the import again resumes from there. Before anything is written:
@@ -180,7 +180,7 @@ impl<'a> ExportReader<'a> {
         }
     }
 
-    /// Reads how many events of a log follow.
+    /// Reads the number of events of a log that follow.
     fn head_of(&mut self, log: &ExportedLog) -> Outcome<SequenceNumber> {
         let line = self.line_within()?;
         let LogHead { tenant, scope, head } = self.parsed::<LogLine>(&line)?.log;
@@ -225,7 +225,7 @@ impl<'a> ExportReader<'a> {
         Ok(())
     }
 
-    /// Reads a line that must exist.
+    /// Reads a line, and fails at the end of the input.
     fn line_within(&mut self) -> Outcome<Vec<u8>> {
         self.next_line()?.ok_or_else(|| self.invalid("the export ends early"))
     }
@@ -234,11 +234,11 @@ impl<'a> ExportReader<'a> {
         serde_json::from_slice(line).map_err(|error| self.invalid(&error.to_string()))
     }
 
-    /// Parses the event of a line, and what the line has about its commit.
+    /// Parses the event of a line, and the fields about its commit.
     fn event(&self, line: &[u8]) -> Outcome<(RecordedEvent, Option<CopyLine>)> {
         let parsed: EventLine = serde_json::from_slice(line).map_err(|error| self.invalid(&error.to_string()))?;
         let mut event = RecordedEvent::from(parsed);
-        // A substring search comes first: few lines have it.
+        // A substring search comes first, because few lines have these fields.
         let has = |name: &[u8]| line.windows(name.len()).any(|part| part == name);
         if !has(b"\"data_bson\"") && !has(b"\"copy\"") {
             return Ok((event, None));
@@ -278,9 +278,9 @@ fn invalid(line: u64, why: &str) -> OperationError {
 struct Copying<'a> {
     log: Arc<dyn EventLog>,
     exported: &'a ExportedLog,
-    /// The number of events that the log had.
+    /// The number of events that the log had before the import.
     head: SequenceNumber,
-    /// Commits among them that were read and not compared yet.
+    /// Commits among them that were read but not compared yet.
     there: VecDeque<CommitCopy>,
     next: SequenceNumber,
     hash: EventsHash,
@@ -405,7 +405,7 @@ impl<'a> Copying<'a> {
     }
 }
 
-/// Returns whether an event continues a commit. A line has only the time of its event.
+/// Returns whether an event continues a commit. The times are not compared, because a line has only the time of its event.
 fn belongs(event: &RecordedEvent, open: &CommitCopy) -> bool {
     let info = &open.commit.info;
     let transaction = event.commit.transaction.or(info.transaction);

@@ -16,10 +16,10 @@ use super::write::{besides, line, unwritten, written};
 use super::{from_hex, to_hex};
 use crate::operations::OperationError;
 
-/// The most records, and the most bytes of them, that are inserted at once.
+/// The maximum number of records, and of their bytes, that are inserted at once.
 const RECORDS_MAX: usize = 256;
 const BYTES_MAX: usize = 8 * 1024 * 1024;
-/// The message of the error with which a batch fails because some of its records exist.
+/// The index named by the error with which a batch fails because some of its records exist.
 const ID_INDEX: &str = "_id_";
 
 type Outcome<T> = Result<T, OperationError>;
@@ -35,9 +35,9 @@ pub(super) struct CollectionLine {
 pub(super) struct Declared {
     tenant: String,
     name: String,
-    /// In order of name: the order of creation has no meaning.
+    /// Sorted by name, because their order of creation has no meaning.
     indexes: Vec<Index>,
-    /// Its changes can be followed. Left out where they cannot, and by versions that had one feed for all collections.
+    /// Whether its changes can be followed. Absent if not, and in exports by versions that had one feed for all collections.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     feed: bool,
 }
@@ -112,7 +112,7 @@ fn stored(document: RawDocumentBuf) -> Outcome<Data> {
     Data::from_stored(document.into_bytes().into()).map_err(damaged)
 }
 
-/// The counts of a collection.
+/// The record count and hash of a collection.
 #[derive(Default)]
 struct Tally {
     records: u64,
@@ -151,7 +151,7 @@ impl Pages {
 pub(super) struct Filling<'a> {
     records: Arc<dyn Records>,
     declared: Declared,
-    /// Whether its records may be deleted at any time because they have expired.
+    /// Whether its records may be deleted at any time because they expire.
     expires: bool,
     written: &'a Written,
     tally: Tally,
@@ -160,8 +160,8 @@ pub(super) struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    /// Declares the collection. Indexes with an expiry are declared last, so that no record is deleted before it was compared; so is the
-    /// feed, which begins with changes after the import.
+    /// Declares the collection. Expiring indexes are declared last, so that no record is deleted before it has been compared. So is the
+    /// feed, which then begins with changes after the import.
     pub(super) async fn new(store: &dyn Store, declared: Declared, written: &'a Written) -> Outcome<Self> {
         let records = store.records(&declared.tenant);
         let records = records.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
@@ -211,7 +211,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Compares a batch of which some records exist, for an import that resumes another.
+    /// Stores one record of a batch of which some exist, or compares it if it exists, for an import that resumes another.
     async fn store_or_compare(&self, document: &RawDocumentBuf) -> Outcome<()> {
         let id = document.get("_id").ok().flatten().and_then(|id| Bson::try_from(id).ok()).unwrap_or(Bson::Null);
         match self.records.get(&self.declared.name, &id).await.map_err(refused)? {

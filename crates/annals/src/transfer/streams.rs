@@ -13,7 +13,7 @@ use super::ExportedLog;
 use super::write::line;
 use crate::operations::OperationError;
 
-/// The most entries that are appended at once.
+/// The maximum number of entries that are appended at once.
 const ENTRIES_MAX: usize = 5_000;
 
 type Outcome<T> = Result<T, OperationError>;
@@ -28,7 +28,7 @@ pub(super) struct StreamLine {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Named {
     name: String,
-    /// Whether it is public, which its name alone need not say.
+    /// Whether it is public, which cannot always be told from its name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     public: bool,
 }
@@ -119,11 +119,11 @@ pub(super) struct Appending {
     scope: String,
     name: String,
     public: bool,
-    /// The number of events in the log before it.
+    /// The number of events in its log.
     head: SequenceNumber,
-    /// The progress of the existing stream: a run of verdicts must not cross it.
+    /// The progress of the existing stream; a run of verdicts must not cross it.
     there: SequenceNumber,
-    /// Where the current run begins.
+    /// The sequence number at which the current run begins.
     from: SequenceNumber,
     included: Vec<Included>,
     entries: u64,
@@ -159,7 +159,7 @@ impl Appending {
         Ok(Ok(()))
     }
 
-    /// Appends the verdicts up to `to`; the store compares those that it already has.
+    /// Appends the verdicts up to `to`. The store compares those that it already has.
     async fn append(&mut self, to: SequenceNumber) -> Outcome<()> {
         if to <= self.from {
             return Ok(());

@@ -29,8 +29,8 @@ pub fn export<'a>(
     write(store, true, out, progress).boxed()
 }
 
-/// Writes only the logs of a store, with their prepare keys, and neither records nor streams. This is what remains of a store whose records
-/// are damaged; the first line marks it.
+/// Writes only the logs of a store with their prepare keys, without records and streams. It serves a store whose records are damaged; the
+/// first line says that they were left out.
 ///
 /// # Errors
 /// As for [`export`].
@@ -51,7 +51,7 @@ async fn write(
     let mut logs = Vec::new();
     for status in store.status() {
         let (tenant, scope) = (status.tenant, status.scope);
-        // A damaged log reads like a shorter one.
+        // A damaged log reads like a shorter one, so refuse it.
         if let Some(damage @ StoreError::Damaged(_)) = status.refusing {
             return Err(OperationError::new(damage.code(), format!("{tenant}/{scope}: {damage}")));
         }
@@ -61,7 +61,7 @@ async fn write(
         let (store_id, incarnation) = (identity.store_id, identity.incarnation);
         logs.push(ExportedLog { tenant, scope, store_id, incarnation, head: status.head });
     }
-    // Checked before anything is written: half an export looks like a complete one.
+    // Check this before writing anything, because a partial export looks like a complete one.
     for log in &logs {
         let can_be_copied = open(store, log)?.read_copies(log.head).await;
         can_be_copied.map_err(|error| OperationError::new(error.code(), error.to_string()).advise(UNCOPIED))?;
@@ -74,7 +74,7 @@ async fn write(
     }
     let collections = moved.collections.len() as u64;
     line(out, &RecordsEnd { records_end: Collections { collections } })?;
-    // Read now, so that no record was written by a reader of later events.
+    // Read the heads after the records, so that no exported record depends on an event past them.
     for log in &mut logs {
         log.head =
             open(store, log)?.head().await.map_err(|error| OperationError::new(error.code(), error.to_string()))?;

@@ -1,4 +1,4 @@
-//! What a saga is defined by.
+//! The definition of a saga.
 
 use std::sync::Arc;
 
@@ -28,11 +28,11 @@ pub struct SagaDefinition {
     read: Arc<Read>,
 }
 
-/// What the body says, read once.
+/// The parsed body.
 #[derive(Debug)]
 struct Read {
     matcher: Option<Matcher>,
-    /// By event type; `*` is any type without one of its own.
+    /// By event type; `*` stands for any type without an entry of its own.
     correlate: Vec<(String, Expression)>,
     context: Option<Vec<(String, Expression)>>,
     steps: Vec<Step>,
@@ -65,14 +65,14 @@ struct StartBody {
     from: SagaStart,
 }
 
-/// Where a new definition begins to read the log.
+/// Where a new definition starts to read the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SagaStart {
-    /// At the first event: sagas start for events of the past, too.
+    /// At the first event: sagas start for past events, too.
     #[default]
     Beginning,
-    /// After the last event that there is.
+    /// After the newest event.
     Latest,
 }
 
@@ -86,11 +86,11 @@ fn aggregate_id() -> Value {
     Value::String("$aggregate.id".to_owned())
 }
 
-/// Longest name, in bytes.
+/// The longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Most steps.
+/// The maximum number of steps.
 const STEPS_MAX: usize = 100;
-/// The longest limit of time: 10 years.
+/// The longest time limit: 10 years.
 pub(super) const LIMIT_MS_MAX: u64 = 10 * 365 * 24 * 60 * 60 * 1_000;
 
 pub(super) fn invalid(path: impl Into<String>, message: impl Into<String>) -> Invalid {
@@ -104,7 +104,7 @@ impl PartialEq for SagaDefinition {
 }
 
 impl SagaDefinition {
-    /// Reads a declarative definition of this name from JSON.
+    /// Parses a declarative definition of this name from JSON.
     ///
     /// # Errors
     /// `not_json`, `invalid_body`, `invalid_name`, `invalid_condition` or `invalid_saga`, with the path, and the line in the message.
@@ -119,7 +119,7 @@ impl SagaDefinition {
         }
     }
 
-    /// Reads a definition whose steps may be functions of a program.
+    /// Parses a definition whose steps may be functions of a program.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -182,7 +182,7 @@ impl SagaDefinition {
 
     /// Writes the definition as JSON, without its name.
     pub fn write(&self) -> String {
-        // Texts and finite numbers cannot fail to become JSON.
+        // Strings and finite numbers always serialise to JSON.
         serde_json::to_string(&self.body).unwrap_or_default()
     }
 
@@ -191,30 +191,30 @@ impl SagaDefinition {
         serde_json::to_value(&self.body).unwrap_or_default()
     }
 
-    /// Returns the version that its author gave it; none where it gets the next one.
+    /// Returns the version that its author set, or `None` if it is to be assigned the next one.
     pub fn version(&self) -> Option<u32> {
         self.body.version
     }
 
-    /// The same definition with this version.
+    /// Sets the version.
     #[must_use]
     pub fn with_version(mut self, version: u32) -> Self {
         self.body.version = Some(version);
         self
     }
 
-    /// Whether it differs from another one in more than its version.
+    /// Returns whether it differs from another one in more than its version.
     pub fn differs(&self, other: &Self) -> bool {
         let body = Body { version: other.body.version, ..self.body.clone() };
         body != other.body
     }
 
-    /// Where it begins to read when it is defined.
+    /// Returns where it starts to read the log when it is defined.
     pub fn start(&self) -> SagaStart {
         self.body.start.from
     }
 
-    /// Returns where a step or compensation stands that is a function of a program.
+    /// Returns the path of the first step or compensation that is a function of a program.
     pub fn program_step(&self) -> Option<String> {
         self.read.steps.iter().enumerate().find_map(|(n, step)| match &step.compensation {
             _ if step.is_program => Some(format!("steps[{n}].action")),
@@ -230,7 +230,7 @@ impl SagaDefinition {
         own.chain(undone.filter(|it| it.is_program).map(|it| &*it.name)).collect()
     }
 
-    /// Returns the event types that it listens to.
+    /// Returns the event types that it reads.
     pub fn event_types(&self) -> Vec<&str> {
         let awaited = self.read.steps.iter().flat_map(|step| step.awaited());
         let all = self.body.start.on.iter().chain(&self.body.cancel_on).map(String::as_str).chain(awaited);
@@ -240,7 +240,7 @@ impl SagaDefinition {
         types
     }
 
-    /// Returns what several versions follow together, in the form in which a handler follows it.
+    /// Returns the handler definition by which several versions together follow the log.
     pub fn source<'d>(versions: impl IntoIterator<Item = &'d Self>, name: &str) -> HandlerDefinition {
         let mut types: Vec<_> = versions.into_iter().flat_map(Self::event_types).collect();
         types.sort_unstable();
@@ -248,16 +248,16 @@ impl SagaDefinition {
         HandlerDefinition::new(name).types(types.into_iter().map(ByteString::from))
     }
 
-    /// Whether an event starts it.
+    /// Returns whether an event starts a saga of this definition.
     pub fn is_started_by(&self, event: &RecordedEvent) -> bool {
         self.body.start.on.iter().any(|name| **name == *event.event_type)
             && self.read.matcher.as_ref().is_none_or(|matcher| matcher.matches(&event_document(event)))
     }
 
-    /// Returns what an event has in common with the other events of its saga.
+    /// Returns the correlation of an event: the value that it shares with the other events of its saga.
     ///
     /// # Errors
-    /// Why there is nothing.
+    /// A sentence that says why it has none.
     pub fn correlation(&self, event: &RecordedEvent) -> Result<String, String> {
         let of = |wanted: &str| self.read.correlate.iter().find(|(name, _)| name == wanted).map(|(_, it)| it);
         let expression = of(&event.event_type).or_else(|| of("*")).ok_or("no correlation is defined for its type")?;
@@ -266,7 +266,7 @@ impl SagaDefinition {
         Ok(text)
     }
 
-    /// Returns the context with which an event starts it.
+    /// Returns the initial context of a saga that this event starts.
     pub(super) fn context(&self, event: &RecordedEvent) -> Result<Document, String> {
         match &self.read.context {
             None => Document::try_from(event.data.as_raw()).map_err(|error| error.to_string()),
@@ -305,7 +305,7 @@ pub(super) fn valid_limit(path: &str, limit_ms: Option<u64>) -> Result<(), Inval
     }
 }
 
-/// Evaluates fields, of which each has a value.
+/// Evaluates fields, each of which must have a value.
 pub(super) fn values(fields: &[(String, Expression)], scope: &Document) -> Result<Document, String> {
     let field = |(name, field): &(String, Expression)| Ok((name.clone(), field.value(scope)?));
     fields.iter().map(field).collect()
@@ -346,7 +346,7 @@ fn read_steps(steps: &[StepBody]) -> Result<Vec<Step>, Invalid> {
     steps.iter().enumerate().map(|(n, step)| step.read(&format!("steps[{n}]"))).collect()
 }
 
-/// The document in which expressions of steps are evaluated.
+/// Returns the document against which the expressions of steps are evaluated.
 pub(super) fn scope_of(context: &Document, saga: Document) -> Document {
     let mut scope = Document::new();
     scope.insert("context", Bson::Document(context.clone()));

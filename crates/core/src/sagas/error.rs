@@ -1,4 +1,4 @@
-//! Why a request about sagas was refused.
+//! Errors of requests about sagas.
 
 use crate::{ByteString, Code, Invalid, ReadError, RecordError, StoreError};
 
@@ -6,10 +6,10 @@ use crate::{ByteString, Code, Invalid, ReadError, RecordError, StoreError};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SagaError {
-    /// It breaks a rule of the API.
+    /// The request breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// There is no saga of this id.
+    /// There is no saga with this id.
     #[error("there is no saga {0:?}; list the sagas with GET /v1/sagas")]
     Unknown(ByteString),
     /// There is no such definition.
@@ -20,12 +20,12 @@ pub enum SagaError {
     NotAllowed {
         /// The act.
         act: String,
-        /// What it is about, for people.
+        /// What the act concerns, in readable form.
         what: String,
         /// The state it is in.
         state: String,
     },
-    /// The store cannot do it.
+    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
 }
@@ -54,7 +54,7 @@ impl From<RecordError> for SagaError {
         match error {
             RecordError::Store(error) => Self::Store(error),
             RecordError::Invalid(invalid) => Self::Invalid(invalid),
-            // Another process changed what this one had read.
+            // Another process changed a record that this one had read.
             other => Self::Store(StoreError::Unreachable(other.to_string())),
         }
     }

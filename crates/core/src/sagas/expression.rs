@@ -1,4 +1,4 @@
-//! Values in the definition of a saga: constants, paths, and documents and arrays of both.
+//! Expressions in the definition of a saga: constants, paths, and documents and arrays of both.
 
 use bson::{Bson, Document};
 use serde_json::Value;
@@ -7,23 +7,23 @@ use crate::condition::valid_path;
 use crate::limits;
 use crate::wire::records::extended_value;
 
-/// What gives a value when a step is carried out.
+/// An expression that is evaluated when a step runs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expression {
-    /// The same for every saga.
+    /// The same value for every saga.
     Constant(Bson),
-    /// What the scope has at a path.
+    /// The value at a path of the scope.
     Path(Vec<String>),
-    /// A document of values.
+    /// A document of expressions.
     Document(Vec<(String, Expression)>),
-    /// An array of values.
+    /// An array of expressions.
     Array(Vec<Expression>),
 }
 
-/// What the paths of an expression may begin with.
+/// The names with which the paths of an expression may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// The fields of an event, by their names in the API.
+    /// The fields of an event, under their API names.
     Event,
     /// `context` and `saga`.
     Saga,
@@ -73,7 +73,7 @@ impl Scope {
 }
 
 impl Expression {
-    /// Reads an expression. Texts that begin with `$` are paths; `{"$literal": …}` is its value as it is.
+    /// Parses an expression. A string that begins with `$` is a path; `{"$literal": …}` is a literal value.
     pub fn read(value: &Value, scope: Scope) -> Result<Self, String> {
         Self::read_at(value, scope, 0)
     }
@@ -112,10 +112,10 @@ impl Expression {
         }
     }
 
-    /// Returns its value.
+    /// Evaluates the expression.
     ///
     /// # Errors
-    /// The path that leads to nothing.
+    /// A sentence that names the path that has no value.
     pub fn value(&self, scope: &Document) -> Result<Bson, String> {
         match self {
             Self::Constant(value) => Ok(value.clone()),
@@ -130,10 +130,10 @@ impl Expression {
         }
     }
 
-    /// Returns its value where it is a text or a whole number, as a text.
+    /// Evaluates the expression to a string; the value must be a string or an integer.
     ///
     /// # Errors
-    /// Why there is none.
+    /// A sentence that says why it has no such value.
     pub fn text(&self, scope: &Document) -> Result<String, String> {
         match self.value(scope)? {
             Bson::String(text) => Ok(text),

@@ -1,6 +1,6 @@
-//! Where a value stands in a text of JSON, so that a refusal names the line.
+//! Finds the line of a value in a JSON text, for error messages.
 
-/// Returns the line, from 1, of the value at a path such as `steps[1].publish.type`, or of the last part of the path that is there.
+/// Returns the line, from 1, of the value at a path such as `steps[1].publish.type`, or of the last part of the path that exists.
 pub(super) fn line_of(json: &str, path: &str) -> usize {
     let mut scan = Scan { bytes: json.as_bytes(), at: 0 };
     let parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
@@ -29,7 +29,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Goes to the value of a field, or to an element. Stays where it is if there is none.
+    /// Moves to the value of a field, or to an element. Does not move if there is none.
     fn enter(&mut self, part: &str) -> bool {
         self.space();
         let begin = self.at;
@@ -72,7 +72,7 @@ impl Scan<'_> {
         self.peek().is_some_and(|byte| byte != b']')
     }
 
-    /// Goes behind a value.
+    /// Moves past a value.
     fn skip(&mut self) {
         let mut depth = 0_usize;
         while let Some(byte) = self.peek() {

@@ -1,5 +1,5 @@
-//! The state machine of one saga: a record and an input become a changed record, which says what is to be done next. It does no I/O, reads
-//! no clock and asks for no randomness.
+//! The state machine of one saga: a record and an input yield a changed record, which determines the next action. It does no I/O, and
+//! uses neither a clock nor randomness.
 //!
 //! ```text
 //!  Acting ── acted ──▶ Sending ── sent ──▶ Awaiting ── event ──▶ the next step, or the end
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! INVARIANTS
-//! - Whatever is to be committed is in the outbox, under a request id that follows from saga, step and attempt, before it is committed.
-//! - A step whose action may have taken place is compensated, if it has a compensation, unless the saga completes.
+//! - Everything that is to be committed is first stored in the outbox, under a request id derived from saga, step and attempt.
+//! - A step whose action may have taken place is compensated if it has a compensation, unless the saga completes.
 //! - The first cause of a failure is kept.
 
 mod undo;
@@ -24,69 +24,69 @@ use super::{OutboxEntry, SagaDefinition, SagaEnding, SagaInner, SagaPhase, SagaR
 use crate::processing::ProcessingRetry;
 use crate::{Data, NewCommit, NewEvent, RecordedEvent, Timestamp, names};
 
-/// Most attempts that the timeline shows; earlier ones are left out.
+/// The maximum number of attempts in the timeline; earlier ones are dropped.
 const TIMELINE_MAX: usize = 200;
-/// Most events that wait for the step that awaits them, and most ids of events that are remembered.
+/// The maximum number of events that are kept for a later step (further ones are dropped), and of event ids that are remembered.
 const EVENTS_MAX: usize = 100;
-/// Largest context with which a saga begins, in bytes.
+/// The maximum size of the initial context of a saga, in bytes.
 const CONTEXT_BYTES_MAX: usize = 1024 * 1024;
-/// The name of aggregates of sagas.
+/// The aggregate name of sagas.
 pub const SAGA_AGGREGATE: &str = "saga";
 
-/// What happens to a saga.
+/// An input of a saga.
 #[derive(Debug, Clone)]
 pub enum SagaInput<'e> {
-    /// An event of its correlation.
+    /// An event with the saga's correlation.
     Event(&'e RecordedEvent),
-    /// Time has passed, or an operator asked for something.
+    /// Time has passed, or an operator requested an act.
     Time,
-    /// A function of a program has carried out a step or compensation.
+    /// A function of a program ran a step or compensation.
     Acted {
-        /// Which one.
+        /// The step or compensation.
         work: SagaWork,
-        /// What came of it.
+        /// Its result.
         result: Result<SagaActed, SagaFailure>,
     },
     /// The first entries of the outbox were committed.
     Sent {
-        /// How many.
+        /// The number of entries.
         count: usize,
         /// Why the next one was refused, if it was.
         refused: Option<String>,
     },
 }
 
-/// What a step or compensation came to.
+/// The result of a step or compensation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SagaActed {
-    /// Commands, in the order in which they are committed.
+    /// The commands to commit, in this order.
     pub commands: Vec<SagaCommand>,
-    /// Fields of the context that get these values.
+    /// Fields of the context to set.
     pub set: Document,
 }
 
 /// Why a step or compensation failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SagaFailure {
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Whether attempting it again is pointless.
+    /// Whether a retry is pointless.
     pub never: bool,
 }
 
-/// A step or compensation that a function of a program is to carry out.
+/// A step or compensation to be run by a function of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SagaWork {
     /// Its name.
     pub name: String,
     /// Whether it is a compensation.
     pub compensates: bool,
-    /// Which attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: i64,
 }
 
 impl SagaActed {
-    /// Publishes one command.
+    /// Returns a result that publishes one command.
     pub fn command(command: SagaCommand) -> Self {
         Self { commands: vec![command], set: Document::new() }
     }
@@ -98,7 +98,7 @@ impl<S: Into<String>> From<S> for SagaFailure {
     }
 }
 
-/// A saga with its definition, to be fed with inputs.
+/// A saga with its definition, ready to take inputs.
 pub struct SagaMachine<'d> {
     definition: &'d SagaDefinition,
     saga: SagaRecord,
@@ -106,7 +106,7 @@ pub struct SagaMachine<'d> {
 }
 
 impl<'d> SagaMachine<'d> {
-    /// Begins the saga of an event that starts it.
+    /// Starts the saga of an event.
     pub fn start(definition: &'d SagaDefinition, event: &RecordedEvent, now: Timestamp) -> SagaRecord {
         let id = event.id.hyphenated().to_string();
         let correlation = definition.correlation(event);
@@ -124,13 +124,13 @@ impl<'d> SagaMachine<'d> {
         machine.written()
     }
 
-    /// Takes up a saga as it is stored.
+    /// Resumes a saga from its stored record.
     pub fn of(definition: &'d SagaDefinition, saga: SagaRecord) -> Self {
         let now = time(saga.updated_at);
         Self { definition, saga, now }
     }
 
-    /// Applies an input. Returns the saga as it is to be written; none where the input changes nothing.
+    /// Applies an input. Returns the record to store, or `None` if the input changes nothing.
     pub fn apply(mut self, input: SagaInput<'_>, now: Timestamp) -> Option<SagaRecord> {
         self.now = now;
         let changed = match input {
@@ -156,7 +156,7 @@ impl<'d> SagaMachine<'d> {
         self.saga
     }
 
-    /// Carries out what is declared, until something else is needed.
+    /// Runs declarative steps until the saga needs another input.
     fn settle(&mut self) {
         while self.saga.annals.phase == SagaPhase::Acting && self.saga.work(self.definition).is_none() {
             let scope = self.scope();
@@ -165,7 +165,7 @@ impl<'d> SagaMachine<'d> {
                 (Some(step), false) => step.declared(&scope),
                 (Some(step), true) => step.compensation.as_ref().map_or(Ok(Vec::new()), |it| it.declared(&scope)),
             };
-            // Nothing but the context decides, so another attempt would fail as well.
+            // The result depends on nothing but the context, so a retry would fail as well.
             let result = declared.map_err(|reason| SagaFailure { reason, never: true });
             self.acted(result.map(|commands| SagaActed { commands, set: Document::new() }));
         }
@@ -253,7 +253,7 @@ impl<'d> SagaMachine<'d> {
         true
     }
 
-    /// Goes on once no command of the step is left to be sent.
+    /// Continues once all commands of the step have been sent.
     fn when_sent(&mut self) {
         let inner = &mut self.saga.annals;
         if inner.phase != SagaPhase::Sending || inner.outbox.iter().any(|entry| entry.command) {
@@ -340,7 +340,7 @@ impl<'d> SagaMachine<'d> {
         let passed = |at: Option<bson::DateTime>| at.is_some_and(|at| time(at) <= self.now);
         let forward =
             !inner.undoing && matches!(inner.phase, SagaPhase::Awaiting | SagaPhase::Pausing | SagaPhase::Acting);
-        // What may have taken place although its outcome is unknown is undone.
+        // Compensate a step that may have acted although its outcome is unknown.
         let may_have_acted = inner.sent > 0 || matches!(inner.phase, SagaPhase::Awaiting | SagaPhase::Acting);
         if forward && passed(inner.ends_at) {
             let limit = self.definition.limit_ms().unwrap_or_default();
@@ -369,7 +369,7 @@ impl<'d> SagaMachine<'d> {
         self.turn_back(SagaState::Timeout, reason, None, include);
     }
 
-    /// Does what an operator asked for, if it can be done now.
+    /// Performs the act that an operator requested, if it is possible now.
     fn heed(&mut self) -> bool {
         let Some(asked) = self.saga.annals.asked.clone() else { return false };
         if asked.act != "retry" {
@@ -386,7 +386,7 @@ impl<'d> SagaMachine<'d> {
         let inner = &mut self.saga.annals;
         let Some(asked) = inner.asked.clone().filter(|asked| asked.act == "cancel") else { return false };
         if inner.undoing || inner.phase == SagaPhase::Ended {
-            // It ends otherwise already.
+            // It already ends for another reason.
             inner.asked = None;
             return true;
         }
@@ -405,7 +405,7 @@ impl<'d> SagaMachine<'d> {
         let retry = self.retry();
         let attempt = u32::try_from(self.saga.annals.attempt).unwrap_or(u32::MAX);
         self.ended_attempt("failed", Some(reason.clone()));
-        // An operator's further attempts of a parked compensation begin the policy again.
+        // After an operator retries a parked compensation, the retry policy starts over.
         let failures = attempt.saturating_sub(self.saga.annals.sent_back());
         if !never && !retry.is_exhausted(failures) {
             let random = names::uuid_of("saga-pause", &format!("{}/{}", self.saga.saga_id, self.saga.annals.turn));
@@ -440,7 +440,7 @@ impl<'d> SagaMachine<'d> {
         }
     }
 
-    /// A step is done.
+    /// Completes the current step.
     fn completed(&mut self) {
         let Some(step) = self.step() else { return };
         self.ended_attempt("completed", None);
@@ -448,7 +448,7 @@ impl<'d> SagaMachine<'d> {
         let inner = &mut self.saga.annals;
         inner.limit_at = None;
         let next = usize::try_from(inner.step).unwrap_or(0) + 1;
-        // A step that is done and was to be cancelled is undone with the others.
+        // A cancellation that was requested during the step compensates it with the others.
         if let Some(asked) = inner.asked.take_if(|asked| asked.act == "cancel" && next < self.definition.steps().len())
         {
             return self.turn_back(SagaState::Cancelled, asked.reason, asked.by, false);
@@ -542,7 +542,7 @@ fn begun(definition: &SagaDefinition, execution_id: &str, event: String, now: Ti
 }
 
 impl SagaRecord {
-    /// Returns the step or compensation that a function of a program is to carry out now.
+    /// Returns the step or compensation that a function of a program has to run now.
     pub fn work(&self, definition: &SagaDefinition) -> Option<SagaWork> {
         let inner = &self.annals;
         let step = definition.steps().get(usize::try_from(inner.step).ok()?)?;
@@ -558,10 +558,10 @@ impl SagaRecord {
 }
 
 impl OutboxEntry {
-    /// Returns the commit that carries it.
+    /// Returns the commit for this entry.
     ///
     /// # Errors
-    /// Why it cannot be one.
+    /// A sentence that says why it cannot be committed.
     pub fn commit(&self, saga: &SagaRecord) -> Result<NewCommit, String> {
         let mut event = NewEvent::new(self.event_type.as_str(), Data::from_document(&self.data)?);
         event.tags = self.tags.iter().map(|tag| tag.as_str().into()).collect();

@@ -1,4 +1,4 @@
-//! Sagas and their definitions as the API shows them.
+//! Sagas and their definitions as the API returns them.
 
 use std::collections::BTreeMap;
 
@@ -18,35 +18,35 @@ pub struct SagaStatus {
     pub name: ByteString,
     /// The version of its definition.
     pub version: u32,
-    /// What its events have in common.
+    /// The correlation that its events share.
     pub execution_id: String,
     /// Its state.
     pub state: SagaState,
-    /// The step or compensation that is being carried out.
+    /// The step or compensation that is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_step: Option<String>,
-    /// The steps that are done.
+    /// The completed steps.
     pub completed_steps: Vec<String>,
-    /// The compensations that are done.
+    /// The completed compensations.
     pub compensated_steps: Vec<String>,
-    /// The attempts of steps and compensations, the newest last.
+    /// The attempts of steps and compensations, newest last.
     pub steps: Vec<SagaStepStatus>,
     /// The context.
     pub context: Value,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// Since when a compensation waits for an operator.
+    /// Since when a compensation has been parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Timestamp>,
-    /// When its next limit of time or pause ends.
+    /// When its next time limit or pause ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
-    /// How often a step or compensation was attempted again.
+    /// The number of retries of steps and compensations.
     pub retry_count: u64,
     /// When it began.
     pub created_at: Timestamp,
-    /// When it changed last.
+    /// When it last changed.
     pub updated_at: Timestamp,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ pub struct SagaStepStatus {
     pub kind: String,
     /// `running`, `awaiting`, `completed`, `failed`, `refused`, `timeout`, `cancelled` or `parked`.
     pub state: String,
-    /// Which attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u64,
     /// When it began.
     pub at: Timestamp,
@@ -77,40 +77,40 @@ pub struct SagaStepStatus {
 /// A page of sagas.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SagaPage {
-    /// The sagas, the newest first.
+    /// The sagas, newest first.
     pub items: Vec<SagaStatus>,
     /// Where the next page begins; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
-/// Which sagas are listed.
+/// A query for a list of sagas.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SagaQuery {
-    /// Those of this definition.
+    /// Only sagas of this definition.
     pub name: Option<String>,
-    /// Those in this state.
+    /// Only sagas in this state.
     pub state: Option<SagaState>,
-    /// Those of this correlation.
+    /// Only the saga of this correlation.
     pub execution_id: Option<String>,
-    /// Those of which a compensation waits for an operator.
+    /// Only sagas with a parked compensation.
     pub parked: bool,
-    /// At most so many; 1 to 1,000.
+    /// The maximum number of sagas, 1 to 1,000.
     pub limit: usize,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
-/// How many sagas there are, and how long those took that completed.
+/// The number of sagas, and the duration of those that completed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SagaStatistics {
-    /// All of them.
+    /// The number of sagas.
     pub total: u64,
-    /// By state; states without a saga are left out.
+    /// By state; states without sagas are left out.
     pub by_state: BTreeMap<String, u64>,
-    /// Those of which a compensation waits for an operator.
+    /// The number of sagas with a parked compensation.
     pub parked: u64,
-    /// How long those took on average that completed, in seconds; absent where there is none.
+    /// The average duration of completed sagas, in seconds; absent if none has completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average_duration_seconds: Option<f64>,
 }
@@ -124,15 +124,15 @@ pub struct SagaDefinitionStatus {
     pub version: u32,
     /// All versions, ascending.
     pub versions: Vec<u32>,
-    /// Every event below it is taken into account.
+    /// Every event below this sequence number has been processed.
     pub position: u64,
     /// The number of events in the log.
     pub head: u64,
     /// `head - position`.
     pub lag: u64,
-    /// How many of its sagas are not over.
+    /// The number of its sagas that have not ended.
     pub active: u64,
-    /// Of how many of its sagas a compensation waits for an operator.
+    /// The number of its sagas with a parked compensation.
     pub parked: u64,
     /// The process that runs them.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! The steps of a definition: what each does, awaits and undoes.
+//! The steps of a definition: what each step does, awaits and compensates.
 
 use bson::Document;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use super::expression::{Expression, Scope};
 use crate::processing::ProcessingRetry;
 use crate::{Condition, Invalid, Matcher, valid_name};
 
-/// A step as it is written.
+/// A step as written in the definition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StepBody {
@@ -86,24 +86,24 @@ struct AggregateBody {
     id: Value,
 }
 
-/// What happens when a step has taken as long as it may.
+/// What happens when a step exceeds its time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum OnLimit {
     /// The saga compensates and ends as `timeout`.
     #[default]
     Fail,
-    /// The saga goes on with the next step.
+    /// The saga continues with the next step.
     Continue,
 }
 
-/// A step, read.
+/// A parsed step.
 #[derive(Debug)]
 pub(super) struct Step {
     pub name: String,
     require: Vec<(Matcher, String)>,
     publish: Vec<Publish>,
-    /// Whether a function of a program carries it out.
+    /// Whether a function of a program runs it.
     pub is_program: bool,
     pub awaits: Option<Awaits>,
     pub limit_ms: Option<u64>,
@@ -120,13 +120,13 @@ pub(super) struct Awaits {
     set: Vec<(String, Expression)>,
 }
 
-/// What undoes a step.
+/// The compensation of a step.
 #[derive(Debug)]
 pub(super) struct Compensation {
     pub name: String,
     publish: Vec<Publish>,
     pub is_program: bool,
-    /// Whether it is carried out when the saga completes, too: it releases what the step holds.
+    /// Whether it also runs when the saga completes, to release what the step holds.
     pub always: bool,
     pub retry: ProcessingRetry,
 }
@@ -139,26 +139,26 @@ struct Publish {
     tags: Vec<String>,
 }
 
-/// A command as a step asks for it.
+/// A command that a step publishes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SagaCommand {
     /// The type of the event that carries it.
     pub event_type: String,
-    /// Its content.
+    /// Its data.
     pub data: Document,
-    /// The name and id of the aggregate that it is committed to; that of the saga itself where it is none.
+    /// The name and id of the aggregate that it is committed to; the saga's own aggregate if absent.
     pub aggregate: Option<(String, String)>,
     /// Its tags.
     pub tags: Vec<String>,
 }
 
 impl SagaCommand {
-    /// A command that is committed to the aggregate of the saga.
+    /// Creates a command that is committed to the aggregate of the saga.
     pub fn new(event_type: impl Into<String>, data: Document) -> Self {
         Self { event_type: event_type.into(), data, aggregate: None, tags: Vec::new() }
     }
 
-    /// Commits it to this aggregate.
+    /// Sets the aggregate that it is committed to.
     #[must_use]
     pub fn to(mut self, name: impl Into<String>, id: impl Into<String>) -> Self {
         self.aggregate = Some((name.into(), id.into()));
@@ -166,9 +166,9 @@ impl SagaCommand {
     }
 }
 
-/// How often a compensation is attempted unless its definition says otherwise.
+/// The maximum number of attempts of a compensation, by default.
 const ATTEMPTS: u32 = 5;
-/// Most commands of a step.
+/// The maximum number of commands of a step.
 const COMMANDS_MAX: usize = 100;
 const PROGRAM: &str = "program";
 
@@ -304,12 +304,12 @@ impl CompensationBody {
 }
 
 impl Step {
-    /// The event types that it awaits.
+    /// Returns the event types that it awaits.
     pub fn awaited(&self) -> impl Iterator<Item = &str> {
         self.awaits.iter().flat_map(|it| it.on.iter().chain(&it.fail_on)).map(String::as_str)
     }
 
-    /// Carries out what is declared: checks what is required, and makes the commands.
+    /// Runs a declarative step: checks its requirements and builds its commands.
     pub fn declared(&self, scope: &Document) -> Result<Vec<SagaCommand>, String> {
         if !self.require.is_empty() {
             let document = bson::serialize_to_raw_document_buf(scope).map_err(|error| error.to_string())?;
@@ -336,7 +336,7 @@ impl Awaits {
         self.fail_on.iter().any(|name| name == event_type)
     }
 
-    /// What an event changes in the context. Fields that the event lacks are left as they are.
+    /// Returns the fields of the context that an event sets. Fields that the event lacks stay unchanged.
     pub fn changes(&self, event: &Document) -> Document {
         let field = |(name, field): &(String, Expression)| Some((name.clone(), field.value(event).ok()?));
         self.set.iter().filter_map(field).collect()

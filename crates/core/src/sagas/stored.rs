@@ -1,4 +1,4 @@
-//! What is stored of sagas: definitions with their versions, and one record for each saga.
+//! The stored form of sagas: definitions with their versions, and one record for each saga.
 
 use bson::{DateTime, Document};
 use serde::{Deserialize, Serialize};
@@ -11,10 +11,10 @@ use crate::{Code, Index, Invalid, RecordType, Timestamp, names};
 pub const SAGA_DEFINITIONS: &str = "annals-saga-definitions";
 /// The collection of sagas, as Integr8sCode calls it.
 pub const SAGAS: &str = "sagas";
-/// The collection of what operators asked of sagas and their owners have not seen yet.
+/// The collection of operators' requests that the owners of sagas have not processed yet.
 pub const SAGA_REQUESTS: &str = "annals-saga-requests";
 
-/// A definition with its versions. Sagas keep the version that they began with.
+/// A definition with its versions. Sagas keep the version with which they began.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SagaDefinitionRecord {
     /// Its name.
@@ -22,7 +22,7 @@ pub struct SagaDefinitionRecord {
     pub name: String,
     /// The versions, the newest last.
     pub versions: Vec<SagaVersion>,
-    /// When it was defined first.
+    /// When it was first defined.
     pub defined: DateTime,
 }
 
@@ -37,7 +37,7 @@ pub struct SagaVersion {
     pub since: DateTime,
 }
 
-/// Tells the owner of a definition that an operator asked something of a saga.
+/// Tells the owner of a definition that an operator requested an act on a saga.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SagaRequestRecord {
     /// The saga.
@@ -45,7 +45,7 @@ pub struct SagaRequestRecord {
     pub saga_id: String,
     /// Its definition.
     pub saga_name: String,
-    /// When.
+    /// When it was requested.
     pub at: DateTime,
 }
 
@@ -53,19 +53,19 @@ pub struct SagaRequestRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SagaState {
-    /// It has begun no step yet.
+    /// It has not begun a step yet.
     Created,
-    /// It carries out its steps.
+    /// Its steps are running.
     Running,
-    /// It undoes its steps.
+    /// Its compensations are running.
     Compensating,
-    /// Every step is done.
+    /// Every step completed.
     Completed,
-    /// A step failed, and what was done is undone.
+    /// A step failed, and its steps were compensated.
     Failed,
-    /// A step or the saga took longer than it may, and what was done is undone.
+    /// A step or the saga exceeded its time limit, and its steps were compensated.
     Timeout,
-    /// It was cancelled, and what was done is undone.
+    /// It was cancelled, and its steps were compensated.
     Cancelled,
 }
 
@@ -94,36 +94,36 @@ impl SagaState {
         }
     }
 
-    /// Returns the state of this name.
+    /// Returns the state with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// Whether nothing more happens to the saga.
+    /// Returns whether the saga has ended.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Timeout | Self::Cancelled)
     }
 }
 
-/// A saga. The fields beside `annals` are those of Integr8sCode's collection.
+/// A saga. The fields other than `annals` are those of Integr8sCode's collection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SagaRecord {
     /// The same as `saga_id`.
     #[serde(rename = "_id")]
     pub id: String,
-    /// Its id, which follows from its name and correlation.
+    /// Its id, derived from its name and correlation.
     pub saga_id: String,
     /// The name of its definition.
     pub saga_name: String,
-    /// What its events have in common.
+    /// The correlation that its events share.
     pub execution_id: String,
     /// Its state.
     pub state: SagaState,
-    /// The step or compensation that is being carried out.
+    /// The step or compensation that is running.
     pub current_step: Option<String>,
-    /// The steps that are done, in order.
+    /// The completed steps, in order.
     pub completed_steps: Vec<String>,
-    /// The compensations that are done, in order.
+    /// The completed compensations, in order.
     pub compensated_steps: Vec<String>,
     /// The context.
     pub context_data: Document,
@@ -131,95 +131,95 @@ pub struct SagaRecord {
     pub error_message: Option<String>,
     /// When it began.
     pub created_at: DateTime,
-    /// When it changed last.
+    /// When it last changed.
     pub updated_at: DateTime,
     /// When it ended.
     pub completed_at: Option<DateTime>,
-    /// How often a step or compensation was attempted again.
+    /// The number of retries of steps and compensations.
     pub retry_count: i64,
-    /// Changes with each write; a write expects the one that was read.
+    /// Changes with each write; a write expects the revision that was read.
     pub revision_id: bson::Uuid,
-    /// What Annals knows beside.
+    /// The fields that only Annals uses.
     pub annals: SagaInner,
 }
 
-/// What a saga is at.
+/// What a saga is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SagaPhase {
-    /// The step or compensation is being carried out.
+    /// The step or compensation is running.
     Acting,
     /// Its commands are being committed.
     Sending,
-    /// The step awaits an event or its limit of time.
+    /// The step awaits an event or its time limit.
     Awaiting,
-    /// The step or compensation failed, and is attempted again later.
+    /// The step or compensation failed and will be retried.
     Pausing,
     /// The compensation has failed too often and waits for an operator.
     Parked,
-    /// Nothing more happens.
+    /// The saga has ended.
     Ended,
 }
 
-/// The part of a saga that is Annals' own.
+/// The fields of a saga that only Annals uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SagaInner {
     /// The version of its definition.
     pub version: i64,
     /// Counts its writes.
     pub turn: i64,
-    /// What it is at.
+    /// What it is doing.
     pub phase: SagaPhase,
     /// The index of the step.
     pub step: i64,
-    /// Which attempt of the step or compensation it is, from 1.
+    /// The number of the attempt of the step or compensation, from 1.
     pub attempt: i64,
-    /// How many commands of this step have been committed.
+    /// The number of commands of this step that have been committed.
     pub sent: i64,
-    /// When something is to happen next.
+    /// When it is next due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<DateTime>,
-    /// When the step or compensation is attempted again.
+    /// When the step or compensation is retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_at: Option<DateTime>,
-    /// When the step has taken as long as it may.
+    /// When the step exceeds its time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_at: Option<DateTime>,
-    /// When the saga has taken as long as it may.
+    /// When the saga exceeds its time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<DateTime>,
     /// Since when it is parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<DateTime>,
-    /// Commands and events of the saga that are decided and not known to be committed, in order.
+    /// Commands and events of the saga that are decided but not known to be committed, in order.
     pub outbox: Vec<OutboxEntry>,
-    /// Events that came before the step that awaits them.
+    /// Events that arrived before the step that awaits them.
     pub arrived: Vec<Document>,
-    /// The ids of the events that it took last.
+    /// The ids of the last events that it took.
     pub taken: Vec<String>,
-    /// The indexes of steps whose compensations are still to be carried out, the next one last.
+    /// The indexes of the steps that are still to be compensated, the next one last.
     pub undo: Vec<i64>,
-    /// Whether compensations are being carried out.
+    /// Whether compensations are running.
     pub undoing: bool,
-    /// How it ends, and why; none while it succeeds.
+    /// How it ends, and why; `None` while it succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<SagaEnding>,
-    /// What an operator asked for.
+    /// The act that an operator requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<SagaAsked>,
-    /// What happened, the newest last.
+    /// The attempts, newest last.
     pub timeline: Vec<TimelineEntry>,
     /// The id of the event that started it.
     pub initial_event: String,
-    /// How long it took, in milliseconds, once it has ended.
+    /// Its duration in milliseconds, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<i64>,
 }
 
-/// An event that is to be committed.
+/// An event to be committed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutboxEntry {
-    /// The request id, so that a repetition adds nothing.
+    /// The request id, which makes a repeat add nothing.
     pub request: String,
     /// The name of the aggregate.
     pub aggregate: String,
@@ -228,35 +228,35 @@ pub struct OutboxEntry {
     /// The type of the event.
     #[serde(rename = "type")]
     pub event_type: String,
-    /// Its content.
+    /// Its data.
     pub data: Document,
     /// Its tags.
     pub tags: Vec<String>,
-    /// Whether it is the command of a step; else it is an event of the saga itself.
+    /// Whether it is the command of a step; otherwise it is an event of the saga itself.
     pub command: bool,
 }
 
-/// How a saga ends that does not complete.
+/// The ending of a saga that does not complete.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SagaEnding {
     /// The state at the end.
     pub state: SagaState,
-    /// The step at which it turned.
+    /// The step at which it stopped advancing.
     pub step: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// Who cancelled it.
     pub by: Option<String>,
 }
 
-/// What an operator asked of a saga.
+/// An act that an operator requested of a saga.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SagaAsked {
     /// `cancel` or `retry`.
     pub act: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Who.
+    /// The operator.
     pub by: Option<String>,
 }
 
@@ -269,7 +269,7 @@ pub struct TimelineEntry {
     pub kind: String,
     /// `running`, `awaiting`, `completed`, `failed`, `timeout` or `parked`.
     pub state: String,
-    /// Which attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: i64,
     /// When it began.
     pub at: DateTime,
@@ -281,7 +281,7 @@ pub struct TimelineEntry {
 
 impl RecordType for SagaDefinitionRecord {
     const COLLECTION: &'static str = SAGA_DEFINITIONS;
-    // Processes that run sagas follow what others define.
+    // Other processes that run sagas follow changes of definitions.
     const FEED: bool = true;
 }
 
@@ -308,7 +308,7 @@ impl RecordType for SagaRecord {
             named("idx_saga_state", &["state"]).into(),
             named("idx_saga_state_created", &["state", "created_at"]).into(),
             unique(named("idx_saga_execution_name_unique", &["execution_id", "saga_name"])).into(),
-            // What is due is found without looking at what waits.
+            // Due sagas are found without scanning those that wait.
             named("annals_due", &["saga_name", "annals.due"]).into(),
             named("annals_parked", &["saga_name", "annals.parked"]).into(),
             named("annals_name_state", &["saga_name", "state"]).into(),
@@ -316,7 +316,7 @@ impl RecordType for SagaRecord {
     }
 }
 
-/// Returns the id of the saga of a name and correlation.
+/// Returns the id of the saga with this name and correlation.
 pub fn saga_id(name: &str, execution_id: &str) -> String {
     names::uuid_of("saga", &format!("{name}/{execution_id}")).to_string()
 }
@@ -330,7 +330,7 @@ pub(super) fn time(date: DateTime) -> Timestamp {
 }
 
 impl SagaDefinitionRecord {
-    /// A definition without versions.
+    /// Creates a definition without versions.
     pub fn new(name: &str, at: Timestamp) -> Self {
         Self { name: name.to_owned(), versions: Vec::new(), defined: date(at) }
     }
@@ -348,10 +348,10 @@ impl SagaDefinitionRecord {
 }
 
 impl SagaVersion {
-    /// Returns the definition.
+    /// Parses the definition.
     ///
     /// # Errors
-    /// `invalid_saga` when other software changed it into something that is none.
+    /// `invalid_saga` if other software changed it into something that is not a definition.
     pub fn read(&self, name: &str) -> Result<SagaDefinition, Invalid> {
         let version = u32::try_from(self.version).unwrap_or(1);
         let read = SagaDefinition::read_any(name, self.definition.as_bytes());
@@ -363,40 +363,40 @@ impl SagaVersion {
 }
 
 impl SagaRecord {
-    /// When something is to happen next; a time that has passed where work is under way.
+    /// Returns when the saga is next due; a time in the past if it has work to do now.
     pub fn due(&self) -> Option<Timestamp> {
         self.annals.due.map(time)
     }
 
-    /// When the next limit of time or pause ends.
+    /// Returns when the next time limit or pause ends.
     pub fn timer(&self) -> Option<Timestamp> {
         let inner = &self.annals;
-        // While commands are being committed, their outcome is awaited first.
+        // While commands are being committed, wait for their outcome first.
         let forward = !inner.undoing && !matches!(inner.phase, SagaPhase::Ended | SagaPhase::Sending);
         let limits = [inner.limit_at, inner.ends_at].into_iter().flatten().filter(|_| forward);
         let pause = inner.resume_at.filter(|_| inner.phase == SagaPhase::Pausing);
         limits.chain(pause).map(time).min()
     }
 
-    /// Whether it has work that does not wait for an event or a time.
+    /// Returns whether it has work that waits for neither an event nor a time.
     pub fn has_work(&self) -> bool {
         !self.annals.outbox.is_empty() || self.annals.phase == SagaPhase::Acting || self.annals.asked.is_some()
     }
 
-    /// Notes that it was written: the revision changes.
+    /// Marks the record as changed, with a new revision.
     pub(super) fn turned(&mut self, now: Timestamp) {
         self.annals.turn += 1;
         self.updated_at = date(now);
         let revision = names::uuid_of("saga-revision", &format!("{}/{}", self.saga_id, self.annals.turn));
         self.revision_id = bson::Uuid::from_bytes(revision.into_bytes());
         self.annals.due = match self.has_work() {
-            // Whatever the clock says after a crash.
+            // Due whatever the clock says after a crash.
             true => Some(DateTime::from_millis(0)),
             false => self.timer().map(date),
         };
     }
 
-    /// Asks the owner for an act. The caller writes the record with the revision that it has read.
+    /// Requests an act from the owner. The caller writes the record, expecting the revision that it read.
     pub fn ask(&mut self, asked: SagaAsked, now: Timestamp) {
         self.annals.asked = Some(asked);
         self.turned(now);

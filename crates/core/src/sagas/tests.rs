@@ -1,4 +1,4 @@
-//! What a saga does, by its test kit.
+//! The behaviour of sagas, tested with the test kit.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{SagaActed, SagaCommand, SagaDefinition, SagaFailure, SagaState};
 use crate::Code;
 use crate::testing::sagas::{SagaTest, saga};
 
-/// Integr8sCode's saga of an execution.
+/// Integr8sCode's execution saga.
 const EXECUTION: &str = r#"{
     "start": {"on": ["execution_requested"]},
     "correlate": "$data.execution_id",
@@ -116,7 +116,7 @@ fn a_step_past_its_limit_times_out_after_301_seconds_and_not_before() {
     });
 }
 
-/// Three steps that await events, of which the second may be passed over, in at most an hour altogether.
+/// Three steps that await events, of which the second may be skipped, in at most one hour in total.
 const ERRAND: &str = r#"{"start": {"on": ["begun"]}, "limit_ms": 3600000, "steps": [
     {"name": "first", "publish": {"type": "ask_first"}, "await": {"on": ["first_done"]},
      "compensation": {"name": "undo_first", "publish": {"type": "undo_first"}}},
@@ -137,7 +137,7 @@ fn the_limit_of_a_saga_is_that_of_all_its_steps_together_and_what_was_done_is_un
         .after(Duration::from_millis(1))
         .published([])
         .state(SagaState::Running)
-        // The limit of the second step would be reached a minute later.
+        // The limit of the second step would expire a minute later.
         .after(Duration::from_millis(1))
         .published([
             "saga_compensating",
@@ -186,7 +186,7 @@ fn a_step_that_may_be_passed_over_is_done_at_its_limit_and_the_next_one_begins()
             assert_eq!(saga.completed_steps, ["first", "second"]);
             assert_eq!((saga.current_step.as_deref(), saga.error_message.as_deref()), (Some("third"), None));
         })
-        // What it awaited comes too late, and the limit is not that of the next step.
+        // The awaited event arrives too late, and the limit is not that of the next step.
         .event("second_done", json!({"n": 1}))
         .after(Duration::from_secs(600))
         .published([])

@@ -37,7 +37,7 @@ pub(super) fn write(snapshot: &Snapshot, context: &str, saved: Timestamp) -> Raw
     out.append(cstr!("tenantId"), &*info.tenant_id);
     out.append(cstr!("ownerId"), &*info.owner_id);
     out.append(cstr!("spaceId"), &*info.space_id);
-    // A version that does not fit was refused before.
+    // A version that does not fit was refused earlier.
     out.append(cstr!("version"), i32::try_from(info.version).unwrap_or(i32::MAX));
     out.append(cstr!("eventId"), &*info.commit_id);
     out.append(cstr!("firstOperator"), &*info.first_operator);
@@ -56,7 +56,7 @@ pub(super) fn write(snapshot: &Snapshot, context: &str, saved: Timestamp) -> Raw
     out
 }
 
-/// A key with a NUL cannot be a name of BSON; it is left out, as it can have come from nowhere.
+/// Writes the tags. A key with a NUL cannot be a BSON field name and is left out; no stored event can contain one.
 pub(crate) fn tags(tags: &Tags) -> RawDocumentBuf {
     let mut out = RawDocumentBuf::new();
     for (key, values) in tags {
@@ -67,7 +67,7 @@ pub(crate) fn tags(tags: &Tags) -> RawDocumentBuf {
     out
 }
 
-/// What Wow's reader needs, we need: without it the document is none of a snapshot.
+/// Reads a snapshot. Fields that Wow's reader requires are required here as well; without them the document is not a snapshot.
 pub(crate) fn read(aggregate: &Aggregate, document: &RawDocument) -> Option<Snapshot> {
     let field = |name: &str| document.get(name).ok().flatten();
     let text = |name: &str| field(name).and_then(|value| value.as_str()).map(ByteString::from);

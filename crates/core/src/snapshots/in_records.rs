@@ -1,4 +1,4 @@
-//! Snapshots as records: what makes them monotonic is a condition on the version that is there.
+//! Snapshots as records. A condition on the stored version makes saving monotonic.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::{
     Version, index_path, valid_name,
 };
 
-/// Where the snapshots of the aggregates of this name are.
+/// Returns the name of the collection that holds the snapshots of the aggregates of this name.
 ///
 /// # Errors
-/// `invalid_name`; a name must leave room for what stands behind it.
+/// `invalid_name`; the name must leave room for the suffix.
 pub fn snapshot_collection(name: &str) -> Result<String, Invalid> {
     valid_name("aggregate.name", name)?;
     let collection = format!("{name}_snapshot");
@@ -26,16 +26,16 @@ pub fn snapshot_collection(name: &str) -> Result<String, Invalid> {
     Ok(collection)
 }
 
-/// Wow's indexes of every collection of snapshots, in the order in which it makes them.
+/// Returns Wow's indexes of every snapshot collection, in the order in which Wow creates them.
 fn of_layout() -> [Index; 4] {
     ["tenantId", "ownerId", "_id", "deleted"].map(|path| Index::hashed(path).into())
 }
 
-/// What indexes of the snapshots of aggregates of this name declare, beside the layout's own.
+/// Returns the declaration of additional indexes on the snapshots of aggregates of this name.
 ///
 /// # Errors
-/// `invalid_name`; `invalid_collection` for what no collection can have, for a name that the layout gives another index, and for a path
-/// of which no snapshot has anything.
+/// `invalid_name`; `invalid_collection` for indexes that no collection can have, for a name that the layout gives to another index, and
+/// for a path that no snapshot has.
 pub fn snapshot_indexes(name: &str, indexes: Vec<Index>) -> Result<Collection, Invalid> {
     let declared = Collection { name: snapshot_collection(name)?, indexes, feed: false };
     declared.validate()?;
@@ -54,7 +54,7 @@ pub fn snapshot_indexes(name: &str, indexes: Vec<Index>) -> Result<Collection, I
     Ok(declared)
 }
 
-/// The snapshots of a tenant, in records.
+/// The snapshots of a tenant, as records.
 pub struct RecordSnapshots {
     records: Arc<dyn Records>,
     writes: Arc<dyn RecordWrites>,
@@ -63,7 +63,7 @@ pub struct RecordSnapshots {
 }
 
 impl RecordSnapshots {
-    /// Snapshots in these records; `context` is whose they are, Wow's bounded context.
+    /// Creates the port over these records. `context` is their owner, Wow's bounded context.
     pub fn new<R: Records + RecordWrites>(
         records: Arc<R>,
         context: impl Into<ByteString>,
@@ -88,7 +88,7 @@ impl Snapshots for RecordSnapshots {
         let collection = snapshot_collection(name)?;
         let document = document::write(snapshot, &self.context, self.clock.now());
         let version = Bson::Int64(snapshot.info.version.cast_signed());
-        // What is no number is not greater than one, so it is replaced.
+        // A version that is not a number is not greater than one, so such a document is replaced.
         let not_higher = || Expected::AbsentOr(Condition::nor([Condition::gt("version", version.clone())]));
         let mut saved = self.records.replace_if(&collection, document.clone(), not_higher()).await;
         if let Err(RecordError::UnknownCollection(_)) = saved {
@@ -115,7 +115,7 @@ impl Snapshots for RecordSnapshots {
     async fn until(&self, aggregate: &Aggregate, version: Version) -> Result<(), RecordError> {
         let mut seen = None;
         loop {
-            // Before the look: a snapshot that is saved after the look is a write after this one.
+            // Wait before checking: a snapshot that is saved after the check then counts as a later write.
             seen = Some(self.writes.wait(seen).await?);
             if self.version(aggregate).await? >= version {
                 return Ok(());

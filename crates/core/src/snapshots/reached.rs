@@ -11,7 +11,7 @@ use crate::{Code, EventLog, Invalid, ReadError, RecordError};
 /// of the aggregate's version.
 ///
 /// # Errors
-/// `snapshot_ahead` when the aggregate has not reached the version; see also [`RecordError`].
+/// `snapshot_ahead` if the aggregate has not reached the version; see also [`RecordError`].
 pub async fn save_snapshot(
     log: &dyn EventLog,
     snapshots: &dyn Snapshots,

@@ -1,8 +1,8 @@
-//! Why verdicts were refused.
+//! Errors of appending verdicts.
 
 use crate::{Code, Invalid, SequenceNumber, StoreError};
 
-/// Why verdicts were refused. Except for [`StoreError::Failed`] and [`StoreError::Unreachable`], nothing of them was stored.
+/// Why verdicts were refused. None of them was stored, except possibly after [`StoreError::Failed`] and [`StoreError::Unreachable`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {

@@ -1,13 +1,13 @@
-//! Following a stream.
+//! Follows a stream.
 
 use std::sync::Arc;
 
 use super::{Partitions, StreamEvent, StreamPosition, StreamQuery, Streams};
 use crate::{ByteString, ReadError, limits};
 
-/// Follows a stream: first what is there, then what comes, without gap or repeat.
+/// Follows a stream: first its existing events, then new ones, without gaps or duplicates.
 ///
-/// It pulls, so it holds at most one page, and a slow follower costs nobody else anything.
+/// It pulls, so it holds at most one page, and a slow follower delays nobody else.
 pub struct StreamFollower {
     streams: Arc<dyn Streams>,
     stream: ByteString,
@@ -16,7 +16,7 @@ pub struct StreamFollower {
 }
 
 impl StreamFollower {
-    /// Follows a stream from position `from`. It need not exist yet.
+    /// Creates a follower that starts at position `from`. The stream need not exist yet.
     pub fn new(
         streams: Arc<dyn Streams>,
         stream: impl Into<ByteString>,
@@ -26,12 +26,12 @@ impl StreamFollower {
         Self { streams, stream: stream.into(), partitions, next: from }
     }
 
-    /// The position from which it goes on: everything below has been returned or is of another partition.
+    /// Returns the position from which it resumes. Every entry below it has been returned or is of another partition.
     pub fn position(&self) -> StreamPosition {
         self.next
     }
 
-    /// Waits for the next events, at least one. Cancelling loses nothing.
+    /// Waits for the next events and returns at least one. Cancelling loses nothing.
     ///
     /// # Errors
     /// See [`ReadError`]; the position is unchanged, so calling again retries.
@@ -44,7 +44,7 @@ impl StreamFollower {
         }
     }
 
-    /// Waits until the position moves, and returns the events of the wanted partitions on the way, perhaps none. Cancelling loses
+    /// Waits until the position advances, and returns the events of the wanted partitions on the way, possibly none. Cancelling loses
     /// nothing.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl StreamFollower {
                 ..StreamQuery::new(self.stream.clone())
             };
             let page = self.streams.read_events(query).await?;
-            // A position past the head (the caller looks ahead) waits for that position.
+            // If the position is past the head, wait for that position.
             let next = page.next.max(self.next);
             if !page.events.is_empty() || next > self.next {
                 self.next = next;

@@ -13,7 +13,7 @@ use crate::{
     query::valid_limit,
 };
 
-/// Which partitions a reader wants.
+/// The partitions that a reader wants.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Partitions {
     /// All entries, whatever their partition.
@@ -41,13 +41,13 @@ impl Partitions {
 pub struct StreamQuery {
     /// The stream's name.
     pub stream: ByteString,
-    /// Where to start.
+    /// The first position.
     pub from: StreamPosition,
-    /// Where to end; a value beyond the head is treated as the head.
+    /// The end of the range, exclusive; a value beyond the head is treated as the head.
     pub to: StreamPosition,
     /// Maximum number of entries, 1–1,000.
     pub limit: usize,
-    /// Which of them.
+    /// The partitions to read.
     pub partitions: Partitions,
 }
 
@@ -84,9 +84,9 @@ impl StreamQuery {
 /// An entry of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamEntry {
-    /// Its place in the stream.
+    /// Its position in the stream.
     pub position: StreamPosition,
-    /// The event's place in the log.
+    /// The sequence number of its event.
     pub sequence_number: SequenceNumber,
     /// Its partition, or `None`.
     pub partition: Option<ByteString>,
@@ -106,7 +106,7 @@ pub struct StreamPage {
 /// An entry with its event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamEvent {
-    /// Its place in the stream.
+    /// Its position in the stream.
     pub position: StreamPosition,
     /// Its partition, or `None`.
     pub partition: Option<ByteString>,

@@ -22,8 +22,8 @@ pub struct Verdicts {
     pub to: SequenceNumber,
     /// The events in the stream, in ascending order; at most 10,000.
     pub included: Vec<Included>,
-    /// Whether the stream is public. It decides where the first verdicts create the stream, in layouts that keep public streams apart;
-    /// afterwards it has no effect. A name that begins with `public-stream-` is public in any case.
+    /// Whether the stream is public. It matters when the first verdicts create the stream, in layouts that keep public streams apart;
+    /// afterwards it has no effect. A stream whose name begins with `public-stream-` is always public.
     pub public: bool,
 }
 
@@ -49,7 +49,7 @@ impl Included {
 }
 
 impl Verdicts {
-    /// Creates verdicts on the events from `from` to before `to` that include none of them.
+    /// Creates verdicts on the events from `from` to before `to`, none of which is included yet.
     pub fn new(stream: impl Into<ByteString>, judged: Range<SequenceNumber>) -> Self {
         Self { stream: stream.into(), from: judged.start, to: judged.end, included: Vec::new(), public: false }
     }
@@ -61,7 +61,7 @@ impl Verdicts {
         self
     }
 
-    /// Checks the name and the range, and that the included events are in ascending order and within it.
+    /// Checks the name and the range, and that the included events are in ascending order and within the range.
     ///
     /// # Errors
     /// `invalid_name`, `invalid_range`, `invalid_verdicts` or `invalid_id`, with the path.
@@ -101,7 +101,7 @@ impl Verdicts {
 pub struct Appended {
     /// The positions of the included events, in order. Empty, at the next free position, if none was included.
     pub positions: Range<StreamPosition>,
-    /// True when these verdicts were appended before: nothing was added, and this is the first outcome.
+    /// True if these verdicts were appended before: nothing was added, and this is the original outcome.
     pub duplicate: bool,
 }
 

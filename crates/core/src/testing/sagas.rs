@@ -1,5 +1,5 @@
-//! A test kit for sagas, with a clock of its own: given a definition, when events come or time passes, then these commands are published
-//! and the saga is in this state. It needs no store and no runtime. Every state goes through its stored form.
+//! A test kit for sagas with a simulated clock: given a definition, when events arrive or time passes, then these commands are published
+//! and the saga is in this state. It needs no store and no runtime. Every state is converted to its stored form and back.
 //!
 //! ```
 //! use std::time::Duration;
@@ -39,7 +39,7 @@ use crate::{Aggregate, CommitInfo, DEFAULT_TENANT_ID, Data, RecordedEvent, Times
 
 type Function = Box<dyn FnMut(&SagaRecord, &SagaWork) -> Result<SagaActed, SagaFailure>>;
 
-/// Begins a test of one saga of this definition.
+/// Starts a test of one saga of this definition.
 pub fn saga(definition: SagaDefinition) -> SagaTest {
     SagaTest {
         definition,
@@ -64,7 +64,7 @@ pub struct SagaTest {
 }
 
 impl SagaTest {
-    /// Carries out a step or compensation that is a function of a program.
+    /// Registers the function that runs a step or compensation of a program.
     #[must_use]
     pub fn function(
         mut self,
@@ -75,14 +75,14 @@ impl SagaTest {
         self
     }
 
-    /// Refuses the next commits of events of this type.
+    /// Refuses the next `times` commits of events of this type.
     #[must_use]
     pub fn refusing(mut self, event_type: &str, times: usize) -> Self {
         self.refused.insert(event_type.to_owned(), times);
         self
     }
 
-    /// An event comes, of the aggregate `test/t-1`.
+    /// Delivers an event of the aggregate `test/t-1`.
     #[must_use]
     #[track_caller]
     pub fn event(self, event_type: &str, data: serde_json::Value) -> Self {
@@ -90,7 +90,7 @@ impl SagaTest {
         self.event_of(id, event_type, data)
     }
 
-    /// An event with this id comes.
+    /// Delivers an event with this id.
     #[must_use]
     #[track_caller]
     pub fn event_of(mut self, id: Uuid, event_type: &str, data: serde_json::Value) -> Self {
@@ -108,7 +108,7 @@ impl SagaTest {
         self
     }
 
-    /// Time passes; every timer fires at its time.
+    /// Lets time pass; every timer fires at its time.
     #[must_use]
     #[track_caller]
     pub fn after(mut self, time: Duration) -> Self {
@@ -124,14 +124,14 @@ impl SagaTest {
         self
     }
 
-    /// An operator cancels the saga.
+    /// Cancels the saga, as an operator does.
     #[must_use]
     #[track_caller]
     pub fn cancel(self, reason: &str) -> Self {
         self.ask("cancel", reason)
     }
 
-    /// An operator has the step attempted again.
+    /// Retries the current step or compensation, as an operator does.
     #[must_use]
     #[track_caller]
     pub fn retry(self, reason: &str) -> Self {
@@ -148,10 +148,10 @@ impl SagaTest {
         self
     }
 
-    /// These events were committed since this was asked last, and no others.
+    /// Asserts that exactly these events were committed since the last such assertion.
     ///
     /// # Panics
-    /// Where others were.
+    /// If other events were committed.
     #[track_caller]
     pub fn published<'a>(mut self, types: impl IntoIterator<Item = &'a str>) -> Self {
         let published: Vec<_> = self.published.drain(..).map(|entry| entry.event_type).collect();
@@ -159,19 +159,19 @@ impl SagaTest {
         self
     }
 
-    /// The saga is in this state.
+    /// Asserts that the saga is in this state.
     ///
     /// # Panics
-    /// Where it is in another one.
+    /// If it is in another state.
     #[track_caller]
     pub fn state(self, state: SagaState) -> Self {
         self.check(|saga| assert_eq!(saga.state, state, "{:?}", saga.error_message))
     }
 
-    /// A look at the saga.
+    /// Passes the saga to `look`, for assertions.
     ///
     /// # Panics
-    /// Where none has begun, or the look does.
+    /// If no saga has begun, or `look` panics.
     #[track_caller]
     pub fn check(self, look: impl FnOnce(&SagaRecord)) -> Self {
         let Some(record) = &self.record else { panic!("no saga has begun") };
@@ -188,7 +188,7 @@ impl SagaTest {
         changed
     }
 
-    /// Does everything that waits for neither an event nor a time.
+    /// Does all work that waits for neither an event nor a time.
     #[track_caller]
     fn run(&mut self) {
         while let Some(record) = self.record.clone() {
@@ -219,7 +219,7 @@ impl SagaTest {
         }
     }
 
-    /// Takes a state over, as it comes back from its stored form.
+    /// Replaces the state by `next`, after a round trip through its stored form.
     #[track_caller]
     fn became(&mut self, next: Option<SagaRecord>) {
         let Some(next) = next else { return };

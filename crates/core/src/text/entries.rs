@@ -1,4 +1,4 @@
-//! What a text index holds of a document.
+//! The entries of a document in a text index.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use super::words::words;
 use crate::order::encoded;
 use crate::{Code, Invalid, TextIndex, limits};
 
-/// Bytes of a word that an entry holds. Records of longer words that begin alike have the same entry,
-/// and are told apart when they are judged.
+/// The number of bytes of a word that an entry holds. Longer words with the same beginning share an entry, and are distinguished when the
+/// record is evaluated.
 const WORD_BYTES_MAX: usize = 256;
 
-/// The entries of a document in a text index: one for each different word.
+/// Returns the entries of a document in a text index: one for each distinct word.
 ///
 /// # Errors
-/// `invalid_record` when there are more than [`TEXT_INDEX_BYTES_MAX`](limits::TEXT_INDEX_BYTES_MAX) allows.
+/// `invalid_record` if the entries exceed [`TEXT_INDEX_BYTES_MAX`](limits::TEXT_INDEX_BYTES_MAX).
 pub fn text_entries(index: &TextIndex, document: &RawDocument) -> Result<BTreeSet<Vec<u8>>, Invalid> {
     let fields = TextFields::new(index.paths.iter().map(String::as_str));
     let mut entries = BTreeSet::new();
@@ -37,13 +37,13 @@ pub fn text_entries(index: &TextIndex, document: &RawDocument) -> Result<BTreeSe
     Ok(entries)
 }
 
-/// Whether two documents have the same texts in the fields of a text index, and so the same entries.
+/// Returns whether two documents have the same texts in the fields of a text index, and so the same entries.
 pub fn have_same_texts(index: &TextIndex, one: &RawDocument, other: &RawDocument) -> bool {
     let fields = TextFields::new(index.paths.iter().map(String::as_str));
     fields.texts(one) == fields.texts(other)
 }
 
-/// The entry of a word.
+/// Returns the entry of a word.
 pub fn text_entry(word: &str) -> Vec<u8> {
     let end = (0..=WORD_BYTES_MAX.min(word.len())).rev().find(|end| word.is_char_boundary(*end));
     encoded(RawBsonRef::String(&word[..end.unwrap_or_default()]))

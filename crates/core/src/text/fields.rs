@@ -1,4 +1,4 @@
-//! Which texts of a document an index is of.
+//! Selects the texts of a document that an index covers.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ impl TextFields {
         Self(paths.into_iter().map(str::to_owned).collect())
     }
 
-    /// The texts at the paths, and those in arrays there. An array in an array is not followed.
+    /// Returns the texts at the paths, and those in arrays there. Nested arrays are not followed.
     pub(crate) fn texts<'d>(&self, document: &'d RawDocument) -> Vec<&'d str> {
         let mut texts = Vec::new();
         let fields = document.iter().flatten();
@@ -26,7 +26,7 @@ impl TextFields {
         let Some(first) = self.first_from(path, matches!(value, RawBsonRef::Document(_))) else { return };
         let below = first.strip_prefix(path);
         match value {
-            // A text is known to the server as far as its first NUL.
+            // The server ignores a text after its first NUL.
             RawBsonRef::String(text) if below == Some("") => texts.push(text.split('\0').next().unwrap_or_default()),
             RawBsonRef::Document(inner) if below.is_some_and(|below| below.starts_with('.')) => {
                 for (name, value) in inner.iter().flatten() {
@@ -42,8 +42,8 @@ impl TextFields {
         }
     }
 
-    /// The first path of the index, in the order of bytes, that is this one or behind it. The server looks at no other: when it is not one
-    /// that this path leads to, nothing is found here, although a later one may be (`a-x` hides an array at `a` from `a.b`).
+    /// Returns the first path of the index, in byte order, at or after this one. The server considers no other path. If this path does not
+    /// lead to it, nothing is found here, even if a later path would match (`a-x` hides an array at `a` from `a.b`).
     fn first_from(&self, path: &str, is_document: bool) -> Option<&str> {
         let from = if is_document { format!("{path}.") } else { path.to_owned() };
         self.0.range(from..).next().map(String::as_str)

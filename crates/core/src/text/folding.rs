@@ -1,16 +1,16 @@
-//! Letters without case and accents.
+//! Removes case and accents from letters.
 
 use std::sync::LazyLock;
 
 use super::words::Ranges;
 
-/// Lines of groups with blanks between: a letter, and the letters that are taken for it. Of ASCII there is none in them but as the first.
+/// Groups separated by blanks: a letter, followed by the letters that are folded to it. ASCII characters occur only in first position.
 const LETTERS: &str = include_str!("letters.txt");
 
-/// What is left out of words and phrases: accents that stand alone, and signs that only change how a letter is read.
+/// Characters that words and phrases ignore: standalone accents, and signs that only change how a letter is read.
 const MARKS: &str = include_str!("marks.txt");
 
-/// Blanks cannot stand in a list with blanks between.
+/// Blanks cannot be listed in a table whose separators are blanks.
 const BLANKS: [(char, char); 2] = [('\u{2000}', '\u{2002}'), ('\u{2001}', '\u{2003}')];
 
 static FOLDED: LazyLock<Vec<(char, char)>> = LazyLock::new(|| {
@@ -26,17 +26,17 @@ static FOLDED: LazyLock<Vec<(char, char)>> = LazyLock::new(|| {
 
 static LEFT_OUT: LazyLock<Ranges> = LazyLock::new(|| Ranges::read(MARKS));
 
-/// A letter of a word; none when it is left out.
+/// Folds a letter of a word. Returns `None` if it is ignored.
 pub(super) fn in_word(letter: char) -> Option<char> {
     match letter {
-        // The server takes the case before the accent of a word, and this letter has no case without its dot.
+        // In words, the server folds case before accents. This letter has no simple case folding, so what remains is a capital I.
         '\u{130}' => Some('I'),
         '\u{feff}' => None,
         _ => in_phrase(letter),
     }
 }
 
-/// A character of a phrase, and of the texts that it is looked for in; none when it is left out.
+/// Folds a character of a phrase, or of a text that is searched for one. Returns `None` if it is ignored.
 pub(super) fn in_phrase(letter: char) -> Option<char> {
     if letter.is_ascii() {
         return (letter != '^' && letter != '`').then(|| letter.to_ascii_lowercase());
@@ -47,7 +47,7 @@ pub(super) fn in_phrase(letter: char) -> Option<char> {
     }
 }
 
-/// A text as phrases are looked for in it.
+/// Returns a text in the form in which phrases are searched for.
 pub(super) fn folded(text: &str) -> String {
     text.chars().filter_map(in_phrase).collect()
 }

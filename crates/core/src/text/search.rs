@@ -1,4 +1,4 @@
-//! What is looked for in texts.
+//! The search string of a text search.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use super::words::words;
 
 /// A search of MongoDB's `$text`: `coffee "fresh milk" -sugar -"brown sugar"`.
 ///
-/// A document is found that has at least one of the words, also of those inside quotes, all of the phrases, and none of what stands behind
-/// a `-`. A phrase is a piece of one text, case and accents aside, and need not begin or end where words do. A `-` negates behind a blank
-/// and up to the next, and so does not in `well-known`. A quote that is not closed makes no phrase. Who only says what is not wanted finds
-/// nothing.
+/// A document matches if it has at least one of the words (including those inside quotes), all of the phrases, and none of the words and
+/// phrases that a `-` excludes. A phrase is a substring of one text, ignoring case and accents; it need not start or end at word
+/// boundaries. A `-` negates only after a blank, and up to the next blank, so it does not negate in `well-known`. An unclosed quote does
+/// not make a phrase. A search that only excludes finds nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TextSearch {
     words: BTreeSet<String>,
@@ -23,7 +23,7 @@ pub struct TextSearch {
 }
 
 impl TextSearch {
-    /// Reads a search; every text is one.
+    /// Parses a search; every string is valid.
     pub fn new(search: &str) -> Self {
         let mut read = Self::default();
         let mut pieces = Pieces { text: search, at: 0, after_blank: true };
@@ -31,7 +31,7 @@ impl TextSearch {
         let (mut negated, mut phrase) = (false, None);
         while let Some(Piece { at, what, after_blank }) = pieces.next() {
             match what {
-                // Words of a phrase that is unwanted may stand elsewhere.
+                // Words of an excluded phrase may occur elsewhere.
                 What::Text(_) if negated && phrase.is_some() => {}
                 What::Text(text) => {
                     negated &= !after_blank;
@@ -54,17 +54,17 @@ impl TextSearch {
         read
     }
 
-    /// Words of which a document must have one.
+    /// Returns the words of which a document must have at least one.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         self.words.iter().map(String::as_str)
     }
 
-    /// Pieces of texts that a document must have, without case and accents.
+    /// Returns the phrases that a document must contain, without case and accents.
     pub fn phrases(&self) -> impl Iterator<Item = &str> {
         self.phrases.iter().map(String::as_str)
     }
 
-    /// Whether it finds a document by its texts at these paths.
+    /// Returns whether the texts of a document at these paths match.
     pub(crate) fn finds(&self, document: &RawDocument, fields: &TextFields) -> bool {
         if self.words.is_empty() {
             return false;
@@ -86,11 +86,11 @@ impl TextSearch {
     }
 }
 
-/// A search, cut into its pieces.
+/// Splits a search string into its pieces.
 struct Pieces<'s> {
     text: &'s str,
     at: usize,
-    /// Blanks stand before the next piece, or nothing does.
+    /// Whether blanks precede the next piece, or it is the first.
     after_blank: bool,
 }
 
@@ -106,7 +106,7 @@ enum What<'s> {
     Text(&'s str),
 }
 
-/// What ends a negation. A tab does not.
+/// The characters that end a negation. A tab does not.
 const BLANKS: [char; 5] = [' ', '\n', '\r', '\u{b}', '\u{c}'];
 
 impl<'s> Pieces<'s> {

@@ -1,4 +1,4 @@
-//! Words, searches and which texts count. That a server does the same is for the MongoDB adapter's tests.
+//! Words, searches, and the texts that an index covers. The MongoDB adapter's tests compare them with a server.
 
 use bson::{Bson, RawDocumentBuf, doc};
 
@@ -19,7 +19,7 @@ fn finds(search: &str, text: &str) -> bool {
 fn a_text_is_its_words_without_case_and_accents() {
     assert_eq!(words_of("Der Bär, das CAFÉ -- l'été…"), ["der", "bar", "das", "cafe", "l", "ete"]);
     assert_eq!(words_of("snake_case x^y 1.5 ΣΟΦΟΣ Straße"), ["snake_case", "x", "y", "1", "5", "σοφοσ", "straße"]);
-    // Composed or not, an accent is left out; alone it is the empty word.
+    // An accent is ignored, whether composed or not; alone it is the empty word.
     assert_eq!(words_of("e\u{301}te\u{301} \u{301}"), ["ete", ""]);
     assert_eq!(words_of("日本語、テキスト"), ["日本語", "テキスト"]);
     assert_eq!(words_of(" ,.- "), [""; 0]);
@@ -31,7 +31,7 @@ fn a_search_is_words_phrases_and_what_is_unwanted() {
     assert!(!finds("milk", "milkman"));
     assert!(finds("\"fresh milk\"", "FRESH  milk and fresh milk"));
     assert!(!finds("\"fresh milk\"", "fresh  milk"));
-    // A phrase is a piece of the text, but one of its words must be a word of it.
+    // A phrase is a substring of the text, but one of its words must be a word of the text.
     assert!(finds("\"resh milk\"", "fresh milk"));
     assert!(!finds("\"resh mil\"", "fresh milk"));
     assert!(finds("tea \"milk\"", "milk"));

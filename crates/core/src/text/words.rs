@@ -1,20 +1,20 @@
-//! Words of a text.
+//! Splits a text into words.
 
 use std::sync::LazyLock;
 
 use super::folding::in_word;
 
-/// What stands between words: the characters of Unicode's properties Dash, Hyphen, Pattern_Syntax, Quotation_Mark, Terminal_Punctuation and
-/// White_Space. An underscore is none of them: `a_b` is one word.
+/// The characters between words: those with Unicode's properties Dash, Hyphen, Pattern_Syntax, Quotation_Mark, Terminal_Punctuation and
+/// White_Space. An underscore is not among them: `a_b` is one word.
 const DELIMITERS: &str = include_str!("delimiters.txt");
 
 static BETWEEN: LazyLock<Ranges> = LazyLock::new(|| Ranges::read(DELIMITERS));
 
-/// Characters, by the first and last of each row of them.
+/// A set of characters, as ranges with their first and last character.
 pub(super) struct Ranges(Vec<(u32, u32)>);
 
 impl Ranges {
-    /// Reads hexadecimal numbers, `5b-5e 60`, lowest first.
+    /// Parses ranges in hexadecimal, such as `5b-5e 60`, in ascending order.
     pub(super) fn read(text: &str) -> Self {
         let number = |text: &str| u32::from_str_radix(text, 16).ok();
         let range = |text: &str| {
@@ -31,7 +31,7 @@ impl Ranges {
     }
 }
 
-/// The words of a text, in order. One of accents alone is the empty word.
+/// Returns the words of a text, in order. A word of accents alone is the empty word.
 pub(super) fn words(text: &str) -> impl Iterator<Item = String> {
     let words = text.split(|letter| BETWEEN.contains(letter)).filter(|word| !word.is_empty());
     words.map(|word| word.chars().filter_map(in_word).collect())

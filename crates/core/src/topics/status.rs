@@ -7,13 +7,13 @@ use super::TopicDifference;
 use crate::handlers::Reason;
 use crate::{BrokerError, ByteString};
 
-/// The topics of one tenant: one for each registered event type, with the numbers of its category.
+/// The topics of one tenant: one for each registered event type, with the settings of its category.
 ///
-/// Topics are created as soon as their type is registered, and when the task host starts. An existing topic is never changed without
-/// [`apply`](Self::apply); until then its differences are shown.
+/// Topics are created as soon as their type is registered, and missing ones are created when the task host starts. Only
+/// [`apply`](Self::apply) changes an existing topic; until then its differences are reported.
 #[async_trait]
 pub trait Topics: Send + Sync + 'static {
-    /// Lists topics by name: those after `after`, at most `limit`. Groups are not among what is listed.
+    /// Lists topics by name: those after `after`, at most `limit`. The list omits their groups.
     ///
     /// # Errors
     /// See [`BrokerError`].
@@ -22,16 +22,16 @@ pub trait Topics: Send + Sync + 'static {
     /// Returns a topic with the groups that read it.
     ///
     /// # Errors
-    /// [`BrokerError::UnknownTopic`]; else see [`BrokerError`].
+    /// [`BrokerError::UnknownTopic`]; otherwise see [`BrokerError`].
     async fn get(&self, name: &str) -> Result<TopicStatus, BrokerError>;
 
-    /// Gives a topic the numbers that it should have, as far as that is possible, and creates it where it is missing.
+    /// Applies the configured settings to a topic as far as possible, and creates it if it is missing.
     ///
     /// # Errors
-    /// [`BrokerError::UnknownTopic`]; [`BrokerError::Refused`] for a difference that cannot be applied, and then nothing is changed.
+    /// [`BrokerError::UnknownTopic`]; [`BrokerError::Refused`] for a difference that cannot be applied, in which case nothing is changed.
     async fn apply(&self, name: &str, reason: Reason) -> Result<TopicStatus, BrokerError>;
 
-    /// Creates the topics of registered types that do not exist, and returns how many.
+    /// Creates the missing topics of registered types, and returns their number.
     ///
     /// # Errors
     /// See [`BrokerError`].
@@ -49,7 +49,7 @@ pub struct TopicStatus {
     pub category: ByteString,
     /// The number of its partitions.
     pub partitions: u32,
-    /// How long its messages are kept, in milliseconds; none is without end.
+    /// How long its messages are kept, in milliseconds; `None` means forever.
     pub retention_ms: Option<u64>,
     /// The head of each partition: the offset after its last message.
     pub head: Vec<u64>,
@@ -66,7 +66,7 @@ pub struct TopicStatus {
 pub struct TopicGroup {
     /// The group.
     pub group: ByteString,
-    /// How many messages of the topic the group has not done.
+    /// The number of messages of the topic that the group has not processed.
     pub lag: u64,
 }
 

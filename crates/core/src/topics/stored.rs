@@ -1,4 +1,4 @@
-//! What is stored of topics that are views of the log.
+//! The stored form of topics that are views of the log.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,17 @@ use crate::RecordType;
 /// The collection of topics that are views of the log.
 pub const TOPICS: &str = "annals-topics";
 
-/// A topic that is a view of the log: its numbers, and nothing of its messages.
+/// A topic that is a view of the log: its settings, without its messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopicRecord {
     /// Its name.
     #[serde(rename = "_id")]
     pub name: String,
-    /// Its category when its numbers were given to it.
+    /// Its category at the time when its settings were assigned.
     pub category: String,
     /// The number of its partitions.
     pub partitions: i64,
-    /// How long its messages are shown, in milliseconds; null is without end.
+    /// How long its messages are shown, in milliseconds; null means forever.
     #[serde(rename = "retentionMs")]
     pub retention_ms: Option<i64>,
 }
@@ -28,7 +28,7 @@ impl RecordType for TopicRecord {
 }
 
 impl TopicRecord {
-    /// The record of a topic with these numbers.
+    /// Creates the record of a topic with these settings.
     pub fn of(topic: &TopicDefinition) -> Self {
         Self {
             name: topic.name.to_string(),
@@ -38,12 +38,12 @@ impl TopicRecord {
         }
     }
 
-    /// The number of its partitions; at least one.
+    /// Returns the number of its partitions, at least one.
     pub fn partitions(&self) -> u32 {
         u32::try_from(self.partitions).unwrap_or(1).max(1)
     }
 
-    /// How long its messages are shown, in milliseconds.
+    /// Returns how long its messages are shown, in milliseconds.
     pub fn retention_ms(&self) -> Option<u64> {
         self.retention_ms.map(i64::cast_unsigned)
     }

@@ -1,18 +1,18 @@
-//! Whether a schema accepts everything that an earlier one accepts.
+//! Checks whether a schema accepts everything that an earlier one accepts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Map, Value};
 
-/// How deep schemas are compared; recursive ones are equal from there on.
+/// The depth to which schemas are compared; below it, recursive schemas count as equal.
 const DEPTH_MAX: usize = 32;
-/// Schemas that are compared.
+/// The maximum number of schema pairs that are compared.
 const STEPS_MAX: u32 = 100_000;
-/// Keywords that bound a value from below, and from above.
+/// Keywords that set a lower bound on a value, and an upper bound.
 const LOWER: [&str; 5] = ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"];
 const UPPER: [&str; 5] = ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"];
-/// Keywords that may only stay as they are or go.
+/// Keywords that may only stay unchanged or be removed.
 const FIXED: [&str; 14] = [
     "pattern",
     "multipleOf",
@@ -30,19 +30,20 @@ const FIXED: [&str; 14] = [
     "unevaluatedProperties",
 ];
 
-/// What a new schema refuses that an earlier one accepts.
+/// Something that a new schema refuses and the earlier one accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Break {
-    /// Which part of the data it is about, for example `data.total`; `[]` is any element of an array.
+    /// The affected part of the data, for example `data.total`; `[]` is any element of an array.
     pub path: String,
-    /// What is different, as the end of a sentence that begins with the path.
+    /// The difference, as the end of a sentence that begins with the path.
     pub reason: String,
 }
 
-/// Returns the first part of the data of which `new` may refuse what `old` accepts; none when every event that matches `old` matches `new`.
+/// Returns the first part of the data of which `new` may refuse what `old` accepts. Returns `None` if every event that matches `old`
+/// matches `new`.
 ///
-/// A field that only `new` knows counts as absent from earlier events. Where that cannot be decided, because a keyword such as `pattern` is
-/// different, it counts as broken.
+/// A field that only `new` knows counts as absent from earlier events. If the question cannot be decided, because a keyword such as
+/// `pattern` differs, the result is a break.
 pub fn first_break(old: &Value, new: &Value) -> Option<Break> {
     Comparison { old, new, known: RefCell::default(), left: Cell::new(STEPS_MAX) }.of(old, new, "data", 0)
 }
@@ -50,20 +51,21 @@ pub fn first_break(old: &Value, new: &Value) -> Option<Break> {
 struct Comparison<'s> {
     old: &'s Value,
     new: &'s Value,
-    /// What was found of schemas that references lead to, which may lead to them again; nothing while they are compared.
+    /// The results for pairs of schemas that references lead to. While a pair is being compared it counts as equal, because a reference
+    /// may lead back to it.
     known: RefCell<HashMap<Pair, Option<Break>>>,
-    /// Schemas that may still be compared.
+    /// The number of comparisons left.
     left: Cell<u32>,
 }
 
-/// Two schemas by their places in memory.
+/// Two schemas, identified by their addresses.
 type Pair = (*const Value, *const Value);
 
 fn broken(path: &str, reason: impl Into<String>) -> Option<Break> {
     Some(Break { path: path.to_owned(), reason: reason.into() })
 }
 
-/// A schema after its local references.
+/// Returns a schema after following its local references.
 fn resolved<'s>(root: &'s Value, mut schema: &'s Value) -> &'s Value {
     for _ in 0..DEPTH_MAX {
         let Some(target) = schema.get("$ref").and_then(Value::as_str).and_then(|it| it.strip_prefix('#')) else {
@@ -81,7 +83,7 @@ impl Comparison<'_> {
     fn of(&self, old: &Value, new: &Value, path: &str, depth: usize) -> Option<Break> {
         let (old_named, new_named) = (old, new);
         let (old, new) = (resolved(self.old, old), resolved(self.new, new));
-        // Only what both references lead to stays where it is.
+        // Only the targets of references have stable addresses.
         let both = !std::ptr::eq(old, old_named) && !std::ptr::eq(new, new_named);
         let pair = both.then(|| (std::ptr::from_ref(old), std::ptr::from_ref(new)));
         if let Some(pair) = pair {
@@ -133,7 +135,7 @@ impl Comparison<'_> {
         let fields = |schema: &Map<String, Value>| {
             schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default()
         };
-        // In the order of their names, so that the same part is named on every machine.
+        // Sorted by name, so that the same part is reported on every machine.
         let (before, after) = (fields(old).into_iter().collect::<BTreeMap<_, _>>(), fields(new));
         let further = new.get("additionalProperties");
         for (name, schema) in &before {
@@ -161,7 +163,7 @@ impl Comparison<'_> {
         self.of(old.get("items").unwrap_or(&Value::Bool(true)), now, &format!("{path}[]"), depth + 1)
     }
 
-    /// Each alternative of the old schema must be accepted by one of the new.
+    /// Checks that one of the new alternatives accepts each of the old ones.
     fn alternatives(
         &self,
         old: &Map<String, Value>,
@@ -207,7 +209,7 @@ fn types(old: &Map<String, Value>, new: &Map<String, Value>, path: &str) -> Opti
     };
     let now = named(new)?;
     let list = || now.join(" or ");
-    // Constants have the types that they have.
+    // The types of constants are those of their values.
     let before = named(old).or_else(|| Some(constants(old)?.iter().map(|value| type_of(value).to_owned()).collect()));
     let Some(before) = before else {
         return broken(path, format!("is {} now, and could be anything before", list()));

@@ -1,4 +1,4 @@
-//! What a type is registered with.
+//! The definition with which a type is registered.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::{SchemaWork, UpcastStep};
 use crate::names::uuid_of;
 use crate::{ByteString, Code, DEFAULT_CATEGORY, Invalid, Uuid, valid_name};
 
-/// Largest schema, in bytes of JSON.
+/// The maximum size of a schema, in bytes of JSON.
 const SCHEMA_BYTES_MAX: usize = 256 * 1024;
 
 /// A generation of an event type: the body of `PUT /v1/types/{name}`, with the name.
@@ -18,25 +18,25 @@ const SCHEMA_BYTES_MAX: usize = 256 * 1024;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct TypeDefinition {
-    /// Its name, that of the events.
+    /// Its name, which is the type of its events.
     pub name: ByteString,
-    /// Which generation of the data the schema describes; counts from 1.
+    /// The generation of the data that the schema describes, from 1.
     pub generation: u32,
-    /// What gives its topic its numbers; `default` unless set.
+    /// The category that determines the settings of its topic; `default` unless set.
     pub category: ByteString,
-    /// What happens to events that do not match.
+    /// The policy for events that do not match.
     pub policy: SchemaPolicy,
-    /// What the schema is compared with.
+    /// What the schema must be compatible with.
     pub compatibility: Compatibility,
-    /// What turns data of the generation before into data of this one, for consumers. With one, the schema is compared with nothing.
+    /// The steps that convert data of the previous generation to this one, for consumers. With an upcaster, the schema is not compared.
     pub upcaster: Vec<UpcastStep>,
-    /// A JSON Schema of the data, draft 2020-12 unless it names another. It refers to nothing outside of itself.
+    /// A JSON Schema of the data, draft 2020-12 unless it names another. It must not refer to other documents.
     pub schema: Value,
-    /// The UUID of the type, where a layout requires one; it follows from the name unless set.
+    /// The UUID of the type, for layouts that require one; derived from the name unless set.
     pub id: Option<Uuid>,
 }
 
-/// What happens to events that do not match the schema of their type.
+/// The policy for events that do not match the schema of their type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SchemaPolicy {
@@ -49,14 +49,14 @@ pub enum SchemaPolicy {
     Off,
 }
 
-/// What a new generation must accept.
+/// The events that a new generation must accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compatibility {
-    /// Every event that the generation before it accepts, so that a reader of the new one can read both.
+    /// Every event that the previous generation accepts, so that a reader of the new generation can read both.
     #[default]
     Backward,
-    /// Anything: readers have an upcaster.
+    /// Anything; readers use an upcaster.
     None,
 }
 
@@ -78,7 +78,7 @@ struct Body {
     id: Option<Uuid>,
 }
 
-/// A body that names its type, as in a file.
+/// A body that names its type, as in an import file.
 #[derive(Deserialize)]
 struct Named {
     name: ByteString,
@@ -95,7 +95,7 @@ fn default_category() -> ByteString {
 }
 
 impl TypeDefinition {
-    /// The first generation of a type with this schema, of the default category.
+    /// Creates the first generation of a type with this schema, in the default category.
     pub fn new(name: impl Into<ByteString>, schema: Value) -> Self {
         Self {
             name: name.into(),
@@ -109,25 +109,25 @@ impl TypeDefinition {
         }
     }
 
-    /// The same of a category.
+    /// Sets the category.
     #[must_use]
     pub fn category(self, category: impl Into<ByteString>) -> Self {
         Self { category: category.into(), ..self }
     }
 
-    /// The same with what turns data of the generation before into data of this one.
+    /// Sets the steps that convert data of the previous generation.
     #[must_use]
     pub fn upcaster(self, steps: impl IntoIterator<Item = UpcastStep>) -> Self {
         Self { upcaster: steps.into_iter().collect(), ..self }
     }
 
-    /// The same as a generation of this number.
+    /// Sets the number of the generation.
     #[must_use]
     pub fn generation(self, generation: u32) -> Self {
         Self { generation, ..self }
     }
 
-    /// Reads the definition of a type of this name from JSON.
+    /// Parses the definition of a type of this name from JSON.
     ///
     /// # Errors
     /// `not_json`, `invalid_body`, or as [`validate`](Self::validate).
@@ -139,10 +139,10 @@ impl TypeDefinition {
         Ok(definition)
     }
 
-    /// Reads the definitions in a file: an object with `name` beside the fields of a body, or an array of such objects.
+    /// Parses the definitions in a file: an object with `name` beside the fields of a body, or an array of such objects.
     ///
     /// # Errors
-    /// As [`read`](Self::read), at the place in the array.
+    /// As [`read`](Self::read), with the index in the array.
     pub fn read_all(json: &[u8]) -> Result<Vec<Self>, Invalid> {
         let items = match crate::wire::parse_json::<Value>(json)? {
             Value::Array(items) => items,
@@ -169,17 +169,17 @@ impl TypeDefinition {
             schema: self.schema.clone(),
             id: self.id,
         };
-        // Texts and numbers cannot fail to become JSON.
+        // Strings and numbers always serialise to JSON.
         serde_json::to_string(&body).unwrap_or_default()
     }
 
-    /// The UUID of the type.
+    /// Returns the UUID of the type.
     pub fn uuid(&self) -> Uuid {
         self.id.unwrap_or_else(|| uuid_of("event", &self.name))
     }
 
-    /// Checks names and limits, that the schema refers to nothing outside of itself, and that it makes no endless work. Whether it is a
-    /// JSON Schema is for the registry to find out.
+    /// Checks names and limits, that the schema does not refer to other documents, and that checking events against it takes bounded work.
+    /// Whether it is a valid JSON Schema is checked by the registry.
     ///
     /// # Errors
     /// `invalid_name` or `invalid_type`, with the path.
@@ -210,7 +210,7 @@ impl TypeDefinition {
     }
 }
 
-/// The first reference that leads out of the schema, with its path.
+/// Returns the first reference that leads out of the schema, with its path.
 fn outside(schema: &Value, path: &str) -> Option<(String, String)> {
     match schema {
         Value::Object(fields) => fields.iter().find_map(|(name, value)| {

@@ -1,4 +1,4 @@
-//! Why a request about event types was refused.
+//! Errors of requests about event types.
 
 use async_trait::async_trait;
 
@@ -9,25 +9,25 @@ use crate::{ByteString, Code, Invalid, RecordError, StoreError};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TypeError {
-    /// It breaks a rule of the API.
+    /// The request breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// There is no such type.
     #[error("type {0:?} is not registered; register it with PUT /v1/types/{0}")]
     Unknown(ByteString),
-    /// The schema would refuse what the generation before it accepts, or differs from the one that this generation has.
+    /// The schema refuses data that the previous generation accepts, or differs from the registered schema of this generation.
     #[error("generation {generation} of type {name:?} is incompatible: {path}: {reason}")]
     Incompatible {
         /// The type.
         name: ByteString,
-        /// The generation that was to be registered.
+        /// The generation to be registered.
         generation: u32,
-        /// Which part of the data it is about, for example `data.total`.
+        /// The affected part of the data, for example `data.total`.
         path: String,
         /// What breaks, and what to do.
         reason: String,
     },
-    /// The store cannot do it.
+    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
 }
@@ -55,13 +55,13 @@ impl From<RecordError> for TypeError {
         match error {
             RecordError::Store(error) => Self::Store(error),
             RecordError::Invalid(invalid) => Self::Invalid(invalid),
-            // Another process changed what this one had read.
+            // Another process changed a record that this one had read.
             other => Self::Store(StoreError::Unreachable(other.to_string())),
         }
     }
 }
 
-/// The registry of a store that has none.
+/// The registry of a store without one: every call is refused.
 pub(crate) struct NoTypes;
 
 fn none<T>() -> Result<T, TypeError> {

@@ -1,9 +1,5 @@
-//! How much work a schema can make of an event: a small schema whose references double at each step, or lead through themselves by a long
-//! way, would hold up or end the process that checks an event with it.
-//!
-//! Schemas that are applied to the same value add up; of those for the values inside, the most expensive counts. Recursive schemas are
-//! followed down to the greatest depth of data. A schema that is too much for every event is refused. One that is too much for deep
-//! events only, as alternatives that lead to themselves are, is taken, and each event is measured before it is checked.
+//! Bounds the work of checking an event against a schema. A small schema whose references double at each step, or that is recursive
+//! through a long cycle, could stall or crash the process that checks an event.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,43 +7,44 @@ use serde_json::Value;
 
 use crate::limits::DATA_DEPTH_MAX;
 
-/// Schemas that are applied to one value; beyond it, also with the values inside along a path, events are measured.
+/// The maximum number of schemas that may be applied to one value. If a schema exceeds it only along with the values inside, on the most
+/// expensive path, its events are measured.
 const WORK_MAX: u64 = 5_000;
-/// Schemas that are applied to all values of a measured event.
+/// The maximum number of schemas that are applied to all values of a measured event.
 const STEPS_MAX: usize = 200_000;
-/// Schemas inside of each other, each by a reference or as a part, also with the values inside.
+/// The maximum number of nested schemas, by reference or as parts, including those for the values inside.
 const CHAIN_MAX: usize = 1_000;
-/// The same for one value.
+/// The maximum number of nested schemas for one value.
 const IN_PLACE_MAX: usize = 250;
-/// Schemas that are looked at, each for every depth at which it can be applied.
+/// The maximum number of schemas that are analysed, counted once for each depth at which they can be applied.
 const LOOKED_AT_MAX: usize = 1_000_000;
 
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
-/// Schemas that are applied to the same value.
+/// Keywords whose schemas are applied to the same value.
 const IN_PLACE: [&str; 9] =
     ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"];
-/// The same for each value inside of an object, beside `properties`, of which one is.
+/// Keywords whose schemas are applied to each value in an object; of `properties`, only one is.
 const OF_FIELDS: [&str; 4] = ["patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"];
-/// The same for each value inside of an array, beside `prefixItems`, of which one is.
+/// Keywords whose schemas are applied to each value in an array; of `prefixItems`, only one is.
 const OF_ITEMS: [&str; 4] = ["items", "additionalItems", "unevaluatedItems", "contains"];
-/// Keywords with schemas under names.
+/// Keywords that map names to schemas.
 const NAMED: [&str; 4] = ["properties", "patternProperties", "dependentSchemas", "dependencies"];
 
-/// What a schema can make of events.
+/// The result of analysing a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchemaWork {
     measured: bool,
 }
 
 impl SchemaWork {
-    /// Looks at a schema.
+    /// Analyses a schema.
     ///
     /// # Errors
-    /// What is too much for every event, to be put after the name of the schema.
+    /// What costs too much for every event, worded to follow the name of the schema.
     pub fn of(schema: &Value) -> Result<Self, String> {
         let document = Document::of(schema)?;
         let all = document.schemas();
-        // For values without others inside, then for those with one level inside, and so on until nothing is added.
+        // Start with values without nesting, then those with one level inside, and so on until the result no longer changes.
         let mut inside = Extents::default();
         for depth in 0..=DATA_DEPTH_MAX {
             if all.len() * depth > LOOKED_AT_MAX {
@@ -68,14 +65,14 @@ impl SchemaWork {
         Ok(Self { measured: work > WORK_MAX })
     }
 
-    /// Whether the data of an event may be checked with the schema.
+    /// Returns whether the data of an event may be checked against the schema.
     pub fn allows(self, schema: &Value, data: &Value) -> bool {
         let document = self.measured.then(|| Document::of(schema).ok()).flatten();
         document.is_none_or(|document| document.steps(data, STEPS_MAX).is_some())
     }
 }
 
-/// A schema with the names by which parts of it can be meant.
+/// A schema with its anchors.
 struct Document<'s> {
     root: &'s Value,
     anchors: HashMap<&'s str, &'s Value>,
@@ -88,7 +85,7 @@ impl<'s> Document<'s> {
         Ok(Self { root, anchors })
     }
 
-    /// The schemas that a schema refers to.
+    /// Returns the schemas that a schema references.
     fn targets(&self, schema: &'s Value) -> impl Iterator<Item = &'s Value> {
         REFERENCES.iter().filter_map(move |keyword| {
             let place = schema.get(keyword)?.as_str()?.strip_prefix('#')?;
@@ -99,7 +96,7 @@ impl<'s> Document<'s> {
         })
     }
 
-    /// All schemas that can be applied to something.
+    /// Returns all schemas that can be applied to a value.
     fn schemas(&self) -> Vec<&'s Value> {
         let (mut all, mut seen, mut left) = (Vec::new(), HashSet::new(), vec![self.root]);
         while let Some(schema) = left.pop() {
@@ -112,7 +109,7 @@ impl<'s> Document<'s> {
         all
     }
 
-    /// How many schemas are applied to these data. None if it is more than `most`.
+    /// Returns the number of schemas that are applied to this data, or `None` if it exceeds `most`.
     fn steps(&self, data: &Value, most: usize) -> Option<usize> {
         let (mut left, mut steps) = (vec![(self.root, data)], 0);
         while let Some((schema, data)) = left.pop() {
@@ -142,7 +139,7 @@ impl<'s> Document<'s> {
     }
 }
 
-/// The schemas of a keyword: one, or those in a list or under names.
+/// Returns the schemas of a keyword: one, or those in a list or under names.
 fn parts<'s>(schema: &'s Value, keyword: &str) -> impl Iterator<Item = &'s Value> + use<'s> {
     let part = schema.get(keyword);
     let named = NAMED.contains(&keyword);
@@ -151,12 +148,12 @@ fn parts<'s>(schema: &'s Value, keyword: &str) -> impl Iterator<Item = &'s Value
     one.into_iter().chain(part.and_then(Value::as_array).into_iter().flatten()).chain(under_names)
 }
 
-/// What one schema makes of a value.
+/// The cost of applying one schema to a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Extent {
-    /// Schemas that are applied to the value itself.
+    /// The number of schemas that are applied to the value itself.
     on_value: u64,
-    /// Schemas that are applied to it and to the values inside of it, along the most expensive path.
+    /// The number of schemas that are applied to it and to the values inside it, along the most expensive path.
     work: u64,
     chain: usize,
 }
@@ -179,16 +176,16 @@ impl Extent {
     }
 }
 
-/// Extents of schemas by their places in memory.
+/// Costs of schemas, by address.
 type Extents = HashMap<*const Value, Extent>;
 
-/// The extents for values with a certain number of levels inside.
+/// The costs for values with a certain number of nested levels.
 struct Level<'d, 's> {
     document: &'d Document<'s>,
-    /// Those for values with one level less.
+    /// The costs for values with one level less.
     inside: &'d Extents,
     known: Extents,
-    /// Those that are being looked at: a schema that applies itself to the same value adds nothing.
+    /// The schemas being analysed. A schema that applies itself to the same value adds no cost.
     open: HashSet<*const Value>,
 }
 
@@ -229,7 +226,7 @@ impl<'s> Level<'_, 's> {
         Ok(extent)
     }
 
-    /// The extent of the schemas for a value inside: of `one_of` one is applied, of the others each.
+    /// Returns the cost of the schemas for a value inside: one of the schemas under `one_of` is applied, and all of those under `each`.
     fn inside(&self, schema: &'s Value, one_of: &str, each: &[&str]) -> Extent {
         let of = |one: &Value| self.inside.get(&std::ptr::from_ref(one)).copied().unwrap_or_default();
         let one = parts(schema, one_of).map(of).fold(Extent::default(), Extent::or);
@@ -243,7 +240,7 @@ fn too_long() -> String {
     )
 }
 
-/// A fragment without its percent signs.
+/// Decodes the percent encoding of a fragment.
 fn decoded(fragment: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = fragment.as_bytes();
@@ -256,7 +253,7 @@ fn decoded(fragment: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Finds the names by which schemas can be meant. One with an identity of its own is refused, because references inside of it mean others.
+/// Collects the anchors of a schema. A nested schema with an `$id` is refused, because references inside it would resolve differently.
 fn find_anchors<'s>(schema: &'s Value, is_root: bool, anchors: &mut HashMap<&'s str, &'s Value>) -> Result<(), String> {
     for (name, value) in schema.as_object().into_iter().flatten() {
         match (&**name, value.as_str()) {
@@ -277,7 +274,7 @@ mod tests {
 
     use super::*;
 
-    /// Schemas that each refer to the one before, so many of them.
+    /// This many schemas, each of which refers to the previous one.
     fn chain(count: usize, link: fn(Value) -> Value, last: Value) -> Value {
         let mut all = serde_json::Map::from_iter([("d0".to_owned(), last)]);
         for n in 1..count {
@@ -290,7 +287,7 @@ mod tests {
         SchemaWork::of(schema).unwrap_or_else(|why| panic!("{why}: {:.200}", schema.to_string())).measured
     }
 
-    /// Data that are nested so deep under a name.
+    /// Data nested this deep under a name.
     fn nested(name: &str, depth: usize) -> Value {
         (0..depth).fold(json!({}), |inner, _| json!({ name: inner }))
     }

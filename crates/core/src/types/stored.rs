@@ -1,4 +1,4 @@
-//! What is stored of event types.
+//! The stored form of event types.
 
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::{Code, Invalid, RecordType, Timestamp, Uuid};
 
 /// The collection of event types.
 pub const EVENT_TYPES: &str = "annals-types";
-/// The collection of what holds for all types.
+/// The collection of settings that apply to all types.
 pub const TYPE_SETTINGS: &str = "annals-type-settings";
 
 /// A type with its generations.
@@ -37,12 +37,12 @@ pub struct GenerationRecord {
     pub schema: String,
     /// When it was registered.
     pub registered: DateTime,
-    /// What turns data of the generation before into data of this one, as JSON.
+    /// The steps that convert data of the previous generation to this one, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upcaster: Option<String>,
 }
 
-/// What holds for all types of a tenant.
+/// The settings that apply to all types of a tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TypeSettingsRecord {
     /// Always `types`.
@@ -54,7 +54,7 @@ pub struct TypeSettingsRecord {
 
 impl RecordType for TypeRecord {
     const COLLECTION: &'static str = EVENT_TYPES;
-    // Processes that share the store follow what others register.
+    // Other processes that share the store follow registrations.
     const FEED: bool = true;
 }
 
@@ -69,7 +69,7 @@ impl TypeSettingsRecord {
 }
 
 impl TypeRecord {
-    /// The record of a type that is registered for the first time.
+    /// Creates the record of a newly registered type.
     pub fn new(definition: &TypeDefinition, at: Timestamp) -> Self {
         Self {
             name: definition.name.to_string(),
@@ -80,10 +80,10 @@ impl TypeRecord {
         }
     }
 
-    /// Returns the type as it is shown.
+    /// Returns the type as the API shows it.
     ///
     /// # Errors
-    /// `invalid_type` when other software changed it into something that is none.
+    /// `invalid_type` if other software changed it into something that is not a type.
     pub fn read(&self) -> Result<TypeStatus, Invalid> {
         let wrong = |message: String| {
             Invalid::new(Code::InvalidType, format!("{EVENT_TYPES}/{}", self.name), format!("is no type: {message}"))
@@ -111,7 +111,7 @@ impl TypeRecord {
 }
 
 impl GenerationRecord {
-    /// The record of a generation.
+    /// Creates the record of a generation.
     pub fn of(definition: &TypeDefinition, at: Timestamp) -> Self {
         Self {
             generation: definition.generation.into(),
@@ -121,18 +121,18 @@ impl GenerationRecord {
         }
     }
 
-    /// An upcaster as it is stored.
+    /// Returns the stored form of an upcaster.
     pub fn written(steps: &[UpcastStep]) -> Option<String> {
-        // Texts and JSON values cannot fail to become JSON.
+        // Strings and JSON values always serialise to JSON.
         (!steps.is_empty()).then(|| serde_json::to_string(steps).unwrap_or_default())
     }
 
-    /// Its upcaster; without a step where it has none, or other software stored something that is none.
+    /// Returns its upcaster; empty if it has none, or if other software stored an invalid one.
     pub fn upcaster(&self) -> Vec<UpcastStep> {
         self.upcaster.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    /// Its schema; `null` when other software stored something that is none.
+    /// Returns its schema; `null` if other software stored an invalid one.
     pub fn schema(&self) -> Value {
         serde_json::from_str(&self.schema).unwrap_or_default()
     }

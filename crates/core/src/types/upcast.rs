@@ -1,4 +1,4 @@
-//! What turns the data of a generation into that of the next one, as it is registered.
+//! Registered upcasters: steps that convert the data of a generation to the next one.
 
 use bson::{Bson, Document};
 use serde::{Deserialize, Serialize};
@@ -7,23 +7,23 @@ use serde_json::Value;
 use crate::condition::valid_path;
 use crate::{Code, Data, Invalid};
 
-/// Most steps of an upcaster.
+/// The maximum number of steps of an upcaster.
 const STEPS_MAX: usize = 100;
 
-/// One step of an upcaster. Steps are taken in their order; a path that is not there is no error.
+/// One step of an upcaster. Steps are applied in order; a path that does not exist is not an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum UpcastStep {
-    /// Moves the value at a path to another one.
+    /// Moves the value at one path to another.
     Rename {
-        /// Where it is.
+        /// The old path.
         from: String,
-        /// Where it is to be.
+        /// The new path.
         to: String,
     },
     /// Sets the value at a path.
     Set {
-        /// Where.
+        /// The path.
         path: String,
         /// The value.
         value: Value,
@@ -36,7 +36,7 @@ impl UpcastStep {
     /// Checks the paths of an upcaster.
     ///
     /// # Errors
-    /// `invalid_type` with the place of the step.
+    /// `invalid_type` with the index of the step.
     pub fn validate_all(steps: &[Self]) -> Result<(), Invalid> {
         let invalid = |path: String, message: String| Err(Invalid::new(Code::InvalidType, path, message));
         if steps.len() > STEPS_MAX {
@@ -62,10 +62,10 @@ impl UpcastStep {
         }
     }
 
-    /// Takes the steps of an upcaster.
+    /// Applies the steps of an upcaster.
     ///
     /// # Errors
-    /// A sentence, when what they make cannot be event data.
+    /// A sentence, if the result cannot be event data.
     pub fn apply_all(steps: &[Self], data: &Data) -> Result<Data, String> {
         let mut document = Document::try_from(data.as_raw()).map_err(|error| error.to_string())?;
         for step in steps {

@@ -1,4 +1,4 @@
-//! The answer to a commit, written without detours: it is the most frequent answer there is.
+//! Writes the answer to a commit without intermediate values, because it is the most frequent answer.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use uuid::fmt::Hyphenated;
 
 use crate::CommitOutcome;
 
-/// Writes the JSON of [`CommitAnswer`](super::CommitAnswer) at the end of `out`.
+/// Appends the JSON of a [`CommitAnswer`](super::CommitAnswer) to `out`.
 pub fn write_commit_answer(outcome: &CommitOutcome, out: &mut Vec<u8>) {
     out.reserve(128 + 80 * outcome.event_ids.len());
     out.extend_from_slice(br#"{"commit_id":""#);

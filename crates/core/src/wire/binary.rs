@@ -1,5 +1,5 @@
-//! The same shapes as BSON, for programs that commit much: event data passes as it is stored, with all its types, and a sequence of
-//! documents needs no separator because each begins with its length.
+//! The same shapes as BSON, for programs with many commits. Event data is passed on as stored, with all its types. A sequence of documents
+//! needs no separator, because each document begins with its length.
 
 mod found;
 mod horizon;
@@ -11,13 +11,13 @@ pub use horizon::{read_offered, write_offered};
 pub use read::{read_commit, read_reply};
 pub use write::{write_commit, write_outcome, write_refusal};
 
-/// A document, and what follows it.
+/// A document, and the bytes that follow it.
 pub type Split<'a> = (&'a [u8], &'a [u8]);
 
-/// Cuts the first document off a sequence of them: its bytes, and what follows. None when it is not whole yet.
+/// Splits the first document off a sequence. Returns its bytes and the rest, or `None` if the document is incomplete.
 ///
 /// # Errors
-/// A sentence, when what is there cannot be the beginning of a document.
+/// A sentence, if the bytes cannot be the beginning of a document.
 pub fn split_document(bytes: &[u8]) -> Result<Option<Split<'_>>, String> {
     const LEAST: usize = 5;
     let Some(length) = bytes.first_chunk::<4>() else { return Ok(None) };

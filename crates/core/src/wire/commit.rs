@@ -18,12 +18,12 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with the fields of a commit")]
 pub struct CommitBody {
-    /// Whose events they are.
+    /// The aggregate of the events.
     pub aggregate: Aggregate,
     /// The version the aggregate must have: a number, `"any"`, `"empty"` or `"exists"`.
     #[serde(default, with = "expected_version", skip_serializing_if = "is_any")]
     pub expected_version: ExpectedVersion,
-    /// Names the request.
+    /// Identifies the request, so that a repeat is recognised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<ByteString>,
     /// The command that led to it.
@@ -31,7 +31,7 @@ pub struct CommitBody {
     pub command_id: Option<ByteString>,
     /// The events.
     pub events: Vec<EventBody>,
-    /// Free text for tools.
+    /// Free-form strings for tools.
     #[serde(default, with = "header", skip_serializing_if = "Vec::is_empty")]
     pub header: Vec<(ByteString, ByteString)>,
     /// The tenantId of the aggregate.
@@ -43,22 +43,22 @@ pub struct CommitBody {
     /// The space of the aggregate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space_id: Option<ByteString>,
-    /// Groups everything that follows from one cause.
+    /// Identifies the operation that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<ByteString>,
-    /// What directly caused it.
+    /// Its direct cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub causation_id: Option<ByteString>,
-    /// What the log must not hold yet.
+    /// The events that the log must not hold yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append_condition: Option<AppendConditionBody>,
-    /// Prepare keys that it takes.
+    /// Prepare keys that it reserves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reserve: Vec<Reserve>,
-    /// Prepare keys that it gives back.
+    /// Prepare keys that it releases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub release: Vec<Release>,
-    /// What the answer waits for.
+    /// What the response waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<WaitBody>,
 }
@@ -69,7 +69,7 @@ pub struct CommitBody {
 pub struct AppendConditionBody {
     /// The patterns.
     pub fail_if: Vec<EventPattern>,
-    /// The number of the last event that does not count.
+    /// The sequence number of the last event that does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
 }
@@ -81,7 +81,7 @@ pub struct EventBody {
     /// Its type.
     #[serde(rename = "type")]
     pub event_type: ByteString,
-    /// Its content, an object.
+    /// Its data, an object.
     pub data: Data,
     /// Its id.
     #[serde(default, with = "uuid_text", skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ pub struct EventBody {
     /// Whether partners may see it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub public: bool,
-    /// What tools and operators note about it, an object of strings and numbers.
+    /// Metadata for tools and operators, an object of strings and numbers.
     #[serde(default, deserialize_with = "crate::metadata::optional", skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
     /// When it happened.
@@ -103,7 +103,7 @@ pub struct EventBody {
     pub time: Option<Timestamp>,
 }
 
-/// What an answer waits for.
+/// What a response waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with the fields of a wait")]
 pub struct WaitBody {
@@ -111,7 +111,7 @@ pub struct WaitBody {
     /// stores a commit, `committed` and `logged` are the same.
     #[serde(rename = "for")]
     pub wait_for: String,
-    /// How long at most, in milliseconds.
+    /// The timeout in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
@@ -156,7 +156,7 @@ impl From<CommitOutcome> for CommitAnswer {
     }
 }
 
-/// Reads a commit from JSON. The rules of [`NewCommit::validate`] are not checked here.
+/// Parses a commit from JSON. The rules of [`NewCommit::validate`] are not checked here.
 ///
 /// # Errors
 /// `not_json`, `invalid_body`, `invalid_data`, `invalid_metadata`, `invalid_integer`, `invalid_time`, `invalid_version`, `invalid_wait`.
@@ -169,32 +169,32 @@ pub fn parse_commit(json: &[u8]) -> Result<NewCommit, Invalid> {
 }
 
 impl WaitBody {
-    /// The wait that it stands for, at this path of the body.
+    /// Returns the wait that a body describes. `path` is the path of the body's parent.
     pub(super) fn wait(wait: Option<&Self>, path: &str) -> Result<Wait, Invalid> {
         let Some(wait) = wait else { return Ok(Wait::default()) };
         let until = stage(&wait.wait_for, &format!("{path}wait.for"))?;
         Ok(Wait { until, at_most: wait.timeout_ms.map(Duration::from_millis) })
     }
 
-    /// The form of a wait; none for the usual one.
+    /// Returns the body of a wait, or `None` for the default one.
     pub(super) fn of(wait: &Wait) -> Option<Self> {
         let timeout_ms = wait.at_most.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         (*wait != Wait::default()).then(|| Self { wait_for: wait.until.as_str().to_owned(), timeout_ms })
     }
 }
 
-/// The stage of this name.
+/// Returns the stage with this name.
 pub(in crate::wire) fn stage(name: &str, path: &str) -> Result<Reached, Invalid> {
     Reached::from_name(name).map_err(|invalid| Invalid { path: path.to_owned(), ..invalid })
 }
 
-/// Reads `reached` of an answer: the named stage, if it is one. A newer server may have stages of other forms.
+/// Parses `reached` of an answer; returns the named stage, if it is one. A newer server may have further forms.
 pub fn reached_stage(reached: &str) -> Option<ByteString> {
     let known = [Reached::Committed, Reached::Logged].iter().any(|known| known.as_str() == reached);
     (!known).then(|| reached.into())
 }
 
-/// Reads any body of the API from JSON, with a path in every refusal.
+/// Parses any body of the API from JSON. Every refusal has the path of the value.
 ///
 /// # Errors
 /// As [`parse_commit`].
@@ -208,13 +208,13 @@ pub fn parse_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, Invalid> {
         Err(error) => error,
     };
     if !error.is_data() {
-        // An integer of more than 308 digits is JSON, although serde_json says otherwise.
+        // An integer of more than 308 digits is valid JSON, although serde_json rejects it.
         return Err(match wide_integer(json).filter(|_| error.to_string().starts_with(OUT_OF_RANGE)) {
             Some(wide) => too_wide(wide),
             None => Invalid::new(Code::NotJson, "", format!("not JSON: {error}")),
         });
     }
-    // A refusal by content is only that if the rest is JSON at all.
+    // Report invalid content only if the whole text is JSON.
     if let Err(syntax) = serde_json::from_slice::<serde::de::IgnoredAny>(json) {
         return Err(Invalid::new(Code::NotJson, "", format!("not JSON: {syntax}")));
     }
@@ -237,7 +237,7 @@ fn parse_strictly<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Err
     Ok(value)
 }
 
-/// What serde_json says of a number that no double is near.
+/// The beginning of serde_json's error message for a number that exceeds the range of a double.
 const OUT_OF_RANGE: &str = "number out of range";
 
 fn too_wide((path, token): (String, String)) -> Invalid {
@@ -245,7 +245,7 @@ fn too_wide((path, token): (String, String)) -> Invalid {
 }
 
 fn code_of(path: &str) -> Code {
-    // The parts of a transaction have the codes of what they are.
+    // Errors in the parts of a transaction have the codes of those parts.
     let part = ["commits[", "expect["].into_iter().find_map(|list| path.strip_prefix(list));
     let path = part.and_then(|rest| rest.split_once("].")).map_or(path, |(_, field)| field);
     let event_field = path.strip_prefix("events[").and_then(|rest| rest.split_once("].")).map(|(_, field)| field);
@@ -265,7 +265,7 @@ fn code_of(path: &str) -> Code {
 }
 
 impl CommitBody {
-    /// The commit that it stands for, at this path of the body. The rules of [`NewCommit::validate`] are not checked here.
+    /// Returns the commit that a body describes, at this path of the request. The rules of [`NewCommit::validate`] are not checked here.
     ///
     /// # Errors
     /// `invalid_wait`.

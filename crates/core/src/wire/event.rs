@@ -1,4 +1,4 @@
-//! An event and a commit as the API answers them.
+//! Events and commits as the API returns them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     TransactionPlace,
 };
 
-/// Writes an event the way `/v1/log` answers it. Fields that are empty and optional are left out.
+/// Writes an event as `/v1/log` returns it. Optional fields that are empty are left out.
 pub struct EventView<'a> {
     /// The event.
     pub event: &'a RecordedEvent,
@@ -58,7 +58,7 @@ impl Serialize for EventView<'_> {
     }
 }
 
-/// Writes a commit the way `/v1/aggregates/{name}/{id}/commits` answers it.
+/// Writes a commit as `/v1/aggregates/{name}/{id}/commits` returns it.
 pub struct CommitView<'a> {
     /// The commit.
     pub commit: &'a RecordedCommit,
@@ -118,7 +118,7 @@ fn attributes<M: SerializeMap>(map: &mut M, info: &CommitInfo) -> Result<(), M::
     Ok(())
 }
 
-/// An event as a client reads it back from the API. Fields that a newer server adds are ignored.
+/// An event as a client parses it. Fields that a newer server adds are ignored.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct EventLine {
     sequence_number: u64,
@@ -130,7 +130,7 @@ pub struct EventLine {
     #[serde(default)]
     tags: Vec<ByteString>,
     aggregate: Option<Aggregate>,
-    /// Instead of an aggregate.
+    /// Present instead of an aggregate.
     event_source: Option<ByteString>,
     version: u64,
     ordinal: u32,

@@ -1,4 +1,4 @@
-//! Prepare keys over HTTP: one document for each change, and for a key that is there.
+//! Prepare keys over HTTP: one document for each change, and one for each key that exists.
 
 use bson::RawBsonRef;
 use bson::raw::{CStr, RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
@@ -10,13 +10,13 @@ use crate::{
     Timestamp,
 };
 
-/// Reads what a key is to become: `{"value", "ttl_at"?, "expected"?: "free" | "held", "old_value"?, "old_key"?}`.
+/// Parses a change of a key: `{"value", "ttl_at"?, "expected"?: "free" | "held", "old_value"?, "old_key"?}`.
 ///
-/// It is prepared, unless it is expected to be held or an old value is named, which it must have; with an old key, which must have the old
-/// value, that one moves here.
+/// By default the key is prepared. If it is expected to be held, or an old value is given, it is reprepared; it must have the old value, if
+/// one is given. If an old key is given, that key is moved to this one; it must have the old value, if one is given.
 ///
 /// # Errors
-/// The first thing that is wrong, with its path.
+/// The first error, with its path.
 pub fn read_key_change(name: &str, key: &str, bytes: &[u8], encoding: Encoding) -> Result<KeyChange, Invalid> {
     let document = encoding.document(bytes)?;
     let (mut value, mut ttl_at, mut held) = (None, None, None);
@@ -47,7 +47,7 @@ pub fn read_key_change(name: &str, key: &str, bytes: &[u8], encoding: Encoding) 
     Ok(change)
 }
 
-/// Writes what [`read_key_change`] reads, of a change that leaves a key behind; its address is that key.
+/// Writes the body that [`read_key_change`] parses, for a change that results in a held key; the request's path names that key.
 pub fn write_key_change(new: &Reserve, change: &KeyChange) -> RawDocumentBuf {
     let mut out = RawDocumentBuf::new();
     append(&mut out, cstr!("value"), &new.value);
@@ -66,10 +66,10 @@ pub fn write_key_change(new: &Reserve, change: &KeyChange) -> RawDocumentBuf {
     out
 }
 
-/// Reads how a key is given back: `{}` whatever its value, or `{"value"}`.
+/// Parses the rollback of a key: `{}` for any value, or `{"value"}`.
 ///
 /// # Errors
-/// The first thing that is wrong, with its path.
+/// The first error, with its path.
 pub fn read_key_rollback(name: &str, key: &str, bytes: &[u8], encoding: Encoding) -> Result<KeyChange, Invalid> {
     let document = encoding.document(bytes)?;
     let mut old = Release::new(name, key);
@@ -85,30 +85,30 @@ pub fn read_key_rollback(name: &str, key: &str, bytes: &[u8], encoding: Encoding
     Ok(change)
 }
 
-/// Writes what [`read_key_rollback`] reads.
+/// Writes the body that [`read_key_rollback`] parses.
 pub fn write_key_rollback(value: Option<&KeyValue>) -> RawDocumentBuf {
     let mut out = RawDocumentBuf::new();
     value.iter().for_each(|value| append(&mut out, cstr!("value"), value));
     out
 }
 
-/// Writes whether a change has happened.
+/// Writes whether a change took effect.
 pub fn write_key_changed(changed: bool) -> RawDocumentBuf {
     let mut out = RawDocumentBuf::new();
     out.append(cstr!("changed"), changed);
     out
 }
 
-/// Reads whether a change has happened.
+/// Parses whether a change took effect.
 ///
 /// # Errors
-/// A sentence, when the answer is something else.
+/// A sentence, if the answer has another form.
 pub fn read_key_changed(bytes: &[u8]) -> Result<bool, String> {
     let document = RawDocument::from_bytes(bytes).map_err(|error| error.to_string())?;
     document.get_bool("changed").map_err(|error| error.to_string())
 }
 
-/// Writes a key that is there.
+/// Writes a held key.
 pub fn write_found_key(name: &str, key: &str, found: &FoundKey) -> RawDocumentBuf {
     let mut out = RawDocumentBuf::new();
     out.append(cstr!("name"), name);
@@ -121,10 +121,10 @@ pub fn write_found_key(name: &str, key: &str, found: &FoundKey) -> RawDocumentBu
     out
 }
 
-/// Reads a key that is there, as BSON.
+/// Parses a held key, as BSON.
 ///
 /// # Errors
-/// A sentence, when the answer is something else.
+/// A sentence, if the answer has another form.
 pub fn read_found_key(bytes: &[u8]) -> Result<FoundKey, String> {
     let document = RawDocument::from_bytes(bytes).map_err(|error| error.to_string())?;
     let (mut value, mut ttl_at, mut expired) = (None, None, None);
@@ -159,10 +159,10 @@ pub fn write_key_page(name: &str, page: &KeyPage) -> RawDocumentBuf {
     out
 }
 
-/// Reads a page of keys, as BSON.
+/// Parses a page of keys, as BSON.
 ///
 /// # Errors
-/// A sentence, when the answer is something else.
+/// A sentence, if the answer has another form.
 pub fn read_key_page(bytes: &[u8]) -> Result<KeyPage, String> {
     let document = RawDocument::from_bytes(bytes).map_err(|error| error.to_string())?;
     let mut page = KeyPage::default();
@@ -174,7 +174,7 @@ pub fn read_key_page(bytes: &[u8]) -> Result<KeyPage, String> {
     Ok(page)
 }
 
-/// The value as the field of this name.
+/// Appends the value as a field of this name.
 fn append(out: &mut RawDocumentBuf, name: &CStr, value: &KeyValue) {
     out.append(name, value.data().as_raw().get("value").ok().flatten().unwrap_or(RawBsonRef::Null));
 }
@@ -187,7 +187,7 @@ fn read_value(path: &str, value: RawBsonRef<'_>, encoding: Encoding) -> Result<K
     Ok(KeyValue::from_data(Data::of_raw(&read)))
 }
 
-/// RFC 3339, or null for ever.
+/// Parses an RFC 3339 time, or null for no expiry.
 fn time(path: &str, value: RawBsonRef<'_>) -> Result<Option<Timestamp>, Invalid> {
     if value == RawBsonRef::Null {
         return Ok(None);

@@ -2,8 +2,8 @@
 
 use bytestring::ByteString;
 
-/// Reads a list: parts between commas. A comma inside a part is written `\,` and a backslash `\\`; a backslash before anything
-/// else stands for itself.
+/// Parses a list of parts between commas. A comma inside a part is written `\,` and a backslash `\\`; a backslash before any other
+/// character stands for itself.
 pub fn parse_list(text: &str) -> Vec<ByteString> {
     let mut parts = Vec::new();
     let mut part = String::new();
@@ -19,7 +19,7 @@ pub fn parse_list(text: &str) -> Vec<ByteString> {
     parts
 }
 
-/// Writes a list the way [`parse_list`] reads it. It is not percent-encoded yet.
+/// Writes a list so that [`parse_list`] can parse it. The result still has to be percent-encoded.
 pub fn format_list<T: AsRef<str>>(parts: &[T]) -> String {
     let part = |part: &T| part.as_ref().replace('\\', "\\\\").replace(',', "\\,");
     parts.iter().map(part).collect::<Vec<_>>().join(",")

@@ -1,6 +1,6 @@
-//! The usual commit, read in one pass over its text. What is not usual (a field that few use, an escape in a key, white space that
-//! is none, any mistake) is `None`, and [`parse_commit`](super::parse_commit) then reads it the careful way, which also words the
-//! refusals. What is taken here means the same there; a test compares both on many texts.
+//! Parses a common commit body in a single pass over its text. Anything uncommon (a rarely used field, an escape in a key, unusual white
+//! space, any error) yields `None`, and [`parse_commit`](super::parse_commit) then uses its general parser, which also produces the error
+//! messages. Both parsers give a body the same meaning; a test compares them on many texts.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -10,7 +10,7 @@ use crate::data::Documents;
 use crate::json::cursor::Cursor;
 use crate::{Aggregate, Data, ExpectedVersion, KeyChanges, NewCommit, NewEvent, Wait};
 
-/// Reads a body, if it is usual.
+/// Parses a body, if it is common.
 pub(super) fn commit(json: &[u8]) -> Option<NewCommit> {
     let mut cursor = Cursor::new(std::str::from_utf8(json).ok()?);
     let mut fields = Fields::default();
@@ -60,7 +60,7 @@ struct Fields {
     causation_id: Option<ByteString>,
 }
 
-/// Sets a field that must not have been set.
+/// Sets a field, or returns `None` if it is already set.
 fn once<T>(field: &mut Option<T>, value: T) -> Option<()> {
     field.replace(value).is_none().then_some(())
 }
@@ -69,7 +69,7 @@ fn text(cursor: &mut Cursor<'_>) -> Option<ByteString> {
     text_like(cursor, None)
 }
 
-/// A text that is often the same as another, and then shares its memory.
+/// Parses a text, and shares the memory of `other` if both are equal, as they often are.
 fn text_like(cursor: &mut Cursor<'_>, other: Option<&ByteString>) -> Option<ByteString> {
     let text = cursor.string()?;
     match other.filter(|other| other.as_bytes() == text.as_ref()) {
@@ -112,7 +112,7 @@ fn events(cursor: &mut Cursor<'_>) -> Option<Vec<NewEvent>> {
     Some(events)
 }
 
-/// Reads an event without its data, which goes to `documents`.
+/// Parses an event except its data, which is added to `documents`.
 fn event(cursor: &mut Cursor<'_>, documents: &mut Documents, last_type: Option<&ByteString>) -> Option<NewEvent> {
     let (mut event_type, mut data, mut id, mut generation, mut tags, mut public) = (None, None, None, None, None, None);
     cursor.object(|cursor, key| match key {

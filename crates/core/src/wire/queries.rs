@@ -1,4 +1,4 @@
-//! Queries over HTTP: Wow's query JSON, and what is answered, as BSON and as JSON by the rule of records.
+//! Queries over HTTP: Wow's query JSON, and the answers, as BSON and as JSON by the rules of records.
 
 use bson::RawBsonRef;
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
@@ -9,7 +9,7 @@ use super::records::{
 use crate::fields::{fields, nested, unknown};
 use crate::{Code, Condition, DocumentQuery, Invalid, Paged, Pagination};
 
-/// Reads what is to be found alone: `{"condition","projection","sort"}`, all of which may be left out.
+/// Parses a query for a single document: `{"condition","projection","sort"}`, each of which is optional.
 ///
 /// # Errors
 /// `not_json`, `invalid_integer`, `invalid_body`, `invalid_condition`, `invalid_query`.
@@ -17,7 +17,7 @@ pub fn read_single_query(bytes: &[u8], encoding: Encoding) -> Result<DocumentQue
     read(bytes, encoding, &mut |_, path, _| Err(unknown(path)))
 }
 
-/// Reads what is to be listed: the same with a `limit`, 0 for all.
+/// Parses a query for a list: as for a single document, with an additional `limit`; 0 for all.
 ///
 /// # Errors
 /// As [`read_single_query`].
@@ -31,7 +31,8 @@ pub fn read_list_query(bytes: &[u8], encoding: Encoding) -> Result<(DocumentQuer
     Ok((query, limit))
 }
 
-/// Reads which page is wanted: the same with a `pagination`, `{"index","size"}`; the first ten without it.
+/// Parses a query for a page: as for a single document, with an additional `pagination`, `{"index","size"}`; by default the first ten
+/// documents.
 ///
 /// # Errors
 /// As [`read_single_query`].
@@ -51,7 +52,7 @@ pub fn read_paged_query(bytes: &[u8], encoding: Encoding) -> Result<(DocumentQue
     Ok((query, page))
 }
 
-/// Reads what is to be counted: a condition as it is, as Wow takes it, or `{"condition"}`.
+/// Parses a count: a plain condition, as Wow accepts it, or `{"condition"}`.
 ///
 /// # Errors
 /// As [`read_single_query`].
@@ -63,7 +64,7 @@ pub fn read_count_query(bytes: &[u8], encoding: Encoding) -> Result<Condition, I
     condition_of(encoding, "condition", RawBsonRef::Document(&document))
 }
 
-/// Reads what every query has, and hands the rest to `other`.
+/// Parses the fields that every query has, and passes the others to `other`.
 fn read<'o>(
     bytes: &[u8],
     encoding: Encoding,
@@ -86,7 +87,7 @@ fn number(path: &str, value: RawBsonRef<'_>) -> Result<u64, Invalid> {
     number_of(path, value).map_err(|error| Invalid { code: Code::InvalidQuery, ..error })
 }
 
-/// The body of a query for one document.
+/// Writes the body of a query for one document.
 ///
 /// # Errors
 /// `invalid_condition`, for values that BSON does not allow.
@@ -99,7 +100,7 @@ pub fn write_single_query(query: &DocumentQuery) -> Result<RawDocumentBuf, Inval
     Ok(body)
 }
 
-/// The body of a query for a list.
+/// Writes the body of a query for a list.
 ///
 /// # Errors
 /// As [`write_single_query`].
@@ -109,7 +110,7 @@ pub fn write_list_query(query: &DocumentQuery, limit: u64) -> Result<RawDocument
     Ok(body)
 }
 
-/// The body of a query for a page.
+/// Writes the body of a query for a page.
 ///
 /// # Errors
 /// As [`write_single_query`].
@@ -122,19 +123,19 @@ pub fn write_paged_query(query: &DocumentQuery, page: Pagination) -> Result<RawD
     Ok(body)
 }
 
-/// Nothing has a number beyond what BSON can write, so whoever names one asks in vain alike.
+/// Clamps a number to int64. No number in the store exceeds int64, so a greater one has the same result as the maximum.
 fn written(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A list, as an answer in BSON has it: `{"list"}`. In JSON it is the array alone.
+/// Writes a list as a BSON answer: `{"list"}`. In JSON the answer is the plain array.
 pub fn write_documents(documents: &[RawDocumentBuf]) -> RawDocumentBuf {
     let mut answer = RawDocumentBuf::new();
     answer.append(cstr!("list"), documents.iter().map(|document| &**document).collect::<RawArrayBuf>());
     answer
 }
 
-/// A page: `{"total","list"}`.
+/// Writes a page: `{"total","list"}`.
 pub fn write_paged(page: &Paged<RawDocumentBuf>) -> RawDocumentBuf {
     let mut answer = RawDocumentBuf::new();
     answer.append(cstr!("total"), written(page.total));
@@ -142,15 +143,15 @@ pub fn write_paged(page: &Paged<RawDocumentBuf>) -> RawDocumentBuf {
     answer
 }
 
-/// Reads a list.
+/// Parses a list.
 ///
 /// # Errors
-/// A sentence, when it is something else.
+/// A sentence, if the answer has another form.
 pub fn read_documents(bytes: &[u8]) -> Result<Vec<RawDocumentBuf>, String> {
     list(RawDocument::from_bytes(bytes).map_err(|error| error.to_string())?)
 }
 
-/// Reads a page.
+/// Parses a page.
 ///
 /// # Errors
 /// As [`read_documents`].

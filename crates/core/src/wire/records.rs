@@ -1,7 +1,7 @@
-//! Records over HTTP: one shape for each request and answer, as BSON, and as JSON by one rule.
+//! Records over HTTP: one shape for each request and answer, as BSON, and as JSON derived from it by one rule.
 //!
-//! A JSON body becomes BSON first, so there is one reader, whose refusals are the same for both. An answer is made as BSON and written as
-//! relaxed Extended JSON for whoever does not ask for BSON.
+//! A JSON body is converted to BSON first, so one parser serves both and refuses both in the same way. An answer is built as BSON, and
+//! written as relaxed Extended JSON for clients that do not accept BSON.
 
 mod answer;
 mod encoding;

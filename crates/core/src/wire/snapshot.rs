@@ -1,4 +1,4 @@
-//! A snapshot over HTTP: one document with the names of the stored one, but for the aggregate's id, which is called so.
+//! Snapshots over HTTP: one document with the field names of the stored one, except that the aggregate's id is `aggregateId`.
 
 use bson::RawBsonRef;
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
@@ -34,11 +34,11 @@ pub fn write_snapshot(snapshot: &Snapshot) -> RawDocumentBuf {
     out
 }
 
-/// Reads a snapshot of an aggregate; its version and state must be there, the rest has defaults. What says again which aggregate it is may
-/// be there, too.
+/// Parses a snapshot of an aggregate. Its version and state are required; other fields have defaults. The document may repeat the
+/// aggregate's name and id, which must then match.
 ///
 /// # Errors
-/// The first thing that is wrong, with its path.
+/// The first error, with its path.
 pub fn read_snapshot(aggregate: &Aggregate, bytes: &[u8], encoding: Encoding) -> Result<Snapshot, Invalid> {
     let document = encoding.document(bytes)?;
     let mut snapshot = Snapshot::new(aggregate.clone(), 0, Data::empty());
@@ -90,10 +90,10 @@ pub fn write_saved(saved: bool) -> RawDocumentBuf {
     out
 }
 
-/// Reads whether a snapshot was saved.
+/// Parses whether a snapshot was saved.
 ///
 /// # Errors
-/// A sentence, when the answer is something else.
+/// A sentence, if the answer has another form.
 pub fn read_saved(bytes: &[u8]) -> Result<bool, String> {
     let document = RawDocument::from_bytes(bytes).map_err(|error| error.to_string())?;
     document.get_bool("saved").map_err(|error| error.to_string())

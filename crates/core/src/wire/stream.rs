@@ -1,13 +1,13 @@
-//! An event of a stream as the API answers it. Entries, pages of them and the state of a stream are written as they are.
+//! An event of a stream as the API returns it. Entries, pages of entries and the state of a stream serialise without a view of their own.
 
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use super::EventView;
 use crate::StreamEvent;
 
-/// Writes an event of a stream the way `/v1/streams/{name}` answers it.
+/// Writes an event of a stream as `/v1/streams/{name}` returns it.
 pub struct StreamEventView<'a> {
-    /// The event and its place.
+    /// The event and its position.
     pub event: &'a StreamEvent,
     /// The tenant whose store it is in.
     pub tenant: &'a str,

@@ -12,13 +12,13 @@ use crate::{Aggregate, Expectation, ExpectedVersion, Invalid, NewTransaction};
 pub struct TransactionBody {
     /// The commits.
     pub commits: Vec<CommitBody>,
-    /// Aggregates that are only expected to be at a version.
+    /// Aggregates to which the transaction does not commit but that must be at a version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expect: Vec<ExpectationBody>,
-    /// Names the request.
+    /// Identifies the request, so that a repeat is recognised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<ByteString>,
-    /// What the answer waits for.
+    /// What the response waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<WaitBody>,
 }
@@ -27,14 +27,14 @@ pub struct TransactionBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with aggregate and expected_version")]
 pub struct ExpectationBody {
-    /// Which aggregate.
+    /// The aggregate.
     pub aggregate: Aggregate,
-    /// What version it must have.
+    /// The version that it must have.
     #[serde(with = "expected_version")]
     pub expected_version: ExpectedVersion,
 }
 
-/// Reads a transaction from JSON. The rules of [`NewTransaction::validate`] are not checked here.
+/// Parses a transaction from JSON. The rules of [`NewTransaction::validate`] are not checked here.
 ///
 /// # Errors
 /// As [`parse_commit`](super::parse_commit).

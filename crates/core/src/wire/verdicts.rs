@@ -9,11 +9,11 @@ use crate::{Appended, Included, SequenceNumber, StreamPosition, Verdicts};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with the fields of verdicts")]
 pub struct VerdictsBody {
-    /// The first event that was judged.
+    /// The first event that was evaluated.
     pub from: SequenceNumber,
-    /// One past the last event that was judged.
+    /// One past the last event that was evaluated.
     pub to: SequenceNumber,
-    /// What is in the stream, ascending.
+    /// The events in the stream, in ascending order.
     pub included: Vec<IncludedBody>,
 }
 
@@ -29,7 +29,7 @@ pub struct IncludedBody {
 }
 
 impl VerdictsBody {
-    /// Verdicts for this stream.
+    /// Returns the verdicts for this stream.
     pub fn of(self, stream: impl Into<ByteString>) -> Verdicts {
         let included =
             |body: IncludedBody| Included { sequence_number: body.sequence_number, partition: body.partition };
@@ -49,13 +49,13 @@ impl From<&Verdicts> for VerdictsBody {
 /// The answer to `POST /v1/streams/{name}/verdicts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppendedAnswer {
-    /// The positions of what was included.
+    /// The positions of the included events.
     pub positions: PositionRange,
     /// Whether these verdicts were appended before.
     pub duplicate: bool,
 }
 
-/// Positions from `from` to before `to`.
+/// The positions from `from` to before `to`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PositionRange {
     /// The first.

@@ -1,4 +1,4 @@
-//! Buckets in memory, and on a server.
+//! Buckets in memory, and on an S3 server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,7 +35,7 @@ async fn a_long_file_is_put_in_parts() {
     assert_eq!(files.read("default/a.parquet").await, Ok(content));
 }
 
-/// An upload of which so many parts succeed, and not its end.
+/// An upload of which this many parts succeed, and which then fails.
 #[derive(Debug)]
 struct CutOff {
     parts: usize,
@@ -164,7 +164,7 @@ async fn plain_http_is_refused_unless_it_is_allowed() {
     assert!(refused.reason.contains("AWS_ALLOW_HTTP"), "{refused}");
 }
 
-/// A server with the API of S3, moto, which holds buckets in memory.
+/// An S3-compatible server, moto, which keeps buckets in memory.
 mod with_python {
     use std::io::{BufRead, BufReader};
     use std::process::{Child, Command, Stdio};
@@ -172,7 +172,7 @@ mod with_python {
 
     use super::*;
 
-    /// Serves until its standard input ends, which is when this process does.
+    /// Serves until its standard input is closed, which happens when this process ends.
     const SCRIPT: &str = r#"
 import sys, boto3
 from moto.server import ThreadedMotoServer
@@ -188,7 +188,7 @@ server.stop()
 
     struct Server {
         port: u16,
-        /// Has the other end of its standard input.
+        /// Keeps the write end of its standard input open.
         _child: Child,
     }
 
@@ -204,7 +204,7 @@ server.stop()
         Server { port: line.trim().parse().expect("a port"), _child: child }
     }
 
-    /// A part of its own of the bucket of one server.
+    /// Opens a separate prefix of the server's bucket.
     fn on_server() -> BucketFiles {
         static SERVER: LazyLock<Server> = LazyLock::new(start);
         static PARTS: AtomicUsize = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! How problem documents become the errors of records again, with the same fields.
+//! Turns problem documents back into the errors of records, with the same fields.
 
 use annals_core::bson::Bson;
 use annals_core::wire::records::extended_value;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::answers::{Problem, other, problem, unknown};
 use crate::client::http::Answer;
 
-/// What problems with records say.
+/// The fields of a problem document about records.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Facts {
@@ -19,13 +19,13 @@ struct Facts {
     change: Option<usize>,
     revision: Option<u64>,
     index: Option<String>,
-    /// As text, because the order of its fields counts.
+    /// Kept as text, because the order of its fields matters.
     entry: Option<Box<RawValue>>,
     oldest: Option<ChangeNumber>,
     last: Option<ChangeNumber>,
 }
 
-/// The error of a request about records.
+/// Returns the error of a refused request about records.
 pub(in crate::client) fn refused(answer: &Answer) -> RecordError {
     let (code, problem) = match problem(answer) {
         Ok(found) => found,
@@ -41,7 +41,7 @@ pub(in crate::client) fn refused(answer: &Answer) -> RecordError {
     }
 }
 
-/// The error of a request about the changes after `after`.
+/// Returns the error of a refused request for the changes after `after`.
 pub(super) fn changes_refused(answer: &Answer, after: ChangeNumber) -> ChangesError {
     let (code, problem) = match problem(answer) {
         Ok(found) => found,

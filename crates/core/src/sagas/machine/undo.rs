@@ -1,4 +1,4 @@
-//! Turning back: compensations in reverse order, the end, and the six events of a saga.
+//! Compensation: compensations in reverse order, the end of a saga, and its six events.
 
 use bson::{Bson, Document, doc};
 
@@ -6,7 +6,7 @@ use super::{SAGA_AGGREGATE, SagaEnding, SagaMachine, date, time};
 use crate::sagas::{OutboxEntry, SagaInner, SagaPhase, SagaState};
 
 impl SagaInner {
-    /// Attempts that were made before an operator last had a parked compensation attempted again.
+    /// Returns the number of attempts before an operator last retried a parked compensation.
     pub(super) fn sent_back(&self) -> u32 {
         let name = self.timeline.last().map(|entry| &entry.name);
         let mut of_this = self.timeline.iter().rev().take_while(|entry| Some(&entry.name) == name);
@@ -16,7 +16,7 @@ impl SagaInner {
 }
 
 impl SagaMachine<'_> {
-    /// Ends the steps for a reason, and begins to undo what was done; `include` the current one.
+    /// Stops the steps for a reason and begins compensation; `include` says whether to compensate the current step too.
     pub(super) fn turn_back(&mut self, state: SagaState, reason: String, by: Option<String>, include: bool) {
         let steps = self.definition.steps();
         let index = |name: &String| steps.iter().position(|step| step.name == *name);
@@ -34,7 +34,7 @@ impl SagaMachine<'_> {
         self.next_compensation();
     }
 
-    /// Every step is done: what they hold is released.
+    /// Runs the compensations that release what steps hold, once every step has completed.
     pub(super) fn release(&mut self) {
         let always = |(at, step): (usize, &crate::sagas::step::Step)| {
             step.compensation.as_ref().is_some_and(|it| it.always).then_some(at as i64)
@@ -61,7 +61,7 @@ impl SagaMachine<'_> {
         self.note(&name, true);
     }
 
-    /// A compensation is done.
+    /// Completes the current compensation.
     pub(super) fn compensated(&mut self) {
         self.ended_attempt("completed", None);
         if let Some(name) = self.saga.current_step.clone() {
@@ -70,7 +70,7 @@ impl SagaMachine<'_> {
         self.next_compensation();
     }
 
-    /// A compensation has failed too often.
+    /// Parks a compensation that has failed too often.
     pub(super) fn park(&mut self) {
         let inner = &mut self.saga.annals;
         (inner.phase, inner.parked) = (SagaPhase::Parked, Some(date(self.now)));
@@ -116,7 +116,7 @@ impl SagaMachine<'_> {
         self.publish("saga_started", doc! { "initial_event_id": event });
     }
 
-    /// Adds one of the six events of a saga to what is to be committed.
+    /// Adds one of the six events of a saga to the outbox.
     fn publish(&mut self, event_type: &str, more: Document) {
         let saga = &mut self.saga;
         let mut data =

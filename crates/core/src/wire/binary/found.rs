@@ -1,11 +1,11 @@
-//! What a read finds: a document for each commit, with those of its events that were found, and one that says where it ended.
+//! The result of a read: a document for each commit with those of its events that were found, then one that says where the result ends.
 //!
 //! ```text
 //! {commit_id, request_id, aggregate: {name, id}, version, time, …, events: [{sequence_number, ordinal, id, type, data, …}, …]} …
 //! {next, head}   or   {version}
 //! ```
 //!
-//! The events of a stream have their place there too: `{…, position, partition?}`.
+//! Events of a stream also have their place in it: `{…, position, partition?}`.
 
 use std::sync::Arc;
 
@@ -22,30 +22,30 @@ use crate::{
     RecordedEvent, StreamEvent, StreamPosition, Subscription, Timestamp, TransactionPlace, Version,
 };
 
-/// Writes events in the order in which they are found; neighbours of one commit share a document.
+/// Writes events in the order in which they were found. Consecutive events of one commit share a document.
 #[derive(Default)]
 pub struct FoundWriter {
     out: Vec<u8>,
     open: Option<Open>,
 }
 
-/// A commit whose events are being written.
+/// The commit whose events are being written.
 struct Open {
     commit_id: Uuid,
-    /// Where its document begins, and the list of its events.
+    /// The offsets of its document and of the list of its events.
     document: usize,
     list: usize,
     events: u32,
 }
 
-/// What stands behind all that was found.
+/// The end of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FoundEnd {
-    /// Of a page of the log or of a stream: where to go on from.
+    /// For a page of the log or of a stream: where the next page begins.
     pub next: u64,
-    /// Of a page of the log or of a stream: the number of its events.
+    /// For a page of the log: the number of its events; for a page of a stream: the number of its entries.
     pub head: u64,
-    /// Of an aggregate: its version.
+    /// For an aggregate: its version.
     pub version: Version,
 }
 
@@ -55,7 +55,7 @@ impl FoundWriter {
         self.write(event, |_| ());
     }
 
-    /// Adds an event of a stream, with its place there.
+    /// Adds an event of a stream, with its place in the stream.
     pub fn event_of_stream(&mut self, event: &StreamEvent) {
         event.event.lend(|lent| {
             self.write(&lent, |out| {
@@ -94,7 +94,7 @@ impl FoundWriter {
         })
     }
 
-    /// Ends what an aggregate holds.
+    /// Ends a read of an aggregate.
     pub fn end_of_aggregate(self, version: Version) -> Vec<u8> {
         self.end(|out| integer(out, "version", version as i64))
     }
@@ -210,11 +210,11 @@ fn put_decimal(out: &mut Vec<u8>, number: u32) {
     out.push(b'0' + (number % 10) as u8);
 }
 
-/// Reads what was found: calls `take` with each commit and the events of it that were found, in their order. Texts and data share
-/// `found`; the data of an event is taken as it is. Fields that a newer server adds are ignored.
+/// Parses a result. Calls `take` with each commit and those of its events that were found, in their order. Texts and data share the memory
+/// of `found`; event data is taken unchanged. Fields that a newer server adds are ignored.
 ///
 /// # Errors
-/// A sentence, when it is not that, or does not end properly.
+/// A sentence, if the bytes have another form or lack the end.
 pub fn read_found(found: &Bytes, mut take: impl FnMut(RecordedCommit)) -> Result<FoundEnd, String> {
     read_places(found, |commit, _| {
         take(commit);
@@ -222,7 +222,7 @@ pub fn read_found(found: &Bytes, mut take: impl FnMut(RecordedCommit)) -> Result
     })
 }
 
-/// Reads events of a stream, as [`read_found`] reads those of a log.
+/// Parses events of a stream, as [`read_found`] parses those of a log.
 ///
 /// # Errors
 /// As [`read_found`].
@@ -237,7 +237,7 @@ pub fn read_found_of_stream(found: &Bytes, mut take: impl FnMut(StreamEvent)) ->
     })
 }
 
-/// Where an event stands in a stream.
+/// The place of an event in a stream.
 struct Place {
     position: StreamPosition,
     partition: Option<ByteString>,
@@ -261,7 +261,7 @@ fn read_places(
 }
 
 enum Read {
-    /// With the places of its events in a stream, where they have some.
+    /// With the places of its events, if it is a stream that is read.
     Commit(RecordedCommit, Vec<Place>),
     End(FoundEnd),
 }
@@ -324,7 +324,7 @@ fn read_commit(found: &Bytes, document: &RawDocument) -> Result<Read, String> {
     Ok(Read::Commit(RecordedCommit { info, events }, places))
 }
 
-/// Neighbours often have the same type, which is then shared with the `last` one.
+/// Parses an event. Consecutive events often have the same type, so its memory is shared with `last`.
 fn read_event(
     found: &Bytes,
     document: &RawDocument,

@@ -1,4 +1,5 @@
-//! A page of a public stream on its way to a consumer: a document for each event, then one that says who sent it and where it ended.
+//! A page of a public stream on its way to a consumer: a document for each event, then one that names its sender and says where the page
+//! ends.
 //!
 //! ```text
 //! {position, sequence_number, type, generation, data, time, source, correlation_id?} …
@@ -47,10 +48,10 @@ fn write_event(event: &IncomingEvent, out: &mut Vec<u8>) {
     maybe(out, "correlation_id", event.correlation_id.as_deref());
 }
 
-/// Reads a page. Texts share `bytes`. Fields that a newer producer adds are ignored.
+/// Parses a page. Texts share the memory of `bytes`. Fields that a newer producer adds are ignored.
 ///
 /// # Errors
-/// A sentence, when it is not one, or is cut off.
+/// A sentence, if the bytes have another form or are truncated.
 pub fn read_offered(bytes: &Bytes) -> Result<Offered, String> {
     let mut events = Vec::new();
     let mut rest = &bytes[..];
@@ -90,7 +91,7 @@ fn read_event(bytes: &Bytes, document: &RawDocument) -> Result<IncomingEvent, St
             }
             "data" => {
                 let document = value.as_document().ok_or_else(wrong)?;
-                // The other side is not trusted to send valid documents.
+                // The data is validated, because a producer is not trusted to send valid documents.
                 event.data = Data::from_bson(document.as_bytes())?;
             }
             "time" => {

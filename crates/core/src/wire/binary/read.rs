@@ -1,4 +1,4 @@
-//! Reading, with a path in every refusal.
+//! Parses commits and their answers. Every refusal has the path of the value.
 
 mod extras;
 
@@ -10,7 +10,7 @@ use crate::fields::{body, boolean, fields, integer, list, nested, text, unknown}
 use crate::wire::reached_stage;
 use crate::{Aggregate, Code, CommitOutcome, Data, ExpectedVersion, Invalid, Metadata, NewCommit, NewEvent, Timestamp};
 
-/// Reads a commit. The rules of [`NewCommit::validate`] are not checked here.
+/// Parses a commit. The rules of [`NewCommit::validate`] are not checked here.
 ///
 /// # Errors
 /// `invalid_body`, `invalid_data`, `invalid_metadata`, `invalid_id`, `invalid_time`, `invalid_version`, `invalid_header`, as for JSON.
@@ -123,10 +123,10 @@ fn read_event(place: usize, value: RawBsonRef<'_>) -> Result<NewEvent, Invalid> 
     }
 }
 
-/// Reads the answer to a commit: what it became, or the JSON text of the problem document.
+/// Parses the answer to a commit: its outcome, or the problem document as JSON text.
 ///
 /// # Errors
-/// A sentence, when it is neither.
+/// A sentence, if it is neither.
 pub fn read_reply(bytes: &[u8]) -> Result<Result<CommitOutcome, String>, String> {
     let document = RawDocument::from_bytes(bytes).map_err(|error| error.to_string())?;
     let mut outcome = CommitOutcome {
@@ -152,7 +152,7 @@ pub fn read_reply(bytes: &[u8]) -> Result<Result<CommitOutcome, String>, String>
                     read_committed(event, &mut outcome)?;
                 }
             }
-            // A newer server may say more.
+            // A newer server may add fields.
             _ => {}
         }
     }

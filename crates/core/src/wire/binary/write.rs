@@ -1,4 +1,4 @@
-//! Writing: the fields of the JSON shapes, in their order.
+//! Writes commits and their answers, with the fields of the JSON shapes in the same order.
 
 use uuid::Uuid;
 
@@ -14,7 +14,7 @@ const INT64: u8 = 0x12;
 /// The subtype of a UUID.
 const UUID: u8 = 4;
 
-/// Writes a commit at the end of `out`. A commit whose data is larger than BSON can be is for [`NewCommit::validate`] to refuse.
+/// Appends a commit to `out`. [`NewCommit::validate`] refuses a commit whose data exceeds the maximum size of BSON, not this function.
 pub fn write_commit(commit: &NewCommit, out: &mut Vec<u8>) {
     let bytes: usize = commit.events.iter().map(|event| event.data.as_bytes().len() + 96).sum();
     out.reserve(256 + bytes);
@@ -25,7 +25,7 @@ pub fn write_commit(commit: &NewCommit, out: &mut Vec<u8>) {
         });
         match commit.expected_version {
             ExpectedVersion::Any => {}
-            // No aggregate has a version beyond, so all of these expect in vain alike.
+            // Clamped to int64. No aggregate has a greater version, so the expectation fails either way.
             ExpectedVersion::Exact(version) => {
                 integer(out, "expected_version", i64::try_from(version).unwrap_or(i64::MAX))
             }
@@ -83,7 +83,7 @@ fn write_condition(condition: &AppendCondition, out: &mut Vec<u8>) {
         });
     });
     if let Some(after) = condition.after {
-        // No event has a number beyond, so a condition after any of them finds nothing alike.
+        // Clamped to int64. No event has a greater number, so the condition finds nothing either way.
         integer(out, "after", i64::try_from(after).unwrap_or(i64::MAX));
     }
 }
@@ -106,7 +106,7 @@ fn write_release(release: &Release, out: &mut Vec<u8>) {
     }
 }
 
-/// The value is the only field of its document, whose element is written as it is.
+/// Writes the value: it is the only field of its document, and its element is copied unchanged.
 fn write_value(value: &KeyValue, out: &mut Vec<u8>) {
     let document = value.data().as_bytes();
     out.extend_from_slice(&document[4..document.len() - 1]);
@@ -138,7 +138,7 @@ fn write_event(event: &NewEvent, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to a commit at the end of `out`: that of the JSON shape, whose ids are UUIDs here.
+/// Appends the answer to a commit to `out`: the JSON shape, with ids as UUIDs.
 pub fn write_outcome(outcome: &CommitOutcome, out: &mut Vec<u8>) {
     out.reserve(128 + 64 * outcome.event_ids.len());
     document(out, |out| {
@@ -158,7 +158,7 @@ pub fn write_outcome(outcome: &CommitOutcome, out: &mut Vec<u8>) {
     });
 }
 
-/// Writes a refusal at the end of `out`: a document whose only field is `problem`, the problem document as JSON text.
+/// Appends a refusal to `out`: a document with the single field `problem`, the problem document as JSON text.
 pub fn write_refusal(problem: &str, out: &mut Vec<u8>) {
     document(out, |out| string(out, "problem", problem));
 }

@@ -4,12 +4,12 @@ use super::commit;
 use crate::NewCommit;
 use crate::wire::{CommitBody, parse_json};
 
-/// The careful way alone.
+/// The general parser alone.
 fn careful(json: &[u8]) -> Option<NewCommit> {
     parse_json::<CommitBody>(json).ok()?.commit("").ok()
 }
 
-/// What is taken in one pass must be what the careful way makes of it.
+/// The single-pass parser must agree with the general one.
 fn agree(json: &[u8]) -> Result<(), TestCaseError> {
     if let Some(taken) = commit(json) {
         prop_assert_eq!(Some(taken), careful(json), "{}", String::from_utf8_lossy(json));
@@ -82,7 +82,7 @@ fn many_keys_and_deep_data_are_left_to_the_careful_way_and_mean_the_same() {
     }
 }
 
-/// Any JSON value, as text, with numbers and texts at the borders.
+/// An arbitrary JSON value, as text, with numbers and strings at the limits.
 fn value() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("null".to_owned()),

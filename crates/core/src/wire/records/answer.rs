@@ -1,4 +1,4 @@
-//! Reading answers, as the client does. Fields that a newer server adds are left aside.
+//! Parses answers, for the client. Fields that a newer server adds are ignored.
 
 use bson::raw::{RawArray, RawDocument};
 use bson::{Bson, RawBsonRef};
@@ -9,10 +9,10 @@ use crate::{
     ChangeKind, Collection, Cursor, Explained, Group, GroupPage, Record, RecordPage, RecordedChange, Revision,
 };
 
-/// Reads a page of records.
+/// Parses a page of records.
 ///
 /// # Errors
-/// A sentence, when it is something else; as of all answers.
+/// A sentence, if the answer has another form. The same holds for all answers.
 pub fn read_page(bytes: &[u8]) -> Result<RecordPage, String> {
     let answer = document(bytes)?;
     let records = each(array(answer, "records")?, record_of)?;
@@ -23,7 +23,7 @@ pub fn read_page(bytes: &[u8]) -> Result<RecordPage, String> {
     Ok(RecordPage { records, next })
 }
 
-/// Reads a record.
+/// Parses a record.
 ///
 /// # Errors
 /// As [`read_page`].
@@ -31,7 +31,7 @@ pub fn read_record(bytes: &[u8]) -> Result<Record, String> {
     record_of(document(bytes)?)
 }
 
-/// Reads how many records there are.
+/// Parses a number of records.
 ///
 /// # Errors
 /// As [`read_page`].
@@ -39,7 +39,7 @@ pub fn read_count(bytes: &[u8]) -> Result<u64, String> {
     number(document(bytes)?, "count")
 }
 
-/// Reads how a query finds its records.
+/// Parses how a query finds its records.
 ///
 /// # Errors
 /// As [`read_page`].
@@ -58,7 +58,7 @@ pub fn read_explained(bytes: &[u8]) -> Result<Explained, String> {
     })
 }
 
-/// Reads a page of groups.
+/// Parses a page of groups.
 ///
 /// # Errors
 /// As [`read_page`].
@@ -75,7 +75,7 @@ pub fn read_group_page(bytes: &[u8]) -> Result<GroupPage, String> {
     Ok(GroupPage { groups, next })
 }
 
-/// Reads what a batch answers of its changes.
+/// Parses the numbers that a batch returns for its changes.
 ///
 /// # Errors
 /// As [`read_page`].
@@ -84,7 +84,7 @@ pub fn read_numbers(bytes: &[u8]) -> Result<Vec<Revision>, String> {
     numbers.map(|value| as_number("numbers", value.map_err(|error| error.to_string())?)).collect()
 }
 
-/// Reads a page of changes.
+/// Parses a page of changes.
 ///
 /// # Errors
 /// As [`read_page`].
@@ -104,7 +104,7 @@ pub fn read_changes_page(bytes: &[u8]) -> Result<Vec<RecordedChange>, String> {
     })
 }
 
-/// Reads declared collections.
+/// Parses declared collections.
 ///
 /// # Errors
 /// As [`read_page`].

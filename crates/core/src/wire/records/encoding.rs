@@ -1,4 +1,4 @@
-//! How a body of records is written, and what its values are.
+//! The encodings of a body about records, and the meaning of its values.
 
 use std::borrow::Cow;
 
@@ -12,26 +12,26 @@ use crate::fields::body;
 use crate::wire::parse_json;
 use crate::{Code, Invalid};
 
-/// How a body is written.
+/// The encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// JSON. Documents are what they say, `{"$date": …}` too, as event data is; ids and the values of conditions are Extended JSON,
-    /// because answers show them so.
+    /// JSON. Documents are taken literally, even `{"$date": …}`, as event data is. Ids and the values of conditions are Extended JSON,
+    /// because answers show them as such.
     Json,
-    /// JSON, and everything in it is Extended JSON.
+    /// JSON in which everything is Extended JSON.
     ExtendedJson,
     /// One BSON document.
     Bson,
 }
 
 impl Encoding {
-    /// The encoding of this media type.
+    /// Returns the encoding of this media type.
     pub fn of(media_type: &str) -> Option<Self> {
         let all = [Self::Json, Self::ExtendedJson, Self::Bson];
         all.into_iter().find(|known| known.media_type().eq_ignore_ascii_case(media_type))
     }
 
-    /// Its media type.
+    /// Returns its media type.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -40,7 +40,7 @@ impl Encoding {
         }
     }
 
-    /// The body as a document.
+    /// Parses a body as a document.
     pub(in crate::wire) fn document(self, bytes: &[u8]) -> Result<Cow<'_, RawDocument>, Invalid> {
         if self == Self::Bson {
             return RawDocument::from_bytes(bytes).map(Cow::Borrowed).map_err(|error| body("", error));
@@ -52,7 +52,7 @@ impl Encoding {
         }
     }
 
-    /// A value that is an id or is compared with.
+    /// Converts an id, or a value of a condition.
     pub(super) fn value(self, path: &str, value: RawBsonRef<'_>) -> Result<Bson, Invalid> {
         let value = as_it_is(path, value)?;
         if self == Self::Bson {
@@ -61,7 +61,7 @@ impl Encoding {
         extended(value).map_err(|message| body(path, message))
     }
 
-    /// A document to be stored.
+    /// Converts a document that is to be stored.
     pub(in crate::wire) fn record(self, path: &str, value: RawBsonRef<'_>) -> Result<RawDocumentBuf, Invalid> {
         let invalid = |message: String| Invalid::new(Code::InvalidRecord, path, message);
         let document = value.as_document().ok_or_else(|| invalid("is not a document".to_owned()))?;
@@ -76,7 +76,7 @@ impl Encoding {
     }
 }
 
-/// What a wrong place of a body is refused as: what it is a part of.
+/// Returns the code for an error at this path, according to the part of the body.
 fn code_of(path: &str) -> Code {
     let has = |name: &str| path.split(['.', '[']).any(|part| part == name);
     match () {

@@ -1,9 +1,9 @@
-//! Extended JSON: the types that JSON lacks, each as an object with a key that begins with `$`.
+//! Extended JSON: represents the types that JSON lacks as objects with a key that begins with `$`.
 
 use bson::{Bson, Document};
 use serde::{Serialize, Serializer};
 
-/// The keys that make an object a value.
+/// The keys that make an object a typed value.
 const KEYS: &[&str] = &[
     "$binary",
     "$code",
@@ -23,7 +23,8 @@ const KEYS: &[&str] = &[
     "$uuid",
 ];
 
-/// A value as Extended JSON that [`extended_value`] reads as the same: relaxed, but for int32, whose type JSON would lose.
+/// Writes a value as Extended JSON that [`extended_value`] parses back to the same value: relaxed, except for int32, whose type JSON would
+/// lose.
 #[derive(Debug, Clone, Copy)]
 pub struct ExactJson<'a>(pub &'a Bson);
 
@@ -40,12 +41,12 @@ impl Serialize for ExactJson<'_> {
     }
 }
 
-/// Reads a value from the text of Extended JSON, canonical or relaxed. An integer without a type is int64.
+/// Parses a value from Extended JSON, canonical or relaxed. An integer without a type is int64.
 ///
 /// # Errors
 /// A sentence that says what is wrong.
 pub fn extended_value(text: &str) -> Result<Bson, String> {
-    // An object around it, because that is what the reader of JSON reads; its rules hold for the value then.
+    // Wrapped in an object, because the JSON parser reads objects; its rules then apply to the value.
     let text = format!("{{\"value\":{text}}}");
     let object: crate::data::Object = crate::wire::parse_json(text.as_bytes()).map_err(|error| error.message)?;
     let mut document = Document::try_from(&*object.0).map_err(|error| error.to_string())?;
@@ -55,7 +56,7 @@ pub fn extended_value(text: &str) -> Result<Bson, String> {
     }
 }
 
-/// The value that a value of JSON spells.
+/// Returns the BSON value that a JSON value represents in Extended JSON.
 pub(crate) fn extended(value: Bson) -> Result<Bson, String> {
     match value {
         Bson::Document(document) if document.keys().any(|key| KEYS.contains(&key.as_str())) => {

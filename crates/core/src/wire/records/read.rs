@@ -1,4 +1,4 @@
-//! Reading requests, with a path in every refusal. The rules that need no store but the whole request are left to `validate`.
+//! Parses requests. Every refusal has the path of the value. Rules that need the whole request but no store are checked by `validate`.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::{Bson, RawBsonRef};
@@ -12,7 +12,7 @@ use crate::{
     Projection, RecordChange, RecordQuery, SortBy, limits,
 };
 
-/// Reads the changes of a batch: `{"changes":[{"insert":{"collection","document"}}, {"replace":{…,"expected"}},
+/// Parses the changes of a batch: `{"changes":[{"insert":{"collection","document"}}, {"replace":{…,"expected"}},
 /// {"delete":{"collection","id","expected"}}, {"set":{"collection","id","fields","unset","expected"}},
 /// {"check":{"collection","id","expected"}}]}`.
 ///
@@ -37,7 +37,7 @@ pub fn read_changes(bytes: &[u8], encoding: Encoding) -> Result<Vec<RecordChange
     changes.ok_or_else(|| missing("", "changes"))
 }
 
-/// Reads one document that stands alone.
+/// Parses a body that is one document.
 ///
 /// # Errors
 /// `not_json`, `invalid_integer`, `invalid_record`.
@@ -133,7 +133,7 @@ fn read_expected(encoding: Encoding, at: &str, value: RawBsonRef<'_>) -> Result<
     expected.ok_or_else(wrong)
 }
 
-/// Reads what is to be found: `{"condition","projection","sort","limit","after"}`, all of which may be left out.
+/// Parses a query: `{"condition","projection","sort","limit","after"}`, each of which is optional.
 ///
 /// # Errors
 /// As [`read_changes`]; `invalid_query`.
@@ -144,7 +144,7 @@ pub fn read_query(collection: &str, bytes: &[u8], encoding: Encoding) -> Result<
             "condition" => query.condition = condition(encoding, path, value)?,
             "projection" => query.projection = read_projection(path, nested(path, value)?)?,
             "sort" => query.sort = read_sort(path, value)?,
-            // What does not fit is past every limit, which the query's own check then says.
+            // A number that does not fit exceeds every limit, which the query's own validation reports.
             "limit" => query.limit = usize::try_from(number(path, value)?).unwrap_or(usize::MAX),
             "after" => query.after = Some(Cursor::new(text(path, value)?.to_string())),
             _ => return Err(unknown(path)),
@@ -154,7 +154,7 @@ pub fn read_query(collection: &str, bytes: &[u8], encoding: Encoding) -> Result<
     Ok(query)
 }
 
-/// Reads `[{"field","direction"}]`.
+/// Parses `[{"field","direction"}]`.
 pub(crate) fn read_sort(at: &str, value: RawBsonRef<'_>) -> Result<Vec<SortBy>, Invalid> {
     let mut sort = Vec::new();
     elements(at, value, |path, by| {
@@ -165,7 +165,7 @@ pub(crate) fn read_sort(at: &str, value: RawBsonRef<'_>) -> Result<Vec<SortBy>, 
     Ok(sort)
 }
 
-/// Reads `{"include":[…]}` or `{"exclude":[…]}`.
+/// Parses `{"include":[…]}` or `{"exclude":[…]}`.
 pub(crate) fn read_projection(at: &str, document: &RawDocument) -> Result<Projection, Invalid> {
     let mut projection = Projection::Whole;
     fields(document, at, |name, path, value| {
@@ -190,7 +190,7 @@ pub(crate) fn read_projection(at: &str, document: &RawDocument) -> Result<Projec
     Ok(projection)
 }
 
-/// Reads what is to be counted: `{"condition"}`, which may be left out.
+/// Parses a count: `{"condition"}`, which is optional.
 ///
 /// # Errors
 /// As [`read_changes`].
@@ -204,7 +204,7 @@ pub fn read_condition(bytes: &[u8], encoding: Encoding) -> Result<Condition, Inv
     Ok(read)
 }
 
-/// Reads which record is meant: `{"id"}`.
+/// Parses the id of a record: `{"id"}`.
 ///
 /// # Errors
 /// As [`read_changes`].
@@ -218,7 +218,7 @@ pub fn read_id(bytes: &[u8], encoding: Encoding) -> Result<Bson, Invalid> {
     id.ok_or_else(|| missing("", "id"))
 }
 
-/// Reads a declaration:
+/// Parses a declaration:
 /// `{"indexes":[{"name","fields":[{"field","direction"}],"unique","hashed","text","sparse","partial","expires_after_seconds"}],"feed"}`.
 ///
 /// # Errors
@@ -242,7 +242,7 @@ pub fn read_collection(name: &str, bytes: &[u8], encoding: Encoding) -> Result<C
     Ok(collection)
 }
 
-/// Reads a request for groups: `{"by","every","condition","figures":{NAME:{"sum"|"avg"|"min"|"max":PATH}},"limit","after"}`.
+/// Parses a request for groups: `{"by","every","condition","figures":{NAME:{"sum"|"avg"|"min"|"max":PATH}},"limit","after"}`.
 ///
 /// # Errors
 /// As [`read_changes`], and `invalid_query`.
@@ -280,7 +280,7 @@ fn read_figure(name: &str, at: &str, document: &RawDocument) -> Result<Figure, I
     figure.ok_or_else(wrong)
 }
 
-/// Reads an index; without a name it has the one that MongoDB would give it.
+/// Parses an index; without a name it gets the one that MongoDB would give it.
 pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -> Result<Index, Invalid> {
     let (mut form, mut name, mut has_fields, mut directed) = (IndexForm::default(), None, false, None);
     fields(document, at, |field, path, value| {
@@ -323,7 +323,7 @@ pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -
     Index::try_from(form).map_err(|message| Invalid::new(Code::InvalidCollection, at, message))
 }
 
-/// The name that MongoDB would give it.
+/// Returns the name that MongoDB would give an index.
 fn usual_name(form: &IndexForm) -> String {
     match form.fields.as_slice() {
         [(path, _)] if form.hashed => Index::hashed(path).name,

@@ -10,7 +10,7 @@ fn raw(document: bson::Document) -> bson::RawDocumentBuf {
     bson::RawDocumentBuf::try_from(&document).expect("a document")
 }
 
-/// One value of each type that JSON lacks, and of those it has.
+/// One value of each BSON type, including those that JSON lacks.
 fn every_type() -> bson::Document {
     doc! {
         "_id": ObjectId::from_bytes([7; 12]),
@@ -223,7 +223,7 @@ fn a_declaration_that_means_nothing_is_refused_where_it_stands() {
     let error = two.expect_err("there can be one");
     refused(error.clone(), Code::InvalidCollection, "indexes[1]", "two");
     assert!(error.message.contains("give it all fields"), "{error}");
-    // What is answered can be declared again.
+    // A collection in an answer can be declared again.
     let one = declared(&format!(r#"{{"indexes":[{words}]}}"#)).expect("it is one");
     let shown = collection(&one).expect("it is written");
     let indexes = shown.get("indexes").ok().flatten().expect("indexes");
@@ -234,7 +234,7 @@ fn a_declaration_that_means_nothing_is_refused_where_it_stands() {
 
 fn refused(error: Invalid, code: Code, path: &str, what: &str) {
     assert_eq!(error.code, code, "{what}: {error}");
-    // A JSON parser says which object holds a key twice, or goes too deep, by where it stood.
+    // A JSON parser locates a duplicate key or excessive nesting by the path of the object that contains it.
     assert!(error.path == path || (!path.is_empty() && error.path.starts_with(path)), "{what}: {error}");
     assert!(!error.message.is_empty(), "{what}");
 }

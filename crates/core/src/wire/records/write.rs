@@ -1,4 +1,4 @@
-//! Writing requests and answers as BSON.
+//! Writes requests and answers as BSON.
 
 use bson::raw::{BindRawBsonRef, CStr, RawArrayBuf, RawDocumentBuf, cstr};
 use bson::{Bson, RawBson};
@@ -10,7 +10,7 @@ use crate::{
     TextLanguage,
 };
 
-/// The body of a batch.
+/// Writes the body of a batch.
 ///
 /// # Errors
 /// `invalid_record` or `invalid_condition`, for values that BSON does not allow.
@@ -69,7 +69,7 @@ fn write_expected(expected: &Expected) -> Result<RawBson, Invalid> {
     }))
 }
 
-/// The body of a query.
+/// Writes the body of a query.
 ///
 /// # Errors
 /// As [`write_changes`].
@@ -86,9 +86,9 @@ pub fn write_query(query: &RecordQuery) -> Result<RawDocumentBuf, Invalid> {
     Ok(body)
 }
 
-/// Which fields are wanted; none for all.
+/// Writes a projection; `None` for all fields.
 pub(crate) fn write_projection(projection: &Projection) -> Option<RawDocumentBuf> {
-    // Nothing but the id: an empty list would be all.
+    // Only the id, because an empty list would mean all fields.
     let id = ["_id".to_owned()];
     let (how, paths) = match projection {
         Projection::Whole => return None,
@@ -99,12 +99,12 @@ pub(crate) fn write_projection(projection: &Projection) -> Option<RawDocumentBuf
     Some(only(how, array(paths.iter().map(String::as_str))))
 }
 
-/// In what order.
+/// Writes a sort order.
 pub(crate) fn write_sort(sort: &[SortBy]) -> RawArrayBuf {
     array(sort.iter().map(|by| write_field(&by.path, by.direction)))
 }
 
-/// The body of a request for groups.
+/// Writes the body of a request for groups.
 ///
 /// # Errors
 /// As [`write_changes`].
@@ -130,7 +130,7 @@ pub fn write_group(query: &GroupQuery) -> Result<RawDocumentBuf, Invalid> {
     Ok(body)
 }
 
-/// A group, as an answer shows it.
+/// Writes a group as in an answer.
 ///
 /// # Errors
 /// As [`write_changes`].
@@ -145,7 +145,7 @@ pub fn group(query: &GroupQuery, group: &Group) -> Result<RawDocumentBuf, Invali
     Ok(shown)
 }
 
-/// A page of groups.
+/// Writes a page of groups.
 ///
 /// # Errors
 /// As [`write_changes`].
@@ -156,7 +156,7 @@ pub fn group_page(query: &GroupQuery, page: &GroupPage) -> Result<RawDocumentBuf
     Ok(shown)
 }
 
-/// The body of a count.
+/// Writes the body of a count.
 ///
 /// # Errors
 /// As [`write_changes`].
@@ -164,7 +164,7 @@ pub fn write_condition(condition: &Condition) -> Result<RawDocumentBuf, Invalid>
     Ok(only(cstr!("condition"), condition.to_bson()?))
 }
 
-/// The body that says which record is meant.
+/// Writes the body that names a record.
 ///
 /// # Errors
 /// As [`write_changes`].
@@ -172,7 +172,7 @@ pub fn write_id(id: &Bson) -> Result<RawDocumentBuf, Invalid> {
     Ok(only(cstr!("id"), value(id)?))
 }
 
-/// The body of a declaration.
+/// Writes the body of a declaration.
 ///
 /// # Errors
 /// As [`write_changes`].
@@ -184,21 +184,21 @@ pub fn write_collection(collection: &Collection) -> Result<RawDocumentBuf, Inval
     Ok(body)
 }
 
-/// A record, as an answer shows it.
+/// Writes a record as in an answer.
 pub fn record(record: &Record) -> RawDocumentBuf {
     let mut shown = only(cstr!("revision"), number(record.revision));
     shown.append(cstr!("document"), &record.document);
     shown
 }
 
-/// A page of records.
+/// Writes a page of records.
 pub fn page(page: &RecordPage) -> RawDocumentBuf {
     let mut shown = only(cstr!("records"), array(page.records.iter().map(record)));
     shown.append(cstr!("next"), page.next.as_ref().map_or(RawBson::Null, |next| text(next.as_str())));
     shown
 }
 
-/// The answer that says how a query finds its records.
+/// Writes the answer that explains how a query finds its records.
 pub fn explained(explained: &Explained) -> RawDocumentBuf {
     let index = explained.index.clone().map_or(RawBson::Null, RawBson::String);
     let mut answer = only(cstr!("index"), index);
@@ -209,17 +209,17 @@ pub fn explained(explained: &Explained) -> RawDocumentBuf {
     answer
 }
 
-/// How many records there are.
+/// Writes a number of records.
 pub fn count(count: u64) -> RawDocumentBuf {
     only(cstr!("count"), number(count))
 }
 
-/// What a batch answers of its changes.
+/// Writes the numbers that a batch returns for its changes.
 pub fn numbers(numbers: &[Revision]) -> RawDocumentBuf {
     only(cstr!("numbers"), array(numbers.iter().map(|one| number(*one))))
 }
 
-/// A change, as an answer shows it.
+/// Writes a change as in an answer.
 ///
 /// # Errors
 /// As [`write_changes`].
@@ -236,7 +236,7 @@ pub fn change(change: &RecordedChange) -> Result<RawDocumentBuf, Invalid> {
     Ok(shown)
 }
 
-/// A page of the changes after `after`.
+/// Writes a page of the changes after `after`.
 ///
 /// # Errors
 /// As [`write_changes`].
@@ -247,7 +247,7 @@ pub fn changes_page(changes: &[RecordedChange], after: ChangeNumber) -> Result<R
     Ok(page)
 }
 
-/// A declared collection.
+/// Writes a declared collection.
 ///
 /// # Errors
 /// As [`write_changes`].
@@ -260,7 +260,7 @@ pub fn collection(collection: &Collection) -> Result<RawDocumentBuf, Invalid> {
     Ok(shown)
 }
 
-/// A page of declared collections.
+/// Writes a page of declared collections.
 ///
 /// # Errors
 /// As [`write_changes`].
@@ -320,7 +320,7 @@ fn write_field(path: &str, direction: Direction) -> RawDocumentBuf {
     field
 }
 
-/// A document with one field, to which others may be added.
+/// Returns a document with one field, to which others may be added.
 fn only(name: &CStr, value: impl BindRawBsonRef) -> RawDocumentBuf {
     let mut document = RawDocumentBuf::new();
     document.append(name, value);
@@ -335,7 +335,7 @@ fn text(text: &str) -> RawBson {
     RawBson::String(text.to_owned())
 }
 
-/// No change has a number beyond what BSON can write, so whoever names one expects in vain alike.
+/// Clamps a number to int64. No change has a greater number, so an expectation of one fails either way.
 fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

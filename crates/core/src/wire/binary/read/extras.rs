@@ -1,4 +1,4 @@
-//! What few commits have: an append condition, prepare keys, and a wait.
+//! The rarely used fields of a commit: an append condition, prepare keys, and a wait.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{AppendCondition, Code, Data, EventPattern, Invalid, KeyValue, Releas
 /// The field that holds a key's value in its document.
 const VALUE: &CStr = cstr!("value");
 
-/// Reads every document of an array.
+/// Parses each document of an array.
 pub(super) fn each<T>(
     path: &str,
     value: RawBsonRef<'_>,
