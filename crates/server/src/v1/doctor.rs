@@ -1,4 +1,4 @@
-//! `GET /v1/doctor`: findings about the store and what runs on it, the most urgent first.
+//! `GET /v1/doctor`: findings about the store and what runs on it, with advice, the worst first.
 
 use std::sync::Arc;
 
