@@ -173,7 +173,7 @@ impl Gate {
     }
 }
 
-/// The gate as axum middleware.
+/// Runs the gate as axum middleware.
 pub(crate) async fn gate(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let request =
         if hyper::body::Body::is_end_stream(request.body()) { request } else { gate.draining(request).map(Body::new) };

@@ -161,7 +161,7 @@ impl Operation {
 
 macro_rules! methods {
     ($($function:ident $method:ident $filter:ident,)*) => {$(
-        /// An operation of this method.
+        /// Drafts an operation with this method.
         pub(crate) fn $function<H, T>(path: &'static str, permission: Permission, handler: H) -> Draft
         where
             H: Handler<T, Arc<Server>>,

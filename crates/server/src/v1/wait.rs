@@ -25,7 +25,7 @@ pub(crate) struct WaitQuery {
 const WAIT_USUAL: Duration = Duration::from_secs(20);
 const WAIT_MAX: Duration = Duration::from_secs(50);
 
-/// What the caller knows, and how long it waits for something newer.
+/// A wait for something newer than the caller knows, with its time limit.
 pub(super) struct Wait {
     pub past: u64,
     most: Duration,
