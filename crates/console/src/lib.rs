@@ -31,7 +31,7 @@ use annals_server::Pages;
 
 pub use page::{ActListed, PageListed, listing};
 
-/// What a console shows besides its own pages.
+/// The settings of a console: what it shows of the process besides its own pages.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Settings {

@@ -229,7 +229,7 @@ impl Field {
     }
 }
 
-/// How the text of a field is converted to JSON.
+/// The type of a field, which determines how its text is converted to JSON.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Text,

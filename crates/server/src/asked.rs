@@ -16,7 +16,7 @@ pub(crate) const TAKEN: &[&str] = &[media::JSON, media::EXTENDED_JSON, media::BS
 /// A document that was read from a request.
 pub(crate) struct Asked<T> {
     pub read: T,
-    /// Keeps its bytes counted as held until the request is answered.
+    /// The body, whose bytes count as held until the request is answered.
     pub held: body::Held,
 }
 

@@ -19,7 +19,7 @@ use crate::state::Server;
 /// Reasons are truncated to this length before they are recorded.
 const REASON_BYTES_MAX: usize = 4 * 1024;
 
-/// What the body of an act says about its reason.
+/// The reason in the body of an act, and the person it names.
 #[derive(Deserialize, Default)]
 struct Why {
     #[serde(default)]

@@ -28,7 +28,7 @@ pub(crate) trait RequestBody:
 
 impl<B: Body<Data = Bytes, Error: std::fmt::Display + Send> + Send + Unpin + 'static> RequestBody for B {}
 
-/// What is accepted of a body: the media types, and the maximum size. A body without a content type is taken as JSON.
+/// The media types and the maximum size of a body that is accepted. A body without a content type is taken as JSON.
 #[derive(Clone, Copy)]
 pub(crate) struct Taken<'a> {
     pub media_types: &'a [&'a str],
@@ -187,9 +187,9 @@ async fn at_once<B: RequestBody>(body: &mut B) -> Option<Option<Result<Frame<Byt
     .await
 }
 
-/// Measures how fast a body arrives. A client that sends a byte now and then would keep its body from being idle indefinitely. If it also
-/// follows events over the same connection, nothing else would end it. All bytes that the client sends over the connection count, because
-/// many bodies may share a slow line.
+/// The rate at which a body arrives. With a byte now and then, a client could keep its body from ever being idle. If it also follows
+/// events over the same connection, nothing else would end it. All bytes that the client sends over the connection count, because many
+/// bodies may share a slow line.
 struct Pace {
     /// The interval in milliseconds over which the rate is averaged.
     over: u64,

@@ -66,7 +66,7 @@ fn is_api(path: &str) -> bool {
         || matches!(path, "/openapi.json" | "/asyncapi.json")
 }
 
-/// Answers preflights and adds CORS headers, if origins are configured.
+/// The CORS policy, if origins are configured: it answers preflights and adds headers to responses.
 #[derive(Debug, Clone)]
 pub(crate) struct Cors {
     origins: Origins,
@@ -74,7 +74,7 @@ pub(crate) struct Cors {
 }
 
 impl Cors {
-    /// Creates the CORS layer for these options, or `None` if no origin is named.
+    /// Creates the policy of a server with these options, or returns `None` if no origin is named.
     pub fn of(options: &Options) -> Option<Self> {
         let origins = options.cors_origins.clone();
         (!origins.0.is_empty()).then(|| Self { origins, site: Site::of(options) })

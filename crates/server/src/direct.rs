@@ -20,7 +20,7 @@ use crate::site::Site;
 use crate::state::Server;
 use crate::v1::commits;
 
-/// Answers the requests of a connection.
+/// The service that answers the requests of a connection.
 pub(crate) struct Direct {
     router: Router,
     commits: Option<(Arc<Server>, Gate)>,

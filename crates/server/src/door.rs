@@ -32,7 +32,7 @@ pub fn raise_open_files() -> io::Result<Option<u64>> {
     Ok(limit.maximum)
 }
 
-/// Admits connections.
+/// The door of a server, which admits connections.
 pub(crate) struct Door {
     connections: Connections,
     places: Arc<Semaphore>,

@@ -161,7 +161,7 @@ async fn live() -> Result<Response, Problem> {
     answer::json(StatusCode::OK, &Live::NOW)
 }
 
-/// Responds whether every log accepts commits and accepts records and streams, with the reasons if one does not.
+/// Reports whether every log accepts commits, records and streams, and the reasons if one does not.
 ///
 /// If the server has credentials, only a caller that may see every tenant, scope and event type sees logs and tasks. Others only learn
 /// whether the server is ready.

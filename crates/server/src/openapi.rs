@@ -142,7 +142,7 @@ fn problem(codes: Vec<Code>) -> utoipa::openapi::Response {
     response.content(media::PROBLEM, problem).build()
 }
 
-/// Returns the codes that an operation can refuse with, by status: those of all operations with such inputs, and its own.
+/// Returns the codes with which an operation can refuse, by status: those of all operations with such inputs, and its own.
 fn refusals(operation: &Operation) -> BTreeMap<u16, Vec<Code>> {
     let mut codes = vec![Code::InvalidPath, Code::HeadersTooLarge, Code::Internal, Code::NotReady];
     // Health checks and scrapers may send any query.

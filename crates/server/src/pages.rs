@@ -17,7 +17,8 @@ use crate::options::Stop;
 use crate::problem::Problem;
 use crate::state::Server;
 
-/// Builds the routes that are served beside the API. A route with the same path as one of the API panics at start-up.
+/// A function that builds the routes served beside the API. If a route has the same path as one of the API, the server panics at
+/// start-up.
 #[derive(Clone)]
 pub struct Pages(Arc<dyn Fn(Api) -> Router + Send + Sync>);
 

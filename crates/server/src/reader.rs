@@ -320,8 +320,8 @@ impl Reader {
         (!self.is_at_work()).then(|| Duration::from_millis(millis().saturating_sub(since)))
     }
 
-    /// Returns for how long the client has trickled while it was its turn, far below the rate of any real upload. Otherwise a byte now
-    /// and then would keep a connection from being idle indefinitely.
+    /// Returns for how long the client has trickled while it was its turn, far below the rate of any real upload. Without this, a client
+    /// could keep its connection from ever being idle with a byte now and then.
     pub fn trickles_for(&self) -> Option<Duration> {
         let millis = millis().saturating_sub(self.turn_at.load(Ordering::Relaxed));
         let bytes = self.turn_bytes.load(Ordering::Relaxed);

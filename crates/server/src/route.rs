@@ -78,7 +78,7 @@ pub(crate) struct Operation {
     pub refusals: &'static [Code],
     /// Whether each use of it is recorded in the audit log.
     pub audited: bool,
-    /// Whether the definition in the request names the scope, so that the handler checks the scope instead of the gate.
+    /// Whether the scope is part of the definition that the operation is about, so that the handler checks it instead of the gate.
     pub scope_in_definition: bool,
     /// Whether the handler checks event types. If so, callers that are restricted to event types are admitted.
     pub checks_event_types: bool,
@@ -99,7 +99,7 @@ impl Draft {
     /// Sets the operation's id, a one-sentence summary and the response.
     pub fn described(self, id: &'static str, summary: &'static str, answers: Payload) -> Operation {
         let Self { method, path, permission, inputs, methods } = self;
-        // Every operation for operators that is not a GET is audited, without its feature having to ask for it.
+        // Every operation for operators or administrators that is not a GET is audited, without its feature having to ask for it.
         let audited = matches!(permission, Permission::Operator | Permission::Admin) && method != HttpMethod::Get;
         Operation {
             audited,

@@ -67,7 +67,7 @@ impl Default for Security {
     }
 }
 
-/// What an operation requires of its callers, and which of it is checked here.
+/// The requirements of an operation, and which of them are checked here.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needs {
     pub permission: Permission,
@@ -77,7 +77,7 @@ pub(crate) struct Needs {
     pub checks_event_types: bool,
 }
 
-/// Authenticates and authorises requests while a server runs.
+/// The guard of a server, which authenticates and authorises requests.
 pub(crate) struct Guard {
     system_tenant: String,
     /// An error if the system tenant is not declared; then no caller is admitted.

@@ -16,17 +16,17 @@ use crate::v1::backup;
 /// The state of one server.
 pub(crate) struct Server {
     pub store: Arc<dyn Store>,
-    /// Runs the background tasks.
+    /// The task host, which runs the background tasks.
     pub host: Host,
     pub options: Options,
-    /// Authenticates and authorises callers; `None` if every caller that reaches the server is admitted.
+    /// The guard that authenticates and authorises callers; `None` if every caller that reaches the server is admitted.
     pub guard: Option<Guard>,
     pub metrics: Metrics,
     /// One permit for each commit or transaction in flight.
     commits: Semaphore,
     /// One permit for each byte of the request bodies that are held.
     pub bodies: Arc<Semaphore>,
-    /// Runs long queries.
+    /// The threads that run long queries.
     pub pool: Pool,
     /// One permit for each backup in flight.
     pub backups: Arc<Semaphore>,

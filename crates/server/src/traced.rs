@@ -9,7 +9,7 @@ use axum::http::{HeaderValue, Method, Request, StatusCode};
 use crate::caller::{TENANT_HEADER, trace_of};
 use crate::route::Permission;
 
-/// Records the spans of requests to a route.
+/// The recorder of the spans of requests to a route.
 #[derive(Clone)]
 pub(crate) struct Traced {
     spans: Option<Arc<dyn Spans>>,

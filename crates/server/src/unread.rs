@@ -92,7 +92,7 @@ impl Drop for HeldBytes {
     }
 }
 
-/// Marks the response to a request that changed nothing and can be repeated.
+/// A marker of responses to requests that changed nothing and can be repeated.
 #[derive(Clone, Copy)]
 pub(crate) struct ChangedNothing;
 

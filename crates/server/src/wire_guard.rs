@@ -31,9 +31,9 @@ const LAST_SEND_BYTES: usize = 208 * 1024;
 
 pub(crate) struct WireGuard {
     stream: TcpStream,
-    /// Runs until the first bytes have arrived.
+    /// The bytes received so far, and the deadline for the first ones; `None` once enough have arrived.
     opening: Option<(usize, Pin<Box<Sleep>>)>,
-    /// Runs while a write is pending.
+    /// The deadline of a pending write.
     stalled: Option<Pin<Box<Sleep>>>,
     reader: Arc<Reader>,
     sends: Sends,

@@ -5,7 +5,7 @@ use annals_core::ByteString;
 /// The minimum number of entries of the full list to read at once: thousands of hidden entries may precede a visible one.
 const READ_MIN: usize = 100;
 
-/// Collects a page of visible entries from pages of the full list.
+/// A page of visible entries that is collected from pages of the full list.
 ///
 /// INVARIANT: the cursor of the page is that of its last entry, and it exists only if the caller may see a further entry. The cursor of a
 /// hidden entry would reveal its name, and a cursor before hidden entries would reveal that they exist.

@@ -32,7 +32,7 @@ pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
         let (set, rest) = element(names, SET)?;
         names = rest;
         let (attribute, more) = element(set, SEQUENCE)?;
-        // Several values at one place have no order.
+        // Several values at one place have no defined order, so such a subject is refused.
         if !more.is_empty() {
             return None;
         }

@@ -173,7 +173,7 @@ struct Feed {
     follower: ChangeFollower,
     /// The rest of the page that was read last.
     page: std::vec::IntoIter<RecordedChange>,
-    /// Counts the page's bytes as unread.
+    /// The guard that counts the page's bytes as unread.
     held: Option<HeldBytes>,
     unread: Unread,
     unread_max: usize,

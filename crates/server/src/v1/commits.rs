@@ -99,7 +99,7 @@ async fn accept<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Re
     Ok(written(status, json))
 }
 
-/// What a caller should do after its commit was refused for lack of a place.
+/// The advice for a caller whose commit was refused for lack of a place.
 pub(super) const RETRY: &str = "retry in a moment with the same request id";
 
 /// Makes one commit, if the caller may commit its events and there is a place for it. `held` is dropped once the commit is stored, so

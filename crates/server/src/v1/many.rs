@@ -121,7 +121,7 @@ pub(crate) async fn answer(
     let pending = commits.into_iter().map(making).collect();
     drop(held);
     let mut answers = Answers { format, pending };
-    // The response begins with the first commit that completes, so that its duration is meaningful.
+    // The response begins once the first commit is done, so that its duration is meaningful.
     let first = answers.chunk().await.unwrap_or_default();
     let mut response = Response::new(answers.into_body(first, server.options.unread.clone()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));

@@ -96,8 +96,8 @@ async fn put(
     let held = definition(&server, request).await?;
     let put = types.put(TypeDefinition::read(&name, &held.bytes)?).await?;
     let topics = server.host.topics(&caller.tenant)?;
-    // An unreachable broker does not delay the registration. The topic is created when topics are listed, and before its first event is
-    // published.
+    // An unreachable broker does not fail the registration, and delays it by at most `TOPIC_MAX`. The topic is created when topics are
+    // listed, and before its first event is published.
     match tokio::time::timeout(TOPIC_MAX, topics.create_missing()).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => {
