@@ -198,7 +198,7 @@ fn row(kind: &str, name: &str, item: &Value, link: String) -> Vec<Cell> {
     ]
 }
 
-/// Returns the background tasks of this process. Only callers that may see every tenant get them.
+/// Returns the background tasks of this process. Only callers that may see every tenant, scope and event type get them.
 fn tasks(ready: &Value) -> Table {
     let row = |task: &Value| {
         let cells = vec![Cell::text(text(task, "name")), Cell::state(&text(task, "state")), Cell::fault(number(task, "restarts"))];
