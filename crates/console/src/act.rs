@@ -1,4 +1,5 @@
-//! Acts: what one will do is shown first, with what it meets; a reason and the token of the session carry it out.
+//! Acts. A form shows first what an act will do and the current state of its target. It is carried out with a reason and the session's
+//! token.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -11,7 +12,7 @@ use crate::page::{Act, parameters};
 use crate::values::text;
 use crate::view::{Parameters, Refused, View, with};
 
-/// Longest reason.
+/// The maximum length of a reason.
 const REASON_CHARS_MAX: usize = 1_000;
 
 #[derive(Template)]
@@ -29,7 +30,7 @@ struct Asked {
     now: Vec<String>,
     problem: Option<Notice>,
     dry_run: bool,
-    /// What a dry run said.
+    /// The result of a dry run.
     outcome: Option<Facts>,
 }
 
@@ -42,7 +43,7 @@ struct Shown {
     choices: &'static [&'static str],
 }
 
-/// What is said above the form of an act.
+/// The messages above the form of an act.
 #[derive(Default)]
 pub(crate) struct Said {
     problem: Option<Refused>,
@@ -66,18 +67,18 @@ pub(crate) async fn ask(console: &Console, view: &View, act: &'static Act, said:
     }
     let mut now = Vec::new();
     for path in act.shows {
-        // What the link did not give cannot be shown.
+        // A document whose parameters the link did not supply cannot be shown.
         if parameters(path).any(|name| view.parameter(name).is_none()) {
             continue;
         }
         match view.get(&view.filled(path)).await {
             Ok(document) => now.push(Facts::of(&document).to_string()),
-            // Another tenant's is refused as a whole.
+            // If the caller may not see the target, the whole page is refused.
             Err(refused) if now.is_empty() && problem.is_none() => return console.refusal(view, act.title, &refused),
             Err(refused) => now.push(refused.notice().to_string()),
         }
     }
-    // Nothing of an act is shown for a tenant that the caller does not see.
+    // Nothing of an act is shown for a tenant that the caller may not see.
     if let Err(refused) = view.get("/v1").await {
         return console.refusal(view, act.title, &refused);
     }
@@ -124,7 +125,7 @@ pub(crate) async fn ask(console: &Console, view: &View, act: &'static Act, said:
     }
 }
 
-/// Carries an act out.
+/// Carries out an act.
 pub(crate) async fn carry_out(console: &Console, mut view: View, act: &'static Act, form: Parameters) -> Response {
     if let Some(refused) = Console::forbidden(&view, act.permission) {
         return console.refusal(&view, act.title, &refused);
@@ -157,14 +158,14 @@ pub(crate) async fn carry_out(console: &Console, mut view: View, act: &'static A
                 None => view.back(act),
             };
             let page = act.leads.map_or(view.page.id, |(page, _, _)| page);
-            // The page that is led to says what was done there, if it knows the act.
+            // The page that the browser is redirected to reports the act as done, if it is one of that page's acts.
             let done = if page == view.page.id { act.id } else { "" };
             see_other(&with(&back, &[("done", done)])).into_response()
         }
     }
 }
 
-/// The body of the operation.
+/// Builds the body of the operation.
 fn body(view: &View, act: &Act) -> Result<Value, String> {
     for name in parameters(act.path) {
         if view.parameter(name).is_none() {
@@ -183,7 +184,7 @@ fn body(view: &View, act: &Act) -> Result<Value, String> {
     body.insert("reason".to_owned(), reason.into());
     for field in act.fields {
         match view.parameter(field.name) {
-            // A field that the path names is no part of the body.
+            // A field that is part of the path does not belong in the body.
             Some(_) if parameters(act.path).any(|name| name == field.name) => {}
             Some(value) => {
                 let value = field.kind.read(value).map_err(|why| format!("{}: {why}", field.label))?;
@@ -196,7 +197,7 @@ fn body(view: &View, act: &Act) -> Result<Value, String> {
     Ok(Value::Object(body))
 }
 
-/// Puts a value under a name; dots lead into objects.
+/// Inserts a value under a name; dots denote nested objects.
 pub(crate) fn put(body: &mut Map<String, Value>, name: &str, value: Value) {
     match name.split_once('.') {
         None => drop(body.insert(name.to_owned(), value)),

@@ -1,7 +1,7 @@
-//! Files that pages load. They are part of the binary.
+//! Static files of the pages. They are compiled into the binary.
 //!
-//! `htmx.min.js` is htmx.org 2.0.11 and `sse.min.js` is htmx-ext-sse 2.2.4, as npm has them (Zero-Clause BSD); a line break is
-//! added at the end, and a test compares the SHA-256 of the rest.
+//! `htmx.min.js` is htmx.org 2.0.11 and `sse.min.js` is htmx-ext-sse 2.2.4, as published on npm (Zero-Clause BSD). A line break is
+//! appended to each; a test verifies the SHA-256 of the rest.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -16,7 +16,7 @@ const FILES: [(&str, &str, &str); 5] = [
 ];
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// A file.
+/// Returns a file.
 pub(crate) fn file(name: &str) -> Response {
     match FILES.iter().find(|(known, _, _)| *known == name) {
         Some((_, kind, content)) => {

@@ -1,4 +1,4 @@
-//! What pages are made of. Each is a template of its own, which escapes what it shows.
+//! The components of pages. Each is a template of its own, which escapes what it shows.
 
 use askama::Template;
 use serde_json::Value;
@@ -29,57 +29,57 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Text, whatever it holds.
+    /// Creates a cell with a text.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// A number.
+    /// Creates a cell with a number.
     pub fn number(number: u64) -> Self {
         Self { text: count(number), class: "number", ..Self::default() }
     }
 
-    /// A number that is bad unless it is 0.
+    /// Creates a cell with a number that is marked as bad unless it is 0.
     pub fn fault(number: u64) -> Self {
         Self { class: if number > 0 { "number bad" } else { "number" }, ..Self::number(number) }
     }
 
-    /// Text that says what is wrong.
+    /// Creates a cell with a text that is marked as bad.
     pub fn bad(text: impl Into<String>) -> Self {
         Self { class: "bad", ..Self::text(text) }
     }
 
-    /// The beginning of a text as code.
+    /// Creates a cell with the beginning of a text, as code.
     pub fn code(text: &str) -> Self {
         Self { text: cut(text), class: "code", ..Self::default() }
     }
 
-    /// A state in its colour.
+    /// Creates a cell with a state, in its colour.
     pub fn state(state: &str) -> Self {
         Self { text: state.to_owned(), class: tone(state), ..Self::default() }
     }
 
-    /// A link.
+    /// Creates a cell with a link.
     pub fn link(text: impl Into<String>, href: String) -> Self {
         Self { text: text.into(), href: Some(href), ..Self::default() }
     }
 
-    /// Links to acts.
+    /// Creates a cell with links to acts.
     pub fn links(links: Vec<Link>) -> Self {
         Self { links, class: "acts", ..Self::default() }
     }
 }
 
-/// A table, with a way to its next page.
+/// A table with a link to its next page.
 #[derive(Template, Debug, Default)]
 #[template(path = "parts/table.html")]
 pub(crate) struct Table {
-    /// Its name in the page.
+    /// The id of the element.
     pub id: &'static str,
     pub title: String,
     pub columns: Vec<&'static str>,
     pub rows: Vec<Vec<Cell>>,
-    /// What is said when it has no rows.
+    /// The text that is shown if there are no rows.
     pub empty: &'static str,
     pub next: Option<Link>,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Adds one, unless its text is empty.
+    /// Adds a fact, unless its text is empty.
     #[must_use]
     pub fn with(mut self, name: &str, cell: Cell) -> Self {
         if !cell.text.is_empty() || !cell.links.is_empty() {
@@ -101,7 +101,7 @@ impl Facts {
         self
     }
 
-    /// The fields of a document.
+    /// Returns the fields of a document as facts.
     pub fn of(document: &Value) -> Self {
         let fields = document.as_object().into_iter().flatten();
         let rows = fields.filter(|(_, value)| !value.is_null()).map(|(name, value)| {
@@ -116,11 +116,11 @@ impl Facts {
     }
 }
 
-/// JSON in full.
+/// A complete JSON document.
 #[derive(Template, Debug)]
 #[template(path = "parts/json.html")]
 pub(crate) struct Json {
-    /// What keeps it open while the page around it is replaced.
+    /// The id of the element, by which it stays open when the page around it is replaced.
     pub id: String,
     pub title: String,
     pub text: String,
@@ -135,30 +135,30 @@ impl Json {
     }
 }
 
-/// A field of a form that filters.
+/// A field of a filter form.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub name: &'static str,
     pub label: &'static str,
     pub value: String,
     pub hint: &'static str,
-    /// What can be chosen; anything can be typed where it is empty.
+    /// The choices; if empty, any text can be entered.
     pub choices: &'static [&'static str],
 }
 
 impl Input {
-    /// A field with the value that the address gives it.
+    /// Creates a field with the value of its parameter in the address.
     pub fn of(view: &View, name: &'static str, label: &'static str, hint: &'static str) -> Self {
         Self { name, label, value: view.value(name), hint, choices: &[] }
     }
 
-    /// A field of which one of these is chosen, or none.
+    /// Creates a field for which one of these values, or none, is chosen.
     pub fn choice(view: &View, name: &'static str, label: &'static str, choices: &'static [&'static str]) -> Self {
         Self { choices, ..Self::of(view, name, label, "") }
     }
 }
 
-/// A form that shows a page with other parameters.
+/// A form that shows the page with other parameters.
 #[derive(Template, Debug)]
 #[template(path = "parts/search.html")]
 pub(crate) struct Search {
@@ -168,7 +168,7 @@ pub(crate) struct Search {
     pub button: &'static str,
 }
 
-/// A sentence that stands out.
+/// A highlighted message.
 #[derive(Template, Debug)]
 #[template(path = "parts/notice.html")]
 pub(crate) struct Notice {

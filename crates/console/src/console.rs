@@ -1,4 +1,4 @@
-//! The routes of the console, and what stands around every page.
+//! The routes of the console, and the frame around every page.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::session::{AGE_MAX, IDLE_MAX, Sessions, authorization, same};
 use crate::view::{Refused, View, with};
 use crate::{Settings, act, assets, forms, live};
 
-/// What the handlers share.
+/// The state that the handlers share.
 pub(crate) struct Console {
     api: Api,
     settings: Arc<Settings>,
@@ -29,7 +29,7 @@ pub(crate) struct Console {
     sessions: Sessions,
 }
 
-/// The routes.
+/// Returns the routes.
 pub(crate) fn routes(api: Api, settings: Arc<Settings>) -> Router {
     let sessions = match Sessions::new(Arc::clone(api.clock()), api.is_encrypted()) {
         Ok(sessions) => sessions,
@@ -52,7 +52,7 @@ pub(crate) fn routes(api: Api, settings: Arc<Settings>) -> Router {
         .layer(from_fn(policy))
 }
 
-/// What pages may load and do: their own files and nothing else, no inline script or style, and no frame around them.
+/// What pages may load and do: their own files only, no inline scripts or styles, and no embedding in frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
                       base-uri 'none'; frame-ancestors 'none'";
 
@@ -69,7 +69,7 @@ async fn policy(request: Request, next: Next) -> Response {
     response
 }
 
-/// A menu of pages.
+/// A group of pages in the menu.
 struct MenuGroup {
     title: &'static str,
     entries: Vec<MenuEntry>,
@@ -114,9 +114,9 @@ struct RefusedPage<'a> {
     notice: Notice,
 }
 
-/// Why there is no page.
+/// The reason why a page is not shown.
 pub(crate) enum Stopped {
-    /// The caller has to sign in first, and then comes to this address.
+    /// The caller has to sign in first, at this address, which leads back to the page.
     SignIn(String),
     Refused(Refused),
 }
@@ -128,12 +128,12 @@ impl From<Refused> for Stopped {
 }
 
 impl Console {
-    /// The API that pages call.
+    /// Returns the API that pages call.
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// One look at a page by the caller of a request.
+    /// Creates the view of a page for the caller of a request.
     pub async fn look(&self, page: &'static Page, headers: &HeaderMap, uri: &Uri) -> Result<View, Stopped> {
         let parameters = forms::query(uri)?;
         let shown = self.sessions.shown(headers);
@@ -168,7 +168,7 @@ impl Console {
         })
     }
 
-    /// A page around its content.
+    /// Renders the frame of a page around its content.
     fn framed(&self, view: &View, title: &str, body: &str, live: bool) -> Result<String, Refused> {
         let name = view.who.name.as_deref().map(|name| format!("{name} ({})", view.who.who));
         let done = view.parameter("done").and_then(|id| view.page.acts.iter().find(|act| act.id == id));
@@ -224,7 +224,7 @@ impl Console {
         groups
     }
 
-    /// Why a caller may not look at a page or act; nothing when it may.
+    /// Returns why a caller may not see a page or perform an act, or `None` if it may.
     pub fn forbidden(view: &View, permission: crate::page::Permission) -> Option<Refused> {
         if permission.is_of(view.who.grant.as_ref()) {
             return None;
@@ -233,7 +233,7 @@ impl Console {
         Some(Refused::new(StatusCode::FORBIDDEN, "The credential does not allow this. (forbidden)", detail))
     }
 
-    /// A refusal inside the frame.
+    /// Responds with a refusal inside the frame.
     pub fn refusal(&self, view: &View, title: &str, refused: &Refused) -> Response {
         let body = RefusedPage { title, notice: refused.notice() }.render().unwrap_or_default();
         match self.framed(view, title, &body, false) {
@@ -242,7 +242,7 @@ impl Console {
         }
     }
 
-    /// Content inside the frame.
+    /// Responds with content inside the frame.
     pub fn answer(&self, view: &View, status: StatusCode, title: &str, body: &str) -> Response {
         match self.framed(view, title, body, false) {
             Ok(html) => (status, Html(html)).into_response(),
@@ -277,7 +277,7 @@ impl Console {
     }
 }
 
-/// The tenant of a caller that names none.
+/// Returns the tenant for a caller that names none.
 fn usual(who: &Who) -> String {
     let default = annals_core::DEFAULT_TENANT;
     match who.tenants.first() {
@@ -286,7 +286,7 @@ fn usual(who: &Who) -> String {
     }
 }
 
-/// A refusal without a frame, which shows nothing of a caller.
+/// Responds with a refusal in a frame that shows nothing about the caller.
 fn bare(refused: &Refused) -> Response {
     let frame = Frame {
         title: "Annals",
@@ -314,7 +314,7 @@ impl IntoResponse for Stopped {
     }
 }
 
-/// Leads the browser to an address of this server.
+/// Redirects the browser to an address of this server.
 pub(crate) fn see_other(path: &str) -> Response {
     let location = HeaderValue::from_str(path).unwrap_or(HeaderValue::from_static("/"));
     (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()
@@ -366,7 +366,7 @@ async fn act_page(
     }
 }
 
-/// A download. What it holds may be of any length, so it is passed on as it comes.
+/// Sends a download. It may have any length, so it is streamed.
 async fn file(
     State(console): State<Arc<Console>>,
     Path((page, id)): Path<(String, String)>,
@@ -402,17 +402,17 @@ async fn act(
         Ok(form) => form,
         Err(refused) => return bare(&refused),
     };
-    // The form says everything, the tenant too; what the address says beside it is not meant.
+    // The form contains everything, including the tenant; parameters in the address are ignored.
     let path = with(parts.uri.path(), &[("tenant", form.get("tenant").map_or("", String::as_str))]);
     let uri = path.parse().unwrap_or_default();
     match console.look(page, &parts.headers, &uri).await {
         Ok(view) => act::carry_out(&console, view, act, form).await,
-        // What was typed is lost, and what was meant is asked again.
+        // The entered values are lost, and the user has to start again.
         Err(stopped) => stopped.into_response(),
     }
 }
 
-/// An address of this server to come back to.
+/// Returns an address of this server to return to.
 fn own(next: Option<&String>) -> &str {
     let is_own = |path: &&str| path.starts_with('/') && !path.starts_with("//") && !path.contains(['\\', '\r', '\n']);
     next.map(String::as_str).filter(is_own).unwrap_or("/")
@@ -468,7 +468,7 @@ async fn sign_in(State(console): State<Arc<Console>>, request: Request) -> Respo
             _ => refuse("The server is not ready.", "Credentials cannot be checked at the moment. Try again."),
         };
     }
-    // A session that the browser still has ends, so that nobody is left signed in behind another.
+    // Ends the session that the browser still has, so that the previous user does not stay signed in.
     let _ = console.sessions.end(&console.sessions.shown(&parts.headers));
     match console.sessions.begin(credential) {
         Ok(cookie) => {

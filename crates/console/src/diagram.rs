@@ -1,19 +1,19 @@
-//! The steps of a saga as a drawing: one box below the other, and beside each what undoes it. It is made on the server, as inline SVG
-//! whose colours are those of the style sheet.
+//! Draws the steps of a saga: one box below another, each with its compensation beside it. The drawing is inline SVG that the server
+//! renders, with the colours of the style sheet.
 
 use askama::Template;
 use serde_json::Value;
 
 use crate::values::{items, list, number, shown, text};
 
-/// Widths of a box and of the gap to what undoes it, the height of a line, and the gap between two boxes.
+/// The width of a box, the width of a compensation, the gap between the two, the height of a line, and the gap between two boxes.
 const BOX: u32 = 380;
 const BESIDE: u32 = 240;
 const GAP: u32 = 60;
 const LINE: u32 = 20;
 const BETWEEN: u32 = 30;
 const MARGIN: u32 = 10;
-/// Characters of a line; the definition below the drawing has all of them.
+/// The number of characters in a line. The definition below the drawing shows the full texts.
 const BOX_CHARS: usize = 50;
 const BESIDE_CHARS: usize = 30;
 
@@ -45,7 +45,7 @@ struct Line {
     text: String,
 }
 
-/// A line with a head at its end.
+/// A line with an arrowhead at its end.
 #[derive(Debug, PartialEq)]
 struct Arrow {
     class: &'static str,
@@ -54,7 +54,7 @@ struct Arrow {
 }
 
 impl Diagram {
-    /// The drawing of a definition as the API shows it.
+    /// Draws a definition as the API returns it.
     pub fn of(name: &str, definition: &Value) -> Self {
         let steps = items(definition, "steps");
         let mut diagram = Self {
@@ -82,7 +82,7 @@ impl Diagram {
         diagram
     }
 
-    /// Adds a box below the others; returns where it is and how high.
+    /// Adds a box below the others. Returns its top and its height.
     fn add(&mut self, class: &'static str, lines: Vec<String>, chars: usize) -> (u32, u32) {
         let (top, x) = (self.height, MARGIN);
         let height = self.put(class, (x, top), BOX, lines, chars);
@@ -103,14 +103,14 @@ impl Diagram {
         height
     }
 
-    /// The arrow to the next box.
+    /// Adds the arrow to the next box.
     fn follow(&mut self) {
         let middle = MARGIN + BOX / 2;
         self.arrows.push(Arrow { class: "next", from: (middle, self.height), to: (middle, self.height + BETWEEN) });
         self.height += BETWEEN;
     }
 
-    /// What undoes a step, to the right of it.
+    /// Adds the compensation of a step, to the right of it.
     fn undo(&mut self, step: &Value, top: u32, height: u32) {
         let undo = &step["compensation"];
         let name = text(undo, "name");
@@ -123,12 +123,12 @@ impl Diagram {
         let own = self.put("undo", (x, top), BESIDE, lines, BESIDE_CHARS);
         let middle = top + height.min(own) / 2;
         self.arrows.push(Arrow { class: "undone", from: (x - GAP, middle), to: (x, middle) });
-        // A box beside may be higher than its step.
+        // The box of a compensation may be taller than that of its step.
         self.height = self.height.max(top + own);
     }
 }
 
-/// What a step does and awaits.
+/// Describes what a step does and awaits.
 fn about(step: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     let required: Vec<String> = items(step, "require").iter().map(|it| text(it, "message")).collect();

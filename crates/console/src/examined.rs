@@ -1,19 +1,19 @@
-//! What the doctor said last. An examination asks the store itself, and a live page would ask every two seconds.
+//! Caches the last diagnosis of the doctor. An examination queries the store itself, and a live page would request one every two seconds.
 
 use std::sync::{Mutex, PoisonError};
 
 use annals_core::Timestamp;
 use serde_json::Value;
 
-/// Older examinations are repeated.
+/// Diagnoses are reused for this long.
 const AGE_MS: i64 = 30_000;
 
-/// The last examination of the whole store. Only administrators are shown it.
+/// The last diagnosis of the whole store. Only administrators see it.
 #[derive(Default)]
 pub(crate) struct Examined(Mutex<Option<(i64, Value)>>);
 
 impl Examined {
-    /// What was said, if it is recent.
+    /// Returns the diagnosis, if it is recent.
     pub fn recent(&self, now: Timestamp) -> Option<Value> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().filter(|(at, _)| (0..AGE_MS).contains(&(now.as_millis() - at))).map(|(_, said)| said.clone())

@@ -1,4 +1,4 @@
-//! What a browser sends: queries and forms, and whether a page of this server sent them.
+//! Parses the queries and forms that a browser sends, and checks that a page of this server sent them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 
 use crate::view::{Parameters, Refused};
 
-/// Largest form.
+/// The largest form.
 const FORM_BYTES_MAX: usize = 64 * 1024;
 
 /// Reads a form.
@@ -40,8 +40,8 @@ fn parameters(bytes: &[u8]) -> Result<Parameters, Refused> {
     Ok(pairs.into_iter().collect::<BTreeMap<_, _>>())
 }
 
-/// Whether a request that changes something comes from a page of this server, as far as the browser says. Programs say nothing; they need
-/// the token all the same.
+/// Returns whether a request that changes something comes from a page of this server, according to the browser's headers. Programs send
+/// no such headers; they need the token nevertheless.
 fn is_own(headers: &HeaderMap, uri: &Uri) -> bool {
     if let Some(site) = headers.get("sec-fetch-site")
         && !matches!(site.as_bytes(), b"same-origin" | b"none")

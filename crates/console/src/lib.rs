@@ -1,5 +1,5 @@
-//! The web pages of a server: what a store holds, how its tasks are doing, and acts on them. This is a crate so that the server's build
-//! stays small, and so that pages can reach nothing but the operations of the API ([`annals_server::Api`]).
+//! The web pages of a server: the contents of a store, the state of its tasks, and acts on them. It is a separate crate to keep the
+//! server's build small, and so that pages can only use operations of the API ([`annals_server::Api`]).
 //!
 //! ```text
 //!  request ─▶ session.rs ─▶ View ─▶ pages/<feature>.rs ─▶ Api::call (permission, tenant, limits, audit) ─▶ templates/<feature>.html
@@ -7,8 +7,8 @@
 //!                 └─ act.rs: the token, a reason, what it will do ─▶ Api::call
 //! ```
 //!
-//! A page is one file in `pages/` and one template, and one line in `pages.rs`. It works without scripts; [htmx] replaces the parts that
-//! are live. docs/console.md describes the pages, docs/decisions/0053 why they are made this way.
+//! A page consists of a file in `pages/`, a template, and a line in `pages.rs`. It works without scripts; [htmx] replaces the live parts.
+//! docs/console.md describes the pages, and docs/decisions/0053 explains their design.
 //!
 //! [htmx]: https://htmx.org
 
@@ -31,17 +31,17 @@ use annals_server::Pages;
 
 pub use page::{ActListed, PageListed, listing};
 
-/// What a console shows beside its own pages.
+/// The settings of a console: what it shows of the process besides its own pages.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The configuration of the process, without its secrets, as key, value and origin.
+    /// The configuration of the process without its secrets, as key, value and origin.
     pub configuration: Vec<(String, String, String)>,
-    /// Pages of the program that serves, as title and path.
+    /// Links to pages of the serving program, as title and path.
     pub links: Vec<(String, String)>,
 }
 
-/// The pages for [`annals_server::Options::pages`].
+/// Returns the pages, for [`annals_server::Options::pages`].
 pub fn console(settings: Settings) -> Pages {
     let settings = std::sync::Arc::new(settings);
     Pages::new(move |api| console::routes(api, std::sync::Arc::clone(&settings)))

@@ -1,4 +1,4 @@
-//! Pages that are rendered again while they are looked at, as server-sent events. The caller is checked again each time.
+//! Live pages, which are rendered again while they are open and sent as server-sent events. The caller is checked each time.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ struct Looking {
     page: &'static Page,
     headers: HeaderMap,
     uri: Uri,
-    /// What was sent last.
+    /// The content that was sent last.
     last: String,
     begun: bool,
 }
 
-/// The events of a page: `page` with its content whenever that has changed, and comments between.
+/// Returns the events of a page: `page` with its content whenever that has changed, and comments in between.
 pub(crate) fn events(console: Arc<Console>, page: &'static Page, headers: HeaderMap, uri: Uri) -> Response {
     let looking = Looking { console, page, headers, uri, last: String::new(), begun: false };
     let body = Body::from_stream(stream::unfold(looking, |mut looking| async move {
@@ -40,7 +40,7 @@ pub(crate) fn events(console: Arc<Console>, page: &'static Page, headers: Header
 }
 
 impl Looking {
-    /// The next event; none when the stream ends.
+    /// Returns the next event, or `None` when the stream ends.
     async fn next(&mut self) -> Option<String> {
         let api = self.console.api().clone();
         if self.begun {
@@ -62,7 +62,7 @@ impl Looking {
             return Some(": unchanged\n\n".to_owned());
         }
         let mut event = "event: page\n".to_owned();
-        // A carriage return would end the line, and what follows would be read as a field of the event.
+        // A carriage return would end the line, and the rest would be parsed as a field of the event.
         for line in content.replace('\r', "&#13;").lines() {
             event.push_str("data: ");
             event.push_str(line);

@@ -1,4 +1,4 @@
-//! What a page is: its place, its permission, and its acts.
+//! The definition of a page: its place in the menu, its permission, and its acts.
 
 use annals_core::credentials::{Grant, Role};
 use axum::http::Method;
@@ -10,34 +10,34 @@ use crate::view::{Refused, View};
 
 /// A page and its acts.
 pub(crate) struct Page {
-    /// Its name in the address, `/console/{id}`.
+    /// The page's name in the address, `/console/{id}`.
     pub id: &'static str,
     pub title: &'static str,
     pub group: Group,
     pub permission: Permission,
-    /// Whether it is rendered again while it is looked at.
+    /// Whether it is rendered again while it is open.
     pub live: bool,
     pub render: Render,
     pub acts: &'static [Act],
-    /// What can be downloaded from it.
+    /// The downloads that it offers.
     pub files: &'static [File],
 }
 
-/// Something that a page offers for download: one operation of the API, with the parameters of the link.
+/// A download that a page offers: one operation of the API, with the parameters of the link.
 pub(crate) struct File {
-    /// Its name in the address, `/console/{page}/file/{id}`.
+    /// The download's name in the address, `/console/{page}/file/{id}`.
     pub id: &'static str,
-    /// What its link says.
+    /// The text of its link.
     pub title: &'static str,
     pub permission: Permission,
-    /// The operation.
+    /// The path of the operation.
     pub path: &'static str,
 }
 
 /// Renders the content of a page.
 pub(crate) type Render = for<'a> fn(&'a View) -> BoxFuture<'a, Result<String, Refused>>;
 
-/// Where the menu lists a page.
+/// The group of the menu that lists a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
     Events,
@@ -59,7 +59,7 @@ impl Group {
     }
 }
 
-/// What a caller must be allowed to do. The operations that a page calls check it as well.
+/// The permission that a page or an act requires. The operations that a page calls check it as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
     Reader,
@@ -68,7 +68,7 @@ pub(crate) enum Permission {
 }
 
 impl Permission {
-    /// Whether a grant has it; without one, at a server without credentials, every caller does.
+    /// Returns whether a grant includes the permission. At a server without credentials there is no grant, and every caller has it.
     pub fn is_of(self, grant: Option<&Grant>) -> bool {
         let Some(grant) = grant else { return true };
         match self {
@@ -109,32 +109,32 @@ impl Verb {
 
 /// An act of a page: one operation of the API, with a reason.
 pub(crate) struct Act {
-    /// Its name in the address, `/console/{page}/act/{id}`.
+    /// The act's name in the address, `/console/{page}/act/{id}`.
     pub id: &'static str,
-    /// What its button says.
+    /// The text of its button.
     pub title: &'static str,
     pub permission: Permission,
     pub method: Verb,
-    /// The operation. Its parameters, in braces, are those of the act.
+    /// The path of the operation. Its parameters, in braces, are those of the act.
     pub path: &'static str,
-    /// What it will do. Parameters in braces are filled in.
+    /// The description of what it will do. Parameters in braces are filled in.
     pub about: &'static str,
-    /// What the body has beside the reason.
+    /// The fields of the body besides the reason.
     pub fields: &'static [Field],
-    /// Documents that show what the act meets, as paths of the API.
+    /// Documents that show the current state of the target, as paths of the API.
     pub shows: &'static [&'static str],
-    /// Whether the answer is shown, because it cannot be read again.
+    /// Whether the response is shown, because it cannot be read again.
     pub answers: bool,
-    /// Whether the operation can say what it would do, which is asked for first.
+    /// Whether the operation supports a dry run, which the form offers first.
     pub dry_run: bool,
-    /// The parameters with which the browser comes back to the page.
+    /// The parameters with which the browser returns to the page.
     pub back: &'static [&'static str],
-    /// Where the browser is led instead: a page, its parameter, and the field of the answer that it gets.
+    /// The redirect that replaces the return: a page, its parameter, and the field of the response that supplies it.
     pub leads: Option<(&'static str, &'static str, &'static str)>,
 }
 
 impl Act {
-    /// An act of an operator that posts a reason.
+    /// Creates an act of an operator that posts a reason.
     pub const fn post(id: &'static str, title: &'static str, path: &'static str, about: &'static str) -> Self {
         Self {
             id,
@@ -152,31 +152,31 @@ impl Act {
         }
     }
 
-    /// An act of an operator that deletes something, with a reason.
+    /// Creates an act of an operator that deletes something, with a reason.
     pub const fn delete(id: &'static str, title: &'static str, path: &'static str, about: &'static str) -> Self {
         // What was deleted has no page any more.
         Self { method: Verb::Delete, back: &[], ..Self::post(id, title, path, about) }
     }
 
-    /// The same with another method.
+    /// Sets another method.
     #[must_use]
     pub const fn by(self, method: Verb) -> Self {
         Self { method, ..self }
     }
 
-    /// The same for an operation with a dry run.
+    /// Declares that the operation supports a dry run.
     #[must_use]
     pub const fn dry_run(self) -> Self {
         Self { dry_run: true, ..self }
     }
 
-    /// Comes back to the page with these parameters.
+    /// Returns to the page with these parameters.
     #[must_use]
     pub const fn back(self, back: &'static [&'static str]) -> Self {
         Self { back, ..self }
     }
 
-    /// Leads to a page that shows what was made.
+    /// Redirects to the page that shows what was created.
     #[must_use]
     pub const fn leads(self, page: &'static str, parameter: &'static str, field: &'static str) -> Self {
         Self { leads: Some((page, parameter, field)), ..self }
@@ -195,48 +195,48 @@ impl Act {
 
 /// A field of the body of an act.
 pub(crate) struct Field {
-    /// Its name; dots lead into objects.
+    /// The field's name; dots denote nested objects.
     pub name: &'static str,
     pub label: &'static str,
     pub hint: &'static str,
     pub kind: Kind,
     pub required: bool,
-    /// Whether the link to the act gives it, and nobody types it.
+    /// Whether the link to the act supplies the value, so that it is not entered.
     pub given: bool,
-    /// What can be chosen; anything can be typed where it is empty.
+    /// The choices; if empty, any text can be entered.
     pub choices: &'static [&'static str],
 }
 
 impl Field {
-    /// A field that the person who acts fills in.
+    /// Creates a field that the user fills in.
     pub const fn new(name: &'static str, label: &'static str, hint: &'static str, kind: Kind) -> Self {
         Self { name, label, hint, kind, required: true, given: false, choices: &[] }
     }
 
-    /// A field of which one of these is chosen.
+    /// Creates a field for which one of these values is chosen.
     pub const fn choice(name: &'static str, label: &'static str, choices: &'static [&'static str]) -> Self {
         Self { choices, ..Self::new(name, label, "", Kind::Text) }
     }
 
-    /// A field that may be left empty.
+    /// Allows the field to be left empty.
     pub const fn optional(self) -> Self {
         Self { required: false, ..self }
     }
 
-    /// A number that the link to the act gives.
+    /// Creates a field for a number that the link to the act supplies.
     pub const fn given(name: &'static str) -> Self {
         Self { name, label: "", hint: "", kind: Kind::Number, required: false, given: true, choices: &[] }
     }
 }
 
-/// How the text of a field becomes JSON.
+/// The type of a field, which determines how its text is converted to JSON.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Text,
     Number,
     /// A number that may have a fraction.
     Decimal,
-    /// Words with commas between.
+    /// Words separated by commas.
     List,
     /// JSON.
     Json,
@@ -245,7 +245,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The value that a text means.
+    /// Parses a text.
     pub fn read(self, text: &str) -> Result<Value, String> {
         let text = text.trim();
         match self {
@@ -266,19 +266,19 @@ impl Kind {
     }
 }
 
-/// A page, for tests and documents that go through all of them.
+/// A page, for tests and documents that cover all of them.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PageListed {
-    /// Its address.
+    /// The page's address.
     pub path: String,
-    /// Its title.
+    /// The page's title.
     pub title: &'static str,
-    /// The role that it needs.
+    /// The role that the page requires.
     pub permission: &'static str,
-    /// Whether it is rendered again while it is looked at.
+    /// Whether the page is rendered again while it is open.
     pub live: bool,
-    /// Its acts.
+    /// The page's acts.
     pub acts: Vec<ActListed>,
 }
 
@@ -286,15 +286,15 @@ pub struct PageListed {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ActListed {
-    /// Its address.
+    /// The act's address.
     pub path: String,
-    /// What its button says.
+    /// The text of the act's button.
     pub title: &'static str,
-    /// The parameters that its address needs.
+    /// The parameters that the act's address requires.
     pub parameters: Vec<&'static str>,
 }
 
-/// Every page, in the order of the menu.
+/// Lists every page, in the order of the menu.
 pub fn listing() -> Vec<PageListed> {
     let act = |page: &Page, act: &Act| ActListed {
         path: format!("/console/{}/act/{}", page.id, act.id),
@@ -311,17 +311,17 @@ pub fn listing() -> Vec<PageListed> {
     pages.collect()
 }
 
-/// The page of this name.
+/// Returns the page with this name.
 pub(crate) fn find(id: &str) -> Option<&'static Page> {
     PAGES.iter().find(|page| page.id == id)
 }
 
-/// The address of a page.
+/// Returns the address of a page.
 pub(crate) fn address(page: &Page) -> String {
     if page.id == "overview" { "/".to_owned() } else { format!("/console/{}", page.id) }
 }
 
-/// The names in braces in a path of the API.
+/// Returns the names in braces in a path of the API.
 pub(crate) fn parameters(path: &'static str) -> impl Iterator<Item = &'static str> {
     path.split('{').skip(1).filter_map(|part| part.split_once('}').map(|(name, _)| name))
 }

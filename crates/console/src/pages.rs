@@ -1,4 +1,4 @@
-//! Every page, in the order of the menu. A page is a file in `pages/`, a template, and one line here.
+//! Every page, in the order of the menu. A page consists of a file in `pages/`, a template, and one line here.
 
 use crate::page::Page;
 

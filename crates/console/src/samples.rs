@@ -5,31 +5,31 @@ use std::sync::{Mutex, PoisonError};
 
 use annals_core::Timestamp;
 
-/// Samples that are kept of a tenant, and tenants.
+/// The number of samples that are kept per tenant, and the number of tenants.
 const SAMPLES_MAX: usize = 120;
 const TENANTS_MAX: usize = 1_000;
-/// Milliseconds between two samples, at least.
+/// The minimum time between two samples, in milliseconds.
 const APART_MS: i64 = 900;
-/// Older samples say nothing about now.
+/// The age at which samples are dropped, in milliseconds.
 const AGE_MS: i64 = 10 * 60 * 1000;
-/// The time over which the rate of now is measured.
+/// The time over which the current rate is measured, in milliseconds.
 const NOW_MS: i64 = 10_000;
 
-/// The samples of every tenant that is looked at.
+/// The samples of every tenant whose overview is open.
 #[derive(Default)]
 pub(crate) struct Samples(Mutex<HashMap<String, VecDeque<(i64, u64)>>>);
 
-/// Events a second.
+/// Events per second.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Rates {
-    /// Over the last ten seconds; none until there are two samples.
+    /// The rate over the last ten seconds; `None` until there are two samples.
     pub now: Option<f64>,
-    /// Between each two samples.
+    /// The rate between each pair of consecutive samples.
     pub course: Vec<f64>,
 }
 
 impl Samples {
-    /// Adds what a log's head is now, and answers the rates.
+    /// Adds the current head of a log, and returns the rates.
     pub fn take(&self, tenant: &str, head: u64, now: Timestamp) -> Rates {
         let now = now.as_millis();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,7 +37,7 @@ impl Samples {
             all.clear();
         }
         let samples = all.entry(tenant.to_owned()).or_default();
-        // A head that went back belongs to another store.
+        // A head that has decreased belongs to another store.
         if samples.back().is_some_and(|(at, last)| head < *last || now < *at) {
             samples.clear();
         }

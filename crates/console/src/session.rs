@@ -1,5 +1,5 @@
-//! Sessions: a credential that was shown once, kept in this process under a random id that the browser sends as a cookie. The credential is
-//! checked again at every request, so a session ends when it is revoked.
+//! Sessions. A credential is presented once and kept in this process under a random id, which the browser sends as a cookie. Every
+//! request checks the credential again, so a session ends when its credential is revoked.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,22 +11,22 @@ use sha2::{Digest, Sha256};
 
 /// How long a session lasts.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
-/// How long a session lasts without a request.
+/// How long a session may be idle.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(2 * 60 * 60);
-/// Sessions at once; for another one, the one goes that was idle longest.
+/// The maximum number of sessions. When another one begins, the session that has been idle longest ends.
 const SESSIONS_MAX: usize = 1_000;
-/// Longest key or token.
+/// The longest key or token.
 const CREDENTIAL_BYTES_MAX: usize = 16 * 1024;
 const COOKIE: &str = "annals_session";
 
 /// The sessions of a server.
 pub(crate) struct Sessions {
-    /// By the digest of their id, so that the memory holds no id that could be sent.
+    /// By the digest of their id, so that no usable id is in memory.
     open: Mutex<HashMap<[u8; 32], Session>>,
     clock: Arc<dyn Clock>,
-    /// What tokens are derived from.
+    /// The secret that tokens are derived from.
     secret: [u8; 32],
-    /// Whether cookies go over encrypted connections only.
+    /// Whether cookies are sent over encrypted connections only.
     secure: bool,
 }
 
@@ -36,17 +36,17 @@ struct Session {
     used: Timestamp,
 }
 
-/// The caller of a request, as far as the browser says.
+/// The session that a request presents.
 #[derive(Clone, Default)]
 pub(crate) struct Shown {
     /// The id of the session.
     pub id: Option<String>,
-    /// The credential as headers; empty without a session.
+    /// The credential as headers; empty if there is no session.
     pub credential: HeaderMap,
 }
 
 impl Sessions {
-    /// No sessions.
+    /// Creates an empty set of sessions.
     pub fn new(clock: Arc<dyn Clock>, secure: bool) -> Result<Self, String> {
         Ok(Self { open: Mutex::default(), clock, secret: annals_system::secret_bytes()?, secure })
     }
@@ -66,7 +66,7 @@ impl Sessions {
         self.cookie(&id, AGE_MAX)
     }
 
-    /// The session that a request shows, if it is open.
+    /// Returns the session that a request presents, if it is open.
     pub fn shown(&self, headers: &HeaderMap) -> Shown {
         let Some(id) = cookie(headers) else { return Shown::default() };
         let now = self.clock.now();
@@ -83,7 +83,7 @@ impl Sessions {
         Shown { id: Some(id.to_owned()), credential }
     }
 
-    /// Ends a session, and returns the cookie that takes its cookie away.
+    /// Ends a session, and returns a cookie that deletes the session's cookie.
     pub fn end(&self, shown: &Shown) -> Result<HeaderValue, String> {
         if let Some(id) = &shown.id {
             self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&digest(&[id.as_bytes()]));
@@ -91,7 +91,7 @@ impl Sessions {
         self.cookie("", Duration::ZERO)
     }
 
-    /// The token that the acts of a caller carry. A page of another origin cannot read it.
+    /// Returns the token that the acts of a caller must contain. A page of another origin cannot read it.
     pub fn token(&self, shown: &Shown, who: &str) -> String {
         hex(&digest(&[&self.secret, shown.id.as_deref().unwrap_or_default().as_bytes(), b" ", who.as_bytes()]))
     }
@@ -109,7 +109,7 @@ impl Session {
     }
 }
 
-/// The header that carries a credential; none when it cannot be one.
+/// Returns the header for a credential, or `None` if the text cannot be a credential.
 pub(crate) fn authorization(credential: &str) -> Option<HeaderValue> {
     let credential = credential.trim();
     if credential.is_empty() || credential.len() > CREDENTIAL_BYTES_MAX {
@@ -120,7 +120,7 @@ pub(crate) fn authorization(credential: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Whether two tokens are the same, in a time that does not tell where they differ.
+/// Compares two tokens in constant time.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     let differs = one.bytes().zip(other.bytes()).fold(0, |differs, (one, other)| differs | (one ^ other));
     one.len() == other.len() && differs == 0

@@ -1,16 +1,16 @@
-//! Parts of JSON documents as text for people.
+//! Formats parts of JSON documents as text for people.
 
 use serde_json::Value;
 
-/// Characters of a value that a table shows.
+/// The number of characters of a value that a table shows.
 const SHOWN_CHARS_MAX: usize = 160;
 
-/// The value at a dotted path as text: a string as it is, nothing for null or what is absent, JSON for the rest.
+/// Returns the value at a dotted path as text: strings as they are, nothing for null or a missing value, and JSON for the rest.
 pub(crate) fn text(value: &Value, path: &str) -> String {
     shown(at(value, path))
 }
 
-/// A value as text.
+/// Returns a value as text.
 pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -19,32 +19,32 @@ pub(crate) fn shown(value: &Value) -> String {
     }
 }
 
-/// The value at a dotted path; null when there is none.
+/// Returns the value at a dotted path, or null if it is missing.
 pub(crate) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(value, |value, part| value.get(part).unwrap_or(&Value::Null))
 }
 
-/// The number at a path; 0 when there is none.
+/// Returns the number at a path, or 0 if it is missing.
 pub(crate) fn number(value: &Value, path: &str) -> u64 {
     at(value, path).as_u64().unwrap_or(0)
 }
 
-/// The elements of the array at a path.
+/// Returns the elements of the array at a path.
 pub(crate) fn items<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     at(value, path).as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The array at a path as words with commas between.
+/// Returns the array at a path as words separated by commas.
 pub(crate) fn list(value: &Value, path: &str) -> String {
     items(value, path).iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
-/// JSON for people, over several lines.
+/// Returns JSON for people, over several lines.
 pub(crate) fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
-/// The beginning of a text.
+/// Returns the beginning of a text.
 pub(crate) fn cut(text: &str) -> String {
     match text.char_indices().nth(SHOWN_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -52,7 +52,7 @@ pub(crate) fn cut(text: &str) -> String {
     }
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes for people.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
@@ -67,7 +67,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{amount:.1} {}", UNITS[unit])
 }
 
-/// A number with spaces between its thousands.
+/// Formats a number with thin spaces between groups of three digits.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -80,7 +80,7 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// The class of a state.
+/// Returns the CSS class of a state.
 pub(crate) fn tone(state: &str) -> &'static str {
     match state {
         "running" | "active" | "ready" | "done" | "completed" | "retried" | "success" | "SUCCESS" | "normal" => "good",

@@ -1,4 +1,4 @@
-//! One look at one page: who looks, at what, and how it reads.
+//! The view of one page for one request: its caller, its parameters, and access to the API.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::page::{Act, Page, address};
 use crate::samples::Samples;
 use crate::values::text;
 
-/// Largest answer of the API that a page reads.
+/// The largest response of the API that a page reads.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// What is not escaped in paths and queries.
+/// The characters that are escaped in paths and queries.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const TENANT: HeaderName = HeaderName::from_static("annals-tenant");
 
 /// The parameters of a page.
 pub(crate) type Parameters = BTreeMap<String, String>;
 
-/// One look at one page.
+/// The view of one page for one request.
 pub(crate) struct View {
     pub api: Api,
     pub settings: Arc<Settings>,
@@ -36,13 +36,13 @@ pub(crate) struct View {
     /// The credential of the session.
     pub credential: HeaderMap,
     pub tenant: String,
-    /// The token of its acts.
+    /// The token of the acts of the page.
     pub token: String,
     pub signed_in: bool,
     pub parameters: Parameters,
 }
 
-/// Why something cannot be shown: a problem of the API.
+/// The reason why something cannot be shown: a problem of the API.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub status: StatusCode,
@@ -65,9 +65,9 @@ impl Refused {
         }
     }
 
-    /// How a page shows it.
+    /// Returns the notice that a page shows for it.
     pub fn notice(&self) -> Notice {
-        // What a kind of store does not have is no fault.
+        // A feature that this kind of store does not support is not a fault.
         let class = if self.status == StatusCode::NOT_IMPLEMENTED { "soft" } else { "bad" };
         Notice { class, title: self.title.clone(), text: self.detail.clone(), link: None }
     }
@@ -80,22 +80,22 @@ impl From<askama::Error> for Refused {
 }
 
 impl View {
-    /// A parameter that is there and not empty.
+    /// Returns a parameter that is present and not empty.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// A parameter, or nothing.
+    /// Returns a parameter, or an empty text.
     pub fn value(&self, name: &str) -> String {
         self.parameters.get(name).cloned().unwrap_or_default()
     }
 
-    /// Reads a document of the API.
+    /// Reads a document from the API.
     pub async fn get(&self, path: &str) -> Result<Value, Refused> {
         self.send(Method::GET, path, None).await
     }
 
-    /// Reads with these parameters, without those that are empty.
+    /// Reads with these parameters, leaving out empty ones.
     pub async fn query(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value, Refused> {
         self.get(&with(path, parameters)).await
     }
@@ -107,14 +107,14 @@ impl View {
         let read = to_bytes(response.into_body(), ANSWER_BYTES_MAX).await;
         let bytes = read.map_err(|error| unreadable(&error.to_string()))?;
         let document = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({}));
-        // A server that is not ready says why in the same shape.
+        // A server that is not ready returns the reasons in the same shape.
         match status.is_success() || path == "/health/ready" {
             true => Ok(document),
             false => Err(Refused::of(status, &document)),
         }
     }
 
-    /// Calls an operation whose answer may be of any length and kind.
+    /// Calls an operation whose response may have any length and type.
     pub async fn stream(&self, path: &str) -> Result<Response<Body>, Refused> {
         let response = self.response(Method::GET, path, None).await?;
         if response.status().is_success() {
@@ -143,18 +143,18 @@ impl View {
         Ok(self.api.call(request).await)
     }
 
-    /// The address of a page of the same tenant.
+    /// Returns the address of a page for the same tenant.
     pub fn link(&self, page: &str, parameters: &[(&str, &str)]) -> String {
         let path = if page == "overview" { "/".to_owned() } else { format!("/console/{page}") };
         with(&with(&path, &[("tenant", self.chosen())]), parameters)
     }
 
-    /// A link to an act of this page.
+    /// Returns a link to an act of this page, if the caller may perform it.
     pub fn act(&self, id: &str, parameters: &[(&str, &str)]) -> Option<Link> {
         self.act_of(self.page, id, parameters)
     }
 
-    /// A link to an act of any page, if the caller may do it.
+    /// Returns a link to an act of any page, if the caller may perform it.
     pub fn act_of(&self, page: &Page, id: &str, parameters: &[(&str, &str)]) -> Option<Link> {
         let act = page.acts.iter().find(|act| act.id == id)?;
         let path = format!("/console/{}/act/{id}", page.id);
@@ -162,19 +162,19 @@ impl View {
         act.permission.is_of(self.who.grant.as_ref()).then(|| Link::new(act.title, href))
     }
 
-    /// Links to those of these acts that the caller may do.
+    /// Returns links to those of these acts that the caller may perform.
     pub fn acts(&self, ids: &[&str], parameters: &[(&str, &str)]) -> Vec<Link> {
         ids.iter().filter_map(|id| self.act(id, parameters)).collect()
     }
 
-    /// Where an act leads back to.
+    /// Returns the address to which an act returns.
     pub fn back(&self, act: &Act) -> String {
         let kept: Vec<(&str, String)> = act.back.iter().map(|name| (*name, self.value(name))).collect();
         let kept: Vec<(&str, &str)> = kept.iter().map(|(name, value)| (*name, value.as_str())).collect();
         self.link(self.page.id, &kept)
     }
 
-    /// A link to something that this page offers for download, if the caller may have it.
+    /// Returns a link to a download of this page, if the caller may have it.
     pub fn file(&self, id: &str, text: &str, parameters: &[(&str, &str)]) -> Option<Link> {
         let file = self.page.files.iter().find(|file| file.id == id)?;
         let path = format!("/console/{}/file/{id}", self.page.id);
@@ -182,7 +182,7 @@ impl View {
         file.permission.is_of(self.who.grant.as_ref()).then(|| Link::new(text, href))
     }
 
-    /// A link to the next page of a list, if there is one.
+    /// Returns a link to the next page of a list, if there is one.
     pub fn next(&self, text: &str, parameter: &str, value: &Value) -> Option<Link> {
         let value = crate::values::shown(value);
         let kept: Vec<(&str, &str)> = self
@@ -195,28 +195,28 @@ impl View {
         (!value.is_empty()).then(|| Link::new(text, href))
     }
 
-    /// The hidden fields of a form of this page.
+    /// Returns the hidden fields of a form of this page.
     pub fn hidden(&self) -> Vec<(String, String)> {
         let chosen = self.chosen();
         if chosen.is_empty() { Vec::new() } else { vec![("tenant".to_owned(), chosen.to_owned())] }
     }
 
-    /// The address of this page.
+    /// Returns the address of this page.
     pub fn address(&self) -> String {
         address(self.page)
     }
 
-    /// The tenant that the address names.
+    /// Returns the tenant in the address.
     fn chosen(&self) -> &str {
         self.parameters.get("tenant").map_or("", String::as_str)
     }
 
-    /// The path of an act with its parameters filled in.
+    /// Returns the path of an act with its parameters filled in.
     pub fn filled(&self, path: &str) -> String {
         fill(path, |name| escape(self.parameters.get(name).map_or("", String::as_str)))
     }
 
-    /// What an act will do, with its parameters filled in.
+    /// Returns the description of an act with its parameters filled in.
     pub fn about(&self, act: &Act) -> String {
         fill(act.about, |name| self.value(name))
     }
@@ -226,12 +226,12 @@ fn unreadable(why: &str) -> Refused {
     Refused::new(StatusCode::BAD_GATEWAY, "The answer cannot be read.", why)
 }
 
-/// A part of a path or a query.
+/// Escapes a part of a path or a query.
 pub(crate) fn escape(text: &str) -> String {
     utf8_percent_encode(text, ESCAPED).to_string()
 }
 
-/// A path with more parameters, without those that are empty.
+/// Returns a path with additional parameters, leaving out empty ones.
 pub(crate) fn with(path: &str, parameters: &[(&str, &str)]) -> String {
     let mut path = path.to_owned();
     for (name, value) in parameters.iter().filter(|(_, value)| !value.is_empty()) {
@@ -241,7 +241,7 @@ pub(crate) fn with(path: &str, parameters: &[(&str, &str)]) -> String {
     path
 }
 
-/// A text with each name in braces replaced.
+/// Replaces each name in braces in a text.
 fn fill(text: &str, value: impl Fn(&str) -> String) -> String {
     let mut parts = text.split('{');
     let mut filled = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! The forms in which a caller takes an answer.
+//! The response formats that a caller accepts.
 
 use std::convert::Infallible;
 
@@ -8,17 +8,17 @@ use axum::http::{HeaderMap, header};
 
 use crate::media;
 
-/// What `Accept` names, of the forms that answers have beside JSON.
+/// The formats besides JSON that an `Accept` header lists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Accept {
     /// BSON documents.
     pub bson: bool,
-    /// One JSON text a line.
+    /// One JSON text per line.
     pub lines: bool,
 }
 
 impl Accept {
-    /// Reads the headers.
+    /// Parses the `Accept` headers.
     pub fn of(headers: &HeaderMap) -> Self {
         let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let kinds = values.flat_map(|value| value.split(',')).filter_map(|kind| kind.split(';').next());

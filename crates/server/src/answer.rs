@@ -1,4 +1,4 @@
-//! Answers as JSON.
+//! JSON responses.
 
 use annals_core::{Code, RecordedEvent};
 use axum::body::Body;
@@ -8,15 +8,16 @@ use serde::Serialize;
 
 use crate::problem::Problem;
 
-/// Event data up to this size is written at once; more would hold up other requests, so a thread does it.
+/// Responses with up to this many bytes of event data are serialised on the async worker. Serialising more would delay other requests, so
+/// a blocking thread does it.
 pub(crate) const WRITTEN_AT_ONCE_BYTES_MAX: usize = 1024 * 1024;
 
-/// A value as the body of an answer.
+/// Returns a response with a value as its JSON body.
 pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Result<Response, Problem> {
     Ok(written(status, serde_json::to_vec(value).map_err(not_written)?))
 }
 
-/// A value that holds `bytes` of event data.
+/// Returns a response with a value that contains `bytes` of event data.
 pub(crate) async fn json_of_events(bytes: usize, value: impl Serialize + Send + 'static) -> Result<Response, Problem> {
     if bytes <= WRITTEN_AT_ONCE_BYTES_MAX {
         return json(StatusCode::OK, &value);
@@ -26,12 +27,12 @@ pub(crate) async fn json_of_events(bytes: usize, value: impl Serialize + Send + 
     Ok(written(StatusCode::OK, json.map_err(not_written)?))
 }
 
-/// The bytes of event data in `events`.
+/// Returns the number of bytes of event data in `events`.
 pub(crate) fn data_bytes<'a>(events: impl IntoIterator<Item = &'a RecordedEvent>) -> usize {
     events.into_iter().map(|event| event.data.as_bytes().len()).sum()
 }
 
-/// JSON as an answer.
+/// Returns a response with this JSON.
 pub(crate) fn written(status: StatusCode, json: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(json));
     *response.status_mut() = status;
@@ -39,7 +40,7 @@ pub(crate) fn written(status: StatusCode, json: Vec<u8>) -> Response {
     response
 }
 
-/// Only data that is not what was stored cannot be written as JSON.
+/// Returns the error of a value that cannot be serialised. This only happens if stored data was damaged.
 pub(crate) fn not_written(error: serde_json::Error) -> Problem {
     Problem::new(Code::StoreDamaged, format!("what is stored cannot be written as JSON: {error}"))
 }

@@ -10,17 +10,17 @@ use crate::media;
 use crate::problem::Problem;
 use crate::state::Server;
 
-/// The media types of documents.
+/// The media types that are accepted for documents.
 pub(crate) const TAKEN: &[&str] = &[media::JSON, media::EXTENDED_JSON, media::BSON];
 
-/// A document that was read.
+/// A document that was read from a request.
 pub(crate) struct Asked<T> {
     pub read: T,
-    /// Its bytes count as held until it is answered.
+    /// The body, whose bytes count as held until the request is answered.
     pub held: body::Held,
 }
 
-/// Reads a document of at most `bytes_max` bytes out of a request. Refuse the caller first: a body that is refused unread costs least.
+/// Reads a document of at most `bytes_max` bytes from a request. Refuse the caller first: a body that is refused unread costs least.
 pub(crate) async fn read<T: Send + 'static>(
     server: &Server,
     request: Request,

@@ -1,4 +1,5 @@
-//! Operations that the audit log records: an act is stored before it is carried out, so that none is missing, and what came of it after.
+//! Operations that the audit log records. An act is stored before it is carried out, so that none is missing; its outcome is stored
+//! afterwards.
 
 use annals_core::Code;
 use annals_core::audit::{ActBegun, ActEnded, ActOutcome};
@@ -15,10 +16,10 @@ use crate::problem::Problem;
 use crate::reader::READER;
 use crate::state::Server;
 
-/// Longest reason that is recorded.
+/// Reasons are truncated to this length before they are recorded.
 const REASON_BYTES_MAX: usize = 4 * 1024;
 
-/// What the body of an act says about it.
+/// The reason in the body of an act, and the person it names.
 #[derive(Deserialize, Default)]
 struct Why {
     #[serde(default)]
@@ -27,7 +28,7 @@ struct Why {
     by: Option<String>,
 }
 
-/// Records an act of a known caller and carries it out. One that cannot be recorded is refused.
+/// Records an act of a known caller and carries it out. An act that cannot be recorded is refused.
 pub(crate) async fn audited(server: &Server, operation: &str, request: Request, next: Next) -> Response {
     match record(server, operation, request, next).await {
         Ok(response) => response,
@@ -43,7 +44,7 @@ async fn record(server: &Server, operation: &str, request: Request, next: Next) 
     let audit = guard.audit.as_ref().map_err(|error| {
         Problem::new(Code::NotReady, format!("the act cannot be recorded, so it was not carried out: {error}"))
     })?;
-    // Those of the whole store are of no tenant.
+    // Operations on the whole store belong to no tenant.
     let tenant = (!access.grant.administers_the_store() || parts.headers.contains_key(crate::caller::TENANT_HEADER))
         .then(|| Caller::of(&parts.headers, Principal::Known(access.clone())).map(|caller| caller.tenant))
         .transpose()?;
@@ -80,7 +81,7 @@ async fn record(server: &Server, operation: &str, request: Request, next: Next) 
         }),
     };
     if let Err(error) = audit.end(&id, &ended).await {
-        // The act is listed as one of which it is not known what came of it.
+        // The act is then listed with an unknown outcome.
         tracing::error!(%error, act = %id, "what came of an administrative act cannot be recorded");
     }
     Ok(response)

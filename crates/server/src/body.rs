@@ -1,4 +1,4 @@
-//! Request bodies: read whole up to a limit, and drained after the response when nobody reads them.
+//! Request bodies: buffered up to a limit, and drained after the response if the handler did not read them.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use crate::problem::Problem;
 use crate::reader::{Awaiting, READER, Reader, TRICKLE_BYTES_A_SECOND, millis};
 use crate::state::Server;
 
-/// The body of a request, as the connection or a router hands it over.
+/// A request body, from a connection or a router.
 pub(crate) trait RequestBody:
     Body<Data = Bytes, Error: std::fmt::Display + Send> + Send + Unpin + 'static
 {
@@ -28,14 +28,14 @@ pub(crate) trait RequestBody:
 
 impl<B: Body<Data = Bytes, Error: std::fmt::Display + Send> + Send + Unpin + 'static> RequestBody for B {}
 
-/// What is taken of a body: of these media types, JSON without a name, and so many bytes.
+/// The media types and the maximum size of a body that is accepted. A body without a content type is taken as JSON.
 #[derive(Clone, Copy)]
 pub(crate) struct Taken<'a> {
     pub media_types: &'a [&'a str],
     pub bytes_max: usize,
 }
 
-/// A body in memory. Its bytes count against the server's budget as long as this lives.
+/// A body in memory. Its bytes count against the server's budget until this is dropped.
 pub(crate) struct Held {
     pub bytes: Bytes,
     _budget: OwnedSemaphorePermit,
@@ -46,7 +46,7 @@ pub(crate) async fn read(server: &Server, parts: &Parts, body: impl RequestBody)
     read_as(server, parts, body, &[media::JSON]).await
 }
 
-/// Reads a body of one of these media types, which without a name is JSON.
+/// Reads a body of one of these media types. A body without a content type is taken as JSON.
 pub(crate) async fn read_as<B: RequestBody>(
     server: &Server,
     parts: &Parts,
@@ -56,7 +56,7 @@ pub(crate) async fn read_as<B: RequestBody>(
     read_taken(server, parts, body, Taken { media_types, bytes_max: server.options.body_bytes_max }).await
 }
 
-/// Reads a body as [`read_as`] does, up to a limit of its own.
+/// Reads a body as [`read_as`] does, with a size limit of its own.
 pub(crate) async fn read_taken<B: RequestBody>(
     server: &Server,
     parts: &Parts,
@@ -65,7 +65,7 @@ pub(crate) async fn read_taken<B: RequestBody>(
 ) -> Result<Held, Problem> {
     check(&parts.headers, taken)?;
     let held = collect(server, &mut body, taken.bytes_max).await?;
-    // What named its length was counted before it was read.
+    // A body with a Content-Length was charged before it was read.
     if let Some(Principal::Known(access)) = parts.extensions.get()
         && !parts.headers.contains_key(header::CONTENT_LENGTH)
     {
@@ -74,10 +74,10 @@ pub(crate) async fn read_taken<B: RequestBody>(
     Ok(held)
 }
 
-/// The largest body that is parsed on an async worker; parsing a larger one would delay other requests, so a thread does it.
+/// The largest body that is parsed on an async worker. Parsing a larger one would delay other requests, so a blocking thread does it.
 const PARSED_AT_ONCE_BYTES_MAX: usize = 256 * 1024;
 
-/// Calls `parse`, which reads `bytes` bytes.
+/// Calls `parse`, on a blocking thread if it reads many `bytes`.
 pub(crate) async fn parse<T: Send + 'static>(
     bytes: usize,
     parse: impl FnOnce() -> T + Send + 'static,
@@ -114,8 +114,8 @@ fn check_media_type(headers: &HeaderMap, media_types: &[&str]) -> Result<(), Pro
             }
             refused(format!("{value:?} is not {}", media_types.join(" or ")))
         }
-        // A browser asks before it sends JSON to another site, but not before it sends a body without a type: a page from anywhere
-        // could commit to a server on the reader's own machine.
+        // A browser sends a preflight before it sends JSON to another site, but not before it sends a body without a type. So a page from
+        // anywhere could commit to a server on the reader's own machine.
         None if headers.contains_key(header::ORIGIN) => refused("a browser must say application/json".to_owned()),
         None => Ok(()),
     }
@@ -146,7 +146,7 @@ async fn collect(server: &Server, body: &mut impl RequestBody, bytes_max: usize)
     }
 }
 
-/// The next bytes of a body; none at its end.
+/// Returns the next bytes of a body, or `None` at its end.
 async fn next(server: &Server, body: &mut impl RequestBody) -> Result<Option<Bytes>, Problem> {
     let stalled = |_| {
         let message = format!("no more bytes of the body for {:?}", server.options.body_idle_max);
@@ -162,7 +162,7 @@ async fn next(server: &Server, body: &mut impl RequestBody) -> Result<Option<Byt
             Some(Err(error)) => {
                 return Err(Problem::new(Code::NotJson, format!("the body could not be read: {error}")).closing());
             }
-            // Trailers are not used.
+            // Trailers are ignored.
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(bytes) => return Ok(Some(bytes)),
                 Err(_) => continue,
@@ -171,8 +171,8 @@ async fn next(server: &Server, body: &mut impl RequestBody) -> Result<Option<Byt
     }
 }
 
-/// The next frame if it is there or comes within one turn of the connection, as a body does that was sent with its headers; for such
-/// a body a timer would cost more than reading it.
+/// Returns the next frame if it is ready or arrives within one turn of the connection, as when a body was sent together with its headers.
+/// For such a body, setting a timer would cost more than reading it.
 async fn at_once<B: RequestBody>(body: &mut B) -> Option<Option<Result<Frame<Bytes>, B::Error>>> {
     let mut looked = false;
     poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
@@ -187,27 +187,27 @@ async fn at_once<B: RequestBody>(body: &mut B) -> Option<Option<Result<Frame<Byt
     .await
 }
 
-/// How fast a body comes: a byte now and then keeps it from being idle for as long as its client likes. Where the client also follows
-/// events over the connection, nothing else ends it. What the client sends over the same connection beside it counts, because many bodies
-/// may share a slow line.
+/// The rate at which a body arrives. With a byte now and then, a client could keep its body from ever being idle. If it also follows
+/// events over the same connection, nothing else would end it. All bytes that the client sends over the connection count, because many
+/// bodies may share a slow line.
 struct Pace {
-    /// Over how many milliseconds it is averaged.
+    /// The interval in milliseconds over which the rate is averaged.
     over: u64,
     since: u64,
     bytes: u64,
-    /// The connection, and how many bytes it had sent then.
+    /// The connection, and how many bytes it had received when the interval began.
     reader: Option<(Arc<Reader>, u64)>,
 }
 
 impl Pace {
-    /// Begins with these bytes.
+    /// Starts measuring, with `bytes` already received.
     fn begin(over: Duration, bytes: usize) -> Self {
         let over = u64::try_from(over.as_millis()).unwrap_or(u64::MAX);
         let reader = READER.try_with(|reader| (Arc::clone(reader), reader.sent())).ok();
         Self { over, since: millis(), bytes: bytes as u64, reader }
     }
 
-    /// Counts bytes that came. False when they come too slowly.
+    /// Counts received bytes. Returns false if the body arrives too slowly.
     fn holds(&mut self, bytes: usize) -> bool {
         self.holds_at(millis(), bytes)
     }
@@ -225,7 +225,7 @@ impl Pace {
             *before = sent;
         }
         let is_fast = bytes.saturating_mul(1_000) >= passed.saturating_mul(TRICKLE_BYTES_A_SECOND);
-        // What was sent fast long ago does not make up for what is sent slowly now.
+        // A fast start must not make up for a slow rest.
         (self.since, self.bytes) = (now, 0);
         is_fast
     }
@@ -241,7 +241,7 @@ fn too_large(bytes_max: usize) -> Problem {
     Problem::new(Code::BodyTooLarge, message).closing()
 }
 
-/// What one body holds of the bytes that all bodies together may hold.
+/// The share of one body in the byte budget of all bodies.
 struct Budget {
     bodies: Arc<Semaphore>,
     taken: OwnedSemaphorePermit,
@@ -265,7 +265,7 @@ impl Budget {
 fn permits(bodies: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePermit, Problem> {
     let bytes = u32::try_from(bytes).map_err(|_| overloaded())?;
     Arc::clone(bodies).try_acquire_many_owned(bytes).map_err(|_| {
-        // Others may hold the bytes and send no more; the next try finds room.
+        // Other clients may hold the bytes and send nothing more; eviction makes room for the retry.
         let _ = READER.try_with(|reader| reader.presses());
         overloaded()
     })
@@ -275,7 +275,7 @@ fn overloaded() -> Problem {
     Problem::new(Code::Overloaded, "too many bytes of request bodies are held already; try again in a moment")
 }
 
-/// How bodies are drained.
+/// The settings for draining bodies.
 #[derive(Debug, Clone)]
 pub(crate) struct Drain {
     stop: Stop,
@@ -283,26 +283,26 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// Drains as a server with these options does.
+    /// Creates the settings from the options of a server.
     pub fn new(options: &Options) -> Self {
         Self { stop: options.stop.clone(), idle_max: options.body_idle_max }
     }
 }
 
-/// A body that drains itself when it is dropped before its end, so that a client which sends everything before it reads an answer gets
-/// one, and its connection stays good for the next request.
+/// A body that drains itself if it is dropped before its end. So a client that sends everything before it reads gets its response, and
+/// the connection stays usable for the next request.
 pub(crate) struct Drained<B: RequestBody> {
     body: Option<B>,
-    /// None when nothing is left to drain.
+    /// `None` once nothing is left to drain.
     drain: Option<Arc<Drain>>,
-    /// While more of it is waited for.
+    /// Present while more of the body is expected.
     awaiting: Option<Awaiting>,
 }
 
 impl<B: RequestBody> Drained<B> {
-    /// The body of a request with these headers.
+    /// Wraps the body of a request with these headers.
     pub fn new(body: B, headers: &HeaderMap, drain: &Arc<Drain>) -> Self {
-        // A client that waits for "100 Continue" has not sent its body and need not.
+        // A client that waits for "100 Continue" has not sent its body and does not have to.
         let wanted = !body.is_end_stream() && !headers.contains_key(header::EXPECT);
         Self { body: Some(body), drain: wanted.then(|| Arc::clone(drain)), awaiting: None }
     }
@@ -341,7 +341,7 @@ impl<B: RequestBody> Drop for Drained<B> {
     fn drop(&mut self) {
         self.awaiting = None;
         let (Some(body), Some(drain)) = (self.body.take(), self.drain.take()) else { return };
-        // A body that is dropped with its runtime has no connection any more.
+        // A body that is dropped together with its runtime has no connection any more.
         if !body.is_end_stream()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -351,7 +351,7 @@ impl<B: RequestBody> Drop for Drained<B> {
     }
 }
 
-/// Reads the rest of a body, up to [`limits::BODY_DRAIN_BYTES_MAX`]; dropping what is left then closes the connection.
+/// Reads the rest of a body, up to [`limits::BODY_DRAIN_BYTES_MAX`]. If more remains, dropping it closes the connection.
 async fn discard(mut body: impl RequestBody, drain: Arc<Drain>, mut pace: Pace) {
     let drained = async {
         let mut left = limits::BODY_DRAIN_BYTES_MAX;

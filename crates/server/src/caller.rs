@@ -1,4 +1,4 @@
-//! Who sends a request, and for which tenant.
+//! The caller of a request, and the tenant it addresses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::security::Access;
 /// The header that names the tenant.
 pub(crate) const TENANT_HEADER: &str = "annals-tenant";
 
-/// The caller of a request. The scope is a query parameter, and [`Source`](crate::source::Source) joins the two.
+/// The caller of a request. The scope is a query parameter; [`Source`](crate::source::Source) combines the two.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub tenant: String,
     pub principal: Principal,
-    /// The span of the caller, if it sent one that can be read.
+    /// The caller's span, if it sent one that can be parsed.
     pub trace: Option<TraceContext>,
 }
 
-/// Whom the gate let in.
+/// The identity under which the gate admitted a caller.
 #[derive(Clone)]
 pub(crate) enum Principal {
     /// A caller without credentials. At a server without [`Options::security`](crate::Options::security) it holds every permission, and
-    /// `Options::callers` alone decides who reaches the server; elsewhere it passes where none is needed.
+    /// only `Options::callers` restricts access to the server. At other servers it can use operations that need no permission.
     Anonymous,
     /// A caller whose credential the gate has checked for this operation and tenant.
     Known(Arc<Access>),
@@ -45,12 +45,12 @@ impl fmt::Debug for Principal {
 }
 
 impl Principal {
-    /// The principal that the gate put into a request.
+    /// Returns the principal that the gate attached to a request.
     pub fn of(parts: &Parts) -> Self {
         parts.extensions.get().cloned().unwrap_or(Self::Anonymous)
     }
 
-    /// Whether it may see every scope, also those that are declared later.
+    /// Returns whether it may see every scope, including those declared later.
     pub fn may_see_every_scope(&self) -> bool {
         match self {
             Self::Anonymous => true,
@@ -58,7 +58,7 @@ impl Principal {
         }
     }
 
-    /// The grant of a caller that is restricted to event types; none of one that may commit and read all of them.
+    /// Returns the grant of a caller that is restricted to event types, or `None` if it may commit and read all of them.
     pub fn restricted_to_types(&self) -> Option<&Grant> {
         match self {
             Self::Known(access) if !access.grant.covers_every_event_type() => Some(&access.grant),
@@ -66,7 +66,7 @@ impl Principal {
         }
     }
 
-    /// Whether it may see a scope, beside the one that the query names.
+    /// Returns whether it may see a scope other than the one in the query.
     pub fn may_see_scope(&self, scope: &str) -> bool {
         match self {
             Self::Anonymous => true,
@@ -76,7 +76,7 @@ impl Principal {
 }
 
 impl Caller {
-    /// Reads the caller out of the headers of a request that passed the gate.
+    /// Reads the caller from the headers of a request that passed the gate.
     pub fn of(headers: &HeaderMap, principal: Principal) -> Result<Self, Problem> {
         let only = match &principal {
             Principal::Anonymous => None,
@@ -89,7 +89,7 @@ impl Caller {
         Ok(Self { tenant, principal, trace: trace_of(headers) })
     }
 
-    /// Logs that an answer to this caller ended before it was complete.
+    /// Logs that a response to this caller ended before it was complete.
     pub fn warn_broken_off(&self, code: Code, answer: &str) {
         let (trace_id, span_id) = self.trace.as_ref().map_or(("", ""), |trace| (trace.trace_id(), trace.span_id()));
         let (tenant, principal, code) = (&*self.tenant, &self.principal, code.as_str());
@@ -105,7 +105,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// The tenant that a request names.
+/// Returns the tenant that a request names.
 pub(crate) fn tenant_header(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let mut values = headers.get_all(TENANT_HEADER).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -116,12 +116,12 @@ pub(crate) fn tenant_header(headers: &HeaderMap) -> Result<Option<String>, Probl
     text.map(|text| Some(text.to_owned())).map_err(|_| unknown_tenant(&String::from_utf8_lossy(value.as_bytes())))
 }
 
-/// The refusal of a tenant that is not declared.
+/// Returns the error for a tenant that is not declared.
 pub(crate) fn unknown_tenant(tenant: &str) -> Problem {
     Problem::new(Code::UnknownTenant, annals_core::UnknownLog::Tenant(tenant.to_owned()).to_string())
 }
 
-/// Reads the caller's span. One that is given twice, or cannot be read, is absent.
+/// Parses the caller's span. A header that is repeated or malformed counts as absent.
 pub(crate) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     let mut values = headers.get_all(TRACEPARENT).iter();
     let value = values.next().filter(|_| values.next().is_none())?;

@@ -1,4 +1,4 @@
-//! The open connections, and which of them make room when there is none left.
+//! The open connections, and the choice of those to close when there is no room for new ones.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,13 +11,13 @@ use tokio::sync::futures::Notified;
 
 use crate::reader::Reader;
 
-/// A connection whose turn it was for so long makes room for a new one.
+/// A connection that has been idle for this long, while it is the client's turn to send, may be closed to make room.
 pub(crate) const IDLE_MIN: Duration = Duration::from_secs(1);
-/// A connection whose client trickles for so long does too, where none is idle.
+/// If no connection is idle, one whose client has trickled for this long is closed.
 const TRICKLE_MIN: Duration = Duration::from_secs(2);
-/// A client that took nothing of its answers for so long is sent away when the memory for answers is used up.
+/// When the memory for responses is used up, a client that has read nothing of its responses for this long is disconnected.
 const UNREAD_MIN: Duration = Duration::from_secs(2);
-/// So many make room at once, so that many new ones need not each look for one.
+/// How many connections are closed at once, so that a burst of new ones does not start a search for each.
 const AT_ONCE: usize = 64;
 
 /// The open connections of a server. Clones share them.
@@ -56,15 +56,15 @@ impl Connections {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection.
+    /// Registers a connection.
     pub fn enter(&self, reader: Arc<Reader>) -> Open {
         let key = self.0.next.fetch_add(1, Ordering::Relaxed);
         self.open().insert(key, reader);
         Open { all: self.clone(), key }
     }
 
-    /// Sends the connections away that have been idle longest: those that say nothing, and those that do not finish a request. Where
-    /// there are none, those that send a byte now and then.
+    /// Closes the connections that have been idle longest: those that send nothing, and those that do not complete a request. If there
+    /// are none, closes those that trickle.
     pub fn make_room(&self) {
         let mut leave = self.of(|reader| reader.idle_for().filter(|idle| *idle >= IDLE_MIN));
         if leave.is_empty() {
@@ -74,13 +74,13 @@ impl Connections {
         leave.iter().take(AT_ONCE).for_each(|(_, reader)| reader.evict());
     }
 
-    /// The connections of which this is some time.
+    /// Returns the connections for which `time` returns a duration, with that duration.
     fn of(&self, time: impl Fn(&Reader) -> Option<Duration>) -> Vec<(Duration, Arc<Reader>)> {
         let open = self.open();
         open.values().filter_map(|reader| Some((time(reader.as_ref())?, Arc::clone(reader)))).collect()
     }
 
-    /// Sends the connections away that do not read their answers, and those that do not finish their requests.
+    /// Closes the connections whose clients do not read their responses, and those that do not complete their requests.
     pub fn free_memory(&self) {
         let waits = |reader: &&Arc<Reader>| {
             let idle = reader.idle_for().is_some_and(|idle| idle >= IDLE_MIN);
@@ -89,17 +89,17 @@ impl Connections {
         self.open().values().filter(waits).for_each(|reader| reader.evict());
     }
 
-    /// Asks for memory to be freed.
+    /// Requests that memory be freed.
     pub fn press(&self) {
         self.0.pressed.notify_one();
     }
 
-    /// Waits until memory is asked for.
+    /// Waits until memory is requested.
     pub async fn pressed(&self) {
         self.0.pressed.notified().await;
     }
 
-    /// Waits until a connection ends, from this call on.
+    /// Returns a future that resolves at the next end of a connection after this call.
     pub fn ended(&self) -> Notified<'_> {
         self.0.ended.notified()
     }
@@ -109,7 +109,7 @@ impl Connections {
     }
 }
 
-/// How long a client has trickled, if that is long enough.
+/// Returns how long a client has trickled, if that is long enough to close its connection.
 fn trickling(reader: &Reader) -> Option<Duration> {
     reader.trickles_for().filter(|time| *time >= TRICKLE_MIN)
 }

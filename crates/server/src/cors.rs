@@ -1,7 +1,7 @@
-//! Pages of other origins that may call the API (CORS). Off unless the operator names origins.
+//! Cross-origin access to the API (CORS). Off unless the operator names origins.
 //!
-//! An allowed page sends its own key or token. Cookies are never allowed, and the pages of this server are not part of the API, so a page
-//! that is allowed here cannot act as the person who is signed in to the console.
+//! An allowed page sends its own key or token. Cookies are never allowed, and the console's pages are not part of the API. So an allowed
+//! page cannot act as the user who is signed in to the console.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use axum::response::IntoResponse;
 use crate::options::Options;
 use crate::site::Site;
 
-/// Origins whose pages may call the API; none unless they are named.
+/// The origins whose pages may call the API; none by default.
 #[derive(Debug, Clone, Default)]
 pub struct Origins(Arc<[HeaderValue]>);
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE");
-/// What a page may read beside the headers that every page may.
+/// The response headers that a page may read besides the safelisted ones.
 const EXPOSED: HeaderValue = HeaderValue::from_static("Content-Disposition, Retry-After");
-/// For how many seconds a browser may remember a preflight.
+/// For how many seconds a browser may cache a preflight response.
 const REMEMBERED: HeaderValue = HeaderValue::from_static("600");
 
 impl Origins {
-    /// Reads origins such as `https://app.example.com` or `http://localhost:5173`.
+    /// Parses origins such as `https://app.example.com` or `http://localhost:5173`.
     ///
     /// # Errors
-    /// A sentence that names the first text that is no origin.
+    /// Returns a sentence that names the first text that is not an origin.
     pub fn read<T: AsRef<str>>(origins: &[T]) -> Result<Self, String> {
         let read = |text: &T| {
             let text = text.as_ref();
@@ -37,19 +37,19 @@ impl Origins {
         Ok(Self(origins.iter().map(read).collect::<Result<_, _>>()?))
     }
 
-    /// Returns the origin of a request's page if it may call the address.
+    /// Returns the origin of a request, if it is an allowed one and the request is for the API.
     fn page_of(&self, headers: &HeaderMap, uri: &Uri) -> Option<&HeaderValue> {
         let named = headers.get(header::ORIGIN).filter(|_| is_api(uri.path()))?;
         self.0.iter().find(|known| known.as_bytes().eq_ignore_ascii_case(named.as_bytes()))
     }
 
-    /// Whether a page of one of the origins calls the API.
+    /// Returns whether the request comes from a page of an allowed origin and is for the API.
     pub(crate) fn allow(&self, headers: &HeaderMap, uri: &Uri) -> bool {
         self.page_of(headers, uri).is_some()
     }
 }
 
-/// An origin as browsers send it. A URL that has more than scheme, host and port is none.
+/// Parses an origin as browsers send it. A URL with more than a scheme, host and port is not an origin.
 fn origin(text: &str) -> Option<HeaderValue> {
     let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"))?;
     let parsed: Uri = text.parse().ok()?;
@@ -58,7 +58,7 @@ fn origin(text: &str) -> Option<HeaderValue> {
     is_whole.then(|| HeaderValue::from_str(&text.to_ascii_lowercase()).ok()).flatten()
 }
 
-/// Whether an address is one of the API; the pages beside it have their own callers.
+/// Returns whether a path belongs to the API. Pages served beside it check their callers themselves.
 fn is_api(path: &str) -> bool {
     path == "/v1"
         || path.starts_with("/v1/")
@@ -66,7 +66,7 @@ fn is_api(path: &str) -> bool {
         || matches!(path, "/openapi.json" | "/asyncapi.json")
 }
 
-/// What is added to answers where origins are named.
+/// The CORS policy, if origins are configured: it answers preflights and adds headers to responses.
 #[derive(Debug, Clone)]
 pub(crate) struct Cors {
     origins: Origins,
@@ -74,13 +74,13 @@ pub(crate) struct Cors {
 }
 
 impl Cors {
-    /// The CORS of a server with these options; none where no origin is named.
+    /// Creates the policy of a server with these options, or returns `None` if no origin is named.
     pub fn of(options: &Options) -> Option<Self> {
         let origins = options.cors_origins.clone();
         (!origins.0.is_empty()).then(|| Self { origins, site: Site::of(options) })
     }
 
-    /// The answer to the question of a browser whether a page may send a request; none to any other request.
+    /// Answers a preflight request of an allowed page. Returns `None` for any other request.
     pub fn preflight<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
         let headers = request.headers();
         let asks = request.method() == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
@@ -94,26 +94,26 @@ impl Cors {
         let answers = response.headers_mut();
         answers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
         answers.insert(header::ACCESS_CONTROL_MAX_AGE, REMEMBERED);
-        // Which headers a page may send makes no difference: what counts are its key and its origin.
+        // The list of allowed headers is not a safeguard: the key and the origin are what is checked.
         if let Some(wanted) = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
             answers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
         }
         Some(response)
     }
 
-    /// What the answer to a request gets; none where it is no request of the API.
+    /// Returns the headers to add to the response to a request, or `None` if the request is not for the API.
     pub fn answers<B>(&self, request: &Request<B>) -> Option<Answers> {
         let origin = self.origins.page_of(request.headers(), request.uri()).cloned();
         is_api(request.uri().path()).then_some(Answers(origin))
     }
 }
 
-/// The headers of an answer of the API: of one to an allowed page, its origin.
+/// The CORS headers of a response. Contains the origin of the page if it is an allowed one.
 pub(crate) struct Answers(Option<HeaderValue>);
 
 impl Answers {
     pub fn put(self, headers: &mut HeaderMap) {
-        // A cache must not give one page what another one got.
+        // A cache must not serve one origin's response to another.
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
         if let Some(origin) = self.0 {
             headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);

@@ -1,7 +1,7 @@
-//! The API as a connection calls it: commits go straight to their handler, everything else through the router.
+//! The API as connections call it: commits go straight to their handler, everything else through the router.
 //!
-//! A router costs a commit as much as reading its body does. What the router does for a commit is done here too, by the same code:
-//! callers are checked, then the gate is passed.
+//! Routing a commit costs as much as reading its body. For a commit, the same code runs here that the router would run: the site check,
+//! then the gate.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::site::Site;
 use crate::state::Server;
 use crate::v1::commits;
 
-/// What answers the requests of a connection.
+/// The service that answers the requests of a connection.
 pub(crate) struct Direct {
     router: Router,
     commits: Option<(Arc<Server>, Gate)>,
@@ -28,12 +28,12 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// A router of someone's own, which may do anything with a commit before it reaches its handler.
+    /// Serves a router of the caller's own, which may do anything with a commit before it reaches its handler.
     pub fn only(router: Router) -> Self {
         Self { router, commits: None, site: None }
     }
 
-    /// The API and nothing else.
+    /// Serves the API and nothing else.
     pub fn api(store: Arc<dyn Store>, options: Options) -> Self {
         let site = Site::of(&options);
         let (router, server) = built(store, options);
@@ -55,7 +55,7 @@ impl Direct {
         }
     }
 
-    /// Answers a request of which it is known that it is let in, and that it is no commit.
+    /// Answers a request that has passed the site check and is not a commit.
     pub async fn route(&self, request: Request<Body>) -> Response<Body> {
         match self.router.clone().call(request).await {
             Ok(response) => response,

@@ -1,4 +1,4 @@
-//! Answers that are documents: relaxed Extended JSON, or BSON for a caller that accepts it.
+//! Responses that are documents: relaxed Extended JSON, or BSON for a caller that accepts it.
 
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
 use annals_core::{Code, DocumentView};
@@ -10,12 +10,12 @@ use crate::answer::{WRITTEN_AT_ONCE_BYTES_MAX, not_written, written};
 use crate::media;
 use crate::problem::Problem;
 
-/// Answers with a document, in the form that the caller accepts.
+/// Responds with a document, in the format that the caller accepts.
 pub(crate) async fn answer(accept: Accept, document: RawDocumentBuf) -> Result<Response, Problem> {
     answer_as(accept, document, |document| serde_json::to_vec(&DocumentView(document))).await
 }
 
-/// Answers with JSON of another shape than the BSON, whose answers are always documents.
+/// Responds with BSON, or with JSON of a different shape that `json` writes.
 pub(crate) async fn answer_as(
     accept: Accept,
     document: RawDocumentBuf,

@@ -1,4 +1,4 @@
-//! The door: connections are accepted one at a time, and enter once there is a place and a descriptor for them.
+//! Accepts connections one at a time. Each enters once a place and a file descriptor are available for it.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -14,17 +14,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::connections::Connections;
 use crate::options::Options;
 
-/// How often idle connections are looked for while a new one waits for a place.
+/// How often idle connections are looked for while a new connection waits for a place.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The share of the process's descriptors that no connection takes, so that the store can open its files, and at least so many.
+/// The share of the process's file descriptors that is reserved for the store's files, and its minimum.
 const RESERVED_SHARE: u64 = 8;
 const RESERVED_MIN: u64 = 64;
 
-/// Lets this process open as many files as it may: systems start programs with a limit that is far below what they allow. Answers the
-/// limit; none is no limit. For programs that serve; a library leaves the limits of its process alone.
+/// Raises this process's limit of open files to the maximum that the system allows; systems start programs with a limit far below it.
+/// Returns the new limit, or `None` if there is no limit. It is meant for servers: a library should not change the limits of its process.
 ///
 /// # Errors
-/// What the system says; the limit is what it was then.
+/// Returns the error of the system. The limit is then unchanged.
 pub fn raise_open_files() -> io::Result<Option<u64>> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -32,18 +32,18 @@ pub fn raise_open_files() -> io::Result<Option<u64>> {
     Ok(limit.maximum)
 }
 
-/// Where connections enter.
+/// The door of a server, which admits connections.
 pub(crate) struct Door {
     connections: Connections,
     places: Arc<Semaphore>,
-    /// Accepted, and without a place.
+    /// A connection that was accepted and waits for a place.
     waits: Option<TcpStream>,
-    /// The system gives the lowest number that is free: one from here on says that so many files are open.
+    /// The system assigns the lowest free descriptor, so a descriptor from this number on shows that this many files are open.
     reserved_from: u64,
 }
 
 impl Door {
-    /// The door of a server.
+    /// Creates the door of a server.
     pub fn new(options: &Options) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Self {
@@ -54,7 +54,7 @@ impl Door {
         }
     }
 
-    /// The next connection, once there is a place for it. Dropping the future loses none.
+    /// Returns the next connection, once there is a place for it. Cancel-safe: dropping the future loses no connection.
     pub async fn next(&mut self, listener: &TcpListener) -> (TcpStream, OwnedSemaphorePermit) {
         let stream = match self.waits.take() {
             Some(stream) => stream,
@@ -69,7 +69,7 @@ impl Door {
         let place = self.place().await;
         match self.waits.take() {
             Some(stream) => (stream, place),
-            // It was put there above, and nobody else takes it.
+            // Unreachable: it was stored above, and nothing else takes it.
             None => std::future::pending().await,
         }
     }
@@ -79,7 +79,7 @@ impl Door {
         loop {
             tokio::select! {
                 biased;
-                // Nobody closes the semaphore.
+                // The semaphore is never closed.
                 Ok(place) = place.as_mut() => return place,
                 () = std::future::ready(()) => self.connections.make_room(),
             }
@@ -91,7 +91,7 @@ impl Door {
         }
     }
 
-    /// Waits until a connection ends, and lets those go that say nothing.
+    /// Waits until a connection ends, and closes idle ones meanwhile.
     async fn until_one_ends(&self) {
         while !self.connections.is_empty() {
             let ended = self.connections.ended();
@@ -108,7 +108,7 @@ impl Door {
             match listener.accept().await {
                 Ok((stream, _)) => return stream,
                 Err(error) => {
-                    // Out of descriptors, most likely: connections that end make room, and asking again at once would not.
+                    // Most likely out of descriptors. Connections that end free some; retrying at once would not.
                     tracing::warn!(%error, "a connection could not be accepted");
                     if is_short(&error) {
                         self.connections.make_room();
@@ -120,7 +120,7 @@ impl Door {
     }
 }
 
-/// Whether the process or the machine has no descriptor left.
+/// Returns whether the error means that the process or the machine has run out of descriptors.
 fn is_short(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))

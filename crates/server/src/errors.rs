@@ -1,6 +1,6 @@
-//! `GET /errors/{code}`: the page of an error code, to which the `type` of every problem document leads.
+//! `GET /errors/{code}`: the page of an error code, to which the `type` of every problem document links.
 //!
-//! The pages are those of this build: a code that the server answers has its page at the same server.
+//! The pages are part of the build, so a server has a page for every code that it returns.
 
 use std::fmt::Write;
 
@@ -13,13 +13,13 @@ use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::route::{Feature, Permission, get};
 
-/// Where the page of a code is, without the code.
+/// The path of the pages, to which the code is appended.
 pub(crate) const PAGES: &str = "/errors/";
 const HTML: &str = "text/html; charset=utf-8";
-/// Pages of text load nothing.
+/// The pages are plain text and load nothing.
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The operations on the pages of errors.
+/// Returns the operations that serve the error pages.
 pub(crate) fn feature() -> Feature {
     Feature::new(
         "Errors",

@@ -1,4 +1,4 @@
-//! The event types of a caller: one whose credential is restricted to some commits and reads events of these types and no others.
+//! Restricts callers to event types: a restricted credential commits and reads only events of its types.
 //!
 //! ```text
 //!  gate ─▶ does the operation check event types? ─┬─ no ──▶ refused
@@ -6,19 +6,20 @@
 //!                                                                    └─ read ───▶ narrow: the filter; may_read: an event
 //! ```
 //!
-//! INVARIANT: an operation takes a restricted caller only if it says so in its feature, so that a new one refuses it.
+//! INVARIANT: an operation admits a restricted caller only if its feature declares that it checks event types. A new operation therefore
+//! refuses such callers by default.
 
 use annals_core::{Code, Filter, NewCommit, RecordedEvent};
 
 use crate::caller::Principal;
 use crate::problem::Problem;
 
-/// What the caller does about a refusal.
+/// The advice for a refused caller.
 const ADVICE: &str = "Leave these events out, or use a credential for their types; an administrator creates one with `annals credential \
                       create --event-types`.";
 
-/// Checks the types of a commit's events, and those that its append condition names: a condition on others would tell whether there are
-/// any.
+/// Checks the types of a commit's events and those in its append condition. A condition on other types would reveal whether such events
+/// exist.
 pub(crate) fn may_commit(principal: &Principal, commit: &NewCommit) -> Result<(), Problem> {
     let Some(grant) = principal.restricted_to_types() else { return Ok(()) };
     if let Some(event) = commit.events.iter().find(|event| !grant.covers_event_type(&event.event_type)) {
@@ -39,14 +40,14 @@ pub(crate) fn may_commit(principal: &Principal, commit: &NewCommit) -> Result<()
     Ok(())
 }
 
-/// Restricts a filter without types to those that the caller may read, and checks the types of any other.
+/// Sets the types of a filter without types to those that the caller may read, and checks the types of any other filter.
 pub(crate) fn narrow(principal: &Principal, mut filter: Filter) -> Result<Filter, Problem> {
     let Some(grant) = principal.restricted_to_types() else { return Ok(filter) };
     if let Some(name) = filter.types.iter().find(|name| !grant.covers_event_type(name)) {
         return Err(not_granted("read events", name));
     }
     if filter.types.is_empty() {
-        // A filter without types takes all of them.
+        // A filter without types matches all of them.
         if grant.event_types.is_empty() {
             return Err(Problem::new(Code::Forbidden, "the credential may read events of no type").advise(ADVICE));
         }
@@ -55,7 +56,7 @@ pub(crate) fn narrow(principal: &Principal, mut filter: Filter) -> Result<Filter
     Ok(filter)
 }
 
-/// Checks an event that was read by its number.
+/// Checks an event that was read by its sequence number.
 pub(crate) fn may_read(principal: &Principal, event: &RecordedEvent) -> Result<(), Problem> {
     match principal.restricted_to_types() {
         Some(grant) if !grant.covers_event_type(&event.event_type) => {
@@ -71,7 +72,7 @@ fn not_granted(what: &str, event_type: &str) -> Problem {
     Problem::new(Code::Forbidden, message).advise(ADVICE)
 }
 
-/// The refusal of a caller that is restricted to event types by an operation that does not check them.
+/// Returns the error for a restricted caller that uses an operation which does not check event types.
 pub(crate) fn not_checked(who: &str) -> Problem {
     let message = format!("the credential {who} is restricted to event types, which this operation does not check");
     Problem::new(Code::Forbidden, message).advise(

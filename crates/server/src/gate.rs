@@ -1,4 +1,5 @@
-//! What every request passes: its limits are checked, it is measured, and a handler that panics still answers.
+//! The gate that every request passes: it checks limits and the caller, records metrics, and turns a panic of the handler into a
+//! response.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -32,17 +33,17 @@ pub(crate) struct Gate {
     header_bytes_max: usize,
     drain: Arc<Drain>,
     needs: Needs,
-    /// Whether the handler reads the query; a query string that nobody reads is refused here.
+    /// Whether the handler reads the query. If not, the gate refuses a query string.
     reads_query: bool,
-    /// Where there are credentials, what checks them.
+    /// The server whose guard checks credentials, if it has one.
     guarded: Option<Arc<Server>>,
-    /// The operation that the audit log records, if it does.
+    /// The operation's name in the audit log, if its uses are recorded.
     audited: Option<&'static str>,
     traced: Traced,
 }
 
 impl Gate {
-    /// The gate of an operation whose route is counted under `label`.
+    /// Creates the gate of an operation, whose requests are counted under `label`.
     pub fn new(server: &Arc<Server>, label: &'static str, permission: Permission, reads_query: bool) -> Self {
         Self {
             route: server.metrics.route(label),
@@ -57,24 +58,24 @@ impl Gate {
         }
     }
 
-    /// Makes each use of the operation an event of the audit log.
+    /// Records each use of the operation in the audit log.
     pub fn auditing(self, operation: &'static str) -> Self {
         Self { audited: Some(operation), ..self }
     }
 
-    /// Leaves the scope to the handler.
+    /// Leaves the check of the scope to the handler.
     pub fn without_scope(mut self) -> Self {
         self.needs.checks_scope = false;
         self
     }
 
-    /// Leaves event types to the handler, and so lets callers in that are restricted to some.
+    /// Leaves the check of event types to the handler, and so admits callers that are restricted to some.
     pub fn checking_event_types(mut self) -> Self {
         self.needs.checks_event_types = true;
         self
     }
 
-    /// Lets the body of `request` drain itself.
+    /// Wraps the body of `request` so that it drains itself.
     pub fn draining<B: RequestBody>(&self, request: axum::http::Request<B>) -> axum::http::Request<Drained<B>> {
         let (parts, body) = request.into_parts();
         let body = Drained::new(body, &parts.headers, &self.drain);
@@ -97,7 +98,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Checks a request before its handler sees it, and says whose it is.
+    /// Checks a request before its handler sees it, and returns the caller's access.
     async fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<Option<Arc<Access>>, Problem> {
         self.check(uri, headers)?;
         let access = match self.guarded.as_ref().and_then(|server| server.guard.as_ref()) {
@@ -110,8 +111,8 @@ impl Gate {
         Ok(access)
     }
 
-    /// Runs a handler for a known caller. A caller whose credential ends while it waits to read gets nothing any more; a write is answered
-    /// with what came of it.
+    /// Runs a handler for a known caller. If the credential ends while a read waits, the read is aborted; a write always gets its
+    /// outcome.
     async fn run(&self, access: &Arc<Access>, handled: impl Future<Output = Response>) -> Response {
         let waits_to_read = self.needs.permission == Permission::Reader || self.route.path().ends_with("/pull");
         if !waits_to_read {
@@ -126,7 +127,7 @@ impl Gate {
         }
     }
 
-    /// Lets `request` pass to `handler` if its limits are kept.
+    /// Passes `request` to `handler` if it keeps the limits and its caller is admitted.
     pub async fn pass<B, F>(
         &self,
         mut request: axum::http::Request<B>,
@@ -172,7 +173,7 @@ impl Gate {
     }
 }
 
-/// The middleware.
+/// Runs the gate as axum middleware.
 pub(crate) async fn gate(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let request =
         if hyper::body::Body::is_end_stream(request.body()) { request } else { gate.draining(request).map(Body::new) };

@@ -20,7 +20,7 @@ use crate::problem::Problem;
 use crate::route::{Feature, Permission, get};
 use crate::state::Server;
 
-/// The operations of health checks, which may send any query.
+/// Returns the operations of health checks, which ignore the query.
 pub(crate) fn feature() -> Feature {
     Feature::new(
         "Health",
@@ -81,7 +81,7 @@ struct Relay {
 }
 
 impl Relay {
-    /// Why a person should look at it, if there is a reason.
+    /// Returns why an operator should look at the relay, if there is a reason.
     fn degraded(&self) -> Option<Degraded<'_>> {
         let held = "the broker refuses events, which are held; annals-relay-held lists them";
         let reason = self.last_error.as_deref().or((self.held > 0).then_some(held))?;
@@ -156,15 +156,15 @@ struct Refusing {
     detail: String,
 }
 
-/// The process answers. That is all it says.
+/// Responds that the process is alive.
 async fn live() -> Result<Response, Problem> {
     answer::json(StatusCode::OK, &Live::NOW)
 }
 
-/// Every log takes commits, and what is beside it takes records and streams; or which do not, and why.
+/// Reports whether every log accepts commits, records and streams, and the reasons if one does not.
 ///
-/// Where there are credentials, only a caller that may see every tenant and scope is shown logs and tasks; others learn whether the server
-/// is ready.
+/// If the server has credentials, only a caller that may see every tenant, scope and event type sees logs and tasks. Others only learn
+/// whether the server is ready.
 async fn ready(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Problem> {
     let all = sees_all(&server, &request.into_parts().0);
     if server.options.stop.is_stopped() {
@@ -186,7 +186,7 @@ async fn ready(State(server): State<Arc<Server>>, request: Request) -> Result<Re
         let health = server.host.health().await.map_err(|error| error.to_string());
         let mut degraded = degraded(&health);
         degraded.extend(relays.iter().filter_map(Relay::degraded));
-        // A processor that is stuck is no reason to send this process no more requests: it is in the answer, and not in its status code.
+        // A stuck processor is no reason to stop sending requests to this process, so it is in the body and not in the status code.
         let status = if degraded.is_empty() { "ready" } else { "degraded" };
         let (degraded, relays) = (&degraded, &relays);
         return answer::json(StatusCode::OK, &Ready { status, degraded, logs: &logs, tasks: &tasks, relays });
@@ -194,12 +194,12 @@ async fn ready(State(server): State<Arc<Server>>, request: Request) -> Result<Re
     if !all {
         return Err(Problem::new(Code::NotReady, "a log refuses commits, or its records; the server's log says why"));
     }
-    // Strings and numbers cannot fail to become JSON.
+    // Serialising strings and numbers cannot fail.
     let logs = serde_json::to_value(&logs).unwrap_or(Value::Null);
     Err(Problem::new(Code::NotReady, reasons.join("; ")).fact("logs", logs))
 }
 
-/// The processors that are not healthy.
+/// Lists the processors that are not healthy.
 fn degraded(health: &Result<Arc<Vec<ProcessorHealth>>, String>) -> Vec<Degraded<'_>> {
     match health {
         Err(reason) => vec![Degraded { tenant: None, kind: "processors", name: None, reason }],
@@ -213,7 +213,8 @@ fn degraded(health: &Result<Arc<Vec<ProcessorHealth>>, String>) -> Vec<Degraded<
     }
 }
 
-/// Whether a caller of an open operation may see what names tenants, scopes and what is in them: reasons of failures are of any event type.
+/// Returns whether a caller of an open operation may see details that name tenants and scopes. Reasons of failures may mention events of
+/// any type.
 pub(crate) fn sees_all(server: &Server, parts: &Parts) -> bool {
     let principal = Principal::of(parts);
     match (&principal, &server.guard) {

@@ -1,9 +1,9 @@
-//! HTTP, server-sent events, health and metrics over the ports. It is a crate of its own so that a program that embeds a store does
-//! not pay for a web server.
+//! HTTP, server-sent events, health and metrics over the ports. It is a separate crate, so that a program that embeds a store does not
+//! pay for a web server.
 //!
-//! [`router`] is the API as an [`axum::Router`], to be mounted beside routes of your own; [`serve`] runs it on a listener with limits
-//! and a graceful stop; [`this_machine_only`] keeps the pages of other sites out where there are no credentials. `docs/http.md`
-//! describes the API, `docs/errors.md` its errors.
+//! [`router`] returns the API as an [`axum::Router`], which can be combined with routes of your own. [`serve`] runs the API on a
+//! listener, with limits and a graceful shutdown. [`this_machine_only`] keeps the pages of other sites out of a server without
+//! credentials. `docs/http.md` describes the API and `docs/errors.md` its errors.
 
 mod accept;
 mod answer;

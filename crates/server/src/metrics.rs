@@ -1,4 +1,4 @@
-//! What is counted, and `GET /metrics` in Prometheus' text format.
+//! The server's metrics, and `GET /metrics` in Prometheus' text format.
 
 mod consumers;
 mod groups;
@@ -35,7 +35,7 @@ use crate::payload::Payload;
 use crate::route::{Feature, Permission, get};
 use crate::state::Server;
 
-/// The operation of scrapers, which may send any query.
+/// Returns the operation of scrapers, which may send any query.
 pub(crate) fn feature() -> Feature {
     let metrics = get("/metrics", Permission::Open, metrics).described(
         "metrics",
@@ -47,13 +47,13 @@ pub(crate) fn feature() -> Feature {
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Upper ends of the duration histogram's buckets, in microseconds.
+/// Upper bounds of the duration histogram's buckets, in microseconds.
 const BUCKETS: [u64; 13] =
     [250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000];
-/// Statuses from 100 to 599.
+/// The number of statuses, 100 to 599.
 const STATUSES: usize = 500;
 
-/// Everything that is counted since the server started.
+/// The counters of the server since it started.
 pub(crate) struct Metrics {
     routes: Vec<Arc<RouteMetrics>>,
     pub in_flight: Gauge,
@@ -62,11 +62,11 @@ pub(crate) struct Metrics {
     pub duplicates: AtomicU64,
     pub events: AtomicU64,
     pub transactions: AtomicU64,
-    /// Refused commits and transactions, by the code's place in [`Code::ALL`].
+    /// Refused commits and transactions, by the index of the code in [`Code::ALL`].
     refusals: Vec<AtomicU64>,
 }
 
-/// What is counted for one route.
+/// The counters of one route.
 pub(crate) struct RouteMetrics {
     path: &'static str,
     statuses: Vec<AtomicU64>,
@@ -75,11 +75,11 @@ pub(crate) struct RouteMetrics {
     micros: AtomicU64,
 }
 
-/// A number of things that exist now.
+/// The number of things that currently exist.
 #[derive(Clone, Default)]
 pub(crate) struct Gauge(Arc<AtomicI64>);
 
-/// One of the things a [`Gauge`] counts.
+/// One of the things that a [`Gauge`] counts.
 pub(crate) struct Counted(Gauge);
 
 impl Gauge {
@@ -88,10 +88,10 @@ impl Gauge {
         Counted(self.clone())
     }
 
-    /// Counts one more, unless there are so many already.
+    /// Counts one more, unless `most` exist already.
     pub fn enter_below(&self, most: usize) -> Option<Counted> {
         let before = self.0.fetch_add(1, Relaxed);
-        // What is not returned is dropped, and counted no more.
+        // If it is not returned, dropping it undoes the count.
         let counted = Counted(self.clone());
         usize::try_from(before).is_ok_and(|before| before < most).then_some(counted)
     }
@@ -122,12 +122,12 @@ impl RouteMetrics {
         }
     }
 
-    /// The route as it is documented.
+    /// Returns the route as it is documented.
     pub fn path(&self) -> &'static str {
         self.path
     }
 
-    /// Counts one answer, `duration` after its request.
+    /// Counts one response, sent `duration` after its request.
     pub fn answered(&self, status: u16, duration: Duration) {
         let slot = usize::from(status).saturating_sub(100).min(STATUSES - 1);
         self.statuses[slot].fetch_add(1, Relaxed);
@@ -251,7 +251,7 @@ impl Metrics {
                 let end = *end as f64 / 1e6;
                 line(out, format_args!("{name}_bucket{{route=\"{path}\",le=\"{end}\"}} {sum}"));
             }
-            // Read last, so that a request counted meanwhile cannot make it smaller than a bucket.
+            // Read last, so that requests counted meanwhile cannot make it smaller than a bucket.
             let count = route.count.load(Relaxed).max(sum);
             line(out, format_args!("{name}_bucket{{route=\"{path}\",le=\"+Inf\"}} {count}"));
             let seconds = route.micros.load(Relaxed) as f64 / 1e6;
@@ -283,7 +283,7 @@ fn write_logs(out: &mut String, logs: &[LogStatus]) {
     }
 }
 
-/// A metric of what gives a log's commits their numbers: name, help, value, if there is one.
+/// A metric of a log's sequencer: name, help, and the value, if there is one.
 type OfSequencer = (&'static str, &'static str, fn(&SequencerStatus) -> Option<f64>);
 
 fn write_sequencers(out: &mut String, logs: &[LogStatus]) {
@@ -329,10 +329,10 @@ fn write_tasks(out: &mut String, tasks: &[TaskStatus]) {
     }
 }
 
-/// A metric of a handler, filter, projection, definition of sagas or subscription: name, help, value.
+/// A metric of a handler, filter, projection, saga definition or subscription: name, help, value.
 type OfProcessor = (&'static str, &'static str, fn(&ProcessorHealth) -> u64);
 
-/// Writes what the store says of all processors, the same in every process. None is a store that cannot be read.
+/// Writes the state of all processors, which is the same in every process. `None` means that the store cannot be read.
 fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
     const OF_PROCESSOR: [OfProcessor; 9] = [
         ("annals_processor_position", "Everything below it is processed, or belongs to a failing partition.", |it| {
@@ -402,7 +402,7 @@ fn write_relays(out: &mut String, relays: &[RelayStatus]) {
     }
 }
 
-/// Writes how many dead letters there are. A topic that has none left shows 0.
+/// Writes the number of dead letters. A topic without any left shows 0.
 fn write_letters(out: &mut String, counts: &[(String, Statistics)]) {
     if counts.iter().all(|(_, counted)| counted.topics.is_empty()) {
         return;
@@ -446,8 +446,8 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{text}");
 }
 
-/// `GET /metrics`. Where there are credentials, only a caller that may see every tenant and scope gets what is counted for each of
-/// them.
+/// `GET /metrics`. If the server has credentials, only a caller that may see every tenant, scope and event type gets the metrics that
+/// name them.
 async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl IntoResponse {
     if !sees_all(&server, &request.into_parts().0) {
         return ([(header::CONTENT_TYPE, TEXT)], server.metrics.text(&[], &[], &[]));

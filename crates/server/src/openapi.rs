@@ -22,7 +22,7 @@ use crate::payload::{Document, Named, Payload};
 use crate::route::{Feature, Operation, Permission, get};
 use crate::router::features;
 
-/// The operation that describes the others.
+/// Returns the operation that serves the OpenAPI document.
 pub(crate) fn feature() -> Feature {
     let document = get("/openapi.json", Permission::Open, document).described(
         "openapi",
@@ -32,7 +32,7 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Index", [document])
 }
 
-/// The name of the way in which callers show who they are.
+/// The name of the security scheme.
 const BEARER: &str = "bearer";
 
 static DOCUMENT: LazyLock<Vec<u8>> = LazyLock::new(|| serde_json::to_vec(&build(features())).unwrap_or_default());
@@ -134,7 +134,7 @@ fn describe(tag: &str, operation: Operation, schemas: &mut Vec<Named>) -> utoipa
     described.extensions(Some(said)).build()
 }
 
-/// The response of a refusal with any of these codes.
+/// Returns the response for a status, with the codes it can have.
 fn problem(codes: Vec<Code>) -> utoipa::openapi::Response {
     let lines = codes.iter().map(|code| format!("- `{}`: {}", code.as_str(), code.meaning()));
     let problem = Content::new(Some(Ref::from_schema_name(ProblemDocument::name())));
@@ -142,7 +142,7 @@ fn problem(codes: Vec<Code>) -> utoipa::openapi::Response {
     response.content(media::PROBLEM, problem).build()
 }
 
-/// What an operation refuses, by status: what all with such inputs refuse, and what it alone does.
+/// Returns the codes with which an operation can refuse, by status: those of all operations with such inputs, and its own.
 fn refusals(operation: &Operation) -> BTreeMap<u16, Vec<Code>> {
     let mut codes = vec![Code::InvalidPath, Code::HeadersTooLarge, Code::Internal, Code::NotReady];
     // Health checks and scrapers may send any query.

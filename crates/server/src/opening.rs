@@ -1,4 +1,4 @@
-//! The API while its store is being opened: the server is alive, and says why it is not ready.
+//! The API while its store is being opened: the server is live, and reports why it is not ready.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -15,12 +15,12 @@ use crate::options::Options;
 use crate::problem::Problem;
 use crate::site::Site;
 
-/// What is in the way of a store that is being opened, as a sentence. Clones share it.
+/// The reason why a store is not open yet, as a sentence. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Obstacle(Arc<Mutex<String>>);
 
 impl Obstacle {
-    /// Says it anew.
+    /// Replaces the reason.
     pub fn say(&self, sentence: impl Into<String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = sentence.into();
     }
@@ -30,12 +30,12 @@ impl Obstacle {
     }
 }
 
-/// The API of a store, once there is one.
+/// The API of a store, once it is open.
 pub(crate) struct Opening {
     open: OnceLock<(Direct, Arc<dyn Store>)>,
     obstacle: Obstacle,
     site: Option<Site>,
-    /// Whether callers are told what is in the way; where there are credentials, none has been checked yet.
+    /// Whether callers see the reason. If there are credentials they do not, because no caller can be checked yet.
     tells: bool,
 }
 
@@ -44,12 +44,12 @@ impl Opening {
         Self { open: OnceLock::new(), obstacle, site: Site::of(options), tells: options.security.is_none() }
     }
 
-    /// One that is open from the beginning.
+    /// Creates one that is open from the beginning.
     pub fn open(api: Direct, store: Arc<dyn Store>) -> Self {
         Self { open: OnceLock::from((api, store)), obstacle: Obstacle::default(), site: None, tells: true }
     }
 
-    /// Opens it. Again does nothing.
+    /// Opens it. Later calls do nothing.
     pub fn set(&self, api: Direct, store: Arc<dyn Store>) {
         let _ = self.open.set((api, store));
     }
@@ -69,7 +69,7 @@ impl Opening {
         }
     }
 
-    /// Answers a request without a body that was let in before.
+    /// Answers a request without a body that was admitted before.
     pub async fn answer_again(&self, request: Request<Body>) -> Response<Body> {
         match self.open.get() {
             Some((api, _)) => api.route(request).await,
@@ -89,7 +89,7 @@ impl Opening {
         let why = if self.tells { self.obstacle.said() } else { "the server's log says why".to_owned() };
         let problem = Problem::new(Code::NotReady, format!("the store is not open yet: {why}"))
             .advise("Wait: it is opened as soon as that is out of the way. Nothing was stored.");
-        // A body that nobody reads would be taken for the next request.
+        // The unread body would otherwise be parsed as the next request.
         if request.method() == Method::GET { problem } else { problem.closing() }.into_response()
     }
 }

@@ -1,4 +1,4 @@
-//! The limits of a server, and the signal that stops it.
+//! The options of a server, and the signal that stops it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,68 +15,68 @@ use crate::security::Security;
 use crate::tls::Tls;
 use crate::unread::Unread;
 
-/// The limits of a server. The default suits a server that takes what the store takes.
+/// The options of a server. The defaults accept whatever the store accepts.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Largest request body in bytes; more is `body_too_large`. 30 MiB.
+    /// Largest request body in bytes; a larger one is `body_too_large`. Default: 30 MiB.
     pub body_bytes_max: usize,
-    /// Largest body of a batch of changes of records in bytes; more is `body_too_large`. 64 MiB.
+    /// Largest body of a batch of record changes in bytes; a larger one is `body_too_large`. Default: 64 MiB.
     pub record_changes_bytes_max: usize,
-    /// Largest request line and headers together in bytes; more is `headers_too_large`. 64 KiB.
+    /// Largest request line and headers together in bytes; more is `headers_too_large`. Default: 64 KiB.
     pub header_bytes_max: usize,
-    /// Most commits under way at once; more is `overloaded`. 4,096.
+    /// Most commits in flight at once; more are `overloaded`. Default: 4,096.
     pub commits_in_flight_max: usize,
-    /// Most bytes of request bodies held at once, over all requests; more is `overloaded`. 512 MiB.
+    /// Most bytes of request bodies held at once, over all requests; more is `overloaded`. Default: 512 MiB.
     pub body_bytes_in_flight_max: usize,
-    /// Most bytes of answers held at once that their clients have not read, over all connections; more is `overloaded`. 512 MiB.
+    /// Most bytes of unread responses held at once, over all connections; more is `overloaded`. Default: 512 MiB.
     pub answer_bytes_in_flight_max: usize,
-    /// Most open connections; for another one, those make room that have been idle longest, at least a second, or else it waits. Fewer
-    /// where the process may not open so many files. 10,000.
+    /// Most open connections. To make room for another one, those that have been idle longest are closed, if they were idle for at least
+    /// a second; otherwise the new one waits. The limit is lower if the process may not open as many files. Default: 10,000.
     pub connections_max: usize,
-    /// Most streams of server-sent events open at once, of which a connection over HTTP/2 has many; another one is `overloaded`. 10,000.
+    /// Most streams of server-sent events open at once; another one is `overloaded`. An HTTP/2 connection can have many. Default: 10,000.
     pub followers_max: usize,
-    /// How long the next bytes of a body may take to arrive; longer is `request_timeout`. 30 s.
+    /// How long the next bytes of a body may take to arrive; longer is `request_timeout`. Default: 30 s.
     pub body_idle_max: Duration,
-    /// How long a connection may take to send the headers of its next request, or be idle before it; longer closes it. 95 s, a
-    /// little more than the pools of common clients keep an idle connection.
+    /// How long a connection may be idle, or take to send the headers of its next request; longer closes it. Default: 95 s, slightly
+    /// longer than the pools of common clients keep an idle connection.
     pub header_wait_max: Duration,
-    /// How long a client may take none of an answer that waits for it; longer closes its connection, and a stream of events ends with an
-    /// event that says so. 30 s.
+    /// How long a client may leave a pending response unread. After that its connection is closed; a stream of events first gets an event
+    /// with the reason. Default: 30 s.
     pub write_wait_max: Duration,
-    /// How often a quiet event stream sends a comment. 15 s.
+    /// How often an idle event stream sends a comment. Default: 15 s.
     pub comment_interval: Duration,
-    /// How long requests under way may take once the server stops; then their connections are cut. 8 s.
+    /// How long requests in flight may take once the server stops, before their connections are cut. Default: 8 s.
     pub stop_wait_max: Duration,
-    /// How long a query of records, snapshots or commits may run; longer is `query_took_too_long`. 10 s.
+    /// How long a query of records, snapshots or commits may run; longer is `query_took_too_long`. Default: 10 s.
     pub query_time_max: Duration,
-    /// What queries may ask for. [`QueryGuard::default`].
+    /// The cost limits of queries. Default: [`QueryGuard::default`].
     pub query_guard: QueryGuard,
-    /// Who is let in. Anyone.
+    /// Which callers may reach the server. Default: anyone.
     pub callers: Callers,
-    /// How callers are authenticated. None: every caller may do everything.
+    /// How callers are authenticated. Default: not at all, and every caller may do everything.
     pub security: Option<Security>,
-    /// TLS. None: plain HTTP.
+    /// TLS. Default: plain HTTP.
     pub tls: Option<Tls>,
-    /// The names under which the server may be called, with or without a port, beside `localhost` and IP addresses. A request that
-    /// calls it by another name is refused with `forbidden_origin` where [`callers`](Self::callers) is [`Callers::Named`].
+    /// The host names of the server, with or without a port, in addition to `localhost` and IP addresses. If [`callers`](Self::callers)
+    /// is [`Callers::Named`], a request for another host is refused with `forbidden_origin`.
     pub names: Vec<String>,
-    /// The origins of other sites whose pages may call the API. None.
+    /// The origins of other sites whose pages may call the API. Default: none.
     pub cors_origins: Origins,
-    /// The task host that runs handlers. None: the server starts one of its own. [`serve`](crate::serve) drains it before it closes the
+    /// The task host that runs handlers. Default: the server starts its own. [`serve`](crate::serve) drains it before it closes the
     /// store.
     pub host: Option<Host>,
-    /// What publishes the events of tenants through a broker, for as long as [`serve`](crate::serve) runs. None.
+    /// The relays that publish tenants' events through a broker while [`serve`](crate::serve) runs. Default: none.
     pub relays: Relays,
-    /// Pages that are served beside the API, such as those of the crate `annals-console`. None.
+    /// Pages that are served beside the API, such as those of the crate `annals-console`. Default: none.
     pub pages: Option<Pages>,
-    /// How the server's own task host runs its tasks: what it calls itself on the event horizon, and how it reaches producers.
+    /// The options of the server's own task host, such as its microservice name on the event horizon and how it reaches producers.
     pub tasks: HostOptions,
-    /// Ends streams, makes `/health/ready` say no, and is set by [`serve`](crate::serve) when it stops.
+    /// The stop signal: it ends streams and makes `/health/ready` fail. [`serve`](crate::serve) gives it when it stops.
     pub stop: Stop,
-    /// What is held for clients.
+    /// The bytes of unread responses.
     pub(crate) unread: Unread,
-    /// Those that are open.
+    /// The open connections.
     pub(crate) connections: Connections,
 }
 
@@ -114,18 +114,18 @@ impl Default for Options {
     }
 }
 
-/// Who is let in.
+/// Which callers may reach the server, apart from credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Callers {
-    /// Whoever reaches the server.
+    /// Any caller that can connect.
     Anyone,
-    /// This machine's own pages and programs, as [`this_machine_only`](crate::this_machine_only) says.
+    /// Pages and programs of this machine, as [`this_machine_only`](crate::this_machine_only) defines them.
     ThisMachine,
-    /// Those that call it by an IP address or by one of [`Options::names`], and pages of its own.
+    /// Callers that address the server by an IP address or by one of [`Options::names`], and its own pages.
     Named,
 }
 
-/// A signal that is given once and seen by everyone who has a clone of it.
+/// A signal that is given once and seen by every clone.
 #[derive(Debug, Clone)]
 pub struct Stop(Arc<watch::Sender<bool>>);
 
@@ -136,12 +136,12 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// Gives the signal. Again does nothing.
+    /// Gives the signal. Later calls do nothing.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
 
-    /// Whether the signal was given.
+    /// Returns whether the signal was given.
     pub fn is_stopped(&self) -> bool {
         *self.0.borrow()
     }

@@ -1,5 +1,5 @@
-//! Pages beside the API. They are made by the program that serves, and read and act through the operations of the API in the same
-//! process, so that permissions, tenants, limits and the audit log are those of every other caller.
+//! Pages that are served beside the API. The serving program supplies them. They read and act through the operations of the API in the
+//! same process, so the same permissions, tenants, limits and audit log apply to them as to every caller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,17 +17,18 @@ use crate::options::Stop;
 use crate::problem::Problem;
 use crate::state::Server;
 
-/// Makes the routes that are served beside the API. A route of the API goes before one of the same path, which panics at the start.
+/// A function that builds the routes served beside the API. If a route has the same path as one of the API, the server panics at
+/// start-up.
 #[derive(Clone)]
 pub struct Pages(Arc<dyn Fn(Api) -> Router + Send + Sync>);
 
 impl Pages {
-    /// Pages that `make` makes once the API is there.
+    /// Creates pages that `make` builds once the API exists.
     pub fn new(make: impl Fn(Api) -> Router + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
     }
 
-    /// The pages, with `router` for everything else.
+    /// Returns the pages merged with `router`, which answers everything else.
     pub(crate) fn beside(&self, router: Router, server: &Arc<Server>) -> Router {
         let api = Api { router: router.clone(), server: Arc::clone(server) };
         self.0(api).merge(router)
@@ -40,7 +41,7 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// The API as pages of the same process call it: by a function, without a connection.
+/// The API as pages of the same process call it: through a function, without a connection.
 #[derive(Clone)]
 pub struct Api {
     router: Router,
@@ -53,22 +54,22 @@ impl fmt::Debug for Api {
     }
 }
 
-/// A caller of pages.
+/// The caller of a page.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Who {
-    /// Who it is, such as `key:ID`; `anonymous` at a server without credentials.
+    /// Its identity, such as `key:ID`, or `anonymous` at a server without credentials.
     pub who: String,
     /// The name of its credential.
     pub name: Option<String>,
-    /// What it may do; none at a server without credentials, where every caller may do everything.
+    /// Its permissions, or `None` at a server without credentials, where every caller may do everything.
     pub grant: Option<Grant>,
-    /// The tenants that it may see, in order.
+    /// The tenants that it may see, sorted.
     pub tenants: Vec<String>,
 }
 
 impl Api {
-    /// Calls an operation. The headers carry the credential, the tenant and the content type, as over HTTP.
+    /// Calls an operation. The headers carry the credential, the tenant and the content type, as they do over HTTP.
     pub async fn call(&self, request: Request<Body>) -> Response {
         match self.router.clone().call(request).await {
             Ok(response) => response,
@@ -76,10 +77,10 @@ impl Api {
         }
     }
 
-    /// The caller with this `Authorization`, or with the client certificate of the connection.
+    /// Returns the caller that this `Authorization` header, or the connection's client certificate, identifies.
     ///
     /// # Errors
-    /// `unauthenticated` at a server with credentials, if there is none that is valid.
+    /// Returns `unauthenticated` if the server has credentials and the request has no valid one.
     pub async fn who(&self, headers: &HeaderMap) -> Result<Who, Problem> {
         let mut tenants: Vec<String> = self.server.store.status().into_iter().map(|log| log.tenant).collect();
         tenants.sort_unstable();
@@ -92,22 +93,22 @@ impl Api {
         Ok(Who { who: access.who.clone(), name: access.name.clone(), grant: Some(access.grant.clone()), tenants })
     }
 
-    /// Whether callers need credentials.
+    /// Returns whether callers need credentials.
     pub fn is_secured(&self) -> bool {
         self.server.guard.is_some()
     }
 
-    /// Whether connections are encrypted by this server.
+    /// Returns whether this server encrypts connections.
     pub fn is_encrypted(&self) -> bool {
         self.server.options.tls.is_some()
     }
 
-    /// The signal that ends streams.
+    /// Returns the signal that ends streams.
     pub fn stop(&self) -> &Stop {
         &self.server.options.stop
     }
 
-    /// The server's clock.
+    /// Returns the server's clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         self.server.host.clock()
     }

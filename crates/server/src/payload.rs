@@ -1,4 +1,4 @@
-//! The bodies of requests and answers, as the OpenAPI document describes them.
+//! The bodies of requests and responses, as the OpenAPI document describes them.
 
 use utoipa::ToSchema;
 use utoipa::openapi::{Content, ObjectBuilder, Ref, RefOr, Schema, Type};
@@ -9,44 +9,44 @@ use crate::media;
 /// A schema and the name it is referred to by.
 pub(crate) type Named = (String, RefOr<Schema>);
 
-/// The forms in which a body stands.
+/// The formats of a body.
 #[derive(Default)]
 pub(crate) struct Payload {
     /// Media types and their schemas.
     pub contents: Vec<(&'static str, Content)>,
-    /// What the schemas refer to.
+    /// The schemas that these refer to.
     pub schemas: Vec<Named>,
-    /// The statuses of an answer.
+    /// The statuses of a successful response.
     pub statuses: Vec<u16>,
 }
 
 impl Payload {
-    /// JSON of this shape. An answer has the status 200.
+    /// Describes a JSON response of this shape, with status 200.
     pub fn json<T: ToSchema>() -> Self {
         Self { statuses: vec![200], ..Self::default() }.of::<T>(&[media::JSON])
     }
 
-    /// A document of this shape, as an answer: JSON, or BSON for a caller that accepts it.
+    /// Describes a response that is a document of this shape: JSON, or BSON for a caller that accepts it.
     pub fn document<T: ToSchema>() -> Self {
         Self { statuses: vec![200], ..Self::default() }.of::<T>(&[media::JSON, media::BSON])
     }
 
-    /// A document of this shape, as the body of a request.
+    /// Describes a request body that is a document of this shape.
     pub fn asked<T: ToSchema>() -> Self {
         Self::default().of::<T>(TAKEN)
     }
 
-    /// JSON of this shape, as the body of a request.
+    /// Describes a request body that is JSON of this shape.
     pub fn body<T: ToSchema>() -> Self {
         Self::default().of::<T>(&[media::JSON])
     }
 
-    /// Something that has no schema, such as a stream; `about` says what it is.
+    /// Describes a response without a schema, such as a stream; `about` says what it contains.
     pub fn raw(media_type: &'static str, about: &'static str) -> Self {
         Self { statuses: vec![200], ..Self::default() }.or(media_type, about)
     }
 
-    /// The same in another form without a schema.
+    /// Adds another format, without a schema.
     #[must_use]
     pub fn or(mut self, media_type: &'static str, about: &'static str) -> Self {
         let text = ObjectBuilder::new().schema_type(Type::String).description(Some(about));
@@ -54,7 +54,7 @@ impl Payload {
         self
     }
 
-    /// The answer has status 201 when something was stored, and 200 when it was there already.
+    /// Describes a response with status 201 if something was created, or 200 if it existed already.
     #[must_use]
     pub fn created(self) -> Self {
         Self { statuses: vec![201, 200], ..self }
@@ -62,7 +62,7 @@ impl Payload {
 
     fn of<T: ToSchema>(mut self, media_types: &[&'static str]) -> Self {
         let schema = T::schema();
-        // Lists and numbers stand where they are used.
+        // Arrays and scalars are inlined.
         let named = match &schema {
             RefOr::T(Schema::Array(_)) => false,
             RefOr::T(Schema::Object(object)) => object.schema_type == Type::Object.into(),

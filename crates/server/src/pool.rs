@@ -1,7 +1,7 @@
-//! Where long queries run: on threads of their own, few and of low priority, so that commits and short reads never wait for them.
+//! Runs long queries on a few low-priority threads of their own, so that commits and short reads never wait for them.
 //!
-//! A query begins on the task that asked for it. If it is not done when others have their turn, it goes on in the pool, where queries
-//! take turns. It ends when its client is gone, and when it took longer than a query may.
+//! A query begins on the task of its request. If it has not finished when it first yields, it moves to the pool, where queries take
+//! turns. It is aborted when its client disconnects or its time limit is exceeded.
 
 use std::pin::Pin;
 use std::sync::OnceLock;
@@ -16,15 +16,15 @@ use tokio::time::timeout;
 
 use crate::problem::Problem;
 
-/// How much lower the priority of the threads is than that of all others.
+/// How much lower the priority of these threads is than that of all others, as a nice value.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 
-/// The threads of long queries; there are none before the first.
+/// The threads of long queries, which start with the first one.
 #[derive(Default)]
 pub(crate) struct Pool(OnceLock<Option<Runtime>>);
 
-/// A query in the pool, which ends with the one who asked.
+/// A query in the pool, which is aborted when its request is dropped.
 struct Running<T>(JoinHandle<T>);
 
 impl<T> Drop for Running<T> {
@@ -34,7 +34,7 @@ impl<T> Drop for Running<T> {
 }
 
 impl Pool {
-    /// Runs a query, for `longest` at most.
+    /// Runs a query for at most `longest`.
     pub async fn run<T, E>(
         &self,
         longest: Duration,
@@ -67,13 +67,13 @@ impl Pool {
         }
     }
 
-    /// The threads; none where the system gives none.
+    /// Returns the threads, or `None` if they could not be started.
     fn runtime(&self) -> Option<&Runtime> {
         let made = self.0.get_or_init(|| {
             let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads((cores / 2).max(1)).thread_name("annals-query").enable_all();
-            // Where a thread has no priority of its own, the queries have that of all.
+            // On systems where a thread has no priority of its own, queries run at the priority of the process.
             #[cfg(target_os = "linux")]
             builder.on_thread_start(|| {
                 if let Err(error) = rustix::process::setpriority_process(None, NICE) {
@@ -89,7 +89,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if let Some(Some(runtime)) = self.0.take() {
-            // It may be dropped where blocking is not allowed; the queries have ended with those who asked.
+            // It may be dropped where blocking is not allowed. The queries were aborted when their requests were dropped.
             runtime.shutdown_background();
         }
     }

@@ -1,4 +1,4 @@
-//! Every error the server answers: the one place where errors become HTTP.
+//! The errors of the server: the one place where errors become HTTP responses.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// An RFC 9457 problem document, which is what every error is answered with.
+/// An RFC 9457 problem document, the body of every error response.
 ///
 /// ```json
 /// {"type":"/errors/version_conflict","title":"The aggregate is not at the expected version.","status":409,
@@ -34,7 +34,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem with what is particular to this occurrence, as one sentence.
+    /// Creates a problem with a sentence about this occurrence.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self {
             code,
@@ -47,37 +47,37 @@ impl Problem {
         }
     }
 
-    /// A query parameter or header that is not as it must be.
+    /// Creates the problem of an invalid query parameter or header.
     pub fn query(path: &str, message: impl Into<String>) -> Self {
         Invalid::new(Code::InvalidQuery, path, message).into()
     }
 
-    /// Its code.
+    /// Returns its error code.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// Names the place that it is about.
+    /// Sets the path of the field or part that it is about.
     #[must_use]
     pub(crate) fn at(self, path: String) -> Self {
         Self { path: Some(path), ..self }
     }
 
-    /// Adds a member that programs may read.
+    /// Adds a member for programs to read.
     #[must_use]
     pub fn fact(self, name: &'static str, value: impl Into<Value>) -> Self {
         self.fact_as(name, &value.into())
     }
 
-    /// The same, written as the value writes itself.
+    /// Adds a member that is serialised as it is.
     #[must_use]
     pub(crate) fn fact_as(mut self, name: &'static str, value: &impl Serialize) -> Self {
-        // What cannot be written is no fact.
+        // A value that cannot be serialised is left out.
         self.facts.extend(to_raw_value(value).map(|value| (name, value)));
         self
     }
 
-    /// Adds the members from which a client makes the same error of the store.
+    /// Adds the members from which a client reconstructs the store's error.
     #[must_use]
     fn of_store(self, error: &StoreError) -> Self {
         let problem = match error.reason() {
@@ -87,27 +87,27 @@ impl Problem {
         if matches!(error, StoreError::RecordsDamaged(_)) { problem.fact("part", "records") } else { problem }
     }
 
-    /// Adds the sentence without the words that every error of its kind has, where `detail` has more.
+    /// Adds the sentence without the words common to every error of its kind, if `detail` has more than that.
     #[must_use]
     fn reason(self, reason: &str) -> Self {
         if reason == self.detail { self } else { self.fact("reason", cut(reason.to_owned())) }
     }
 
-    /// Says what to do at an address of your own where the code's advice does not fit.
+    /// Replaces the code's advice if it does not fit this operation.
     #[must_use]
     pub fn advise(mut self, advice: &'static str) -> Self {
         self.advice = advice;
         self
     }
 
-    /// Says when the request may be sent again: in so many seconds, rounded up.
+    /// Sets after how many seconds, rounded up, the request may be retried.
     #[must_use]
     pub(crate) fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = wait.as_millis().div_ceil(1_000).max(1) as u64;
         self
     }
 
-    /// Closes the connection behind the answer, because the rest of the request is not going to be read.
+    /// Closes the connection after the response, because the rest of the request will not be read.
     #[must_use]
     pub(crate) fn closing(mut self) -> Self {
         self.closes = true;
@@ -116,14 +116,14 @@ impl Problem {
 }
 
 impl Problem {
-    /// The document as text.
+    /// Returns the document as JSON text.
     pub(crate) fn to_json(&self) -> String {
         // A map of strings and JSON values cannot fail to serialise.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-/// The text, ended where it would flood the answer: it may quote what the request holds.
+/// Truncates a text that may quote the request, so that it cannot flood the response.
 fn cut(mut text: String) -> String {
     const BYTES_MAX: usize = 1_000;
     if text.len() > BYTES_MAX {
@@ -219,7 +219,7 @@ impl From<TransactionError> for Problem {
     fn from(refusal: TransactionError) -> Self {
         let detail = refusal.to_string();
         match refusal.error {
-            // The path of a broken rule begins with the part already.
+            // The path of an invalid request already begins with the part.
             CommitError::Invalid(invalid) => invalid.into(),
             error => {
                 Self { detail: cut(detail), path: (!refusal.at.is_empty()).then_some(refusal.at), ..Self::from(error) }
@@ -261,7 +261,7 @@ impl From<RecordError> for Problem {
             RecordError::Invalid(invalid) => invalid.into(),
             RecordError::UnknownCollection(collection) => problem.fact("collection", collection),
             RecordError::NotAsExpected { collection, id, change, actual } => {
-                // The text of an id is its Extended JSON, but for types that have no place in JSON.
+                // The text of an id is its Extended JSON, except for types that JSON cannot represent.
                 let id = serde_json::from_str(&id).unwrap_or(Value::String(id));
                 let problem = problem.fact("collection", collection).fact("id", id).fact("change", change);
                 problem.fact("revision", actual)

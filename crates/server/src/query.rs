@@ -1,7 +1,7 @@
-//! Query parameters: each known, given once, and of its type.
+//! Query parameters: each must be known, given once, and of its type.
 //!
-//! A handler takes [`Query`] of a struct whose fields are its parameters; `deny_unknown_fields` belongs on that struct. The same struct
-//! is its part of the OpenAPI document.
+//! A handler takes a [`Query`] of a struct whose fields are its parameters; the struct should have `deny_unknown_fields`. The OpenAPI
+//! document is generated from the same struct.
 
 use std::collections::HashSet;
 
@@ -26,10 +26,10 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// Reads a query string. A parameter without a value (`?last`) is an empty text, which a switch takes for true.
+/// Parses a query string. A parameter without a value (`?last`) is an empty text, which a switch reads as true.
 pub(crate) fn read<T: DeserializeOwned>(raw: Option<&str>) -> Result<T, Problem> {
     let raw = raw.unwrap_or_default();
-    // The deserializer decodes what is not UTF-8 to something else, and names no repeated parameter.
+    // The deserialiser replaces invalid UTF-8 and does not report repeated parameters.
     check(raw)?;
     let query = serde_html_form::Deserializer::from_bytes(raw.as_bytes());
     serde_path_to_error::deserialize(query).map_err(|error| {
@@ -42,7 +42,7 @@ pub(crate) fn read<T: DeserializeOwned>(raw: Option<&str>) -> Result<T, Problem>
     })
 }
 
-/// The value of one parameter, which is not checked further.
+/// Returns the value of one parameter without checking the others.
 pub(crate) fn parameter(raw: Option<&str>, name: &str) -> Option<String> {
     let pairs = raw.unwrap_or_default().split('&');
     let found = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -80,7 +80,7 @@ fn check(raw: &str) -> Result<(), Problem> {
 }
 
 const NOT_ENCODED: &str = "is not percent-encoded UTF-8; write a % itself as %25";
-/// What the message of an invalid time begins with, because serde's errors have no code.
+/// The prefix that marks an invalid time, because serde's errors have no code.
 const TIME: &str = "invalid_time: ";
 
 /// A query without parameters of its own but the scope.
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// Where a follower begins.
+/// The place where a follower begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum From {
     /// A sequence number.
@@ -139,7 +139,7 @@ pub(crate) struct ListQuery {
 pub(crate) struct Limit(pub usize);
 
 impl Limit {
-    /// The limit, or that of pages whose caller names none.
+    /// Returns the limit, or the default page size.
     pub fn or_default(limit: Option<Self>) -> usize {
         limit.map_or(limits::PAGE_DEFAULT, |limit| limit.0)
     }
@@ -170,7 +170,7 @@ impl<'de> Deserialize<'de> for Time {
 pub(crate) struct Switch(pub bool);
 
 impl Switch {
-    /// Whether the switch is given, and on.
+    /// Returns whether the switch is given and on.
     pub fn is_on(switch: Option<Self>) -> bool {
         switch.is_some_and(|switch| switch.0)
     }
@@ -186,7 +186,7 @@ impl<'de> Deserialize<'de> for Switch {
     }
 }
 
-/// Whether the end of a range is wanted: a switch or a number.
+/// Whether a read starts from the end of a range: a switch or a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Last {
     No,
@@ -221,13 +221,13 @@ impl<'de> Deserialize<'de> for List {
 }
 
 impl List {
-    /// The texts.
+    /// Returns the texts.
     pub fn texts(self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
     }
 }
 
-/// Builds the filter of `types`, `tags` and `aggregate`, and checks it.
+/// Builds and validates the filter of `types`, `tags` and `aggregate`.
 pub(crate) fn filter(types: Option<List>, tags: Option<List>, aggregate: Option<&str>) -> Result<Filter, Problem> {
     let list = |list: Option<List>| list.map(|list| list.0).unwrap_or_default();
     let aggregate = aggregate.map(|text| match text.split_once('/') {
@@ -239,19 +239,19 @@ pub(crate) fn filter(types: Option<List>, tags: Option<List>, aggregate: Option<
     Ok(filter)
 }
 
-/// Reads a whole number of a path or header.
+/// Parses a whole number in a path or header.
 pub(crate) fn number(name: &str, text: &str) -> Result<u64, Problem> {
     digits(text).map_err(|message| Problem::query(name, message))
 }
 
-/// Reads a whole number from 0 in plain digits.
+/// Parses a whole number, which must consist of digits only.
 fn digits(text: &str) -> Result<u64, String> {
     let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let number = text.parse().ok().filter(|_| plain);
     number.ok_or_else(|| format!("{text:?} is not a whole number from 0 to {}", u64::MAX))
 }
 
-/// Decodes a name or value of a query string; none when it is not percent-encoded UTF-8.
+/// Decodes a name or value of a query string. Returns `None` if it is not percent-encoded UTF-8.
 fn decode(text: &str) -> Option<String> {
     if !text.contains(['%', '+']) {
         return Some(text.to_owned());
@@ -273,9 +273,9 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Whether a path is percent-encoded UTF-8, which is what routes decode it as.
+/// Returns whether a path is percent-encoded UTF-8, as routes expect.
 pub(crate) fn path_is_encoded(path: &str) -> bool {
-    // A + stands for itself in a path, but that does not change whether it decodes.
+    // A `+` is literal in a path, but that does not affect whether it decodes.
     !path.contains('%') || decode(path).is_some()
 }
 

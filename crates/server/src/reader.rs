@@ -1,4 +1,4 @@
-//! One connection and its client: what the client has not read, what it is waited for, and how it is sent away.
+//! The state of one connection: what its client has not read, what the client is expected to send, and how the connection is closed.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,21 +13,22 @@ use crate::connections::Connections;
 use crate::options::Options;
 use crate::unread::{Answer, Unread, Watched};
 
-/// A connection is served no further request while it holds so many bytes of answers; one answer may be larger.
+/// While a connection holds this many bytes of responses, its further requests wait. A single response may be larger.
 const CONNECTION_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// A client whose turn it is trickles if it sends fewer bytes in a second than this, on average over at least [`RATE_OVER_MS`].
+/// A client trickles if, while it is its turn to send, it sends fewer bytes per second than this, averaged over at least
+/// [`RATE_OVER_MS`].
 pub(crate) const TRICKLE_BYTES_A_SECOND: u64 = 1_024;
-/// Over how many milliseconds the rate of a client is averaged that is fast enough.
+/// The period in milliseconds after which the average restarts for a client that is fast enough.
 const RATE_OVER_MS: u64 = 2_000;
-/// Streams of a connection are asked for nothing while it holds so many.
+/// While a connection holds this many bytes, no more is read from its streams.
 const CONNECTION_STREAMED_MAX: usize = 4 * 1024 * 1024;
 
 tokio::task_local! {
-    /// The connection that the request came over.
+    /// The connection that the current request came over.
     pub(crate) static READER: Arc<Reader>;
 }
 
-/// Milliseconds since the first call.
+/// Returns the milliseconds since the first call.
 pub(crate) fn millis() -> u64 {
     static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(EPOCH.elapsed().as_millis()).unwrap_or(u64::MAX)
@@ -39,34 +40,34 @@ pub(crate) struct Reader {
     unread_max: usize,
     connections: Connections,
     write_wait_max: Duration,
-    /// What this connection holds of the unread bytes.
+    /// The unread bytes that this connection holds.
     bytes: AtomicUsize,
     freed: Notify,
-    /// Answers of HTTP/2 that may wait for their reader, whatever the other answers of the connection do.
+    /// The HTTP/2 responses, whose waiting times are tracked separately.
     watched: Mutex<Watched>,
     begun: Notify,
     turns: tokio::sync::Mutex<()>,
-    /// When the client last sent something, or got the last of an answer.
+    /// When the client last sent something, or read the end of a response.
     heard_at: AtomicU64,
-    /// Since when it has been the client's turn: to send the headers of a request, and then its body.
+    /// When the client's turn began: to send the headers of a request, and then its body.
     turn_at: AtomicU64,
-    /// The bytes that it has sent since.
+    /// The bytes received since then.
     turn_bytes: AtomicU64,
-    /// The bytes that it has sent in all.
+    /// The bytes received in total.
     sent: AtomicU64,
-    /// When the client last took something.
+    /// When the client last read something.
     took_at: AtomicU64,
-    /// Requests that were not answered yet, or whose answer is not read.
+    /// Requests that are not answered yet, or whose responses are unread.
     busy: AtomicUsize,
     /// How many of them wait for the rest of their bodies.
     awaiting: AtomicUsize,
-    /// It follows events, on HTTP/1.
+    /// Whether the client follows events over HTTP/1.
     follows: AtomicBool,
     ends: Notify,
     evicted: Notify,
-    /// Where the client is.
+    /// The client's address.
     peer: Option<SocketAddr>,
-    /// The subject of its certificate, once the handshake has checked one.
+    /// The subject of the client's certificate, once the handshake has verified it.
     subject: OnceLock<String>,
 }
 
@@ -77,7 +78,7 @@ impl fmt::Debug for Reader {
 }
 
 impl Reader {
-    /// A new connection of a server with these options.
+    /// Creates the state of a new connection.
     pub fn new(options: &Options, peer: Option<SocketAddr>) -> Arc<Self> {
         Arc::new(Self {
             unread: options.unread.clone(),
@@ -104,46 +105,46 @@ impl Reader {
         })
     }
 
-    /// The address of the client.
+    /// Returns the client's address.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }
 
-    /// The subject of the client's certificate.
+    /// Returns the subject of the client's certificate.
     pub fn subject(&self) -> Option<&str> {
         self.subject.get().map(String::as_str)
     }
 
-    /// Notes the subject of the client's certificate, which was checked.
+    /// Records the subject of the client's verified certificate.
     pub fn certified(&self, subject: String) {
         let _ = self.subject.set(subject);
     }
 
-    /// How long a write may wait for it.
+    /// Returns how long a write may wait for the client.
     pub fn write_wait_max(&self) -> Duration {
         self.write_wait_max
     }
 
-    /// How many bytes the client has sent.
+    /// Returns how many bytes the client has sent.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Notes that the client sent so many bytes.
+    /// Records that the client sent this many bytes.
     pub fn heard(&self, bytes: usize) {
         let now = millis();
         self.heard_at.store(now, Ordering::Relaxed);
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
         let sent = self.turn_bytes.fetch_add(bytes as u64, Ordering::Relaxed).saturating_add(bytes as u64);
         let since = now.saturating_sub(self.turn_at.load(Ordering::Relaxed));
-        // What was sent fast long ago does not make up for what is sent slowly now.
+        // A fast start must not make up for a slow rest.
         if since >= RATE_OVER_MS && sent.saturating_mul(1_000) >= since.saturating_mul(TRICKLE_BYTES_A_SECOND) {
             self.turn_at.store(now, Ordering::Relaxed);
             self.turn_bytes.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Notes that the client is to send something else from now on.
+    /// Records that a new turn of the client begins.
     fn begin_turn(&self) {
         let now = millis();
         self.heard_at.store(now, Ordering::Relaxed);
@@ -151,7 +152,7 @@ impl Reader {
         self.turn_bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Notes that the client took something.
+    /// Records that the client read something.
     pub fn took(&self) {
         self.took_at.store(millis(), Ordering::Relaxed);
     }
@@ -170,20 +171,20 @@ impl Reader {
         self.unread.sub(bytes);
     }
 
-    /// Whether an answer of this size is kept for it.
+    /// Returns whether a response of this size may be held for the client.
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
         let (own, all) = (self.bytes.load(Ordering::Relaxed), self.unread.bytes());
         let fits = |held: usize, max: usize| held == 0 || held.saturating_add(bytes) <= max;
         fits(own, CONNECTION_BYTES_MAX) && fits(all, self.unread_max)
     }
 
-    /// Whether a stream of it may be asked for more.
+    /// Returns whether more may be read from a stream of this connection.
     pub(crate) fn has_room_to_stream(&self) -> bool {
         let own = self.bytes.load(Ordering::Relaxed);
         own == 0 || (own < CONNECTION_STREAMED_MAX && self.unread.bytes() < self.unread_max)
     }
 
-    /// Waits until a stream of it may be asked for more.
+    /// Waits until more may be read from a stream of this connection.
     pub(crate) async fn room_to_stream(&self) {
         loop {
             let (freed, own) = (self.freed.notified(), self.bytes.load(Ordering::Relaxed));
@@ -201,7 +202,7 @@ impl Reader {
         }
     }
 
-    /// Waits until the client has read enough of its earlier answers.
+    /// Waits until the client has read enough of its earlier responses.
     pub async fn room(&self) {
         loop {
             let freed = self.freed.notified();
@@ -212,12 +213,12 @@ impl Reader {
         }
     }
 
-    /// Waits for the turn to make a large answer again.
+    /// Waits for the turn to build a large response again.
     pub async fn turn(&self) -> MutexGuard<'_, ()> {
         self.turns.lock().await
     }
 
-    /// Waits until the client has read half of what a connection holds, so that there is room for a page.
+    /// Waits until the connection holds at most half of its limit, so that there is room for a page.
     pub async fn until_read(&self) {
         loop {
             let freed = self.freed.notified();
@@ -228,7 +229,7 @@ impl Reader {
         }
     }
 
-    /// Notes that too much is held, so that room is made at the cost of clients that do not read.
+    /// Reports memory pressure, so that clients that do not read are disconnected.
     pub(crate) fn presses(&self) {
         self.connections.press();
     }
@@ -241,7 +242,7 @@ impl Reader {
         watched.push(Arc::downgrade(answer));
     }
 
-    /// How long an answer of HTTP/2, or all that was written, has been waiting for the client.
+    /// Returns how long the client has read nothing: the longest wait of an HTTP/2 response, or over HTTP/1 the time since its last read.
     pub(crate) fn unread_for(&self) -> Duration {
         if self.bytes.load(Ordering::Relaxed) == 0 {
             return Duration::ZERO;
@@ -250,11 +251,11 @@ impl Reader {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         watched.retain(|answer| answer.strong_count() > 0);
         let longest = watched.iter().filter_map(|answer| Some(answer.upgrade()?.waits_for(now))).max();
-        // HTTP/1 has one answer, and what is written of it is progress.
+        // HTTP/1 has one response at a time, and every write of it is progress.
         longest.unwrap_or_else(|| Duration::from_millis(now.saturating_sub(self.took_at.load(Ordering::Relaxed))))
     }
 
-    /// Waits until the connection is to be cut: an answer waited too long for the client, or others need the place.
+    /// Waits until the connection must be cut, and returns why: a response was unread for too long, or its place is needed.
     pub async fn gone(&self) -> &'static str {
         tokio::select! {
             () = self.evicted.notified() => "its place is needed",
@@ -267,7 +268,7 @@ impl Reader {
             self.begun.notified().await;
             while self.bytes.load(Ordering::Relaxed) > 0 {
                 sleep(self.write_wait_max / 4).await;
-                // Followers of HTTP/1 get a last event first, which the connection sees to.
+                // Followers over HTTP/1 first get a last event; `WireGuard` enforces the deadline for it.
                 if !self.is_follower() && self.unread_for() > self.write_wait_max {
                     return;
                 }
@@ -275,22 +276,22 @@ impl Reader {
         }
     }
 
-    /// Makes it a follower of events on HTTP/1, whose stream ends with an event when it does not read.
+    /// Marks the connection as a follower over HTTP/1. If it does not read, its stream ends with an event that says so.
     pub(crate) fn follows(&self) {
         self.follows.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is one.
+    /// Returns whether the connection is a follower over HTTP/1.
     pub fn is_follower(&self) -> bool {
         self.follows.load(Ordering::Relaxed)
     }
 
-    /// Lets the connection end behind the answer under way.
+    /// Lets the connection end after the response in flight.
     pub(crate) fn end_soon(&self) {
         self.ends.notify_one();
     }
 
-    /// Waits until the connection is to end behind the answer under way.
+    /// Waits until the connection should end after the response in flight.
     pub async fn ends(&self) {
         self.ends.notified().await;
     }
@@ -300,27 +301,27 @@ impl Reader {
         self.evicted.notify_one();
     }
 
-    /// A request that is at work until the guard is dropped.
+    /// Counts a request as in progress until the guard is dropped.
     pub fn busy(self: &Arc<Self>) -> Busy {
         self.busy.fetch_add(1, Ordering::Relaxed);
         self.begin_turn();
         Busy(Arc::clone(self))
     }
 
-    /// A request of it that waits for the rest of its body until the guard is dropped.
+    /// Counts a request as waiting for the rest of its body until the guard is dropped.
     pub fn awaits_body(self: &Arc<Self>) -> Awaiting {
         self.awaiting.fetch_add(1, Ordering::Relaxed);
         Awaiting(Arc::clone(self))
     }
 
-    /// How long nothing was heard of the client although it is its turn; none while the server is at work for it.
+    /// Returns how long nothing has been received although it is the client's turn, or `None` while the server works on a request.
     pub fn idle_for(&self) -> Option<Duration> {
         let since = self.heard_at.load(Ordering::Relaxed);
         (!self.is_at_work()).then(|| Duration::from_millis(millis().saturating_sub(since)))
     }
 
-    /// For how long the client, whose turn it is, has sent so little that nobody who uploads something would: a byte now and then keeps
-    /// a connection from being idle for as long as the client likes.
+    /// Returns for how long the client has trickled while it was its turn, far below the rate of any real upload. Without this, a client
+    /// could keep its connection from ever being idle with a byte now and then.
     pub fn trickles_for(&self) -> Option<Duration> {
         let millis = millis().saturating_sub(self.turn_at.load(Ordering::Relaxed));
         let bytes = self.turn_bytes.load(Ordering::Relaxed);
@@ -328,13 +329,13 @@ impl Reader {
         (trickles && !self.is_at_work()).then(|| Duration::from_millis(millis))
     }
 
-    /// Whether a request of it waits for the server.
+    /// Returns whether a request waits for the server.
     fn is_at_work(&self) -> bool {
         self.busy.load(Ordering::Relaxed) > self.awaiting.load(Ordering::Relaxed)
     }
 }
 
-/// A request at work.
+/// A request in progress.
 pub(crate) struct Busy(Arc<Reader>);
 
 impl Drop for Busy {

@@ -1,4 +1,4 @@
-//! What publishes the events of tenants while they are served.
+//! The relays that publish the events of tenants while a server runs.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ impl std::fmt::Debug for Relays {
 }
 
 impl Relays {
-    /// Publishes the events of a tenant through this broker.
+    /// Adds a relay that publishes the events of a tenant through this broker.
     pub fn add(&mut self, tenant: impl Into<String>, broker: Arc<dyn Broker>, options: RelayOptions) {
         self.0.push((tenant.into(), broker, options));
     }
 
-    /// Shows the tenants' topics on their brokers, and publishes nothing.
+    /// Makes the tenants' topics visible on their brokers, without publishing anything.
     pub fn show(&self, host: &Host) {
         for (tenant, broker, options) in &self.0 {
             host.use_broker(tenant, Arc::clone(broker), options.topics.settings.clone());
         }
     }
 
-    /// Starts them on a host.
+    /// Starts the relays on a host.
     pub(crate) fn start(&self, host: &Host) {
         for (tenant, broker, options) in &self.0 {
             if let Err(error) = host.relay(tenant, Arc::clone(broker), options.clone()) {

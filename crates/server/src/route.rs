@@ -1,8 +1,8 @@
-//! The parts of a feature: each operation with its path, method and permission, and with all that the OpenAPI document says of it.
+//! The building blocks of a feature: each operation with its path, method, permission and OpenAPI description.
 //!
-//! A file of `v1` exports a `feature()`, and [`router`](crate::router) lists it. Routes, metrics labels, the index of `GET /v1` and the
-//! OpenAPI document all come from there. The parameters of an operation come from the types of its handler's arguments, so they cannot
-//! differ from what the handler reads.
+//! A file of `v1` exports a `feature()`, which [`router`](crate::router) lists. Routes, metrics labels, the index of `GET /v1` and the
+//! OpenAPI document all derive from it. The parameters of an operation come from the argument types of its handler, so they always match
+//! what the handler reads.
 
 use std::sync::Arc;
 
@@ -20,23 +20,23 @@ use crate::payload::Payload;
 use crate::query::Query;
 use crate::state::Server;
 
-/// What a caller must be allowed to do.
+/// The permission that an operation requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
-    /// Nothing: health checks, scrapers and generators of clients have no credentials.
+    /// None: health checks, scrapers and client generators have no credentials.
     Open,
-    /// Read what a tenant holds.
+    /// Reading what a tenant stores.
     Reader,
-    /// Change what a tenant holds, and read it.
+    /// Changing what a tenant stores, and reading it.
     Writer,
-    /// Run the server: look at and decide what nobody else may.
+    /// Operating the server: the views and acts that are reserved for operators.
     Operator,
     /// Everything, such as copying the whole store.
     Admin,
 }
 
 impl Permission {
-    /// The permission as the OpenAPI document shows it.
+    /// Returns the name of the permission in the OpenAPI document.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -50,13 +50,13 @@ impl Permission {
 
 /// The operations of one file.
 pub(crate) struct Feature {
-    /// The tag of its operations in the OpenAPI document.
+    /// The tag of the operations in the OpenAPI document.
     pub name: &'static str,
     pub operations: Vec<Operation>,
 }
 
 impl Feature {
-    /// Joins operations under a name.
+    /// Groups operations under a tag.
     pub fn new(name: &'static str, operations: impl Into<Vec<Operation>>) -> Self {
         Self { name, operations: operations.into() }
     }
@@ -68,24 +68,24 @@ pub(crate) struct Operation {
     /// The path, which is also the metrics label.
     pub path: &'static str,
     pub permission: Permission,
-    /// The name of the operation in generated clients.
+    /// The operation's name in generated clients.
     pub id: &'static str,
     pub summary: &'static str,
     pub inputs: Inputs,
     pub body: Option<Payload>,
     pub answers: Payload,
-    /// Refusals of this operation alone.
+    /// Error codes that only this operation can refuse with.
     pub refusals: &'static [Code],
-    /// Whether each use of it is an event of the audit log.
+    /// Whether each use of it is recorded in the audit log.
     pub audited: bool,
-    /// Whether the scope is in the definition that it is about, so that its handler checks the scope and the gate does not.
+    /// Whether the scope is part of the definition that the operation is about, so that the handler checks it instead of the gate.
     pub scope_in_definition: bool,
-    /// Whether its handler checks event types, so that it takes callers that are restricted to some.
+    /// Whether the handler checks event types. If so, callers that are restricted to event types are admitted.
     pub checks_event_types: bool,
     pub methods: MethodRouter<Arc<Server>>,
 }
 
-/// An operation that nobody has described yet, and that no feature takes.
+/// An operation that is not described yet, so that no feature can contain it.
 #[must_use]
 pub(crate) struct Draft {
     method: HttpMethod,
@@ -96,10 +96,10 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Gives the operation its id, a summary of one sentence, and what it answers.
+    /// Sets the operation's id, a one-sentence summary and the response.
     pub fn described(self, id: &'static str, summary: &'static str, answers: Payload) -> Operation {
         let Self { method, path, permission, inputs, methods } = self;
-        // What only operators may do is audited, unless it only reads. No feature has to think of it.
+        // Every operation for operators or administrators that is not a GET is audited, without its feature having to ask for it.
         let audited = matches!(permission, Permission::Operator | Permission::Admin) && method != HttpMethod::Get;
         Operation {
             audited,
@@ -120,38 +120,38 @@ impl Draft {
 }
 
 impl Operation {
-    /// The body that the operation takes.
+    /// Sets the body that the operation accepts.
     #[must_use]
     pub fn takes(self, body: Payload) -> Self {
         Self { body: Some(body), ..self }
     }
 
-    /// What the operation refuses beside what every operation with such inputs refuses.
+    /// Sets the error codes besides those of every operation with such inputs.
     #[must_use]
     pub fn refuses(self, refusals: &'static [Code]) -> Self {
         Self { refusals, ..self }
     }
 
-    /// Makes each use an event of the audit log although it only reads.
+    /// Records each use in the audit log although the operation only reads.
     #[must_use]
     pub fn audited(self) -> Self {
         Self { audited: true, ..self }
     }
 
-    /// Leaves the scope to the handler, which gets what it is about from [`scoped`](crate::scoped).
+    /// Leaves the check of the scope to the handler, which accesses its resources through [`scoped`](crate::scoped).
     #[must_use]
     pub fn with_scope_in_definition(self) -> Self {
         Self { scope_in_definition: true, ..self }
     }
 
-    /// Takes callers that are restricted to event types: the handler checks what it commits or reads with
+    /// Admits callers that are restricted to event types: the handler checks what it commits or reads with
     /// [`event_types`](crate::event_types).
     #[must_use]
     pub fn checking_event_types(self) -> Self {
         Self { checks_event_types: true, ..self }
     }
 
-    /// Lets the handler ignore the query, whatever it holds.
+    /// Allows any query, which the handler ignores.
     #[must_use]
     pub fn ignoring_query(mut self) -> Self {
         self.inputs.query = true;
@@ -161,7 +161,7 @@ impl Operation {
 
 macro_rules! methods {
     ($($function:ident $method:ident $filter:ident,)*) => {$(
-        /// An operation of this method.
+        /// Drafts an operation with this method.
         pub(crate) fn $function<H, T>(path: &'static str, permission: Permission, handler: H) -> Draft
         where
             H: Handler<T, Arc<Server>>,
@@ -181,18 +181,18 @@ methods! {
     delete Delete DELETE,
 }
 
-/// What a handler reads of a request beside the body.
+/// The parts of a request, besides the body, that a handler reads.
 #[derive(Default)]
 pub(crate) struct Inputs {
     pub parameters: Vec<Parameter>,
-    /// Whether it reads the query.
+    /// Whether the handler reads the query.
     pub query: bool,
-    /// Whether it reads the caller, and so may refuse its tenant.
+    /// Whether the handler reads the caller, and so may refuse its tenant.
     pub caller: bool,
 }
 
 impl Inputs {
-    /// Adds a header that is a text.
+    /// Adds a header with a text value.
     pub fn header(&mut self, name: &'static str, about: &'static str) {
         self.parameter(name, ParameterIn::Header, Required::False, Some(about));
     }
@@ -206,7 +206,7 @@ impl Inputs {
 
 /// An argument of a handler.
 pub(crate) trait Argument {
-    /// Adds what it reads.
+    /// Adds what this argument reads.
     fn describe(inputs: &mut Inputs);
 }
 
@@ -214,7 +214,7 @@ impl Argument for State<Arc<Server>> {
     fn describe(_: &mut Inputs) {}
 }
 
-/// The path itself says its parameters.
+/// Path parameters are taken from the path itself.
 impl<T> Argument for Path<T> {
     fn describe(_: &mut Inputs) {}
 }
@@ -244,7 +244,7 @@ impl<T: IntoParams> Argument for Query<T> {
 
 /// The arguments of a handler, as axum numbers them in [`Handler`].
 pub(crate) trait Arguments {
-    /// What they read of a request to `path`.
+    /// Returns what the arguments read from a request to `path`.
     fn inputs(path: &str) -> Inputs;
 }
 

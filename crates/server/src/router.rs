@@ -1,4 +1,4 @@
-//! The API: every feature, and what stands around all of them.
+//! The router of the API: every feature, and what applies to all of them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,7 +17,7 @@ use crate::site::Site;
 use crate::state::Server;
 use crate::{errors, health, metrics, openapi, v1};
 
-/// Every feature, in the order of the documentation.
+/// Returns every feature, in the order of the documentation.
 pub(crate) fn features() -> Vec<Feature> {
     vec![
         v1::index::feature(),
@@ -62,7 +62,7 @@ pub(crate) fn features() -> Vec<Feature> {
     ]
 }
 
-/// The paths, each once.
+/// The paths of the API, without duplicates.
 pub(crate) static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let mut paths = Vec::new();
     for operation in features().iter().flat_map(|feature| &feature.operations) {
@@ -73,13 +73,13 @@ pub(crate) static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     paths
 });
 
-/// The metrics label of requests to no route.
+/// The metrics label of requests that match no route.
 const UNKNOWN: &str = "unknown";
 
 /// Returns the API over `store`, with its errors, limits and metrics.
 ///
-/// It can be merged with routes of your own, which its limits and metrics then do not cover; its answer for unknown addresses becomes
-/// that of the whole. Event streams end when `options.stop` is given or the store closes.
+/// The router can be merged with routes of your own, which its limits and metrics then do not cover. Its response to unknown paths
+/// becomes that of the merged router. Event streams end when `options.stop` is given or the store closes.
 pub fn router(store: Arc<dyn Store>, options: Options) -> Router {
     let site = Site::of(&options);
     let (router, _) = built(store, options);
@@ -89,7 +89,7 @@ pub fn router(store: Arc<dyn Store>, options: Options) -> Router {
     }
 }
 
-/// Builds the API and the pages beside it, which let anyone in.
+/// Builds the API and the pages beside it, without the check of [`Site`].
 pub(crate) fn built(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Server>) {
     let pages = options.pages.clone();
     let (router, server) = build(store, options);
@@ -99,10 +99,10 @@ pub(crate) fn built(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Ser
     }
 }
 
-/// Builds the API, which lets anyone in, and the state that its handlers share.
+/// Builds the API, without the check of [`Site`], and the state that its handlers share.
 pub(crate) fn build(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Server>) {
     let server = Arc::new(Server::new(store, options, PATHS.iter().copied().chain([UNKNOWN])));
-    // Requests that no operation takes are refused for that, and not for their query.
+    // A request that matches no operation is refused for that reason, and not for its query.
     let around = |label| from_fn_with_state(Gate::new(&server, label, Permission::Open, true), gate);
     let mut router = Router::new();
     for path in PATHS.iter() {

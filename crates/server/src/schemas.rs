@@ -1,5 +1,5 @@
-//! The shapes of bodies, for the OpenAPI document only: the types that read and write them are `annals_core::wire`'s, which knows of no
-//! OpenAPI. A test holds real answers against them.
+//! The shapes of bodies, for the OpenAPI document only. The types that read and write bodies are in `annals_core::wire`, which does not
+//! depend on OpenAPI. A test validates real responses against these shapes.
 
 #![expect(dead_code, reason = "the fields are described and never read")]
 

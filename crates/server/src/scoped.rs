@@ -1,12 +1,12 @@
-//! Resources whose definition names a scope, as a caller sees them: for a caller, a resource of a scope that its grant does not cover does
-//! not exist. Lists leave it out, and every other call is answered as for one that is absent.
+//! Resources whose definition names a scope, restricted to what a caller may see. If a caller's grant does not cover the scope of a
+//! resource, the resource does not exist for it: lists leave it out, and all other calls report it as unknown.
 //!
 //! ```text
 //!  route ─▶ ScopedHandlers, ScopedFilters, … ── scope of the stored definition granted? ──▶ port of the task host
 //! ```
 //!
-//! INVARIANT: routes get these resources from here and nowhere else. A type of this module does not lend its port, so that a new route
-//! needs a method here, with the check.
+//! INVARIANT: routes access these resources only through this module. Its types do not expose the underlying port, so every new route
+//! needs a method here, which includes the check.
 
 mod dead_letters;
 mod filters;
@@ -40,7 +40,7 @@ impl Scopes {
         Self { host: server.host.clone(), tenant: caller.tenant.clone(), principal: caller.principal.clone() }
     }
 
-    /// Whether the caller may see every scope, so that there is nothing to look up.
+    /// Returns whether the caller may see every scope, so that nothing has to be looked up.
     fn are_all(&self) -> bool {
         self.principal.may_see_every_scope()
     }
@@ -49,8 +49,8 @@ impl Scopes {
         self.principal.may_see_scope(scope)
     }
 
-    /// Checks the scope that a new definition names. The refusal is that of a scope which is not declared, so that nobody learns which
-    /// scopes there are.
+    /// Checks the scope that a new definition names. The error is that of a scope which is not declared, so that callers cannot find out
+    /// which scopes exist.
     fn check(&self, scope: &str) -> Result<(), Invalid> {
         if self.has(scope) {
             return Ok(());
@@ -59,7 +59,7 @@ impl Scopes {
         Err(Invalid::new(unknown.code(), "scope", unknown.to_string()))
     }
 
-    /// Whether the caller may see a handler. A handler that is not defined has no scope, and is seen by callers of every scope only.
+    /// Returns whether the caller may see a handler. A handler that is not defined has no scope, so only callers of every scope see it.
     async fn has_handler(&self, name: &str) -> Result<bool, HandlerError> {
         if self.are_all() {
             return Ok(true);
@@ -71,7 +71,7 @@ impl Scopes {
         }
     }
 
-    /// The names of the handlers that the caller may see; none for a caller that may see all of them.
+    /// Returns the names of the handlers that the caller may see, or `None` if it may see all of them.
     async fn handlers(&self) -> Result<Option<Vec<String>>, HandlerError> {
         if self.are_all() {
             return Ok(None);

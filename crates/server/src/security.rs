@@ -1,5 +1,5 @@
-//! Who may call the server: callers are authenticated by an API key, a token of an issuer or a client certificate, and are allowed what
-//! their grant says.
+//! Authentication and authorisation of callers. A caller is authenticated by an API key, a token of an issuer or a client certificate,
+//! and may do what its grant allows.
 //!
 //! ```text
 //!  Authorization: Bearer ─┬─ ann_… ─▶ credentials that the host follows ─┐
@@ -36,22 +36,22 @@ pub(crate) use governed::governed;
 use issuers::Issuers;
 pub use issuers::{FetchKeys, Issuer, Keys};
 
-/// How long the first requests wait for the credentials to be read.
+/// How long the first requests wait for the credentials to be loaded.
 const FIRST_READ_MAX: Duration = Duration::from_secs(5);
 
-/// How callers are authenticated.
+/// The settings for authenticating callers.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Security {
-    /// The tenant that holds the credentials and the audit log; the store must declare it. `system`.
+    /// The tenant that holds the credentials and the audit log; the store must declare it. Default: `system`.
     pub system_tenant: String,
-    /// Requests a second of each caller; 0 for no limit.
+    /// Requests per second of each caller; 0 for no limit.
     pub requests_per_second: u64,
-    /// Bytes of request and response bodies a second of each caller; 0 for no limit.
+    /// Bytes of request and response bodies per second of each caller; 0 for no limit.
     pub bytes_per_second: u64,
-    /// Whose tokens are accepted.
+    /// The issuers whose tokens are accepted.
     pub issuers: Vec<Issuer>,
-    /// What the holders of client certificates may do, by subject, such as `CN=worker-1,O=acme`.
+    /// The grants of clients with certificates, by subject, such as `CN=worker-1,O=acme`.
     pub certificates: BTreeMap<String, Grant>,
 }
 
@@ -67,32 +67,32 @@ impl Default for Security {
     }
 }
 
-/// What an operation needs of its callers, and who checks it.
+/// The requirements of an operation, and which of them are checked here.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needs {
     pub permission: Permission,
-    /// Whether the scope of a request is checked here, and not by the handler.
+    /// Whether the scope of a request is checked here rather than by the handler.
     pub checks_scope: bool,
-    /// Whether the handler checks event types. Where it does not, a caller that is restricted to some is refused.
+    /// Whether the handler checks event types. If not, callers that are restricted to some are refused.
     pub checks_event_types: bool,
 }
 
-/// What decides about requests while a server runs.
+/// The guard of a server, which authenticates and authorises requests.
 pub(crate) struct Guard {
     system_tenant: String,
-    /// None when the system tenant is not declared; then nobody is let in.
+    /// An error if the system tenant is not declared; then no caller is admitted.
     pub credentials: Result<Arc<LiveCredentials>, UnknownLog>,
     pub audit: Result<Audit, UnknownLog>,
     rates: (Rate, Rate),
     issuers: Issuers,
-    /// By who they are.
+    /// By subject.
     certificates: HashMap<String, Arc<Access>>,
     /// Holders of keys, by the id of the key.
     holders: RwLock<HashMap<String, Arc<Access>>>,
 }
 
 impl Guard {
-    /// The guard of a server whose tasks run on `host`. Needs an async runtime.
+    /// Creates the guard of a server whose tasks run on `host`. Needs an async runtime.
     pub fn new(store: &dyn Store, host: &Host, security: Security) -> Self {
         let Security { system_tenant, requests_per_second, bytes_per_second, issuers, certificates } = security;
         let rates = (Rate(requests_per_second), Rate(bytes_per_second));
@@ -111,8 +111,8 @@ impl Guard {
         }
     }
 
-    /// Checks that the caller may do what an operation needs, and counts the request against its limits. A request that needs no permission
-    /// is let in whoever sends it.
+    /// Checks that the caller may do what an operation requires, and counts the request against its limits. A request that needs no
+    /// permission is admitted regardless of its caller.
     pub async fn admit(&self, headers: &HeaderMap, uri: &Uri, needs: Needs) -> Result<Option<Arc<Access>>, Problem> {
         let Needs { permission, checks_scope, checks_event_types } = needs;
         let found = self.authenticate(headers).await;
@@ -133,7 +133,7 @@ impl Guard {
         Ok(Some(access))
     }
 
-    /// The caller of a page.
+    /// Returns the caller of a page.
     pub async fn known(&self, headers: &HeaderMap) -> Result<Arc<Access>, Problem> {
         let found = self.authenticate(headers).await?;
         let access = found.ok_or_else(|| unauthenticated("sign in with a key of this server"))?;
@@ -143,7 +143,7 @@ impl Guard {
         Ok(access)
     }
 
-    /// The caller; none when the request has no credential.
+    /// Returns the caller, or `None` if the request has no credential.
     async fn authenticate(&self, headers: &HeaderMap) -> Result<Option<Arc<Access>>, Problem> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let Some(value) = values.next() else { return Ok(self.certified()) };
@@ -161,7 +161,7 @@ impl Guard {
         }
     }
 
-    /// The holder of the client certificate of this connection, if its subject is configured.
+    /// Returns the holder of this connection's client certificate, if its subject is configured.
     fn certified(&self) -> Option<Arc<Access>> {
         if self.certificates.is_empty() {
             return None;
@@ -189,7 +189,7 @@ impl Guard {
                 "the key is not known; an administrator creates one with `annals credential create`",
             ));
         };
-        // Only the holder of the secret is told more.
+        // Only a caller that holds the secret learns more than that the key is unknown.
         match known.record.state(credentials.now()) {
             _ if known.is_ended() => return Err(unauthenticated("the key was revoked; ask for a new one")),
             CredentialState::Active => {}
@@ -204,7 +204,7 @@ impl Guard {
         let mut holders = self.holders.write().unwrap_or_else(PoisonError::into_inner);
         let own = known.record.rates();
         let rates = (or_default(own.0, self.rates.0), or_default(own.1, self.rates.1));
-        // What was used up stays used up when the credential is changed.
+        // Changing a credential does not reset what its limits have counted.
         let limits = match holders.get(&id) {
             Some(before) if before.limits.rates() == rates => Arc::clone(&before.limits),
             _ => Arc::new(Limits::new(rates)),
@@ -214,7 +214,7 @@ impl Guard {
         Ok(access)
     }
 
-    /// Whether a tenant exists for the holder of a grant.
+    /// Returns whether the holder of a grant may know that a tenant exists.
     pub fn may_see(&self, grant: &Grant, tenant: &str) -> bool {
         grant.covers_tenant(tenant) && (tenant != self.system_tenant || grant.administers_the_store())
     }
@@ -232,11 +232,11 @@ impl Guard {
         }
         let tenant = tenant_of(grant, headers)?;
         let tenant = tenant.as_str();
-        // The answer is that to a tenant which is not declared, so that nobody learns which tenants there are.
+        // The error is that of an undeclared tenant, so that callers cannot find out which tenants exist.
         if !self.may_see(grant, tenant) {
             return Err(unknown_tenant(tenant));
         }
-        // Acts are recorded by the server itself, and nobody adds any.
+        // The server itself records acts; no caller may add any.
         if tenant == self.system_tenant && permission != Permission::Reader {
             let message =
                 format!("the tenant {tenant:?} holds credentials and the audit log, and is read-only from outside");
@@ -247,13 +247,13 @@ impl Guard {
     }
 }
 
-/// The tenant of a request.
+/// Returns the tenant of a request.
 fn tenant_of(grant: &Grant, headers: &HeaderMap) -> Result<String, Problem> {
     let named = tenant_header(headers)?;
     Ok(named.unwrap_or_else(|| grant.only_tenant().unwrap_or(DEFAULT_TENANT).to_owned()))
 }
 
-/// Checks the scope that a request names, or the default one. Operations whose definition names the scope check that by themselves.
+/// Checks the scope that a request names, or the default scope. Operations whose definition names the scope check it themselves.
 fn allow_scope(grant: &Grant, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
     if grant.scopes.iter().any(|scope| scope == EVERY) {
         return Ok(());
@@ -269,13 +269,13 @@ fn or_default(own: Rate, default: Rate) -> Rate {
     if own.0 > 0 { own } else { default }
 }
 
-/// The refusal of a caller that is not known.
+/// Returns the error for a caller that cannot be authenticated.
 pub(crate) fn unauthenticated(message: impl Into<String>) -> Problem {
     Problem::new(Code::Unauthenticated, message)
 }
 
 impl Permission {
-    /// Whether a grant has it.
+    /// Returns whether a grant includes the permission.
     fn is_of(self, grant: &Grant) -> bool {
         use annals_core::credentials::Role;
         match self {

@@ -1,4 +1,4 @@
-//! Connections: accepted up to a limit, each with deadlines, and ended gracefully.
+//! Connections: accepted up to a limit, each with deadlines, and closed gracefully.
 
 use std::convert::Infallible;
 use std::future::{self, Future};
@@ -34,10 +34,10 @@ use crate::tls::{HANDSHAKE_MAX, Tls, subject};
 use crate::wire::Wire;
 use crate::wire_guard::WireGuard;
 
-/// Serves the API of `store` until `shutdown` is done, then stops as [`serve_router`] says.
+/// Serves the API of `store` until `shutdown` completes, then stops as described at [`serve_router`].
 ///
 /// # Errors
-/// As [`serve_router`].
+/// Returns the same errors as [`serve_router`].
 pub async fn serve(
     listener: TcpListener,
     store: Arc<dyn Store>,
@@ -50,13 +50,13 @@ pub async fn serve(
     serve_api(listener, open, future::pending().boxed(), options, shutdown.boxed()).await
 }
 
-/// Serves the API of a store that is still being opened. Until `opening` gives it, everything but `/health/live` is answered with
-/// `not_ready` and what `obstacle` says.
+/// Serves the API of a store that is still being opened. Until `opening` returns it, everything except `/health/live` is answered with
+/// `not_ready` and the reason in `obstacle`.
 ///
-/// When opening fails the server stops, and that is the inner error. Stopped before, it opens nothing.
+/// If opening fails, the server stops and returns that error as the inner result. If `shutdown` completes first, nothing is opened.
 ///
 /// # Errors
-/// As [`serve_router`].
+/// Returns the same errors as [`serve_router`].
 pub async fn serve_opening<E>(
     listener: TcpListener,
     opening: impl Future<Output = Result<Arc<dyn Store>, E>> + Send,
@@ -74,19 +74,19 @@ where
     Ok(failed.map_or(Ok(()), Err))
 }
 
-/// Serves `router`, which is [`router`](crate::router) with routes of your own added, until `shutdown` is done.
+/// Serves `router`, which is [`router`](crate::router) extended with routes of your own, until `shutdown` completes.
 ///
-/// Then it stops gracefully: no connection is accepted any more, `options.stop` is given, which ends streams, and requests under way
-/// get their answers for up to `options.stop_wait_max` before their connections are cut. Then the tasks of the host end, which have until
-/// 0.5 s after that; only a webhook that has an event of a replay may take until 16 s after `shutdown` to answer, so that the event is not
-/// posted again. Last the store is closed, which is waited for until a second after that.
+/// Then the server stops gracefully. It accepts no more connections and gives `options.stop`, which ends streams. Requests in flight have
+/// `options.stop_wait_max` to complete before their connections are cut. The host's tasks have 0.5 s more to drain. Only a webhook that
+/// has been sent an event of a replay has until 16 s after `shutdown` to answer, so that the event is not posted again. Finally the store
+/// is closed, for which there is one more second.
 ///
-/// With [`Options::tls`] a connection begins with a handshake, which may take 10 s, and ALPN decides between HTTP/2 and HTTP/1.1.
-/// Without it, both HTTP/1.1 and HTTP/2 with prior knowledge are spoken. What is not HTTP, or has more than 100 header lines, 400 KiB of
-/// them or a request line over 64 KiB, is answered 400, 431 or 414 without a body by the HTTP library itself.
+/// With [`Options::tls`] a connection begins with a handshake, which may take 10 s, and ALPN selects HTTP/2 or HTTP/1.1. Without it,
+/// HTTP/1.1 and HTTP/2 with prior knowledge are both accepted. The HTTP library itself refuses some requests with 400, 431 or 414 and no
+/// body: what is not HTTP, more than 100 header lines or 400 KiB of headers, and a request line over 64 KiB.
 ///
 /// # Errors
-/// When the listener has no address, which is only when it is broken.
+/// Returns an error if the listener has no local address, which only happens if it is broken.
 pub async fn serve_router(
     listener: TcpListener,
     router: Router,
@@ -98,7 +98,8 @@ pub async fn serve_router(
     serve_api(listener, open, future::pending().boxed(), options, shutdown.boxed()).await
 }
 
-/// `opening` gives no store when it fails. Boxed like all that is passed in, so that the server is compiled here and not in its callers.
+/// Runs the server. `opening` returns `None` if it fails. The arguments are boxed so that the server is compiled in this crate and not in
+/// each caller.
 fn serve_api<'a>(
     listener: TcpListener,
     api: Opening,
@@ -168,9 +169,9 @@ async fn serving(
     if let Some(host) = &options.host {
         let left = (options.stop_wait_max + DRAIN_TIME).saturating_sub(stopping.elapsed());
         let mut draining = host.drain();
-        // What a task has not stored by then it does again at the next start.
+        // A task repeats at the next start what it could not store by then.
         if timeout(left, &mut draining).await.is_err() && host.awaits_answers() {
-            // Except for what would be posted to a webhook again.
+            // The exception is a webhook, to which the event would be posted again.
             let left = ANSWERS_MAX.saturating_sub(stopping.elapsed());
             let _ = timeout(left, draining).await;
         }
@@ -184,31 +185,31 @@ async fn serving(
     Ok(())
 }
 
-/// The options with a task host on this store, which publishes what they say.
+/// Returns the options with a task host on this store, on which the relays are started.
 fn hosted(mut options: Options, store: &Arc<dyn Store>) -> Options {
     let host = options.host.get_or_insert_with(|| Host::start(Arc::clone(store), options.tasks.clone()));
     options.relays.start(host);
     options
 }
 
-/// What draining the tasks has of the ten seconds when requests have taken all of theirs.
+/// Time for draining the tasks, out of the ten seconds of a stop, if requests used all of theirs.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
-/// What closing the store has of the ten seconds when requests have taken all of theirs.
+/// Time for closing the store, out of the ten seconds of a stop, if requests used all of theirs.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
-/// How long after the beginning of a stop the answer of a webhook to an event of a replay is waited for, and stored. A webhook has 15 s to
-/// answer, and nothing more is posted from the beginning on.
+/// How long after the beginning of a stop to wait for a webhook's answer to an event of a replay, and to store it. A webhook has 15 s to
+/// answer, and nothing more is posted once the stop has begun.
 const ANSWERS_MAX: Duration = Duration::from_secs(16);
 
-/// Most requests under way on one HTTP/2 connection; more wait at the client.
+/// Most requests in flight on one HTTP/2 connection; further ones wait at the client.
 const STREAMS_MAX: u32 = 256;
-/// Most streams that a client resets before they were looked at, and most that are reset because they break the protocol; a
-/// connection that goes beyond is ended.
+/// Most streams that a client may reset before they are processed, and most that may be reset for protocol errors. A connection that
+/// exceeds either is closed.
 const RESETS_PENDING_MAX: usize = 20;
 const RESETS_OF_ERRORS_MAX: usize = 256;
-/// Bytes that a client may send ahead of their reader, on one stream and on all of a connection.
+/// Bytes that a client may send before they are read, per stream and per connection.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// Bytes of an answer that wait for one stream's reader.
+/// Bytes of a response that are buffered for one stream.
 const SEND_BYTES_MAX: usize = 128 * 1024;
 
 struct Connection {
@@ -221,7 +222,7 @@ struct Connection {
 impl Connection {
     async fn serve(self, stream: TcpStream) {
         let options = &self.options;
-        // Answers are written whole, so waiting to fill packets would only delay them.
+        // Responses are written whole, so Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
         let reader = Reader::new(options, stream.peer_addr().ok());
         let _open = options.connections.enter(Arc::clone(&reader));
@@ -235,7 +236,7 @@ impl Connection {
         };
         let service = service_fn(|request| {
             let (api, cors, current) = (Arc::clone(&self.api), self.cors.clone(), Arc::clone(&reader));
-            // On the heap, because the connection keeps room for it as long as it lives, and a follower lives long.
+            // Boxed, because the connection would otherwise keep room for this future as long as it lives, and followers live long.
             let answered = Box::pin(async move {
                 let allowed = cors.as_ref().and_then(|cors| cors.answers(&request));
                 let mut response = match cors.as_ref().and_then(|cors| cors.preflight(&request)) {
@@ -251,7 +252,7 @@ impl Connection {
         });
         let builder = match &wire {
             Wire::Plain(_) => builder(options),
-            // It is known which version is spoken, so the deadlines of its headers begin at once.
+            // ALPN has determined the version, so the deadline for the headers can begin at once.
             Wire::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => builder(options).http2_only(),
             Wire::Tls(_) => builder(options).http1_only(),
         };
@@ -277,7 +278,7 @@ impl Connection {
     }
 }
 
-/// Makes a connection one of TLS; none when it ends before.
+/// Performs the TLS handshake of a connection. Returns `None` if the connection ends before it completes.
 async fn secured(
     tls: &Tls,
     stream: WireGuard,
@@ -311,7 +312,7 @@ async fn secured(
     Some(stream)
 }
 
-/// Answers one request of a connection, once its client has read enough of the answers before.
+/// Answers one request of a connection, once the client has read enough of the earlier responses.
 async fn answer(api: &Opening, reader: &Arc<Reader>, request: Request<Incoming>) -> Response<Body> {
     let http2 = request.version() == Version::HTTP_2;
     let busy = reader.busy();
@@ -321,14 +322,14 @@ async fn answer(api: &Opening, reader: &Arc<Reader>, request: Request<Incoming>)
     if let Some(again) = again
         && reader.refuses(&response)
     {
-        // Many were asked for at once: they are made again one at a time, when the client has read what was made before.
+        // Many were requested at once. They are built again one at a time, each after the client has read the ones before.
         drop(response);
         let _turn = reader.turn().await;
         reader.until_read().await;
         response = api.answer_again(again).await;
     }
     let mut response = reader.counted(response, http2, busy);
-    // No page may take an answer for a script, or embed it.
+    // Other sites must not run a response as a script, or embed it.
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
@@ -349,7 +350,7 @@ fn without_body(request: &Request<Incoming>) -> Request<Body> {
 fn builder(options: &Options) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(options.header_wait_max);
-    // Headers of this size still get a problem document; beyond it HTTP/2 refuses them itself.
+    // Up to this size, headers that are too large still get a problem document; beyond it HTTP/2 refuses them itself.
     let header_list_max = u32::try_from(options.header_bytes_max.saturating_mul(4)).unwrap_or(u32::MAX);
     builder
         .http2()

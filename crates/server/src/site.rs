@@ -1,6 +1,6 @@
-//! Keeps the pages of other sites away, and requests that call the server by a name which is not its own. Without credentials a caller
-//! that reaches the server may do everything, so a page that the user happens to have open must not be able to: neither by sending
-//! requests across sites, nor by giving its own name this machine's address.
+//! Refuses requests from pages of other sites, and requests that address the server by a name which is not its own. Without credentials,
+//! any caller that reaches the server may do everything. So a page that the user happens to have open must not get through, neither with
+//! cross-site requests nor by pointing its own name at this machine's address.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use crate::cors::Origins;
 use crate::options::{Callers, Options};
 use crate::problem::Problem;
 
-/// Lets only this machine's own pages and programs at every route of `router`; everything else is `forbidden_origin` (403).
+/// Admits only this machine's own pages and programs to the routes of `router`; everything else is `forbidden_origin` (403).
 ///
-/// The name that a request calls the server by (`Host`, or `:authority`) must be `localhost` or a loopback address. A request with an
-/// `Origin`, as browsers send it, must come from a page of this same server; programs that are no browser send none and pass.
+/// The host that a request names (`Host`, or `:authority`) must be `localhost` or a loopback address. A request with an `Origin`, as
+/// browsers send it, must come from a page of this server. Programs other than browsers send no `Origin` and pass.
 ///
-/// It is for servers that listen on loopback and ask for no credentials. It is to be put around the whole router, because it covers
-/// only what was added before.
+/// Use it for servers that listen on loopback and require no credentials. Apply it to the complete router, because it only covers routes
+/// that were added before.
 pub fn this_machine_only(router: Router) -> Router {
     Site { names: None, origin: "http://", others: Origins::default() }.around(router)
 }
 
-/// What a server is called, and so which requests are meant for it.
+/// The names of a server, which determine the requests that are meant for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Site {
-    /// Names beside this machine's own and IP addresses; none for this machine's own only.
+    /// Names in addition to those of this machine and IP addresses; `None` if only the names of this machine are allowed.
     names: Option<Arc<[String]>>,
-    /// What the origin of its own pages begins with.
+    /// The prefix of the origin of its own pages.
     origin: &'static str,
     /// The origins of other pages that may call the API.
     others: Origins,
@@ -47,7 +47,7 @@ async fn guard(State(site): State<Site>, request: Request, next: Next) -> Respon
 }
 
 impl Site {
-    /// The site of a server with these options; none where any name will do.
+    /// Creates the site of a server with these options, or `None` if any name is allowed.
     pub fn of(options: &Options) -> Option<Self> {
         let origin = if options.tls.is_some() { "https://" } else { "http://" };
         let names = match options.callers {
@@ -58,12 +58,12 @@ impl Site {
         Some(Self { names, origin, others: options.cors_origins.clone() })
     }
 
-    /// Puts it around every route of a router.
+    /// Applies the check to every route of a router.
     pub fn around(self, router: Router) -> Router {
         router.layer(from_fn_with_state(self, guard))
     }
 
-    /// The answer to a request that is not let in; none when it is.
+    /// Returns the error for a request that is refused, or `None` if it is admitted.
     pub fn refuse(&self, headers: &HeaderMap, uri: &Uri) -> Option<Problem> {
         self.foreign(headers, uri).map(|why| Problem::new(Code::ForbiddenOrigin, why))
     }
@@ -75,11 +75,11 @@ impl Site {
         }
     }
 
-    /// Says why a request is refused; none when it is let in.
+    /// Returns why a request is refused, or `None` if it is admitted.
     fn foreign(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
         let mut hosts = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
         let (named, authority) = (hosts.next(), uri.authority().map(Authority::as_str));
-        // Whoever stands between may go by one, and this by the other.
+        // A proxy may have acted on one of them, and this server would act on the other.
         if hosts.next().is_some() {
             return Some("the request names its host twice".to_owned());
         }
@@ -98,7 +98,8 @@ impl Site {
         if self.others.allow(headers, uri) {
             return None;
         }
-        // Browsers say this of every request, also of those without an origin: `none` is what the user typed.
+        // Browsers send this header with every request, including those without an origin. `none` means that the user entered the
+        // address.
         if let Some(site) = headers.get("sec-fetch-site")
             && !matches!(site.as_bytes(), b"same-origin" | b"none")
         {
@@ -114,20 +115,20 @@ impl Site {
     }
 }
 
-/// Whether it is an IP address, which no page can give another meaning.
+/// Returns whether the host is an IP address, which a page cannot make resolve to something else.
 fn is_address(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     authority.host().trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok() && !host.contains('@')
 }
 
-/// Whether it is one of the names, which may or may not have a port.
+/// Returns whether the host is one of the names, with or without a port.
 fn is_named(names: &[String], host: &str) -> bool {
     let without_port = host.rsplit_once(':').map_or(host, |(name, _)| name);
     names.iter().any(|name| name.eq_ignore_ascii_case(host) || name.eq_ignore_ascii_case(without_port))
 }
 
 fn is_this_machine(host: &str) -> bool {
-    // What nearly everyone writes, without reading it as an address.
+    // Fast path for the usual names, without parsing them as an address.
     let name = host
         .rsplit_once(':')
         .filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()))

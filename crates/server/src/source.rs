@@ -1,4 +1,4 @@
-//! The log that a request is about.
+//! The log that a request addresses.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::caller::{Caller, unknown_tenant};
 use crate::problem::Problem;
 use crate::state::Server;
 
-/// A log, who requested it, and the name of its scope.
+/// A log, its caller, and the name of its scope.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub log: Arc<dyn EventLog>,
@@ -32,7 +32,7 @@ impl Source {
         Ok(Self { log, caller, scope: server.store.scope_name(scope).into_owned() })
     }
 
-    /// Returns the identity of the tenant's store for a reader who comes from incarnation `seen`, or from none.
+    /// Returns the identity of the tenant's store, for a reader that last saw incarnation `seen`, if any.
     pub fn identity(&self, server: &Server, seen: Option<u32>) -> Result<Identity, Problem> {
         let identity = server.store.identity_since(&self.caller.tenant, &self.scope, seen.unwrap_or(u32::MAX));
         identity.ok_or_else(|| unknown_tenant(&self.caller.tenant))

@@ -16,17 +16,17 @@ use crate::v1::backup;
 /// The state of one server.
 pub(crate) struct Server {
     pub store: Arc<dyn Store>,
-    /// Runs the background tasks.
+    /// The task host, which runs the background tasks.
     pub host: Host,
     pub options: Options,
-    /// Decides who is let in; none where everybody is who reaches the server.
+    /// The guard that authenticates and authorises callers; `None` if every caller that reaches the server is admitted.
     pub guard: Option<Guard>,
     pub metrics: Metrics,
     /// One permit for each commit or transaction in flight.
     commits: Semaphore,
     /// One permit for each byte of the request bodies that are held.
     pub bodies: Arc<Semaphore>,
-    /// Where long queries run.
+    /// The threads that run long queries.
     pub pool: Pool,
     /// One permit for each backup in flight.
     pub backups: Arc<Semaphore>,
@@ -37,7 +37,7 @@ impl Server {
     pub fn new(store: Arc<dyn Store>, options: Options, labels: impl IntoIterator<Item = &'static str>) -> Self {
         let permits = |count: usize| Semaphore::new(count.min(Semaphore::MAX_PERMITS));
         let host = options.host.clone().unwrap_or_else(|| Host::start(Arc::clone(&store), options.tasks.clone()));
-        // A router that is only described has no runtime to run tasks on.
+        // A router that is only built to be described has no runtime for tasks.
         let runs = tokio::runtime::Handle::try_current().is_ok();
         if runs {
             host.start_defined();
@@ -56,7 +56,7 @@ impl Server {
         }
     }
 
-    /// Runs a query that may be long.
+    /// Runs a query that may take long.
     pub async fn query<T, E>(&self, query: impl Future<Output = Result<T, E>> + Send + 'static) -> Result<T, Problem>
     where
         T: Send + 'static,

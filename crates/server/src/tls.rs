@@ -1,4 +1,4 @@
-//! TLS by rustls: a certificate that is read again when its files change, and client certificates where they are asked for.
+//! TLS with rustls. The certificate is reloaded when its files change; client certificates are optional.
 
 mod subject;
 
@@ -17,12 +17,12 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 pub(crate) use subject::subject;
 
-/// How often the files are looked at.
+/// How often the files are checked for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a handshake may take.
 pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// The certificate of a server, and what it asks of its clients. Clones share it.
+/// The certificate of a server, and which certificates it requires of clients. Clones share it.
 #[derive(Clone)]
 pub struct Tls(Arc<Inner>);
 
@@ -37,16 +37,16 @@ struct Files {
     clients: Option<ClientCertificates>,
 }
 
-/// Certificates of clients.
+/// The settings for client certificates.
 #[derive(Debug, Clone)]
 pub struct ClientCertificates {
-    /// The file of the authorities that sign them, in PEM.
+    /// The PEM file of the certificate authorities that sign them.
     pub authorities: PathBuf,
-    /// Whether a client without one is refused.
+    /// Whether clients without a certificate are refused.
     pub required: bool,
 }
 
-/// What of the files shows that they were changed.
+/// The modification times and sizes of the files, by which changes are detected.
 type Stamp = Vec<Option<(SystemTime, u64)>>;
 
 impl fmt::Debug for Tls {
@@ -59,7 +59,7 @@ impl Tls {
     /// Reads a certificate chain and its key, both in PEM.
     ///
     /// # Errors
-    /// A sentence that names the file.
+    /// Returns a sentence that names the file.
     pub fn read(
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
@@ -71,7 +71,8 @@ impl Tls {
         Ok(Self(Arc::new(Inner { files, current: RwLock::new((config, stamp)) })))
     }
 
-    /// Reads the files again if they have changed. New connections get what they hold; a file that cannot be used changes nothing.
+    /// Reloads the files if they have changed. New connections then use the new certificate. If a file is unusable, the old certificate
+    /// stays.
     pub(crate) fn look(&self) {
         let Inner { files, current } = &*self.0;
         let stamp = files.stamp();
@@ -83,12 +84,12 @@ impl Tls {
                 *current.write().unwrap_or_else(PoisonError::into_inner) = (config, stamp);
                 tracing::info!(file = %files.certificate.display(), "the certificate was read again");
             }
-            // The two files are not replaced at one moment, so this may be over at the next look.
+            // The two files are not replaced atomically, so the error may be gone at the next check.
             Err(error) => tracing::warn!(error, "the changed certificate is not used"),
         }
     }
 
-    /// Looks for changes of the files for as long as it is polled.
+    /// Checks the files for changes as long as it is polled.
     pub(crate) async fn follow(&self) {
         loop {
             sleep(LOOK_EVERY).await;
@@ -97,7 +98,7 @@ impl Tls {
         }
     }
 
-    /// What new connections are accepted with.
+    /// Returns the acceptor for new connections.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.0.current.read().unwrap_or_else(PoisonError::into_inner).0))
     }
@@ -117,7 +118,7 @@ impl Files {
     fn read(&self) -> Result<Arc<ServerConfig>, String> {
         let chain = certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| in_file(&self.key, error))?;
-        // Named here and not installed for the process, which may have another one for its own connections.
+        // Passed explicitly rather than installed for the process, which may use another provider for its own connections.
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;

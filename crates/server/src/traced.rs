@@ -1,4 +1,5 @@
-//! The spans of requests: where spans are recorded, a request is part of its caller's span, and what it commits is part of its own.
+//! The spans of requests. If spans are recorded, a request's span is a child of its caller's, and the commits of the request belong to
+//! the request's span.
 
 use std::sync::Arc;
 
@@ -8,12 +9,13 @@ use axum::http::{HeaderValue, Method, Request, StatusCode};
 use crate::caller::{TENANT_HEADER, trace_of};
 use crate::route::Permission;
 
-/// Records the requests of a route.
+/// The recorder of the spans of requests to a route.
 #[derive(Clone)]
 pub(crate) struct Traced {
     spans: Option<Arc<dyn Spans>>,
     route: &'static str,
-    /// Whether a request whose caller names no span begins a trace. Reads and pulls come again and again, and most of them find nothing.
+    /// Whether a request without a span of its caller begins a trace. Reads and pulls do not: they are frequent, and most of them find
+    /// nothing.
     begins: bool,
 }
 
@@ -27,13 +29,13 @@ pub(crate) struct RequestSpan {
 }
 
 impl Traced {
-    /// Operations that need no permission are those of health and documents, which are not traced.
+    /// Creates the recorder of a route. Operations that need no permission, such as health checks and documents, are not traced.
     pub fn new(spans: Option<&Arc<dyn Spans>>, route: &'static str, permission: Permission) -> Self {
         let spans = spans.filter(|_| permission != Permission::Open).cloned();
         Self { spans, route, begins: permission != Permission::Reader && !route.ends_with("/pull") }
     }
 
-    /// Begins the span of a request, and makes it the one that its handler sees.
+    /// Begins the span of a request, and passes it on to the handler.
     pub fn begin<B>(&self, request: &mut Request<B>) -> Option<RequestSpan> {
         let spans = self.spans.as_ref()?;
         let parent = trace_of(request.headers());
@@ -50,7 +52,7 @@ impl Traced {
 }
 
 impl RequestSpan {
-    /// Ends it with the answer. A refusal is no failure of the server.
+    /// Ends the span with the response. Only server errors count as failures.
     pub fn end(self, status: StatusCode) {
         let text = |text: &str| SpanValue::Text(text.into());
         let mut attributes = vec![

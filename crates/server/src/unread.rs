@@ -1,8 +1,8 @@
-//! Answers that their clients have not read yet: how much memory they hold.
+//! Accounts for the memory of responses that clients have not read yet.
 //!
-//! The bytes of an answer count from when it is made until the system has taken them: for its connection, and for all connections
-//! together. A stream of events or lines is asked for more only when its reader took what it was given, a connection that holds much is
-//! served no further requests until it was read, and an answer that would not fit is refused where the request changed nothing.
+//! The bytes of a response count from its creation until the system has accepted them, both per connection and for all connections
+//! together. A stream of events or lines is read further only once its client has taken what was handed out. A connection that holds much
+//! gets no further requests served until it has been read. A response that does not fit is refused if its request changed nothing.
 
 use std::fmt;
 use std::pin::Pin;
@@ -24,14 +24,14 @@ use crate::media;
 use crate::problem::Problem;
 use crate::reader::{Busy, Reader, millis};
 
-/// Answers up to this size are not counted on HTTP/1, where a connection has one at a time.
+/// Responses up to this size are not counted on HTTP/1, where a connection has one at a time.
 const SMALL: usize = 16 * 1024;
-/// A connection of HTTP/2 gets its answers in pieces of this size, so that one that is being read can be told from one that is not.
+/// An HTTP/2 connection gets its responses in pieces of this size, so that a slow client can be told apart from a stalled one.
 const PIECE: usize = 16 * 1024;
-/// A stream is not asked for more while its connection holds so much of it.
+/// No more is read from a stream while it has this many unread bytes.
 const STREAMED_MAX: usize = 256 * 1024;
 
-/// The bytes of all answers that were not read yet. Clones share them.
+/// The bytes of all unread responses. Clones share the count.
 #[derive(Clone, Default)]
 pub(crate) struct Unread(Arc<Total>);
 
@@ -48,18 +48,18 @@ impl fmt::Debug for Unread {
 }
 
 impl Unread {
-    /// How many there are.
+    /// Returns the number of unread bytes.
     pub fn bytes(&self) -> usize {
         self.0.bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes that are kept for an answer, until the guard is dropped.
+    /// Counts bytes that are kept for a response, until the guard is dropped.
     pub fn hold(&self, bytes: usize) -> HeldBytes {
         self.add(bytes);
         HeldBytes { unread: self.clone(), bytes }
     }
 
-    /// Waits until there are fewer than `max`.
+    /// Waits until there are fewer than `max` unread bytes.
     pub async fn room(&self, max: usize) {
         loop {
             let freed = self.0.freed.notified();
@@ -80,7 +80,7 @@ impl Unread {
     }
 }
 
-/// Bytes that count as unread.
+/// Bytes that are counted as unread until this is dropped.
 pub(crate) struct HeldBytes {
     unread: Unread,
     bytes: usize,
@@ -92,18 +92,18 @@ impl Drop for HeldBytes {
     }
 }
 
-/// Marks the answer to a request that changed nothing, and can be sent again.
+/// A marker of responses to requests that changed nothing and can be repeated.
 #[derive(Clone, Copy)]
 pub(crate) struct ChangedNothing;
 
-/// An answer on its way to its reader.
+/// A response on its way to its client.
 pub(crate) struct Answer {
     reader: Arc<Reader>,
-    /// What was not read of it.
+    /// Its unread bytes.
     bytes: AtomicUsize,
-    /// When the last of its pieces was taken, or handed out where none waited.
+    /// When a piece was last taken, or handed out while none was pending.
     moved_at: AtomicU64,
-    /// A piece waited longer than a piece may.
+    /// Whether a piece waited longer than allowed.
     slow: AtomicBool,
     taken: AtomicWaker,
 }
@@ -120,7 +120,7 @@ impl Answer {
         })
     }
 
-    /// How long it has been waiting for its reader.
+    /// Returns how long the response has been waiting for its client.
     pub fn waits_for(&self, now: u64) -> Duration {
         match self.bytes.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
@@ -148,7 +148,7 @@ impl Answer {
     }
 }
 
-/// A piece that its reader has not taken.
+/// A piece that the client has not taken yet.
 struct Piece {
     bytes: Bytes,
     answer: Arc<Answer>,
@@ -167,7 +167,7 @@ impl Drop for Piece {
 }
 
 impl Reader {
-    /// Counts an answer of this connection, or refuses it where there is no room for it. `busy` lives as long as the answer is not read.
+    /// Counts a response of this connection, or refuses it if there is no room. `busy` is held until the response has been read.
     pub(crate) fn counted(self: &Arc<Self>, response: Response<Body>, http2: bool, busy: Busy) -> Response<Body> {
         let bytes = response.body().size_hint().exact().map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let streamed = response.body().size_hint().exact().is_none();
@@ -201,7 +201,7 @@ impl Reader {
         })
     }
 
-    /// Whether there is no room for an answer to a request that changed nothing.
+    /// Returns whether there is no room for a response whose request changed nothing.
     pub(crate) fn refuses(&self, response: &Response<Body>) -> bool {
         let bytes = response.body().size_hint().exact().map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         bytes > SMALL && response.extensions().get::<ChangedNothing>().is_some() && !self.has_room_for(bytes)
@@ -218,12 +218,12 @@ impl Reader {
 struct Counted {
     body: Body,
     answer: Arc<Answer>,
-    /// Bytes that count already and are not handed out yet.
+    /// Bytes that are counted already and not handed out yet.
     ahead: usize,
-    /// The rest of what is handed out in pieces.
+    /// The remainder of a frame that is handed out in pieces.
     rest: Bytes,
     pieces: bool,
-    /// Its lines are events, so that it can end with one that says why.
+    /// Whether it is a stream of events, which can end with one that gives the reason.
     events: bool,
     ended: bool,
     room: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -231,7 +231,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Waits until its reader took enough of what it was given.
+    /// Waits until the client has taken enough of what was handed out.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.ahead > 0 {
             return Poll::Ready(());
@@ -262,7 +262,7 @@ impl Counted {
         Bytes::from_owner(Piece { bytes, answer: Arc::clone(&self.answer) })
     }
 
-    /// The event that ends a stream whose reader was too slow.
+    /// Returns the event that ends a stream whose client was too slow.
     fn last_word(&mut self) -> Bytes {
         self.ended = true;
         self.answer.reader.end_soon();
@@ -325,5 +325,5 @@ impl Drop for Counted {
     }
 }
 
-/// Answers that are watched.
+/// The HTTP/2 responses of a connection that are watched for stalls.
 pub(crate) type Watched = Vec<Weak<Answer>>;

@@ -1,4 +1,4 @@
-//! The addresses below `/v1`: one file per kind of thing that is asked for.
+//! The routes below `/v1`, with one file per kind of resource.
 
 pub(crate) mod aggregates;
 pub(crate) mod archive;

@@ -1,4 +1,4 @@
-//! The bytes of a connection: as they are, or by TLS. One type, so that the HTTP library is compiled once.
+//! The byte stream of a connection, plain or TLS. It is one type, so that the HTTP library is compiled only once.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::wire_guard::WireGuard;
 
-/// A connection that is read and written.
+/// A connection that bytes are read from and written to.
 pub(crate) enum Wire {
     Plain(WireGuard),
     Tls(Box<TlsStream<WireGuard>>),

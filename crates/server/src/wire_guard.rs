@@ -1,4 +1,4 @@
-//! A connection that does not wait for ever: for the first bytes of a client that says nothing, and for a reader that does not read.
+//! A connection with deadlines for the first bytes of a silent client and for a client that does not read.
 
 use std::io;
 use std::pin::Pin;
@@ -15,24 +15,25 @@ use tokio::time::Sleep;
 use crate::options::Stop;
 use crate::reader::Reader;
 
-/// How long a write may wait for the reader once the server stops.
+/// How long a write may wait for the client once the server stops.
 const STOPPED_WRITE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long the last event of a follower may take to be written.
 const LAST_EVENT_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// How many bytes it takes to tell HTTP/1 from HTTP/2; from then on the HTTP side has a deadline of its own.
+/// How many bytes are needed to tell HTTP/1 from HTTP/2. After that the HTTP library has a deadline of its own.
 const OPENING_BYTES: usize = 24;
 
-/// What the system keeps for a follower that it cannot send yet; it takes twice as much for its own needs.
+/// The size of the send buffer that is set for a follower. The system doubles it for its own needs.
 const FOLLOWER_SEND_BYTES: usize = 104 * 1024;
-/// The same once the follower did not read for too long: the rest is for the event that says so. Linux gives no more by default.
+/// The size once a follower has not read for too long; the additional room is for the event that says so. Linux allows no more by
+/// default.
 const LAST_SEND_BYTES: usize = 208 * 1024;
 
 pub(crate) struct WireGuard {
     stream: TcpStream,
-    /// Runs until the first bytes are there.
+    /// The bytes received so far, and the deadline for the first ones; `None` once enough have arrived.
     opening: Option<(usize, Pin<Box<Sleep>>)>,
-    /// Runs while a write waits.
+    /// The deadline of a pending write.
     stalled: Option<Pin<Box<Sleep>>>,
     reader: Arc<Reader>,
     sends: Sends,
@@ -40,7 +41,7 @@ pub(crate) struct WireGuard {
     stopping: bool,
 }
 
-/// How much the system keeps that it cannot send yet.
+/// The size of the system's send buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sends {
     AsTheSystemLikes,
@@ -54,12 +55,12 @@ impl WireGuard {
         Self { stream, opening, stalled: None, reader, sends: Sends::AsTheSystemLikes, stop, stopping: false }
     }
 
-    /// Waits for the first bytes once more: those so far were of a handshake.
+    /// Waits for the first bytes again, because those so far belonged to a handshake.
     pub fn open_again(&mut self, opening_max: Duration) {
         self.opening = Some((0, Box::pin(sleep(opening_max))));
     }
 
-    /// Sets how much the system keeps. Should it refuse, a follower is cut without a last event.
+    /// Sets the size of the send buffer. If the system refuses, a follower is cut without a last event.
     fn keep(&mut self, sends: Sends, bytes: usize) {
         self.sends = sends;
         if let Err(error) = sockopt::set_socket_send_buffer_size(&self.stream, bytes) {
@@ -73,9 +74,9 @@ impl WireGuard {
         }
     }
 
-    /// Waits for a reader that does not read: not for ever, and again for a follower that is to get a last event.
+    /// Waits for a client that does not read, up to a deadline. A follower gets a second deadline for its last event.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        // The task that drives the connection polls it again when the server stops.
+        // When the server stops, the task that drives the connection polls it again.
         if self.stop.is_stopped() && !std::mem::replace(&mut self.stopping, true) {
             self.stalled = Some(Box::pin(sleep(STOPPED_WRITE_WAIT_MAX)));
         }
@@ -91,7 +92,7 @@ impl WireGuard {
         }
     }
 
-    /// Passes `written` on, or an error when it has waited too long.
+    /// Returns `written`, or an error if the write has been pending for too long.
     fn bounded<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;

@@ -1,7 +1,7 @@
-//! The time of this process, which nobody sets: for deadlines towards servers, sockets and other processes, and for the pace of work.
+//! The monotonic time of this process, for the pace of work and for deadlines towards servers, sockets and other processes.
 //!
-//! It is not a port on purpose. What is waited for here happens outside of the process, so under a clock that stands still a test would
-//! wait for ever. What is stored, and every wait that a test makes shorter, goes by the [`Clock`](annals_core::Clock).
+//! It is deliberately not a port. What is awaited here happens outside of the process, so with a clock that stands still a test would
+//! wait forever. What is stored, and every wait that tests shorten, uses the [`Clock`](annals_core::Clock).
 
 use std::future::Future;
 use std::ops::{Add, Sub};
@@ -9,39 +9,39 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep_until, timeout_at};
 
-/// A moment of this process, as `std::time::Instant`, with waits. It never goes back, and means nothing to another process.
+/// A moment in this process, like `std::time::Instant`, with waits. It never goes back, and has no meaning in another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(std::time::Instant);
 
 impl Instant {
-    /// The present one.
+    /// Returns the current moment.
     #[expect(clippy::disallowed_methods, reason = "this is where the time of the process is read")]
     pub fn now() -> Self {
         Self(std::time::Instant::now())
     }
 
-    /// The time since then; none for a moment to come.
+    /// Returns the time since this moment, or zero if it is in the future.
     pub fn elapsed(self) -> Duration {
         Self::now() - self
     }
 
-    /// The moment so much earlier; none where the machine's own time does not reach back so far.
+    /// Returns the moment this much earlier, or `None` if the machine's monotonic time does not reach back that far.
     pub fn earlier_by(self, time: Duration) -> Option<Self> {
         self.0.checked_sub(time).map(Self)
     }
 
-    /// Waits until it has come.
+    /// Waits until this moment.
     pub async fn comes(self) {
         sleep_until(self.0.into()).await;
     }
 
-    /// What comes of `work` until this moment; none if it takes longer, and is dropped then.
+    /// Returns the output of `work`, or `None` if it takes longer than until this moment; it is then dropped.
     pub async fn limit<F: Future>(self, work: F) -> Option<F::Output> {
         timeout_at(self.0.into(), work).await.ok()
     }
 }
 
-/// Waits for this long. Dropping it is safe.
+/// Waits for this long. Cancel-safe.
 pub fn sleep(time: Duration) -> Sleep {
     tokio::time::sleep(time)
 }
@@ -49,7 +49,7 @@ pub fn sleep(time: Duration) -> Sleep {
 impl Add<Duration> for Instant {
     type Output = Self;
 
-    /// A sum that is too far away is a century away.
+    /// Adds a duration. If the sum cannot be represented, the result is a century away.
     fn add(self, time: Duration) -> Self {
         const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
         Self(self.0.checked_add(time).unwrap_or_else(|| self.0 + CENTURY))
@@ -59,7 +59,7 @@ impl Add<Duration> for Instant {
 impl Sub for Instant {
     type Output = Duration;
 
-    /// The time between the two; none if the first is the earlier one.
+    /// Returns the time between the two, or zero if the first is the earlier one.
     fn sub(self, earlier: Self) -> Duration {
         self.0.saturating_duration_since(earlier.0)
     }

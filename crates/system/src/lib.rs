@@ -1,6 +1,6 @@
-//! The machine's clock, the time of the process, and randomness. This is a crate because `annals-core` may read none of them, while every
-//! adapter and the runtime need them when the caller provides none. Nothing else in the product reads the time or asks for random bits.
-//! Lines, in which tasks wait for one another, are here because `annals-core` has no tasks.
+//! The machine's clock, the time of the process, and randomness. `annals-core` must not access any of them, while every adapter and the
+//! runtime need them by default; hence this crate. Nothing else in the product reads the time or requests random bits. Lines, in which
+//! tasks wait for each other, are here because `annals-core` has no tasks.
 
 mod instant;
 mod lines;
@@ -14,10 +14,10 @@ use siphasher::sip128::SipHasher13;
 pub use instant::{Instant, sleep};
 pub use lines::{InLine, Lines};
 
-/// The longest sleep between two looks at the wall clock, so that a sleep until a time notices that the clock was set. A sleep with more
-/// than a minute to go may sleep for a 60th of that: one that is hours away need not wake its task every second.
+/// The shortest interval at which a sleep checks the wall clock, so that a sleep until a time notices that the clock was set. With more
+/// than a minute to go, the interval is a 60th of the remaining time, so that a long sleep does not wake its task every second.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// However far away its end is, a sleep looks this often: after a suspend, or once the clock is set, nothing is later than that.
+/// The longest interval. After a suspend, or after the clock was set, no sleep overruns by more than this.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(30);
 
 /// The machine's clock. Sleeping needs a Tokio runtime.
@@ -46,35 +46,35 @@ impl Clock for SystemClock {
         })
     }
 
-    /// Monotonic: setting the wall clock neither shortens nor prolongs it.
+    /// Sleeps on the monotonic clock: setting the wall clock neither shortens nor prolongs it.
     fn sleep(&self, time: Duration) -> Sleep<'_> {
         Box::pin(sleep(time))
     }
 }
 
-/// How long a sleep that has so much to go sleeps before it looks at the wall clock.
+/// Returns how long a sleep with this much time left sleeps before it checks the wall clock.
 fn until_look(left: Duration) -> Duration {
     left.min((left / 60).clamp(LOOK_EVERY, LOOK_AT_LEAST))
 }
 
-/// The machine's time in nanoseconds since 1970, for what is measured and shown and never decides anything.
+/// Returns the machine's time in nanoseconds since 1970, for measurements and display only. Nothing must be decided by it.
 #[expect(clippy::disallowed_methods, reason = "this is where the system's clock is read")]
 pub fn unix_nanos() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Random bytes of the system's own generator, for secrets.
+/// Returns random bytes from the system's own generator, for secrets.
 ///
 /// # Errors
-/// A sentence when the system gives none. A secret is then not to be made from anything else.
+/// Returns a sentence if the system provides none. A secret must then not be derived from anything else.
 pub fn secret_bytes<const N: usize>() -> Result<[u8; N], String> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| format!("the system gives no random bytes: {error}"))?;
     Ok(bytes)
 }
 
-/// Random bits from a key that the system provides once, and a counter: no lock and no system call per number.
+/// Random bits derived from a key that the system provides once, and a counter. A number costs neither a lock nor a system call.
 #[derive(Debug)]
 pub struct SystemRandomness {
     key: [u8; 16],
@@ -85,7 +85,7 @@ impl SystemRandomness {
     /// Reads a fresh key from the system.
     ///
     /// # Panics
-    /// When the system has no randomness, which no supported system lacks.
+    /// Panics if the system has no randomness, which every supported system provides.
     pub fn new() -> Self {
         let mut key = [0; 16];
         getrandom::fill(&mut key).expect("the operating system provides random bytes");

@@ -1,5 +1,5 @@
-//! Lines in which tasks wait for the heads of things that have names, such as streams. A task is woken by what moves its own head, and by
-//! nothing else. Nothing is kept for a name for which nobody waits.
+//! Lines in which tasks wait until the head of a named thing, such as a stream, moves. A task is only woken when its own head moves.
+//! Nothing is kept for a name without waiting tasks.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use annals_core::ByteString;
 use tokio::sync::watch;
 
-/// The lines of all names for which a task waits.
+/// The lines of all names for which tasks wait.
 #[derive(Debug, Default)]
 pub struct Lines(Mutex<State>);
 
@@ -17,15 +17,15 @@ struct State {
     closed: bool,
 }
 
-/// What the tasks of a line are told.
+/// The state that the tasks of a line watch.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
-    /// The highest head since the first of them came.
+    /// The highest head since the line was created.
     head: u64,
     closed: bool,
 }
 
-/// A task's place in a line. The line ends with its last place.
+/// A task's place in a line. The line is removed with its last place.
 #[derive(Debug)]
 pub struct InLine<'l> {
     lines: &'l Lines,
@@ -38,21 +38,21 @@ impl Lines {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the tasks that wait for a lower head of this name.
+    /// Wakes the tasks that wait for this name past a lower head.
     pub fn moved(&self, name: &str, head: u64) {
         if let Some(line) = self.state().of.get(name) {
             line.send_modify(|seen| seen.head = head.max(seen.head));
         }
     }
 
-    /// Wakes every task, and every later one at once.
+    /// Wakes every task. Later tasks do not wait.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
         state.of.values().for_each(|line| line.send_modify(|seen| seen.closed = true));
     }
 
-    /// Takes a place. A caller reads the head afterwards, so that it misses no move between its look and its wait.
+    /// Joins a line. The caller reads the head afterwards, so that it misses no move between the read and the wait.
     pub fn join<'l>(&'l self, name: &'l str) -> InLine<'l> {
         let mut state = self.state();
         let seen = Seen { head: 0, closed: state.closed };
@@ -62,7 +62,7 @@ impl Lines {
 }
 
 impl InLine<'_> {
-    /// Waits until the head is greater than `head`, and returns it; none once the lines are closed.
+    /// Waits until the head is greater than `head` and returns it, or returns `None` once the lines are closed.
     pub async fn past(&mut self, head: u64) -> Option<u64> {
         let seen = self.seen.wait_for(|seen| seen.closed || seen.head > head).await;
         seen.ok().map(|seen| seen.head).filter(|seen| *seen > head)

@@ -19,7 +19,7 @@ pub(super) const PAGE: Page = Page {
     acts: &[],
 };
 
-/// Commits that a page of history and the view of one version read.
+/// The number of commits that a page of history and the view of one version read.
 const COMMITS: &str = "1000";
 
 #[derive(Template)]
@@ -36,7 +36,7 @@ struct One {
     history: Table,
 }
 
-/// What was known at a version.
+/// The view of one version: what was known at it.
 struct Past {
     version: u64,
     previous: Option<String>,
@@ -75,7 +75,7 @@ async fn names(view: &View) -> Result<Aggregates, Refused> {
     Ok(Aggregates { title: "Aggregates".to_owned(), list: Some(list), one: None })
 }
 
-/// A link to the next page, when this one is full.
+/// Returns a link to the next page, if this one is full.
 fn more(view: &View, page: &Value, list: &str) -> Option<crate::components::Link> {
     if items(page, list).len() < 100 { None } else { view.next("More", "after", &page["next"]) }
 }
@@ -141,7 +141,7 @@ async fn one(view: &View, name: &str, id: &str) -> Result<One, Refused> {
     Ok(One { facts, past, history })
 }
 
-/// What was known at a version: the snapshot, if it is not younger, and the fields of the events in their order.
+/// Returns what was known at a version: the snapshot, unless it is newer, and the fields of the events in their order.
 async fn past(view: &View, name: &str, id: &str, version: u64) -> Result<Past, Refused> {
     let at = |version: u64| view.link("aggregates", &[("name", name), ("id", id), ("version", &version.to_string())]);
     let snapshot = view.get(&format!("/v1/snapshots/{}/{}", escape(name), escape(id))).await.ok();

@@ -109,7 +109,7 @@ async fn part(view: &View, path: &str, cursor: &str) -> Result<Value, Refused> {
     view.query(path, &[("cursor", &view.value(cursor)), ("limit", PAGE_ITEMS)]).await
 }
 
-/// Returns what needs attention.
+/// Returns notices of what needs attention.
 fn notices(archive: &Value) -> Vec<Notice> {
     let notice = |class, title: String, text: String| Notice { class, title, text, link: None };
     let mut notices = Vec::new();

@@ -1,4 +1,4 @@
-//! The audit log: what administrators and operators did, why, and from where.
+//! The audit log: the acts of administrators and operators, with their reasons and origins.
 
 use askama::Template;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Dead letters: events that a consumer could not process, each with its attempts, and the acts that end one or many.
+//! Dead letters: events that a consumer could not process, with their attempts, and the acts that end one or many.
 
 use askama::Template;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ const NOW: &[&str] = &["/v1/dead-letters/{id}"];
 const ID: &[&str] = &["id"];
 const CONDITION: &[Field] = &[Field::new("condition", "Condition", r#"{"field":"original_topic","operator":"EQ","value":"order_placed"}"#, Kind::Json)];
 const STATES: &[&str] = &["pending", "scheduled", "retried", "discarded"];
-/// What the list is filtered by, and the stored field of it.
+/// The filters of the list, with their labels and stored fields.
 const FILTERS: [(&str, &str, &str); 5] = [
     ("topic", "Topic", "original_topic"),
     ("group", "Group", "processor"),
@@ -101,11 +101,12 @@ async fn list(view: &View) -> Result<List, Refused> {
     })
 }
 
-/// The condition of a bulk act on the letters that the list is filtered by. Without a filter it is left to the person who acts.
+/// Returns the condition of a bulk act on the letters that the filters select. Without a filter it is empty, and the user has to enter
+/// one.
 fn condition(view: &View) -> String {
     let equal = |(name, _, field): &(&str, &str, &str)| match (*name, view.parameter(name)?) {
         ("since", since) => Some(json!({"field": field, "operator": "GTE", "value": {"$date": since}})),
-        // A consumer is stored with its kind.
+        // The stored name of a consumer includes its kind.
         ("group" | "handler", consumer) => Some(json!({"field": field, "operator": "EQ", "value": format!("{name}/{consumer}")})),
         (_, value) => Some(json!({"field": field, "operator": "EQ", "value": value})),
     };
@@ -156,7 +157,7 @@ fn consumer(view: &View, letter: &Value) -> Cell {
     Cell::link(&name, view.link(page, &[("name", &name)]))
 }
 
-/// Statistics are counted when they are asked for: they read every letter.
+/// Returns the statistics if they were requested, because they read every letter.
 async fn statistics(view: &View) -> Result<(String, Option<Table>), Refused> {
     if view.parameter("statistics").is_none() {
         return Ok((String::new(), None));

@@ -1,4 +1,4 @@
-//! One event: what it is, its data, what caused it and what it caused.
+//! One event: its fields, its data, its cause and its effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(super) const PAGE: Page = Page {
     acts: &[],
 };
 
-/// Events on each side that are searched for the same correlation.
+/// The number of events before and after that are searched for the same correlation.
 const NEAR_EVENTS: u64 = 500;
 
 #[derive(Template)]
@@ -42,7 +42,7 @@ struct Found {
     next: String,
 }
 
-/// An event in the tree of causes, with how deep it is.
+/// An event in the tree of causes, with its depth.
 struct Branch {
     indent: String,
     text: String,
@@ -102,7 +102,7 @@ async fn found(view: &View, at: &str) -> Result<Found, Refused> {
     })
 }
 
-/// The events near this one with the same correlation, as a tree of causes.
+/// Returns the nearby events with the same correlation, as a tree of causes.
 async fn tree(view: &View, event: &Value, correlation: &str, scope: &str) -> Result<Vec<Branch>, Refused> {
     if correlation.is_empty() {
         return Ok(Vec::new());
@@ -113,7 +113,7 @@ async fn tree(view: &View, event: &Value, correlation: &str, scope: &str) -> Res
     let page = view.query("/v1/log", &[("from", &from), ("limit", &limit), ("scope", scope)]).await?;
     let related: Vec<&Value> =
         items(&page, "events").iter().filter(|event| text(event, "correlation_id") == correlation).collect();
-    // What an event can be called by those that it caused.
+    // The names by which other events may refer to an event as their cause.
     let mut by_name = BTreeMap::new();
     for (index, event) in related.iter().enumerate() {
         for name in ["id", "commit_id", "request_id", "command_id"] {

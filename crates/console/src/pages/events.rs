@@ -1,4 +1,4 @@
-//! Events as the browse view shows them: filters that its indexes answer, words, statistics, exports, and one event with others of its
+//! Events in the browse view: filters that its indexes support, search for words, statistics, exports, and one event with others of its
 //! aggregate.
 
 use askama::Template;
@@ -29,10 +29,11 @@ pub(super) const PAGE: Page = Page {
 
 const VIEW: &[&str] = &["/v1/events/view"];
 const EVENT: &[&str] = &["/v1/events/{event}"];
-/// Events of a page, and how far their total is counted: counting all of a large store would take longer than everything else.
+/// The number of events on a page, and how far their total is counted. Counting everything in a large store would take longer than all
+/// the rest.
 const PAGE_EVENTS: &str = "50";
 const COUNTED_UP_TO: &str = "1000";
-/// What the form, the next page and exports have in common.
+/// The filters that the form, the next page and exports share.
 pub(super) const FILTERS: [(&str, &str, &str); 10] = [
     ("search", "Words", "of type, service, user or execution"),
     ("event_types", "Types", "a,b"),
@@ -128,7 +129,7 @@ fn hold(view: &View, filters: &[(&str, &str)]) -> Option<Link> {
     Some(Link::new("Hold these events", act.href))
 }
 
-/// How many events match, and how far the view is.
+/// Describes how many events match, and how far the view has read the log.
 fn said(page: &Value) -> String {
     let total = count(number(page, "total"));
     let total = if page["total_is_bound"] == true { format!("{total} events or more") } else { format!("{total} events") };
@@ -152,7 +153,7 @@ fn table(view: &View, page: &Value) -> Table {
 
 fn row(view: &View, event: &Value) -> Vec<Cell> {
     let damaged = text(event, "damaged");
-    // What other software wrote, or what is damaged, is under `document`.
+    // The fields of a damaged event, or of one that other software wrote, are under `document`.
     let of = if damaged.is_empty() { event } else { &event["document"] };
     let id = text(of, "event_id");
     vec![
@@ -210,7 +211,7 @@ async fn one(view: &View, id: &str) -> Result<(String, One), Refused> {
     Ok((text(event, "event_type"), one))
 }
 
-/// An event in a few words, for every page that lists some.
+/// Returns a short row for an event, for every page that lists some.
 pub(super) fn summary(view: &View, event: &Value) -> Vec<Cell> {
     let (id, at) = (text(event, "event_id"), text(event, "sequence_number"));
     vec![
@@ -221,7 +222,7 @@ pub(super) fn summary(view: &View, event: &Value) -> Vec<Cell> {
     ]
 }
 
-/// Statistics are counted when they are asked for: they read every event of their hours.
+/// Returns the statistics if they were requested, because they read every event of their period.
 async fn statistics(view: &View) -> Result<Option<Statistics>, Refused> {
     let Some(hours) = view.parameter("hours") else { return Ok(None) };
     let counted = view.query("/v1/events/statistics", &[("hours", hours)]).await?;

@@ -1,4 +1,4 @@
-//! Filters: how far each has evaluated the log, and what fails it.
+//! Filters: how far each has evaluated the log, and why it fails.
 
 use askama::Template;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Consumer groups: how far each is in its topics, which keys fail, and the acts of an operator.
+//! Consumer groups: their progress in their topics, their failing keys, and the acts of an operator.
 
 use askama::Template;
 

@@ -1,4 +1,4 @@
-//! Handlers: where each is, which of its partitions fail, and the acts of an operator on both.
+//! Handlers: their positions, their failing partitions, and the acts of an operator on both.
 
 use askama::Template;
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub(super) const PAGE: Page = Page {
 };
 
 const NOW: &[&str] = &["/v1/handlers/{name}"];
-/// The event that is meant comes first.
+/// The failing event comes first.
 const EVENT: &[&str] = &["/v1/log/{sequence_number}", "/v1/handlers/{name}"];
 
 #[derive(Template)]
@@ -69,10 +69,10 @@ async fn list(view: &View) -> Result<Table, Refused> {
     })
 }
 
-/// The columns of what has a position and workers.
+/// The columns for handlers and groups.
 pub(super) const STATUS: [&str; 8] = ["name", "state", "position", "head", "lag", "failing", "parked", "last progress"];
 
-/// A row of a list of handlers or groups.
+/// Returns the row of a handler or group in a list.
 pub(super) fn status(view: &View, page: &str, item: &Value) -> Vec<Cell> {
     let name = text(item, "name");
     vec![
@@ -103,7 +103,7 @@ async fn one(view: &View, name: &str) -> Result<One, Refused> {
     })
 }
 
-/// What stands out of a status.
+/// Returns the main facts of a status.
 pub(super) fn facts(status: &Value) -> Facts {
     let mut facts = Facts::default().with("state", Cell::state(&text(status, "state")));
     for (name, path) in [
@@ -122,7 +122,7 @@ pub(super) fn facts(status: &Value) -> Facts {
     facts.with("degraded", bad("degraded")).with("last reason", bad("last_reason"))
 }
 
-/// The failing partitions of a handler or a group, with the acts of the page.
+/// Returns the failing partitions of a handler or a group, with the acts of the page.
 pub(super) fn failing(view: &View, name: &str, page: &Value) -> Table {
     let rows = items(page, "items").iter().map(|partition| {
         let (of, position, event) = (text(partition, "partition"), text(partition, "position"), text(partition, "sequence_number"));
@@ -148,7 +148,7 @@ pub(super) fn failing(view: &View, name: &str, page: &Value) -> Table {
     }
 }
 
-/// The workers that pulled lately.
+/// Returns the workers that have pulled recently.
 pub(super) fn workers(status: &Value) -> Table {
     let rows = items(status, "workers").iter().map(|worker| {
         vec![Cell::text(text(worker, "worker")), Cell::text(text(worker, "last_pull")), Cell::number(number(worker, "in_flight"))]
@@ -163,7 +163,7 @@ pub(super) fn workers(status: &Value) -> Table {
     }
 }
 
-/// What operators did.
+/// Returns the acts of operators.
 pub(super) fn done(page: &Value) -> Table {
     let rows = items(page, "items").iter().map(|act| {
         ["at", "act", "partition", "position", "from", "to", "reason", "by"].iter().map(|name| Cell::text(text(act, name))).collect()

@@ -1,4 +1,4 @@
-//! Prepare keys: what is held under a name.
+//! Prepare keys: the keys that are held under a name.
 
 use askama::Template;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The log browser: filters that the log's indexes answer, and a search through the text of events.
+//! The log browser: filters that the log's indexes support, and a search through the text of events.
 
 use askama::Template;
 use serde_json::Value;
@@ -19,7 +19,7 @@ pub(super) const PAGE: Page = Page {
     acts: &[],
 };
 
-/// Events of a page, and pages of events that a search reads at once.
+/// The number of events on a page. Of a search: the events per page, the most pages, and after how many results it stops.
 const PAGE_EVENTS: &str = "50";
 const SEARCH_EVENTS: &str = "1000";
 const SEARCH_PAGES: usize = 5;
@@ -53,7 +53,7 @@ async fn render(view: &View) -> Result<String, Refused> {
             break;
         }
     }
-    // Backwards from the beginning there is nothing.
+    // A backward read that has reached the beginning has no next page.
     if !forwards && next == 0 {
         next = Value::Null;
     }
@@ -78,12 +78,12 @@ async fn read(view: &View, from: &str, forwards: bool, search: bool) -> Result<V
     view.query("/v1/log", &parameters).await
 }
 
-/// Whether the text of an event holds the words, in any case.
+/// Returns whether the text of an event contains the search text, ignoring case.
 fn holds(event: &Value, search: &str) -> bool {
     event.to_string().to_lowercase().contains(&search.to_lowercase())
 }
 
-/// An event as a row, for every page that lists some.
+/// Returns the row of an event, for every page that lists some.
 pub(super) fn row(view: &View, event: &Value) -> Vec<Cell> {
     let at = text(event, "sequence_number");
     let scope = text(event, "scope");
@@ -104,7 +104,7 @@ pub(super) fn row(view: &View, event: &Value) -> Vec<Cell> {
     ]
 }
 
-/// A table of events.
+/// Returns a table of events.
 pub(super) fn table(rows: Vec<Vec<Cell>>, next: Option<crate::components::Link>) -> Table {
     Table {
         id: "events",

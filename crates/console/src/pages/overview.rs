@@ -1,4 +1,4 @@
-//! The overview: what needs attention first, then rates, the head, and how far every task is.
+//! The overview: first what needs attention, then rates, the head, and the progress of every task.
 
 use std::fmt::Write;
 
@@ -22,9 +22,9 @@ pub(super) const PAGE: Page = Page {
     acts: &[],
 };
 
-/// Behind by so many seconds is worth a look.
+/// A lag of this many seconds is reported.
 const LATE_SECONDS: u64 = 60;
-/// Width and height of the course of the rate.
+/// The width and height of the chart of the rate.
 const COURSE: (f64, f64) = (120.0, 24.0);
 
 #[derive(Template)]
@@ -45,13 +45,13 @@ struct Overview {
 }
 
 async fn render(view: &View) -> Result<String, Refused> {
-    // Before anything else: this is refused for a tenant that the caller does not see.
+    // This comes first, because it is refused for a tenant that the caller may not see.
     let last = view.query("/v1/log", &[("limit", "1"), ("backwards", "true")]).await?;
     let ready = view.get("/health/ready").await?;
     let head = number(&last, "head");
     let mut notices = Vec::new();
     let status = text(&ready, "status");
-    // What degrades it is listed by name.
+    // The causes of a degraded state are listed by name.
     if !matches!(&*status, "ready" | "degraded") {
         notices.push(bad("The server is not ready.", text(&ready, "detail"), None));
     }
@@ -84,7 +84,7 @@ async fn render(view: &View) -> Result<String, Refused> {
     }
     notices.extend(items(&ready, "degraded").iter().filter_map(|degraded| beside(view, degraded)));
     let diagnosis = diagnosis(view).await;
-    // Red things first.
+    // Faults come first.
     notices.sort_by_key(|notice| notice.class != "bad");
     processors.rows.sort_by_key(|row| std::cmp::Reverse(row.iter().any(|cell| cell.class.contains("bad"))));
     let Rates { now, course } = view.samples.take(&view.tenant, head, view.api.clock().now());
@@ -105,7 +105,7 @@ async fn render(view: &View) -> Result<String, Refused> {
     Ok(overview.render()?)
 }
 
-/// What is not healthy beside what the table of tasks lists.
+/// Returns a notice for a degraded component that the table of tasks does not list.
 fn beside(view: &View, degraded: &Value) -> Option<Notice> {
     let (kind, name, tenant) = (text(degraded, "kind"), text(degraded, "name"), text(degraded, "tenant"));
     let page = match &*kind {
@@ -120,7 +120,7 @@ fn beside(view: &View, degraded: &Value) -> Option<Notice> {
     is_here.then(|| bad(format!("{} {name}", kind.replace('_', " ")).trim(), text(degraded, "reason"), link))
 }
 
-/// What the doctor says, to those who may ask it. It looks at the whole store, so what it said a moment ago is said again.
+/// Returns the diagnosis of the doctor, if the caller may see it. It covers the whole store, so a recent one is reused.
 async fn diagnosis(view: &View) -> Option<Value> {
     if !Permission::Admin.is_of(view.who.grant.as_ref()) {
         return None;
@@ -157,7 +157,7 @@ fn bad(title: &str, text: String, link: Option<Link>) -> Notice {
     Notice { class: "bad", title: title.to_owned(), text, link }
 }
 
-/// What a person should look at.
+/// Returns a notice if an operator should look at a processor.
 fn attention(kind: &str, name: &str, item: &Value, link: &str) -> Option<Notice> {
     let state = text(item, "state");
     let (failing, parked) = (number(item, "failing"), number(item, "parked"));
@@ -198,7 +198,7 @@ fn row(kind: &str, name: &str, item: &Value, link: String) -> Vec<Cell> {
     ]
 }
 
-/// The background tasks of this process. Only callers that may see every tenant are told.
+/// Returns the background tasks of this process. Only callers that may see every tenant, scope and event type get them.
 fn tasks(ready: &Value) -> Table {
     let row = |task: &Value| {
         let cells = vec![Cell::text(text(task, "name")), Cell::state(&text(task, "state")), Cell::fault(number(task, "restarts"))];
@@ -216,7 +216,7 @@ fn tasks(ready: &Value) -> Table {
     }
 }
 
-/// The course of a rate as the points of a line.
+/// Returns the chart of a rate as the points of a line.
 fn points(course: &[f64]) -> String {
     let top = course.iter().copied().fold(1.0, f64::max);
     let step = COURSE.0 / course.len().saturating_sub(1).max(1) as f64;

@@ -1,4 +1,4 @@
-//! Partners: what each sends and gets, its events with their attempts, and the acts of an operator.
+//! Partners: what each sends and receives, its events with their attempts, and the acts of an operator.
 
 use askama::Template;
 use serde_json::Value;
@@ -32,7 +32,7 @@ pub(super) const PAGE: Page = Page {
 const NOW: &[&str] = &["/v1/partners/{name}"];
 const EVENT: &[&str] = &["/v1/partner-events/{event}"];
 const EVENT_OF: &[&str] = &["name", "event"];
-/// What the history of a partner is filtered by.
+/// The filters of a partner's history.
 const FILTERS: [&str; 9] =
     ["direction", "status", "ended", "type", "entity_id", "entity_type", "day", "due", "cursor"];
 
@@ -142,7 +142,7 @@ async fn one(view: &View, name: &str) -> Result<One, Refused> {
     })
 }
 
-/// Statistics are counted when they are asked for: they read every event of the partner.
+/// Formats the statistics. They are only read when requested, because they read every event of the partner.
 fn counts(counted: &Value) -> (Facts, Table) {
     const STATES: [&str; 7] = ["pending", "processing", "success", "failed", "exhausted", "refused", "cancelled"];
     let facts = Facts::default()
@@ -193,7 +193,7 @@ fn entity(event: &Value) -> String {
     format!("{}/{}", text(event, "entity_metadata.entity_type"), text(event, "entity_metadata.entity_id"))
 }
 
-/// What can be done with an event: one that succeeded or was cancelled can only be sent again.
+/// Returns the acts that are possible on an event. One that succeeded or was cancelled can only be sent again.
 fn acts_of(event: &Value) -> &'static [&'static str] {
     match (&*text(event, "event_status"), &*text(event, "ended")) {
         ("PENDING" | "FAILED", "") => &["resend", "cancel"],
@@ -242,7 +242,7 @@ async fn event(view: &View, id: &str) -> Result<Event, Refused> {
     })
 }
 
-/// A time in milliseconds, which the layout writes as text.
+/// Formats a time in milliseconds, which the layout stores as text.
 fn time(millis: &Value) -> String {
     let written = crate::values::shown(millis);
     match written.parse() {

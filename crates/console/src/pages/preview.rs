@@ -1,4 +1,4 @@
-//! A new replay: its filter and target, what it would send, and then the act that creates it.
+//! A new replay: its filter and target, a preview of what it would send, and then the act that creates it.
 
 use askama::Template;
 use axum::http::Method;
@@ -42,7 +42,7 @@ pub(super) const PAGE: Page = Page {
 };
 
 const TARGETS: &[&str] = &["test", "handler", "topic", "file"];
-/// The fields of the act that a preview needs.
+/// The fields of the act that a preview uses.
 const ASKED: [&str; 12] = [
     "filter.event_types",
     "filter.exclude_event_types",
@@ -83,7 +83,7 @@ async fn render(view: &View) -> Result<String, Refused> {
     }
     match look(view, &given).await {
         Ok(found) => preview.found = Some(found),
-        // The form keeps what was typed.
+        // The form keeps what was entered.
         Err(refused) if refused.status != axum::http::StatusCode::NOT_FOUND => preview.problem = Some(refused.notice()),
         Err(refused) => return Err(refused),
     }

@@ -1,4 +1,4 @@
-//! Projections: how far each is, its builds, and its records.
+//! Projections: their progress, their builds, and their records.
 
 use askama::Template;
 use serde_json::Value;

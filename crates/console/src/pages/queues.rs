@@ -1,4 +1,4 @@
-//! Work queues: what waits by priority, what is handed out, and the acts on a queue and its items.
+//! Work queues: pending items by priority, active items, and the acts on a queue and its items.
 
 use askama::Template;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Records: collections, and the documents in one that match a condition.
+//! Records: collections, and the documents of a collection that match a condition.
 
 use askama::Template;
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ async fn list(view: &View) -> Result<Records, Refused> {
     Ok(Records { title, search: None, problem: None, facts: None, record: None, table: Some(table) })
 }
 
-/// The query of a find; a refusal when what was typed is no JSON.
+/// Builds the query of a find. Returns a refusal if the input is not JSON.
 fn find(view: &View) -> Result<Value, Refused> {
     let mut query = json!({ "limit": 50 });
     for name in ["condition", "sort"] {
@@ -94,7 +94,7 @@ async fn one(view: &View, collection: &str) -> Result<Records, Refused> {
     };
     let record = match view.parameter("id") {
         Some(id) => {
-            // The id as a list shows it: a text as it is, anything else as Extended JSON.
+            // The id as the list shows it: a text as it is, anything else as Extended JSON.
             let id: Value = serde_json::from_str(id).unwrap_or_else(|_| id.into());
             let found = view.send(Method::POST, &format!("{path}/get"), Some(&json!({ "id": id }))).await?;
             Some(Json::new("Record", &found, true))
@@ -116,7 +116,7 @@ async fn one(view: &View, collection: &str) -> Result<Records, Refused> {
 fn table(view: &View, collection: &str, page: &Value) -> Table {
     let row = |record: &Value| {
         let id = &record["document"]["_id"];
-        // A text that reads as JSON keeps its quotes, so that it is not taken for what it reads as.
+        // A text that could be parsed as JSON keeps its quotes, so that it is not mistaken for that value.
         let plain = shown(id);
         let named = if id.is_string() && serde_json::from_str::<Value>(&plain).is_err() { plain.clone() } else { id.to_string() };
         vec![

@@ -1,5 +1,4 @@
-//! Replays: what each has sent, and the acts that start, pause and end it. A new one begins with a look at what it would send
-//! (`preview.rs`).
+//! Replays: what each has sent, and the acts that start, pause and end it. A new replay begins with a preview (`preview.rs`).
 
 use askama::Template;
 use serde_json::Value;
@@ -29,7 +28,7 @@ pub(super) const PAGE: Page = Page {
 const NOW: &[&str] = &["/v1/replays/{id}"];
 const ID: &[&str] = &["id"];
 const STATES: &[&str] = &["created", "running", "paused", "completed", "failed", "cancelled"];
-/// Ended replays are kept for so many hours.
+/// How many hours ended replays are kept.
 const KEPT_HOURS: &str = "24";
 
 #[derive(Template)]

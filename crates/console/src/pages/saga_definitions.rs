@@ -1,4 +1,4 @@
-//! What sagas are defined by, each drawn as a diagram of its steps.
+//! The definitions of sagas, each drawn as a diagram of its steps.
 
 use askama::Template;
 use serde_json::Value;

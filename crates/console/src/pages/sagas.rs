@@ -1,4 +1,4 @@
-//! Sagas: what each has done and undone, step by step, and the acts that cancel one or continue it.
+//! Sagas: what each has done and undone, step by step, and the acts that cancel or continue it.
 
 use askama::Template;
 use serde_json::Value;
@@ -79,7 +79,7 @@ async fn list(view: &View) -> Result<List, Refused> {
     })
 }
 
-/// Statistics are counted when they are asked for: they read every saga.
+/// Returns the statistics if they were requested, because they read every saga.
 async fn statistics(view: &View) -> Result<Option<Facts>, Refused> {
     if view.parameter("statistics").is_none() {
         return Ok(None);
@@ -96,7 +96,7 @@ async fn statistics(view: &View) -> Result<Option<Facts>, Refused> {
     Ok(Some(facts.with("average duration of the completed", Cell::text(took))))
 }
 
-/// A table of sagas, for every page that lists some.
+/// Returns a table of sagas, for every page that lists some.
 pub(super) fn table(view: &View, page: &Value) -> Table {
     let row = |saga: &Value| {
         let (id, name) = (text(saga, "id"), text(saga, "name"));

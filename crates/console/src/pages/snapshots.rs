@@ -72,7 +72,7 @@ async fn names(view: &View) -> Result<Table, Refused> {
 async fn of_name(view: &View, name: &str) -> Result<Table, Refused> {
     let query = json!({ "condition": {}, "limit": 100 });
     let path = format!("/v1/query/{}/snapshots/list", escape(name));
-    // An aggregate that never had a snapshot has none to list.
+    // A name without any snapshots has none to list.
     let found = view.send(Method::POST, &path, Some(&query)).await;
     let list = found.unwrap_or(Value::Null);
     let list = if list.is_array() { list } else { list["items"].clone() };

@@ -1,4 +1,4 @@
-//! Streams: what filters have put into each.
+//! Streams: the entries that filters have appended to each.
 
 use askama::Template;
 

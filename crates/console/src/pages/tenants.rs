@@ -1,4 +1,4 @@
-//! Tenants that the caller may see, and what the chosen one's store holds.
+//! The tenants that the caller may see, and the contents of the chosen tenant's store.
 
 use askama::Template;
 use serde_json::Value;
@@ -83,7 +83,7 @@ async fn render(view: &View) -> Result<String, Refused> {
     Ok(tenants.render()?)
 }
 
-/// The most frequent first.
+/// Returns a row for each name, the most frequent first.
 fn counts(of: &Value, link: impl Fn(&str) -> String) -> Vec<Vec<Cell>> {
     let mut counted: Vec<(&String, u64)> =
         of.as_object().into_iter().flatten().map(|(name, count)| (name, count.as_u64().unwrap_or(0))).collect();

@@ -1,4 +1,4 @@
-//! Topics: what carries each event type, and which groups read it.
+//! Topics: the topic of each event type, and the groups that read it.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ async fn render(view: &View) -> Result<String, Refused> {
 
 async fn all(view: &View) -> Result<Topics, Refused> {
     let page = view.query("/v1/topics", &[("cursor", &view.value("cursor"))]).await?;
-    // A topic of a list does not say who reads it, so it is taken from the groups.
+    // The list of topics does not include their readers, so they are taken from the groups.
     let groups = view.get("/v1/groups?limit=1000").await?;
     let lags = lags(&groups);
     let row = |topic: &Value| {
@@ -68,7 +68,7 @@ async fn all(view: &View) -> Result<Topics, Refused> {
     Ok(Topics { title: "Topics".to_owned(), facts: None, acts: Vec::new(), table })
 }
 
-/// The groups of each topic, and the longest lag of one of them.
+/// Returns the groups of each topic, and the longest lag of any of them.
 fn lags(groups: &Value) -> BTreeMap<String, (Vec<String>, u64)> {
     let mut lags: BTreeMap<String, (Vec<String>, u64)> = BTreeMap::new();
     for group in items(groups, "items") {

@@ -1,4 +1,4 @@
-//! Event types: what the registry knows of each.
+//! Event types: the contents of the registry.
 
 use askama::Template;
 

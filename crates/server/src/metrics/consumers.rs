@@ -1,4 +1,4 @@
-//! Metrics of consumers that joined groups on a broker.
+//! Metrics of consumers that have joined groups on a broker.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{family, label, line};
 /// A metric of a group: name, type, help, value.
 type OfGroup = (&'static str, &'static str, &'static str, fn(&ConsumerStatus) -> u64);
 
-/// Writes what the members of each group in this process did.
+/// Writes the metrics of the group members in this process.
 pub(super) fn write_consumers(out: &mut String, members: &[ConsumerStatus]) {
     const OF_GROUP: [OfGroup; 6] = [
         ("annals_consumer_partitions", "gauge", "Partitions that members in this process have.", |it| {

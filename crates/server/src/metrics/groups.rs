@@ -4,7 +4,7 @@ use annals_runtime::GroupMetrics;
 
 use super::{family, label, line};
 
-/// Writes what this process counted of groups with a guard.
+/// Writes the metrics of this process for groups with a guard.
 pub(super) fn write_groups(out: &mut String, groups: &[GroupMetrics]) {
     if groups.is_empty() {
         return;

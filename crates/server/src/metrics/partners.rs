@@ -1,4 +1,4 @@
-//! What is counted of partners.
+//! Metrics of partners.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use annals_runtime::{PartnerFailures, PartnerMetrics};
 
 use super::{family, label, line};
 
-/// Writes what this process counted of partners.
+/// Writes the metrics of this process for partners.
 pub(super) fn write_partners(out: &mut String, partners: &[PartnerMetrics]) {
     if partners.is_empty() {
         return;
@@ -42,7 +42,7 @@ pub(super) fn write_partners(out: &mut String, partners: &[PartnerMetrics]) {
     }
 }
 
-/// Writes how many events of partners failed for the last time. A partner that has none left shows 0.
+/// Writes how many events of partners are exhausted. A partner without any shows 0.
 pub(super) fn write_partner_failures(out: &mut String, partners: &[PartnerMetrics], failures: &[PartnerFailures]) {
     let mut counts: BTreeMap<(&str, &str, EventDirection), u64> = BTreeMap::new();
     for it in partners {

@@ -8,7 +8,7 @@ use super::{family, label, line};
 /// A metric of a work queue: name, type, help, value.
 type OfQueue = (&'static str, &'static str, &'static str, fn(&TenantQueueStatus) -> u64);
 
-/// Writes what the work queues hold, the same in every process. None is a queue that cannot be read.
+/// Writes the contents of the work queues, which are the same in every process. `None` means that they cannot be read.
 pub(super) fn write_queues(out: &mut String, queues: Option<&[TenantQueueStatus]>) {
     const OF_QUEUE: [OfQueue; 9] = [
         ("annals_queue_active", "gauge", "Items that workers have.", |it| it.queue.counts.active),

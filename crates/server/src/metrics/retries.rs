@@ -1,4 +1,4 @@
-//! Metrics of the attempts that are not the first.
+//! Metrics of retries.
 
 use annals_runtime::RetryMetrics;
 
@@ -7,7 +7,7 @@ use super::{family, label, line};
 /// A metric of the retries of a handler or group: name, help, value.
 type OfRetries = (&'static str, &'static str, fn(&RetryMetrics) -> u64);
 
-/// Writes how often this process attempted events and dead letters of handlers and groups again.
+/// Writes how often this process retried events and dead letters of handlers and groups.
 pub(super) fn write_retries(out: &mut String, retries: &[RetryMetrics]) {
     const OF_RETRIES: [OfRetries; 2] = [
         ("annals_processor_retries_total", "Attempts of events after their first one, without dead letters.", |it| {

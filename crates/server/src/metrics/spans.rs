@@ -4,7 +4,7 @@ use annals_core::trace::Spans;
 
 use super::{family, line};
 
-/// Writes how many spans were lost on their way to the collector, where spans are recorded.
+/// Writes how many spans were lost on the way to the collector, if spans are recorded.
 pub(super) fn write_spans(out: &mut String, spans: Option<&dyn Spans>) {
     let Some(spans) = spans else { return };
     const NAME: &str = "annals_spans_dropped_total";

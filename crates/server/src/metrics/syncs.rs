@@ -1,10 +1,10 @@
-//! How long the syncs of logs take.
+//! Metrics of the duration of log syncs.
 
 use annals_core::{LogStatus, SYNC_BUCKETS};
 
 use super::{family, label, line};
 
-/// Writes the time of the syncs of each log.
+/// Writes the sync durations of each log.
 pub(super) fn write_syncs(out: &mut String, logs: &[LogStatus]) {
     if logs.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! What the files for Grafana and Prometheus name is exported.
+//! Every metric that the files for Grafana and Prometheus name is exported.
 
 use std::collections::BTreeSet;
 

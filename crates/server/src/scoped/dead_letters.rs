@@ -1,5 +1,5 @@
-//! The dead letters of a tenant that a caller may see: those of groups and partners, whose events are of the default scope, and those of
-//! handlers that it may see.
+//! The dead letters of a tenant that a caller may see: those of groups and partners, whose events belong to the default scope, and those
+//! of handlers that the caller may see.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::state::Server;
 
-/// The dead letters of a tenant that a caller may see. Its methods are those of [`DeadLetters`].
+/// The dead letters of a tenant that a caller may see. The methods are those of [`DeadLetters`].
 pub(crate) struct ScopedDeadLetters {
     letters: Arc<dyn DeadLetters>,
     scopes: Scopes,
@@ -57,7 +57,8 @@ impl ScopedDeadLetters {
         self.letters.discard(id, reason).await
     }
 
-    /// As [`DeadLetters::bulk`], of the letters that the caller may see. An id of another one is refused before anything is done.
+    /// Acts on letters as [`DeadLetters::bulk`] does, restricted to those that the caller may see. An id of another letter is refused
+    /// before anything is changed.
     pub async fn bulk(&self, act: BulkAct, mut body: BulkBody) -> Result<BulkOutcome, DeadLetterError> {
         if let Some(seen) = self.scopes.handlers().await.map_err(failed)? {
             for id in body.ids.iter().flatten() {
@@ -103,12 +104,12 @@ impl ScopedDeadLetters {
     }
 }
 
-/// Whether a letter is of no handler, or of one of these.
+/// Returns whether a letter belongs to no handler or to one of these.
 fn of_one(letter: &LetterView, handlers: &[String]) -> bool {
     letter.handler.as_ref().is_none_or(|handler| handlers.iter().any(|name| **name == **handler))
 }
 
-/// The condition that means letters of no handler, or of one of these.
+/// Returns the condition that matches letters of no handler or of one of these.
 fn those_of(handlers: &[String]) -> Condition {
     let mut either = vec![Condition::nor([Condition::starts_with("processor", "handler/")])];
     if !handlers.is_empty() {

@@ -13,7 +13,7 @@ use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::state::Server;
 
-/// The filters of a tenant that a caller may see. Its methods are those of [`Filters`].
+/// The filters of a tenant that a caller may see. The methods are those of [`Filters`].
 pub(crate) struct ScopedFilters {
     filters: Arc<dyn Filters>,
     scopes: Scopes,

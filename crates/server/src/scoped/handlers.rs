@@ -13,7 +13,7 @@ use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::state::Server;
 
-/// The handlers of a tenant that a caller may see. Its methods are those of [`Handlers`].
+/// The handlers of a tenant that a caller may see. The methods are those of [`Handlers`].
 pub(crate) struct ScopedHandlers {
     handlers: Arc<dyn Handlers>,
     scopes: Scopes,
@@ -24,7 +24,7 @@ impl ScopedHandlers {
         Ok(Self { handlers: server.host.handlers(&caller.tenant)?, scopes: Scopes::of(server, caller) })
     }
 
-    /// Refuses a handler that the caller may not see as one that is not defined.
+    /// Checks that the caller may see a handler; if not, the handler is reported as unknown.
     pub async fn check(&self, name: &str) -> Result<(), HandlerError> {
         match self.scopes.has_handler(name).await? {
             true => Ok(()),
@@ -33,7 +33,7 @@ impl ScopedHandlers {
     }
 
     pub async fn put(&self, definition: HandlerDefinition) -> Result<bool, HandlerError> {
-        // A handler of the same name in another scope stays as it is: the scope of a handler cannot be changed.
+        // A handler of the same name in another scope is not affected, because the scope of a handler cannot be changed.
         self.scopes.check(&definition.scope)?;
         self.handlers.put(definition).await
     }

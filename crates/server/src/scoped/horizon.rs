@@ -14,7 +14,7 @@ use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::state::Server;
 
-/// The event horizon of a tenant with the subscriptions that a caller may see. Its methods are those of [`Horizon`].
+/// The event horizon of a tenant, with the subscriptions that a caller may see. The methods are those of [`Horizon`].
 pub(crate) struct ScopedHorizon {
     horizon: Arc<dyn Horizon>,
     scopes: Scopes,
@@ -43,7 +43,8 @@ impl ScopedHorizon {
 
     pub async fn put_subscription(&self, definition: SubscriptionDefinition) -> Result<bool, HorizonError> {
         self.scopes.check(&definition.scope)?;
-        // The scope of a subscription can be changed, so that one of another scope would stop receiving.
+        // The scope of a subscription can be changed. Without this check the caller could take over a subscription of another scope,
+        // which would stop receiving.
         if !self.scopes.are_all() {
             match self.horizon.subscription(&definition.name).await {
                 Ok(status) if !self.scopes.has(&status.scope) => {

@@ -1,4 +1,4 @@
-//! The replays of a tenant that a caller may see: those that do not send to a handler of another scope.
+//! The replays of a tenant that a caller may see: all except those that send to a handler of another scope.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::state::Server;
 
-/// The replays of a tenant that a caller may see. Its methods are those of [`Replays`].
+/// The replays of a tenant that a caller may see. The methods are those of [`Replays`].
 pub(crate) struct ScopedReplays {
     replays: Arc<dyn Replays>,
     scopes: Scopes,
@@ -81,12 +81,14 @@ impl ScopedReplays {
         self.replays.act(id, act, reason).await
     }
 
-    /// Waits as [`Replays::changed`] does. `seen` is a state that [`get`](Self::get) let the caller see, and no replay changes its target.
+    /// Waits as [`Replays::changed`] does. The caller obtained `seen` from [`get`](Self::get), which checked it, and the target of a
+    /// replay never changes.
     pub async fn changed(&self, id: &str, seen: Option<&ReplayStatus>) -> Result<ReplayStatus, ReplayError> {
         self.replays.changed(id, seen).await
     }
 
-    /// As [`Replays::clean_up`], for callers of every scope only: it deletes and counts the replays of every handler.
+    /// Deletes replays as [`Replays::clean_up`] does. Only for callers of every scope, because it deletes and counts the replays of every
+    /// handler.
     pub async fn clean_up(&self, older_than_hours: u32) -> Result<u64, Problem> {
         if !self.scopes.are_all() {
             let message = "replays of every scope would be removed, and the credential is limited to some scopes";
@@ -98,7 +100,7 @@ impl ScopedReplays {
     }
 }
 
-/// The handler that a replay sends to, if it sends to one.
+/// Returns the handler that a replay sends to, if its target is a handler.
 fn handler_of(status: &ReplayStatus) -> Option<&str> {
     let target = status.config.get("target")?;
     if target.get("kind")?.as_str()? == "handler" { target.get("name")?.as_str() } else { None }

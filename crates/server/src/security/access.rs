@@ -1,4 +1,4 @@
-//! A caller that is known: what it may do, what it may use a second, and when that ends.
+//! An authenticated caller: its grant, its rate limits, and when its access ends.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,15 +13,15 @@ use futures_util::future::BoxFuture;
 
 use crate::problem::Problem;
 
-/// A caller. Its `Debug` form is who it is.
+/// An authenticated caller. Its `Debug` form is its identity.
 pub(crate) struct Access {
-    /// Who it is: `key:ID`, `jwt:ISSUER/SUBJECT` or `certificate:SUBJECT`.
+    /// Its identity: `key:ID`, `jwt:ISSUER/SUBJECT` or `certificate:SUBJECT`.
     pub who: String,
     /// The name of its credential.
     pub name: Option<String>,
     pub grant: Grant,
     pub limits: Arc<Limits>,
-    /// When it is no longer let in.
+    /// When its access expires.
     expires: Option<(Timestamp, Arc<dyn Clock>)>,
     key: Option<Arc<KnownCredential>>,
 }
@@ -33,17 +33,17 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
-    /// A caller that is let in until the server stops.
+    /// Creates a caller whose access does not expire.
     pub fn new(who: String, name: Option<String>, grant: Grant, limits: Arc<Limits>) -> Self {
         Self { who, name, grant, limits, expires: None, key: None }
     }
 
-    /// The same until a time.
+    /// Sets when its access expires.
     pub fn until(self, expires: Timestamp, clock: Arc<dyn Clock>) -> Self {
         Self { expires: Some((expires, clock)), ..self }
     }
 
-    /// The holder of a key.
+    /// Creates the holder of a key.
     pub fn of_key(key: Arc<KnownCredential>, limits: Arc<Limits>, clock: Arc<dyn Clock>) -> Self {
         let record = &key.record;
         let access = Self::new(format!("key:{}", record.id), Some(record.name.clone()), record.grant(), limits);
@@ -51,18 +51,18 @@ impl Access {
         Self { expires, key: Some(key), ..access }
     }
 
-    /// Whether it is the holder of this key as it is stored now.
+    /// Returns whether it is the holder of this key in its current version.
     pub fn is_of(&self, key: &Arc<KnownCredential>) -> bool {
         self.key.as_ref().is_some_and(|own| Arc::ptr_eq(own, key))
     }
 
-    /// Whether it is no longer let in.
+    /// Returns whether its access has ended.
     pub fn is_ended(&self) -> bool {
         let expired = self.expires.as_ref().is_some_and(|(at, clock)| *at <= clock.now());
         expired || self.key.as_ref().is_some_and(|key| key.is_ended())
     }
 
-    /// Waits until it is no longer let in.
+    /// Waits until its access ends.
     pub fn ended(&self) -> BoxFuture<'static, ()> {
         let expires = self.expires.clone();
         let revoked = self.key.as_ref().map(|key| key.ended());
@@ -87,7 +87,7 @@ impl Access {
     }
 }
 
-/// What a caller may use a second, over all of its connections to this process.
+/// The rate limits of a caller, over all of its connections to this process.
 pub(crate) struct Limits {
     rates: (Rate, Rate),
     begun: Instant,
@@ -96,7 +96,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Limits of requests and bytes a second.
+    /// Creates limits of requests and bytes per second.
     pub fn new(rates: (Rate, Rate)) -> Self {
         Self { rates, begun: Instant::now(), used: Mutex::default() }
     }
@@ -106,11 +106,11 @@ impl Limits {
     }
 
     fn now(&self) -> u64 {
-        // A second of the rate is there from the beginning.
+        // The offset makes a burst of one second available from the beginning.
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(2_000_000_000)
     }
 
-    /// Counts a request and its body, unless a limit is used up.
+    /// Counts a request and its body, or refuses it if a limit is used up.
     pub fn admit(&self, headers: &HeaderMap) -> Result<(), Problem> {
         if self.rates == (Rate(0), Rate(0)) {
             return Ok(());
@@ -125,7 +125,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Counts bytes that were received or sent, whether the limit allows them or not; it is the next request that waits for them.
+    /// Counts bytes that were received or sent, even beyond the limit. The next request then has to wait.
     pub fn charge(&self, bytes: u64) {
         if self.rates.1 == Rate(0) || bytes == 0 {
             return;

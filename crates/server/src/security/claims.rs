@@ -1,4 +1,4 @@
-//! What the claims of a token allow.
+//! The checks and grants that the claims of a token imply.
 
 use annals_core::Timestamp;
 use annals_core::credentials::{EVERY, Grant, Role};
@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 
 use super::issuers::Issuer;
 
-/// The time of a claim in seconds.
+/// Returns the time in a claim, which is in seconds, in milliseconds.
 fn time(claims: &Map<String, Value>, claim: &str) -> Option<i64> {
     claims.get(claim)?.as_f64().map(|seconds| (seconds * 1_000.0) as i64)
 }
 
-/// Checks who the token is for and when it is valid; returns when it ends.
+/// Checks the audience and the validity of a token. Returns when it expires.
 pub(super) fn check(issuer: &Issuer, claims: &Map<String, Value>, now: Timestamp) -> Result<Timestamp, &'static str> {
     let audience = match claims.get("aud") {
         Some(Value::String(one)) => *one == issuer.audience,
@@ -34,7 +34,8 @@ pub(super) fn check(issuer: &Issuer, claims: &Map<String, Value>, now: Timestamp
     Ok(Timestamp::from_millis(ends))
 }
 
-/// What a token allows; none when it names no role or no tenant, or has no valid limits where the issuer's tokens are to have some.
+/// Returns the grant of a token. Returns `None` if it names no role or no tenant, or if a claim that the issuer's settings require is
+/// missing or invalid.
 pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Option<Grant> {
     let named = texts(claims, &issuer.roles_claim);
     let mut roles: Vec<Role> = named.iter().filter_map(|name| role(issuer, name)).collect();
@@ -44,7 +45,7 @@ pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Option<Gran
         true => texts(claims, &issuer.tenants_claim),
         false => issuer.tenants.clone(),
     };
-    // A claim that is configured limits every token: one that lacks it names nothing, which no grant may.
+    // A configured claim limits every token. A token without it names nothing, and no grant may be empty.
     let limits =
         |claim: &Option<String>| claim.as_ref().map_or_else(|| vec![EVERY.to_owned()], |claim| texts(claims, claim));
     let (scopes, event_types) = (limits(&issuer.scopes_claim), limits(&issuer.event_types_claim));
@@ -52,14 +53,15 @@ pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Option<Gran
     grant.validate().is_ok().then_some(grant)
 }
 
-/// The role of a value of the claim: what is configured, or the name of a role where nothing is.
+/// Returns the role that a value of the claim means: by the configured mapping, or by its name if there is none.
 fn role(issuer: &Issuer, name: &str) -> Option<Role> {
     if issuer.roles.is_empty() { name.parse().ok() } else { issuer.roles.get(name).copied() }
 }
 
-/// The texts of a claim whose name leads through objects, such as `realm_access.roles`. A text with spaces is several, as in `scope`.
+/// Returns the texts of a claim whose name is a path through objects, such as `realm_access.roles`. A text with spaces counts as several,
+/// as in `scope`.
 fn texts(claims: &Map<String, Value>, path: &str) -> Vec<String> {
-    // Some issuers have names with dots in them.
+    // Some issuers use claim names that contain dots.
     let found = claims.get(path).or_else(|| {
         let mut parts = path.split('.');
         let first = claims.get(parts.next()?)?;

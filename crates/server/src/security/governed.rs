@@ -1,4 +1,5 @@
-//! An answer to a known caller: what is sent counts against its limits, and a stream ends when its credential does.
+//! Responses to authenticated callers: the bytes sent count against the caller's limits, and a stream ends when the caller's credential
+//! does.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use hyper::body::{Frame, SizeHint};
 use super::{Access, unauthenticated};
 use crate::media;
 
-/// Counts an answer against the limits of its caller. One without a known length ends when the caller's credential does.
+/// Counts a response against the limits of its caller. A response without a known length ends when the caller's credential does.
 pub(crate) fn governed(response: Response, access: &Arc<Access>) -> Response {
     if let Some(bytes) = response.body().size_hint().exact() {
         access.limits.charge(bytes);
@@ -29,7 +30,7 @@ struct Governed {
     body: Body,
     access: Arc<Access>,
     ended: BoxFuture<'static, ()>,
-    /// Whether it is a stream of events, which can say why it ends.
+    /// Whether it is a stream of events, which can end with an event that gives the reason.
     events: bool,
     over: bool,
 }
@@ -46,7 +47,7 @@ impl HttpBody for Governed {
         if this.ended.poll_unpin(cx).is_ready() {
             this.over = true;
             tracing::info!(who = this.access.who, "a stream ends, because its credential was revoked or has expired");
-            // Nothing more is read for this caller.
+            // Stops reading for this caller.
             this.body = Body::empty();
             let problem = unauthenticated("the credential was revoked or has expired; the stream ends");
             if this.events {

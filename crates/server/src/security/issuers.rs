@@ -1,4 +1,4 @@
-//! Issuers of tokens: whose tokens are accepted, and what they allow here.
+//! The issuers whose tokens are accepted, and what the tokens grant here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -19,25 +19,25 @@ use super::key_set::KeySet;
 use super::{Access, claims, unauthenticated};
 use crate::problem::Problem;
 
-/// Most tokens of which it is remembered that they were checked, and most callers whose limits are.
+/// Most verified tokens that are cached, and most callers whose limits are.
 const REMEMBERED_MAX: usize = 10_000;
-/// How long it is remembered.
+/// How long a verified token is cached.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 
-/// Fetches the keys of an issuer over HTTPS. A server has no client of its own.
+/// Fetches the keys of an issuer over HTTPS. The server itself has no HTTP client.
 pub trait FetchKeys: Send + Sync + 'static {
-    /// Returns the document at `url`, or a sentence that says why there is none.
+    /// Returns the document at `url`, or a sentence with the reason why it could not be fetched.
     fn fetch(&self, url: &str) -> BoxFuture<'_, Result<Bytes, String>>;
 }
 
-/// Where the keys of an issuer are.
+/// The source of an issuer's keys.
 #[derive(Clone)]
 pub enum Keys {
-    /// In the set of keys (JWKS) at this URL.
+    /// The key set (JWKS) at this URL.
     Url(String, Arc<dyn FetchKeys>),
-    /// Where the issuer's `/.well-known/openid-configuration` says.
+    /// The location in the issuer's `/.well-known/openid-configuration`.
     Discovered(Arc<dyn FetchKeys>),
-    /// In a file with a set of keys.
+    /// A file with a key set.
     File(PathBuf),
 }
 
@@ -57,32 +57,33 @@ impl fmt::Debug for Keys {
 pub struct Issuer {
     /// The `iss` of its tokens.
     pub issuer: String,
-    /// What must be in their `aud`.
+    /// The value that their `aud` must contain.
     pub audience: String,
-    /// Where its keys are; none for a file that no token can be checked with.
+    /// The source of its keys. Without one, no token of it can be verified.
     pub keys: Option<Keys>,
-    /// The algorithms that are accepted; every one of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 and EdDSA unless set.
+    /// The algorithms that are accepted. Default: RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 and EdDSA.
     pub algorithms: Vec<String>,
-    /// The claim that holds the roles, such as `realm_access.roles`. `roles`.
+    /// The claim with the roles, such as `realm_access.roles`. Default: `roles`.
     pub roles_claim: String,
-    /// The claim that holds the tenants. `tenants`.
+    /// The claim with the tenants. Default: `tenants`.
     pub tenants_claim: String,
-    /// The claim that holds the scopes that may be read. A token without it grants nothing. Unset: every scope.
+    /// The claim with the scopes that may be read. A token without it grants nothing. Default: none, and every scope may be read.
     pub scopes_claim: Option<String>,
-    /// The claim that holds the types of the events that may be committed and read. A token without it grants nothing. Unset: every type.
+    /// The claim with the event types that may be committed and read. A token without it grants nothing. Default: none, and every type is
+    /// granted.
     pub event_types_claim: Option<String>,
-    /// What the values of the claim of the roles mean here; without any, a value is the name of a role.
+    /// The roles that the values of the roles claim map to. If empty, a value is itself the name of a role.
     pub roles: BTreeMap<String, Role>,
     /// The tenants of all of its tokens, instead of a claim.
     pub tenants: Vec<String>,
-    /// How far the clocks may be apart. 60 s.
+    /// The tolerated difference between the clocks. Default: 60 s.
     pub leeway: Duration,
-    /// How often the keys are fetched at most for tokens of unknown keys; every 30 s, or every second from a file, unless set.
+    /// The minimum time between fetches of the keys for tokens with unknown keys. Default: 30 s, or 1 s for a file.
     pub fetch_pace: Option<Duration>,
 }
 
 impl Issuer {
-    /// An issuer and the audience that its tokens must have. It needs [`keys`](Self::keys).
+    /// Creates an issuer with the audience that its tokens must have. It also needs [`keys`](Self::keys).
     pub fn new(issuer: impl Into<String>, audience: impl Into<String>) -> Self {
         Self {
             issuer: issuer.into(),
@@ -100,10 +101,10 @@ impl Issuer {
         }
     }
 
-    /// Checks that it is one whose tokens can be checked.
+    /// Checks that its tokens can be verified.
     ///
     /// # Errors
-    /// A sentence that names the setting.
+    /// Returns a sentence that names the invalid setting.
     pub fn validate(&self) -> Result<(), String> {
         if self.issuer.is_empty() || self.audience.is_empty() {
             return Err("issuer and audience must both be set".to_owned());
@@ -117,7 +118,7 @@ impl Issuer {
         }
     }
 
-    /// Says why a token may grant nothing.
+    /// Returns the reasons why a token may grant nothing.
     fn nothing_granted(&self) -> String {
         let mut message = format!(
             "the token grants nothing here: {:?} names no role, or {:?} no tenant",
@@ -137,7 +138,7 @@ impl Issuer {
     }
 }
 
-/// Tokens that were checked, by their SHA-256, with the time of the check.
+/// Verified tokens by their SHA-256, with the time of verification.
 type Checked = HashMap<[u8; 32], (Arc<Access>, Instant)>;
 
 /// The issuers of a server.
@@ -159,7 +160,7 @@ impl Issuers {
         Self { issuers, clock, rates, checked: Mutex::default(), limits: Mutex::default() }
     }
 
-    /// The caller that a token stands for.
+    /// Verifies a token and returns its caller.
     pub async fn verify(&self, token: &str) -> Result<Arc<Access>, Problem> {
         if self.issuers.is_empty() {
             return Err(unauthenticated("the credential is not a key of this server"));

@@ -1,7 +1,7 @@
-//! JSON Web Tokens (RFC 7519) in compact form: their signature is checked against the public keys of an issuer (RFC 7517).
+//! JSON Web Tokens (RFC 7519) in compact form. Their signatures are verified with the public keys of an issuer (RFC 7517).
 //!
-//! A key decides which algorithms it may be used with, and only signatures by a private key are known here. `none` and the HMAC
-//! algorithms, with which a public key could be passed off as a secret, are therefore not refused by a check: they do not exist.
+//! A key determines which algorithms it may be used with, and only public-key signatures are implemented. So `none` and the HMAC
+//! algorithms, with which a public key could be passed off as a secret, do not have to be refused: they do not exist here.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,7 +9,7 @@ use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey, Verificat
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Longest token that is read.
+/// Longest token that is parsed.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// An algorithm of RFC 7518 or RFC 8037.
@@ -39,13 +39,13 @@ impl Algorithm {
         ("EdDSA", Self::EdDsa),
     ];
 
-    /// The algorithm of a name; none for every other one.
+    /// Returns the algorithm of this name, if it is known.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, algorithm)| *algorithm)
     }
 }
 
-/// A token as it was sent. Nothing in it is proven before [`is_signed_by`](Self::is_signed_by).
+/// A token as it was received. Nothing in it is proven until [`is_signed_by`](Self::is_signed_by) returns true.
 pub(crate) struct Token<'a> {
     signed: &'a str,
     signature: Vec<u8>,
@@ -64,7 +64,7 @@ struct Header {
 }
 
 impl<'a> Token<'a> {
-    /// Reads a token, or says why it is not one that can be checked. The sentence quotes nothing of the token but its algorithm.
+    /// Parses a token, or returns why it cannot be verified. The sentence quotes nothing of the token except its algorithm.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         if text.len() > TOKEN_BYTES_MAX {
             return Err(format!("the token has more than {TOKEN_BYTES_MAX} bytes"));
@@ -85,12 +85,12 @@ impl<'a> Token<'a> {
         Ok(Self { signed, signature: decode(signature)?, algorithm, key_id: header.kid, claims })
     }
 
-    /// A claim that is a text.
+    /// Returns a claim with a text value.
     pub fn text(&self, claim: &str) -> Option<&str> {
         self.claims.get(claim)?.as_str()
     }
 
-    /// Whether the signature is of this key, by the token's algorithm.
+    /// Returns whether this key signed the token with the token's algorithm.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         let (message, signature) = (self.signed.as_bytes(), &*self.signature);
         let verified = |algorithm: &'static dyn VerificationAlgorithm, key: &[u8]| {
@@ -121,7 +121,7 @@ impl<'a> Token<'a> {
 /// A public key of an issuer.
 pub(crate) struct PublicKey {
     pub id: Option<String>,
-    /// The only algorithm that it is for, if it names one.
+    /// The only algorithm that it may be used with, if it names one.
     only: Option<Algorithm>,
     kind: KeyKind,
 }
@@ -159,7 +159,7 @@ struct Jwk {
     y: String,
 }
 
-/// Reads a set of keys. Keys of kinds that are not known here, and keys for encryption, are left out.
+/// Parses a key set. Keys of unknown kinds and keys for encryption are left out.
 pub(crate) fn read_keys(json: &[u8]) -> Result<Vec<PublicKey>, String> {
     let set: KeySet = serde_json::from_slice(json).map_err(|error| format!("it is not a set of keys: {error}"))?;
     let keys = set.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok());
@@ -171,7 +171,7 @@ fn read_key(jwk: Jwk) -> Option<PublicKey> {
     if jwk.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
         return None;
     }
-    // A key for an algorithm that does not exist here can be used for none.
+    // A key for an unknown algorithm cannot be used with any.
     let only = match &jwk.alg {
         Some(name) => Some(Algorithm::named(name)?),
         None => None,

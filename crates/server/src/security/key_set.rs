@@ -1,4 +1,4 @@
-//! The public keys of an issuer: fetched when they are needed, kept, and fetched again at a limited rate.
+//! The public keys of an issuer: fetched on demand, cached, and refetched at a limited rate.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use super::issuers::{Issuer, Keys};
 use super::jwt::{PublicKey, Token, read_keys};
 use crate::problem::Problem;
 
-/// How long keys of a URL are used without another look, and how often they are fetched at most, for a token of an unknown key.
+/// For keys from a URL: how long they stay fresh, and the minimum time between fetches for tokens with unknown keys.
 const URL_PACE: (Duration, Duration) = (Duration::from_secs(600), Duration::from_secs(30));
-/// The same of a file.
+/// The same for keys from a file.
 const FILE_PACE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(1));
-/// How long keys are used although they cannot be fetched again.
+/// How long keys are used although they cannot be refetched.
 const STALE_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// How long a fetch may take.
 const FETCH_MAX: Duration = Duration::from_secs(10);
-/// The largest set of keys.
+/// The largest key set.
 const KEYS_BYTES_MAX: usize = 1024 * 1024;
 
 /// Keys, and when they were fetched.
@@ -30,10 +30,10 @@ type Known = (Arc<Vec<PublicKey>>, Instant);
 pub(super) struct KeySet {
     issuer: String,
     source: Option<Keys>,
-    /// How long keys are used without another look, and how often they are fetched at most.
+    /// How long keys stay fresh, and the minimum time between fetches.
     pace: (Duration, Duration),
     known: RwLock<Option<Known>>,
-    /// When they were last fetched or tried to; held during a fetch, so that there is one at a time.
+    /// When the last fetch was attempted. Locked during a fetch, so that only one runs at a time.
     tried: tokio::sync::Mutex<Option<Instant>>,
 }
 
@@ -58,8 +58,8 @@ impl KeySet {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether a key of the issuer signed the token. Keys are fetched when none is known, when they are old, and for a token whose key id
-    /// is not among them.
+    /// Returns whether a key of the issuer signed the token. Keys are fetched if none are known, if they are stale, and for a token with
+    /// an unknown key id.
     pub async fn signed(&self, token: &Token<'_>) -> Result<bool, Problem> {
         let known = self.known();
         let has = |keys: &[PublicKey]| token.key_id.is_none() || keys.iter().any(|key| key.id == token.key_id);
@@ -72,7 +72,7 @@ impl KeySet {
 
     async fn fetch_again(&self, before: Option<Known>) -> Result<Option<Known>, Problem> {
         let mut tried = self.tried.lock().await;
-        // Somebody else may have fetched them meanwhile.
+        // Another request may have fetched them while this one waited.
         if let Some((keys, at)) = self.known()
             && before.as_ref().is_none_or(|(_, seen)| *seen < at)
         {

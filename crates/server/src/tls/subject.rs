@@ -1,9 +1,9 @@
-//! The subject of a certificate as a text: `CN=worker-1,O=acme`, in the order of the certificate.
+//! The subject of a certificate as a text, such as `CN=worker-1,O=acme`, in the order of the certificate.
 //!
-//! This reads a certificate whose chain and signature rustls has verified. A subject that has anything but plain texts has no text here,
-//! so nobody is mistaken for somebody else.
+//! This parses certificates whose chain and signature rustls has verified. A subject that contains anything but plain texts has no text
+//! form here, so that no client is mistaken for another.
 
-/// The types of attributes that are written, with the last part of their object identifier 2.5.4.x.
+/// The attribute types that are supported, with the last component of their object identifier 2.5.4.x.
 const ATTRIBUTES: [(u8, &str); 6] = [(3, "CN"), (6, "C"), (7, "L"), (8, "ST"), (10, "O"), (11, "OU")];
 
 const SEQUENCE: u8 = 0x30;
@@ -12,17 +12,17 @@ const OBJECT_IDENTIFIER: u8 = 0x06;
 const UTF8: u8 = 0x0c;
 const PRINTABLE: u8 = 0x13;
 const IA5: u8 = 0x16;
-/// The version of a certificate, which the first one has not.
+/// The tag of the version field, which certificates of version 1 lack.
 const VERSION: u8 = 0xa0;
 
-/// The subject of a certificate in DER; none when it has no text.
+/// Returns the subject of a certificate in DER, or `None` if it has no text form.
 pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
     let (certificate, _) = element(certificate, SEQUENCE)?;
     let (mut fields, _) = element(certificate, SEQUENCE)?;
     if fields.first() == Some(&VERSION) {
         fields = any(fields)?.2;
     }
-    // Serial number, algorithm, issuer and validity.
+    // Skips serial number, algorithm, issuer and validity.
     for _ in 0..4 {
         fields = any(fields)?.2;
     }
@@ -32,7 +32,7 @@ pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
         let (set, rest) = element(names, SET)?;
         names = rest;
         let (attribute, more) = element(set, SEQUENCE)?;
-        // Several values in one place have no order.
+        // Several values at one place have no defined order, so such a subject is refused.
         if !more.is_empty() {
             return None;
         }
@@ -41,7 +41,7 @@ pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
         let name = ATTRIBUTES.iter().find(|(known, _)| *known == kind)?.1;
         let (tag, text, _) = any(value)?;
         let text = std::str::from_utf8(text).ok().filter(|_| matches!(tag, UTF8 | PRINTABLE | IA5))?;
-        // What would read as another attribute.
+        // Refuses characters that could pass for another attribute.
         if text.contains([',', '=', '+', '\\', '"']) || text.chars().any(char::is_control) {
             return None;
         }
@@ -50,13 +50,13 @@ pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(","))
 }
 
-/// The content of an element of this tag, and what follows it.
+/// Returns the content of an element with this tag, and the bytes that follow it.
 fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (found, content, rest) = any(bytes)?;
     (found == tag).then_some((content, rest))
 }
 
-/// An element: its tag, its content, and what follows it.
+/// Returns an element's tag and content, and the bytes that follow it.
 fn any(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, bytes) = bytes.split_first()?;
     let (&first, bytes) = bytes.split_first()?;

@@ -26,7 +26,7 @@ use crate::schemas;
 use crate::source::Source;
 use crate::state::Server;
 
-/// The operations on aggregates.
+/// Returns the operations on aggregates.
 pub(crate) fn feature() -> Feature {
     Feature::new(
         "Aggregates",

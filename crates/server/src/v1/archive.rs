@@ -19,7 +19,7 @@ use crate::route::{self, Feature, Permission, get, post, put};
 use crate::schemas;
 use crate::state::Server;
 
-/// The operations on retention, holds and the archive.
+/// Returns the operations on retention, holds and the archive.
 pub(crate) fn feature() -> Feature {
     let operator = Permission::Operator;
     let why = Payload::body::<schemas::Reason>;

@@ -1,4 +1,4 @@
-//! `GET /asyncapi.json`: the registered event types as an AsyncAPI 3.0 document, a channel for each topic.
+//! `GET /asyncapi.json`: the registered event types as an AsyncAPI 3.0 document, with a channel for each topic.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::problem::Problem;
 use crate::route::{Feature, Permission, get};
 use crate::state::Server;
 
-/// The operation that describes the events.
+/// Returns the operation that describes the events.
 pub(crate) fn feature() -> Feature {
     let document = get("/asyncapi.json", Permission::Reader, document).described(
         "asyncapi",
@@ -42,7 +42,7 @@ async fn document(State(server): State<Arc<Server>>, caller: Caller) -> Result<R
     answer(StatusCode::OK, &describe(&caller.tenant, &all))
 }
 
-/// One channel, one message and one operation for each type.
+/// Describes each type with one channel, one message and one operation.
 fn describe(tenant: &str, types: &[TypeStatus]) -> Value {
     let (mut channels, mut messages, mut operations) = (Map::new(), Map::new(), Map::new());
     for it in types {

@@ -1,4 +1,4 @@
-//! `GET /v1/audit`: what administrators and operators did.
+//! `GET /v1/audit`: the acts of administrators and operators.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::route::{Feature, Permission, get};
 use crate::schemas;
 use crate::state::Server;
 
-/// The operation that reads the audit log.
+/// Returns the operation that reads the audit log.
 pub(crate) fn feature() -> Feature {
     let list = get("/v1/audit", Permission::Admin, list).described(
         "listAudit",
@@ -40,7 +40,7 @@ struct AuditQuery {
     cursor: Option<String>,
 }
 
-/// The handler.
+/// `GET /v1/audit`.
 async fn list(State(server): State<Arc<Server>>, Query(query): Query<AuditQuery>) -> Result<Response, Problem> {
     let limit = page_length(query.limit)?;
     let Some(Ok(audit)) = server.guard.as_ref().map(|guard| &guard.audit) else { return Err(without("audit log")) };

@@ -1,4 +1,4 @@
-//! `GET /v1/backup` and `POST /v1/backup`: a backup of the whole store, while it is in use.
+//! `GET /v1/backup` and `POST /v1/backup`: backups of the whole store while it is in use.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::query::{Query, Switch};
 use crate::route::{Feature, Permission, get, post};
 use crate::state::Server;
 
-/// The operations of backups.
+/// Returns the operations of backups.
 pub(crate) fn feature() -> Feature {
     const TAR: &str = "A tar archive that ends with its manifest; without one the backup is incomplete.";
     let answer = || Payload::raw("application/x-tar", TAR);
@@ -49,26 +49,26 @@ struct WholeQuery {
     without_records: Option<Switch>,
 }
 
-/// Most backups that are taken at once: each has a thread and reads the whole store.
+/// Most backups in progress at once. Each has a thread and reads the whole store.
 pub(crate) const AT_ONCE: usize = 2;
-/// Pieces that are read ahead of a slow reader; a piece has at most about 1 MiB.
+/// How many pieces are read ahead of a slow client. A piece has at most about 1 MiB.
 const AHEAD: usize = 4;
 
-/// `GET`: everything, or all but records and streams.
+/// `GET /v1/backup`: everything, or everything except records and streams.
 async fn whole(State(server): State<Arc<Server>>, Query(query): Query<WholeQuery>) -> Result<Response, Problem> {
     let without_records = Switch::is_on(query.without_records);
     answer(&server, |store| if without_records { store.backup_without_records() } else { store.backup(None) })
 }
 
-/// `POST` with the manifest of an earlier backup: what that one holds and cannot have changed is left out.
+/// `POST /v1/backup` with the manifest of an earlier backup: leaves out what that backup contains and cannot have changed since.
 async fn since(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Problem> {
     let (parts, received) = request.into_parts();
     let earlier = body::read(&server, &parts, received).await?;
     answer(&server, |store| store.backup(Some(&earlier.bytes)))
 }
 
-/// An answer that cannot be finished (the server stops, the disk fails, a log is damaged) breaks the connection off; it has no
-/// manifest at its end then, so nobody takes it for a backup.
+/// Streams a backup. If it cannot be finished (the server stops, the disk fails, a log is damaged), the connection is cut. The response
+/// then lacks the manifest at its end, so it cannot be mistaken for a complete backup.
 fn answer(
     server: &Server,
     begin: impl FnOnce(&dyn Store) -> Result<Box<dyn Backup>, StoreError>,
@@ -89,7 +89,7 @@ fn answer(
     Ok((headers, Body::from_stream(stream)).into_response())
 }
 
-/// Reads on a thread of its own, as fast as the pieces are taken, until the end or until nobody wants them.
+/// Reads on a blocking thread, as fast as the pieces are taken, until the end or until the client disconnects.
 fn send(
     mut backup: Box<dyn Backup>,
     pieces: &mpsc::Sender<io::Result<Bytes>>,

@@ -25,7 +25,7 @@ use crate::route::{Feature, Permission, get, post, put};
 use crate::schemas;
 use crate::state::Server;
 
-/// The operations on the browse view.
+/// Returns the operations on the browse view.
 pub(crate) fn feature() -> Feature {
     const OFF: &[Code] = &[Code::BrowseViewOff];
     let status = Payload::json::<schemas::ViewStatus>;
@@ -123,7 +123,7 @@ pub(super) struct PageQuery {
 }
 
 impl PageQuery {
-    /// Reads what is asked for, of which a format is no part.
+    /// Builds the query of a page, for which no format may be given.
     pub(super) fn of_page(self) -> Result<BrowseQuery, Problem> {
         if self.format.is_some() {
             return Err(Problem::query("format", "is a parameter of an export"));

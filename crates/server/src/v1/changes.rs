@@ -1,5 +1,5 @@
-//! `GET /v1/records/collections/{collection}/changes` and what is below it: what happened to the records of a collection that has a feed,
-//! as pages and as server-sent events.
+//! `GET /v1/records/collections/{collection}/changes` and the routes below it: the changes to the records of a collection with a feed, as
+//! pages and as server-sent events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,12 +35,12 @@ use crate::schemas;
 use crate::state::Server;
 use crate::unread::{HeldBytes, Unread};
 
-/// What refuses the reader of a feed.
+/// The refusals of an operation that reads a feed.
 const REFUSES: [Code; 2] = [Code::UnknownCollection, Code::NoFeed];
-/// What refuses a reader that resumes.
+/// The refusals of an operation that resumes after a change.
 const RESUMING_REFUSES: [Code; 4] = [Code::UnknownCollection, Code::NoFeed, Code::ChangesGone, Code::UnknownChange];
 
-/// The operations on the feed of a collection.
+/// Returns the operations on the feed of a collection.
 pub(crate) fn feature() -> Feature {
     const CHANGES: &str = "/v1/records/collections/{collection}/changes";
     Feature::new(
@@ -112,7 +112,7 @@ async fn page(
     answer(accept, wire::changes_page(&changes, after)?).await
 }
 
-/// `GET /v1/records/collections/{collection}/changes/last`: at once, or when there is a newer one than the caller knows of.
+/// `GET /v1/records/collections/{collection}/changes/last`: at once, or when there is a newer change than the caller knows.
 async fn last(
     State(server): State<Arc<Server>>,
     Path(collection): Path<String>,
@@ -126,7 +126,7 @@ async fn last(
     json(StatusCode::OK, &serde_json::json!({ "number": records.last_change(&collection).await? }))
 }
 
-/// `GET /v1/records/collections/{collection}/changes/follow`: first what is kept, then what comes.
+/// `GET /v1/records/collections/{collection}/changes/follow`: first the stored changes, then new ones.
 async fn follow(
     State(server): State<Arc<Server>>,
     Path(collection): Path<String>,
@@ -138,14 +138,14 @@ async fn follow(
     let identity = server.store.identity(&caller.tenant).ok_or_else(|| unknown_tenant(&caller.tenant))?;
     let last = records.last_change(&collection).await?;
     let after = match position {
-        // What an incarnation before this one wrote behind its backup is not here, so its numbers mean other changes.
+        // What an earlier incarnation wrote after its backup is missing here, so its numbers denote other changes.
         Some(seen) if seen.incarnation != identity.incarnation => {
             return Err(ChangesError::Unknown { after: seen.number, last }.into());
         }
         Some(seen) => seen.number,
         None => query.after.map_or(0, |after| after.0),
     };
-    // Refused as an answer rather than in the stream, when that can be known now.
+    // If the refusal can be known now, it is a response rather than an event in the stream.
     records.changes(&collection, after, 1).await?;
     let feed = Feed {
         follower: ChangeFollower::new(records, collection, after),
@@ -153,7 +153,7 @@ async fn follow(
         held: None,
         unread: server.options.unread.clone(),
         unread_max: server.options.answer_bytes_in_flight_max,
-        // A first comment shows that the stream stands.
+        // The first comment shows that the stream is established.
         greeting: Some(format!(": after {after}, last {last}\n\n").into()),
         caller,
         incarnation: identity.incarnation,
@@ -171,9 +171,9 @@ async fn follow(
 
 struct Feed {
     follower: ChangeFollower,
-    /// What is left of the page that was read last.
+    /// The rest of the page that was read last.
     page: std::vec::IntoIter<RecordedChange>,
-    /// The page's bytes count among the unread ones.
+    /// The guard that counts the page's bytes as unread.
     held: Option<HeldBytes>,
     unread: Unread,
     unread_max: usize,
@@ -187,7 +187,7 @@ struct Feed {
 }
 
 impl Feed {
-    /// The next changes or comment; none at the end.
+    /// Returns the next changes or a comment, or `None` at the end.
     async fn chunk(&mut self) -> Option<Bytes> {
         if let Some(greeting) = self.greeting.take() {
             return Some(greeting);
@@ -228,7 +228,7 @@ impl Feed {
             }
         }
         if self.page.as_slice().is_empty() {
-            // A follower that waits keeps neither changes nor the room they had.
+            // While it waits, a follower keeps neither changes nor their memory.
             self.page = Vec::new().into_iter();
             self.held = None;
         }
@@ -243,7 +243,7 @@ impl Feed {
         Ok(format!("id: {}\ndata: {json}\n\n", id_of(change.number, self.incarnation)))
     }
 
-    /// Ends the stream, with the reason unless that is only that the server stops.
+    /// Ends the stream, with an event that gives the reason unless the server is stopping.
     fn end(&mut self, error: ChangesError) -> Option<Bytes> {
         self.ended = true;
         match error {

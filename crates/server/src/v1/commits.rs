@@ -24,11 +24,11 @@ use crate::scoped::ScopedHandlers;
 use crate::source::Source;
 use crate::state::Server;
 
-/// The path, which connections look for before they ask the router.
+/// The path. Connections compare it before they call the router.
 pub(crate) const PATH: &str = "/v1/commits";
 const PERMISSION: Permission = Permission::Writer;
 
-/// The operation that commits.
+/// Returns the operation that commits.
 pub(crate) fn feature() -> Feature {
     const LINES: &str = "Several commits, one JSON text a line, each with an answer of its own.";
     const DOCUMENTS: &str = "Several commits, one BSON document behind the other, each with an answer of its own.";
@@ -44,7 +44,8 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Commits", [commit])
 }
 
-/// The refusals by what the store holds, in the order in which they are checked; first that of a stage that is waited for.
+/// The refusals that depend on the contents of the store, in the order in which they are checked. The first two concern the stage to wait
+/// for.
 const COMMIT_REFUSALS: &[Code] = &[
     Code::UnknownHandler,
     Code::UnknownProjection,
@@ -58,10 +59,10 @@ const COMMIT_REFUSALS: &[Code] = &[
     Code::StoreFailed,
 ];
 
-/// The same for requests that wait for no stage.
+/// The refusals of requests that wait for no stage.
 pub(super) const REFUSALS: &[Code] = COMMIT_REFUSALS.split_at(2).1;
 
-/// The gate of the operation, for connections that pass it without the router.
+/// Returns the gate of the operation, for connections that call it without the router.
 pub(crate) fn gate(server: &Arc<Server>) -> Gate {
     Gate::new(server, PATH, PERMISSION, false).checking_event_types()
 }
@@ -70,7 +71,7 @@ async fn commit(State(server): State<Arc<Server>>, request: axum::extract::Reque
     answer(&server, request).await
 }
 
-/// The handler.
+/// `POST /v1/commits`.
 pub(crate) async fn answer<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Response {
     match accept(server, request).await {
         Ok(response) => response,
@@ -98,11 +99,11 @@ async fn accept<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Re
     Ok(written(status, json))
 }
 
-/// What the caller of a commit without a place does.
+/// The advice for a caller whose commit was refused for lack of a place.
 pub(super) const RETRY: &str = "retry in a moment with the same request id";
 
-/// Makes one commit, if the caller may commit its events and there is a place for it. What was `held` for it is given up once it is stored:
-/// who waits for a stage takes nothing of what others need.
+/// Makes one commit, if the caller may commit its events and there is a place for it. `held` is dropped once the commit is stored, so
+/// that waiting for a stage holds no resources that others need.
 pub(crate) async fn make<H: Send>(
     server: &Server,
     source: &Source,
@@ -111,7 +112,7 @@ pub(crate) async fn make<H: Send>(
 ) -> Result<CommitOutcome, Problem> {
     event_types::may_commit(&source.caller.principal, &commit)?;
     if let Some(stage) = commit.wait.until.stage().cloned() {
-        // Rare, so the others carry no room for it.
+        // Boxed because it is rare; the other commits then need no room for it.
         return Box::pin(make_until_stage(server, source, (commit, held), &stage)).await;
     }
     let _held = held;
@@ -126,7 +127,8 @@ async fn make_at_once(server: &Server, source: &Source, mut commit: NewCommit) -
     Ok(outcome)
 }
 
-/// Refuses a stage that does not exist before it commits. The place is given up before the wait, whose time counts from the stored commit.
+/// Commits and waits for a stage. Refuses an unknown stage before it commits. The place is released before the wait, whose time counts
+/// from the stored commit.
 async fn make_until_stage<H: Send>(
     server: &Server,
     source: &Source,
@@ -135,7 +137,7 @@ async fn make_until_stage<H: Send>(
 ) -> Result<CommitOutcome, Problem> {
     commit.wait.validate()?;
     if let Some(handler) = stage.strip_prefix("handled:") {
-        // The refusal of a handler of another scope would tell that scope.
+        // A handler of another scope is reported as unknown, because any other refusal would reveal its scope.
         ScopedHandlers::of(server, &source.caller)?.check(handler).await?;
     }
     let stage = server.host.stage(&source.caller.tenant, stage).await?;

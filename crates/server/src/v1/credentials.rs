@@ -1,4 +1,4 @@
-//! `/v1/credentials`: keys of the server's API, created, listed and revoked.
+//! `/v1/credentials`: creating, listing and revoking keys of the server's API.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::route::{self, Feature, Permission, get, post};
 use crate::schemas;
 use crate::state::Server;
 
-/// The operations on credentials.
+/// Returns the operations on credentials.
 pub(crate) fn feature() -> Feature {
     const ALL: &str = "/v1/credentials";
     const ONE: &str = "/v1/credentials/{id}";
@@ -68,7 +68,7 @@ fn credentials(server: &Server) -> Result<&dyn Credentials, Problem> {
     }
 }
 
-/// The refusal of what a server without credentials does not have.
+/// Returns the error for a feature that a server without credentials does not have.
 pub(super) fn without(what: &str) -> Problem {
     let message = format!("this server runs without credentials (--dev), so it has no {what}");
     Problem::new(Code::NotSupportedByStore, message)
@@ -95,7 +95,7 @@ async fn one(State(server): State<Arc<Server>>, Path(id): Path<String>) -> Resul
     json(StatusCode::OK, &credentials(&server)?.get(&id).await?)
 }
 
-/// `DELETE /v1/credentials/{id}`, with or without a body that says why.
+/// `DELETE /v1/credentials/{id}`, with or without a body that gives the reason.
 async fn revoke(
     State(server): State<Arc<Server>>,
     Path(id): Path<String>,

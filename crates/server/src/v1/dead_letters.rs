@@ -1,4 +1,4 @@
-//! `/v1/dead-letters`: events that a consumer could not process, with acts on one letter and on many.
+//! `/v1/dead-letters`: events that a consumer could not process, with acts on one letter or on many.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::state::Server;
 const ALL: &str = "/v1/dead-letters";
 const POLICY: &str = "/v1/dead-letters/policies/{topic}";
 
-/// The operations on dead letters.
+/// Returns the operations on dead letters.
 pub(crate) fn feature() -> Feature {
     let letter = Payload::json::<schemas::DeadLetter>;
     let policy = Payload::json::<schemas::LetterPolicyStatus>;
@@ -199,7 +199,7 @@ async fn discard_many(
     many(&server, &caller, BulkAct::Discard, request).await
 }
 
-/// Carries an act out in a task of its own, so that it goes on when the caller goes away.
+/// Runs an act in a task of its own, so that it continues if the caller disconnects.
 async fn many(server: &Arc<Server>, caller: &Caller, act: BulkAct, request: Request) -> Result<Response, Problem> {
     let letters = letters(server, caller)?;
     let body: BulkBody = read(server, request).await?;

@@ -1,4 +1,4 @@
-//! `GET /v1/doctor`: what is wrong with the store and what runs on it, and what to do first.
+//! `GET /v1/doctor`: findings about the store and what runs on it, with advice, the worst first.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::route::{Feature, Permission, get};
 use crate::schemas;
 use crate::state::Server;
 
-/// The operation that examines the server.
+/// Returns the operation that examines the server.
 pub(crate) fn feature() -> Feature {
     let examine = get("/v1/doctor", Permission::Admin, examine).described(
         "examine",
@@ -23,7 +23,7 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Doctor", [examine])
 }
 
-/// The handler.
+/// `GET /v1/doctor`.
 async fn examine(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
     json(StatusCode::OK, &server.host.diagnose().await)
 }

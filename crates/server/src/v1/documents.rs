@@ -1,4 +1,4 @@
-//! What a read finds as BSON documents, for programs: data as it is stored, with all its types.
+//! Results of reads as BSON documents, for programs: the data as it is stored, with all its types.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use crate::media;
 use crate::problem::Problem;
 use crate::source::Source;
 
-/// Answers a page of the log.
+/// Responds with a page of the log.
 pub(crate) async fn log(source: Source, query: LogQuery) -> Result<Response, Problem> {
     let mut page = FoundWriter::default();
     if query.backwards {
@@ -34,14 +34,14 @@ pub(crate) async fn log(source: Source, query: LogQuery) -> Result<Response, Pro
     let scanned = source.log.scan(scan, &mut visit).await;
     let next = match (scanned, last) {
         (Ok(next), _) => next,
-        // What was found is right, so it is answered; what is wrong is for the page behind it.
+        // The events that were found are correct, so they are returned. The error is left to the next page.
         (Err(_), Some(last)) => last + 1,
         (Err(error), None) => return Err(error.into()),
     };
     Ok(answer(page.end_of_log(next, head.max(next))))
 }
 
-/// Answers commits of one aggregate.
+/// Responds with commits of one aggregate.
 pub(crate) fn aggregate(found: &AggregateCommits) -> Response {
     let mut writer = FoundWriter::default();
     let events = found.commits.iter().flat_map(|commit| &commit.events);
@@ -49,7 +49,7 @@ pub(crate) fn aggregate(found: &AggregateCommits) -> Response {
     answer(writer.end_of_aggregate(found.version))
 }
 
-/// Answers events of a stream.
+/// Responds with events of a stream.
 pub(crate) fn stream(found: &StreamEvents) -> Response {
     let mut writer = FoundWriter::default();
     found.events.iter().for_each(|event| writer.event_of_stream(event));

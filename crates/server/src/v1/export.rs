@@ -1,4 +1,4 @@
-//! Exports of the browse view: any number of rows in one answer, one page in memory, as fast as the reader takes them.
+//! Exports of the browse view: any number of rows in one response, of which one page is in memory, at the client's pace.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::options::Stop;
 use crate::problem::Problem;
 use crate::state::Server;
 
-/// Answers with the rows that a query finds, at most `rows`. An answer that cannot be finished breaks the connection off, so that no reader
-/// takes a part for the whole.
+/// Responds with at most `rows` of the rows that a query finds. If the response cannot be finished, the connection is cut, so that no
+/// client takes a part for the whole.
 pub(super) async fn answer(
     server: &Server,
     browse: Arc<dyn Browse>,
@@ -41,7 +41,7 @@ pub(super) async fn answer(
         begun: matches!(format, ExportFormat::JsonLines),
         stop: server.options.stop.clone(),
     };
-    // What fails at once is still answered as a problem.
+    // A failure before the first page is still reported as a problem.
     export.turn_page().await?;
     let now: String = server.host.clock().now().nearest_writable().to_string();
     let stamp: String = now.chars().filter(char::is_ascii_digit).take(14).collect();
@@ -52,7 +52,7 @@ pub(super) async fn answer(
             Ok(chunk) => Ok(chunk.map(|chunk| (chunk, export))),
             Err(problem) => {
                 export.caller.warn_broken_off(problem.code(), "an export");
-                // An error makes the connection forget what it has not sent, so it gets the time to send the last lines.
+                // An error makes the connection discard what it has not sent, so it gets a chance to send the last lines first.
                 tokio::task::yield_now().await;
                 Err(std::io::Error::other("the events could not be read to the end"))
             }
@@ -67,12 +67,12 @@ struct Export {
     caller: Caller,
     format: ExportFormat,
     query: BrowseQuery,
-    /// Rows that may still be answered.
+    /// How many rows may still be sent.
     left: usize,
-    /// What is left of the page that was read last.
+    /// The rest of the page that was read last.
     page: std::vec::IntoIter<RawDocumentBuf>,
     ended: bool,
-    /// Whether the header was written, if there is one.
+    /// Whether the header was written, if the format has one.
     begun: bool,
     stop: Stop,
 }
@@ -88,7 +88,7 @@ impl Export {
         Ok(())
     }
 
-    /// The next rows; none at the end.
+    /// Returns the next rows, or `None` at the end.
     async fn chunk(&mut self) -> Result<Option<Bytes>, Problem> {
         if !std::mem::replace(&mut self.begun, true) {
             return Ok(Some(Bytes::from_static(CSV_HEADER.as_bytes())));

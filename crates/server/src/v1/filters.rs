@@ -1,4 +1,4 @@
-//! `/v1/filters`: what fills streams, by a definition or by the verdicts of a client.
+//! `/v1/filters`: filters, which fill streams by a definition or by the verdicts of a client.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::state::Server;
 
 const ONE: &str = "/v1/filters/{stream}";
 
-/// The operations on filters.
+/// Returns the operations on filters.
 pub(crate) fn feature() -> Feature {
     let operations = [
         get("/v1/filters", Permission::Reader, list)
@@ -145,7 +145,7 @@ async fn delete(
     deleted()
 }
 
-/// `POST /v1/filters/{stream}/pull`. A caller who goes away before the answer has taken nothing.
+/// `POST /v1/filters/{stream}/pull`. If the caller disconnects before the response, it has taken nothing.
 async fn pull(
     State(server): State<Arc<Server>>,
     Path(stream): Path<String>,

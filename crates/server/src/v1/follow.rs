@@ -1,4 +1,4 @@
-//! `GET /v1/log/follow`: server-sent events, first what is there, then what comes.
+//! `GET /v1/log/follow`: server-sent events, first the existing events and then new ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use crate::source::Source;
 use crate::state::Server;
 use crate::unread::{HeldBytes, Unread};
 
-/// The operation that follows the log.
+/// Returns the operation that follows the log.
 pub(crate) fn feature() -> Feature {
     let follow = get("/v1/log/follow", Permission::Reader, follow).described(
         "followLog",
@@ -61,7 +61,7 @@ struct FollowQuery {
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
-/// The handler.
+/// `GET /v1/log/follow`.
 async fn follow(
     State(server): State<Arc<Server>>,
     Query(query): Query<FollowQuery>,
@@ -88,7 +88,7 @@ async fn follow(
         held: None,
         unread: server.options.unread.clone(),
         unread_max: server.options.answer_bytes_in_flight_max,
-        // A first comment shows that the stream stands.
+        // The first comment shows that the stream is established.
         greeting: Some(format!(": from {from}, head {head}\n\n{greeting}").into()),
         incarnation: identity.incarnation,
         comment_interval: server.options.comment_interval,
@@ -104,25 +104,25 @@ async fn follow(
     Ok(event_stream(Body::from_stream(chunks)))
 }
 
-/// A stream of events as an answer.
+/// Returns a response that streams events.
 pub(super) fn event_stream(events: Body) -> Response {
     let headers = [
         (header::CONTENT_TYPE, media::EVENTS),
         (header::CACHE_CONTROL, "no-cache"),
-        // Proxies that gather answers would hold events back.
+        // A proxy that buffers responses would delay the events.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     (headers, events).into_response()
 }
 
-/// An event that the client has seen: its number, and the incarnation it had it from.
+/// An event that the client has seen: its number, and the incarnation from which the client received it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) number: SequenceNumber,
     pub(super) incarnation: u32,
 }
 
-/// The event that the client has seen, if it resumes.
+/// The last event that the client has seen, if it resumes.
 pub(super) struct LastEventId(pub Option<Position>);
 
 impl Argument for LastEventId {
@@ -140,7 +140,7 @@ impl<S: Sync> FromRequestParts<S> for LastEventId {
 }
 
 fn last_event_id(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
-    // A browser that has not seen an id yet sends none, or an empty one.
+    // A browser that has not received an id yet sends no header, or an empty one.
     let Some(value) = headers.get(LAST_EVENT_ID).filter(|value| !value.is_empty()) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
     let (seen, incarnation) = text.split_once('@').unwrap_or((text, "0"));
@@ -156,15 +156,15 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
 }
 
 impl Position {
-    /// Where to go on after this event, and what to tell the client about it.
+    /// Returns the sequence number at which to resume, and an event that informs the client if that is not the next number.
     ///
-    /// Up to the number where an incarnation starts, its log is that of the one before; what another incarnation held from there on
-    /// is not in this log. Nor is an event past the head, which only another store can have shown.
+    /// Up to the number at which an incarnation starts, its log equals that of the previous incarnation. What another incarnation stored
+    /// from there on is not in this log. Nor is an event past the head, which only another store can have delivered.
     fn resume(self, identity: &Identity, head: SequenceNumber) -> (SequenceNumber, String) {
         let after = self.number.saturating_add(1);
         let other = self.incarnation != identity.incarnation;
         let from = if other { after.min(identity.incarnation_start) } else { after }.min(head);
-        // Below the fork the incarnations share one log, so nothing was taken from this reader. A later incarnation is no ancestor.
+        // Below the fork the incarnations share one log, so this reader has lost nothing. A later incarnation is not an ancestor.
         if from == after && self.incarnation <= identity.incarnation {
             return (from, String::new());
         }
@@ -181,9 +181,9 @@ impl Position {
 struct Feed {
     source: Source,
     follower: Follower,
-    /// What is left of the page that was read last.
+    /// The rest of the page that was read last.
     page: std::vec::IntoIter<RecordedEvent>,
-    /// The page's bytes count among the unread ones.
+    /// The guard that counts the page's bytes as unread.
     held: Option<HeldBytes>,
     unread: Unread,
     unread_max: usize,
@@ -196,7 +196,7 @@ struct Feed {
 }
 
 impl Feed {
-    /// The next events or comment; none at the end.
+    /// Returns the next events or a comment, or `None` at the end.
     async fn chunk(&mut self) -> Option<Bytes> {
         if let Some(greeting) = self.greeting.take() {
             return Some(greeting);
@@ -234,7 +234,7 @@ impl Feed {
             }
         }
         if self.page.as_slice().is_empty() {
-            // A follower that waits keeps neither events nor the room they had.
+            // While it waits, a follower keeps neither events nor their memory.
             self.page = Vec::new().into_iter();
             self.held = None;
         }
@@ -258,7 +258,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Ends the stream, with the reason unless that is only that the server stops.
+    /// Ends the stream, with an event that gives the reason unless the server is stopping.
     fn end(&mut self, error: ReadError) -> Option<Bytes> {
         self.ended = true;
         match error {
@@ -268,7 +268,7 @@ impl Feed {
     }
 }
 
-/// Returns the event that ends a stream which cannot go on.
+/// Returns the event that ends a stream which cannot continue.
 pub(super) fn last_word(problem: &Problem, caller: &Caller) -> String {
     caller.warn_broken_off(problem.code(), "an event stream");
     format!("event: problem\ndata: {}\n\n", serde_json::to_string(problem).unwrap_or_default())

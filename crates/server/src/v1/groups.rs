@@ -1,4 +1,4 @@
-//! `/v1/groups`: consumers of topics in any language, each group on its own. They pull deliveries and settle them, as handlers do.
+//! `/v1/groups`: groups of consumers of topics, in any language. They pull deliveries and settle them, as handlers do.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::state::Server;
 
 const ONE: &str = "/v1/groups/{group}";
 
-/// The operations on groups.
+/// Returns the operations on groups.
 pub(crate) fn feature() -> Feature {
     let status = Payload::json::<schemas::GroupStatus>;
     let mut operations = vec![
@@ -142,7 +142,7 @@ async fn delete(
     deleted()
 }
 
-/// `POST /v1/groups/{group}/pull`. A caller who goes away before the answer has taken nothing.
+/// `POST /v1/groups/{group}/pull`. If the caller disconnects before the response, it has taken nothing.
 async fn pull(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
@@ -212,7 +212,7 @@ macro_rules! key_acts {
 group_acts! { pause "pause" resume "resume" }
 key_acts! { retry "retry" skip "skip" park "park" }
 
-/// Does what an operator asks for, and answers with the group's state after it.
+/// Performs an act of an operator, and responds with the resulting state of the group.
 async fn act(
     server: &Server,
     caller: &Caller,

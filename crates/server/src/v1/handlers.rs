@@ -1,4 +1,4 @@
-//! `/v1/handlers`: programs in any language that process events, in order per partition. They pull deliveries and settle them.
+//! `/v1/handlers`: programs in any language that process events in order per partition. They pull deliveries and settle them.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::state::Server;
 
 const ONE: &str = "/v1/handlers/{name}";
 
-/// The operations on handlers.
+/// Returns the operations on handlers.
 pub(crate) fn feature() -> Feature {
     let mut operations = vec![
         get("/v1/handlers", Permission::Reader, list).described(
@@ -188,7 +188,7 @@ async fn delete(
     deleted()
 }
 
-/// `POST /v1/handlers/{name}/pull`. A caller who goes away before the answer has taken nothing.
+/// `POST /v1/handlers/{name}/pull`. If the caller disconnects before the response, it has taken nothing.
 async fn pull(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
@@ -203,7 +203,7 @@ async fn pull(
     delivered(deliveries, (caller.tenant, scope), &accept).await
 }
 
-/// Answers a pull with deliveries of events of a tenant's scope.
+/// Responds to a pull with deliveries of events from a scope of a tenant.
 pub(super) async fn delivered(
     deliveries: Vec<Delivery>,
     (tenant, scope): (String, String),
@@ -288,7 +288,7 @@ macro_rules! partition_acts {
 handler_acts! { pause "pause" resume "resume" moved "move" replay "replay" }
 partition_acts! { retry "retry" skip "skip" park "park" }
 
-/// Does what an operator asks for, and answers with the handler's state after it.
+/// Performs an act of an operator, and responds with the resulting state of the handler.
 async fn act(
     server: &Server,
     caller: &Caller,

@@ -33,10 +33,10 @@ use crate::state::Server;
 
 const CONSENT: &str = "/v1/consents/{id}";
 const SUBSCRIPTION: &str = "/v1/subscriptions/{name}";
-/// How often the consent is looked at while a page is being sent.
+/// How often the consent is checked while a page is being sent.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The operations of the event horizon.
+/// Returns the operations of the event horizon.
 pub(crate) fn feature() -> Feature {
     let consents = Payload::json::<schemas::ConsentPage>();
     let consent = Payload::json::<schemas::Consent>;
@@ -259,15 +259,15 @@ fn requested(stream: String, query: OfferQuery) -> Result<OfferRequest, Problem>
     })
 }
 
-/// The page as lines of JSON. A large one is written by a thread.
+/// Writes the page as lines of JSON, on a blocking thread.
 async fn lines(offered: Offered) -> Result<Vec<u8>, Problem> {
     let lines = tokio::task::spawn_blocking(move || OfferedView(&offered).lines()).await;
     let lines = lines.map_err(|error| Problem::new(Code::Internal, format!("writing the answer failed: {error}")))?;
     lines.map_err(not_written)
 }
 
-/// Sends a page to a consumer that may take it slowly. Once the consent is revoked, the rest is not sent: the answer breaks off, and a page
-/// without its end is not a page.
+/// Sends a page to a consumer that may read it slowly. If the consent is revoked meanwhile, the connection is cut. A page without its
+/// last line is not valid.
 fn sent_under_consent(page: Bytes, offering: Arc<dyn Offering>, greeting: OfferRequest) -> Body {
     if page.len() <= CHUNK_BYTES {
         return Body::from(page);

@@ -1,4 +1,4 @@
-//! `GET /v1`: what this is, and who the tenant's store is.
+//! `GET /v1`: the service and the identity of the tenant's store.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::route::{Feature, Permission, get};
 use crate::router::PATHS;
 use crate::state::Server;
 
-/// The operation at the root.
+/// Returns the operation at the root.
 pub(crate) fn feature() -> Feature {
     let index = get("/v1", Permission::Reader, index).described(
         "index",
         "Tells what this service is, and the identity of the tenant's store.",
         Payload::json::<Index>(),
     );
-    // It shows no events.
+    // It returns no events.
     Feature::new("Index", [index.checking_event_types()])
 }
 
@@ -42,7 +42,7 @@ struct Index {
     addresses: &'static [&'static str],
 }
 
-/// The handler.
+/// `GET /v1`.
 async fn index(State(server): State<Arc<Server>>, caller: Caller) -> Result<Response, Problem> {
     let identity = server.store.identity(&caller.tenant).ok_or_else(|| unknown_tenant(&caller.tenant))?;
     let answer = Index {

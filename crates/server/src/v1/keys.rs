@@ -1,4 +1,4 @@
-//! `/v1/keys`: prepare keys, taken and given back without a commit.
+//! `/v1/keys`: prepare keys, taken and released without a commit.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::route::{self, Feature, Permission, get, post};
 use crate::schemas;
 use crate::state::Server;
 
-/// The operations on prepare keys.
+/// Returns the operations on prepare keys.
 pub(crate) fn feature() -> Feature {
     const KEY: &str = "/v1/keys/{name}/{key}";
     let changed = Payload::document::<schemas::KeyChanged>;
@@ -121,7 +121,7 @@ async fn rollback(
         .await
 }
 
-/// `DELETE /v1/keys/{name}/{key}?value`: the same without a body, which some programs do not send with this method.
+/// `DELETE /v1/keys/{name}/{key}?value`: a rollback without a body, because some programs send none with this method.
 async fn delete(
     State(server): State<Arc<Server>>,
     Path((name, key)): Path<(String, String)>,
@@ -135,7 +135,7 @@ async fn delete(
     make(&server, accept, server.store.prepare_keys(&caller.tenant)?, change).await
 }
 
-/// Reads a request, unless it is to be refused anyway, and makes the change that it is.
+/// Reads a request and makes the change in it. The tenant is checked first, so that a refused body is not read.
 async fn carry_out(
     server: &Server,
     caller: Caller,
@@ -149,7 +149,7 @@ async fn carry_out(
     make(server, accept, keys, change).await
 }
 
-/// Changes of keys share the places of commits that are under way.
+/// Changes a key. Changes of keys share the places of commits in flight.
 async fn make(
     server: &Server,
     accept: Accept,

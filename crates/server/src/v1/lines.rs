@@ -1,4 +1,4 @@
-//! The log as lines of JSON: as much as is asked for in one answer, in constant memory, as fast as the reader takes it.
+//! The log as lines of JSON: any number of events in one response, in constant memory, at the client's pace.
 
 use annals_core::{Filter, LogQuery, RecordedEvent, SequenceNumber};
 use axum::body::Body;
@@ -14,13 +14,13 @@ use crate::problem::Problem;
 use crate::source::Source;
 use crate::state::Server;
 
-/// About how many bytes are handed to the connection at once.
+/// The approximate number of bytes that are handed to the connection at once.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Answers what `query` finds among the events that are there now, at most `limit`.
+/// Responds with what `query` finds among the events that exist now, at most `limit`.
 ///
-/// An answer that cannot be finished (the server stops, the disk fails, the log is damaged) breaks the connection off, so that no
-/// reader takes a part for the whole.
+/// If the response cannot be finished (the server stops, the disk fails, the log is damaged), the connection is cut, so that no client
+/// takes a part for the whole.
 pub(crate) async fn answer(
     server: &Server,
     source: Source,
@@ -41,14 +41,14 @@ pub(crate) async fn answer(
         ended: false,
         stop: server.options.stop.clone(),
     };
-    // What fails at once is still answered as a problem.
+    // A failure before the first page is still reported as a problem.
     lines.turn_page().await?;
     let chunks = stream::try_unfold(lines, |mut lines| async move {
         match lines.chunk().await {
             Ok(chunk) => Ok(chunk.map(|chunk| (chunk, lines))),
             Err(problem) => {
                 lines.source.caller.warn_broken_off(problem.code(), "a stream of lines");
-                // An error makes the connection forget what it has not sent, so it gets the time to send the last lines.
+                // An error makes the connection discard what it has not sent, so it gets a chance to send the last lines first.
                 tokio::task::yield_now().await;
                 Err(std::io::Error::other("the log could not be read to the end"))
             }
@@ -59,13 +59,13 @@ pub(crate) async fn answer(
 
 struct Lines {
     source: Source,
-    /// What is left of the page that was read last.
+    /// The rest of the page that was read last.
     page: std::vec::IntoIter<RecordedEvent>,
-    /// What the next page is asked with.
+    /// The query for the next page.
     query: LogQuery,
-    /// Events from here on came after the request.
+    /// The head at the time of the request; later events are left out.
     head: SequenceNumber,
-    /// Events that may still be answered.
+    /// How many events may still be sent.
     left: usize,
     ended: bool,
     stop: Stop,
@@ -87,7 +87,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Ends at the head. A damaged log has one too, and only a read there says that events are missing behind it.
+    /// Ends at the head. A damaged log has a head too, and only a read at the head reports that events are missing after it.
     async fn reach_end(&mut self) -> Result<(), Problem> {
         let at_head = LogQuery { from: Some(self.head), limit: 1, backwards: false, filter: Filter::default() };
         self.source.log.read(at_head).await?;
@@ -95,7 +95,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The next lines; none at the end.
+    /// Returns the next lines, or `None` at the end.
     async fn chunk(&mut self) -> Result<Option<Bytes>, Problem> {
         while self.page.as_slice().is_empty() {
             if self.ended {

@@ -1,4 +1,4 @@
-//! `GET /v1/log` and `GET /v1/log/{sequence_number}`: events in their one order.
+//! `GET /v1/log` and `GET /v1/log/{sequence_number}`: events in the total order of the log.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::schemas;
 use crate::source::Source;
 use crate::state::Server;
 
-/// The operations that read the log.
+/// Returns the operations that read the log.
 pub(crate) fn feature() -> Feature {
     Feature::new(
         "Log",
@@ -135,7 +135,8 @@ async fn event(
     }
 }
 
-/// Below the head a log that Annals has numbered has every event; one that it adopted, or that another program writes, may have holes.
+/// Returns the error for a missing event. A log that Annals alone wrote has every event below the head; one that it adopted, or that
+/// another program writes, may have gaps.
 fn no_event(wanted: SequenceNumber, head: SequenceNumber) -> Problem {
     if wanted >= head {
         let message = format!("there is no event {wanted} yet; the head is {head}");

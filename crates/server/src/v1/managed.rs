@@ -1,5 +1,5 @@
-//! What operations on resources that have a name share: lists in pages, definitions that are put, deletions with a reason, and waiting
-//! that ends when the server stops.
+//! Shared code of operations on named resources: paged lists, definitions that are put, deletions with a reason, and waits that end when
+//! the server stops.
 
 use annals_core::handlers::{ActBody, Reason};
 use annals_core::wire::parse_json;
@@ -29,7 +29,7 @@ pub(super) struct ListQuery {
 }
 
 impl ListQuery {
-    /// After what the page begins, and how long it is.
+    /// Returns the cursor after which the page begins, and its length.
     pub(super) fn page(&self) -> Result<(Option<&str>, usize), Problem> {
         Ok((self.cursor.as_deref(), page_length(self.limit)?))
     }
@@ -43,7 +43,7 @@ pub(super) fn page_length(limit: Option<Limit>) -> Result<usize, Problem> {
     Err(Problem::query("limit", format!("{limit} is not between 1 and {}", limits::PAGE_MAX)))
 }
 
-/// The bytes of a definition, which its own type reads.
+/// Reads the bytes of a definition, which its own type parses.
 pub(super) async fn definition(server: &Server, request: Request) -> Result<Held, Problem> {
     let (parts, body) = request.into_parts();
     body::read(server, &parts, body).await
@@ -59,17 +59,17 @@ pub(super) async fn read<T: DeserializeOwned + Send + 'static>(
     Ok(body::parse(held.bytes.len(), move || parse_json(&bytes)).await??)
 }
 
-/// Reads why something is deleted, or done to it.
+/// Reads the reason of a deletion or another act.
 pub(super) async fn reason(server: &Server, request: Request) -> Result<Reason, Problem> {
     Ok(read::<ActBody>(server, request).await?.of_deletion()?)
 }
 
-/// Answers with the state of what was put: 201 where it is new.
+/// Responds with the state of what was put, with 201 if it is new.
 pub(super) fn put(new: bool, state: &impl Serialize) -> Result<Response, Problem> {
     json(if new { StatusCode::CREATED } else { StatusCode::OK }, state)
 }
 
-/// Answers that something was deleted.
+/// Responds that something was deleted.
 pub(super) fn deleted() -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Deleted {
@@ -78,7 +78,7 @@ pub(super) fn deleted() -> Result<Response, Problem> {
     json(StatusCode::OK, &Deleted { deleted: true })
 }
 
-/// Waits for an answer that may be long in coming, and no longer than the server runs. `again` says what the caller does then.
+/// Waits for a response that may take long, until the server stops. `again` names what the caller then has to repeat.
 pub(super) async fn while_serving<T, E>(
     server: &Server,
     answer: impl Future<Output = Result<T, E>>,

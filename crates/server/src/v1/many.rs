@@ -1,5 +1,5 @@
-//! Many commits in one request of `POST /v1/commits`, each of them its own commit with its own answer: for clients that have more
-//! than one to make at a time, because a request costs more than a commit.
+//! Many commits in one request of `POST /v1/commits`, each independent and with its own response. It is for clients with several commits
+//! to make at a time, because a request costs more than a commit.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -24,17 +24,17 @@ use crate::source::Source;
 use crate::state::Server;
 use crate::unread::{HeldBytes, Unread};
 
-/// How several commits, and their answers, stand one behind the other.
+/// The format of a sequence of commits, and of their responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// One JSON text a line.
+    /// One JSON text per line.
     Lines,
-    /// BSON documents without anything between them.
+    /// Concatenated BSON documents.
     Documents,
 }
 
 impl Format {
-    /// The format of a body; none when it is a single commit.
+    /// Returns the format of a body, or `None` if it is a single commit.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let media_type = media::named(headers.get(header::CONTENT_TYPE)?);
         let is = |known: &str| media_type.eq_ignore_ascii_case(known);
@@ -51,7 +51,7 @@ impl Format {
         }
     }
 
-    /// Reads every commit. What is wrong with one is its own refusal; what hides where the next begins refuses all.
+    /// Parses every commit. An invalid commit is refused individually; an error that hides where the next one begins refuses all.
     pub fn parse(self, body: &Bytes) -> Result<Vec<Result<NewCommit, Invalid>>, Invalid> {
         let mut commits = Vec::new();
         match self {
@@ -78,7 +78,7 @@ impl Format {
         Ok(commits)
     }
 
-    /// Writes the answer of one commit at the end of `out`.
+    /// Appends the response to one commit to `out`.
     fn write(self, answer: &Result<CommitOutcome, Problem>, out: &mut Vec<u8>) {
         match (self, answer) {
             (Self::Lines, Ok(outcome)) => write_commit_answer(outcome, out),
@@ -101,13 +101,13 @@ fn push(commits: &mut Vec<Result<NewCommit, Invalid>>, commit: Result<NewCommit,
     Ok(())
 }
 
-/// The answers of commits under way, in the order of the request.
+/// The responses of commits in flight, in the order of the request.
 struct Answers {
     format: Format,
     pending: FuturesOrdered<BoxFuture<'static, Result<CommitOutcome, Problem>>>,
 }
 
-/// Makes the commits and answers 200 with their answers, as they come.
+/// Makes the commits and responds with 200 and their responses, as they become available.
 pub(crate) async fn answer(
     server: &Arc<Server>,
     source: Arc<Source>,
@@ -115,13 +115,13 @@ pub(crate) async fn answer(
     commits: Vec<Result<NewCommit, Invalid>>,
     held: Held,
 ) -> Response {
-    // What the commits were read from counts as held until the last of them is stored.
+    // The request body counts as held until the last of its commits is stored.
     let held = Arc::new(held);
     let making = |commit| one(Arc::clone(server), Arc::clone(&source), commit, Arc::clone(&held)).boxed();
     let pending = commits.into_iter().map(making).collect();
     drop(held);
     let mut answers = Answers { format, pending };
-    // The answer begins with the first commit that is answered, so that its duration is one that means something.
+    // The response begins once the first commit is done, so that its duration is meaningful.
     let first = answers.chunk().await.unwrap_or_default();
     let mut response = Response::new(answers.into_body(first, server.options.unread.clone()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
@@ -146,10 +146,10 @@ async fn one(
 }
 
 impl Answers {
-    /// The next answers; none at the end.
+    /// Returns the next responses, or `None` at the end.
     async fn chunk(&mut self) -> Option<Bytes> {
         let first = self.pending.next().await?;
-        // Commits become durable together, so those behind the first are about to be answered too.
+        // Commits become durable together, so the ones after the first are about to complete too.
         tokio::task::yield_now().await;
         let mut chunk = Vec::with_capacity(256 * (1 + self.pending.len()));
         self.format.write(&first, &mut chunk);
@@ -159,8 +159,8 @@ impl Answers {
         Some(chunk.into())
     }
 
-    /// Returns the body that begins with the first answers. The other commits are made whether or not it is read: each would otherwise keep
-    /// its place among those in flight until its client asks for more.
+    /// Returns the body that begins with the first responses. The other commits are made whether or not the body is read. Otherwise each
+    /// would keep its place among those in flight until its client reads more.
     fn into_body(self, first: Bytes, unread: Unread) -> Body {
         if self.pending.is_empty() {
             return Body::from(first);
@@ -169,20 +169,20 @@ impl Answers {
         tokio::spawn(self.make(answered, unread));
         let rest = stream::unfold(rest, |mut rest| async move {
             let (chunk, held): (Bytes, HeldBytes) = rest.recv().await?;
-            // It counts from here on as the connection's.
+            // From here on it counts as unread bytes of the connection.
             drop(held);
             Some((chunk, rest))
         });
         Body::from_stream(stream::iter([first]).chain(rest).map(Ok::<_, Infallible>))
     }
 
-    /// Makes the commits that are pending, until their client goes away.
+    /// Makes the pending commits, until the client disconnects.
     async fn make(mut self, answered: mpsc::UnboundedSender<(Bytes, HeldBytes)>, unread: Unread) {
         loop {
             let chunk = tokio::select! {
                 biased;
                 chunk = self.chunk() => chunk,
-                // Nobody waits any more for a stage that commits have not reached.
+                // The client has disconnected, so nothing waits for the stages of these commits any more.
                 () = answered.closed() => return,
             };
             let Some(chunk) = chunk else { return };

@@ -1,4 +1,4 @@
-//! Partner events: `/v1/partners`, what partners send to `/v1/partners/{partner}/events`, and `/v1/partner-events`.
+//! Partner events: `/v1/partners`, the events that partners send to `/v1/partners/{partner}/events`, and `/v1/partner-events`.
 
 use std::sync::Arc;
 
@@ -28,12 +28,12 @@ use crate::state::Server;
 
 const PARTNER: &str = "/v1/partners/{partner}";
 const EVENTS: &str = "/v1/partners/{partner}/events";
-/// The largest body that any partner may be allowed to send.
+/// The largest body that a partner can be allowed to send.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// A CloudEvent in structured mode.
 const CLOUDEVENT: &str = annals_core::partners::CLOUDEVENT;
 
-/// The operations on partners and their events.
+/// Returns the operations on partners and their events.
 pub(crate) fn feature() -> Feature {
     let partner = Payload::json::<schemas::Partner>;
     let event = Payload::json::<schemas::PartnerEvent>;
@@ -261,7 +261,7 @@ async fn receive(
     json(status, &accepted)
 }
 
-/// The caller of a URL that may name the tenant: a partner is given a URL, and often cannot send headers of its own.
+/// Returns the caller for a URL that may name the tenant. A partner is given a URL, and often cannot set headers.
 fn addressed(caller: Caller, tenant: Option<String>, headers: &HeaderMap) -> Result<Caller, Problem> {
     let Some(tenant) = tenant else { return Ok(caller) };
     if tenant_header(headers)?.is_some_and(|named| named != tenant) {
@@ -270,8 +270,8 @@ fn addressed(caller: Caller, tenant: Option<String>, headers: &HeaderMap) -> Res
     Ok(Caller { tenant, ..caller })
 }
 
-/// What a caller with a wrong signature is told. Where callers need credentials, one without any must not learn which tenants and partners
-/// there are.
+/// Returns the error for a wrong signature. If the server has credentials, a caller without any must not find out which tenants and
+/// partners exist.
 fn signed_by_nobody(server: &Server, signed: &Signed, body: &[u8]) -> Problem {
     let nobody = SigningSecret::of_bytes(vec![0; 24]);
     let why = signed.verify(&[nobody], server.host.clock().now(), body).err().unwrap_or(Unsigned::Signature);

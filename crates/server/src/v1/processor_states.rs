@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::route::{Feature, Permission, get};
 use crate::state::Server;
 
-/// The operation.
+/// Returns the operation.
 pub(crate) fn feature() -> Feature {
     let list = get("/v1/processor-states", Permission::Reader, list).described(
         "listProcessorStates",

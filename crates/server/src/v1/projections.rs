@@ -1,4 +1,4 @@
-//! `/v1/projections`: records that follow from the events of the log.
+//! `/v1/projections`: records that are derived from the events of the log.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::state::Server;
 const ONE: &str = "/v1/projections/{name}";
 const RECORDS: &str = "/v1/projections/{name}/records";
 
-/// The operations on projections.
+/// Returns the operations on projections.
 pub(crate) fn feature() -> Feature {
     const REFUSALS: &[Code] = &[Code::UnknownProjection, Code::StateConflict];
     let status = Payload::json::<schemas::ProjectionStatus>;
@@ -230,7 +230,7 @@ async fn found(
 ) -> Result<Response, Problem> {
     let projections = projections(server, caller)?;
     let page = server.query(async move { projections.find(&name, query).await }).await?;
-    // As BSON it is a page of records, with their revisions.
+    // In BSON it is a page of records, with their revisions.
     answer_as(accept, wire::page(&page), shown).await
 }
 
@@ -291,7 +291,7 @@ macro_rules! projection_acts {
 
 projection_acts! { pause Pause resume Resume rebuild Rebuild }
 
-/// Does what an operator asks for, and answers with the projection's state after it.
+/// Performs an act of an operator, and responds with the resulting state of the projection.
 async fn act(
     server: &Server,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! `/v1/query`: snapshots and commits, asked by what they say, with the JSON of Wow's queries.
+//! `/v1/query`: queries of snapshots and commits by their content, with the JSON of Wow's queries.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::route::{Feature, Operation, Permission, post};
 use crate::schemas;
 use crate::state::Server;
 
-/// The operations that query.
+/// Returns the operations that query.
 pub(crate) fn feature() -> Feature {
     const SNAPSHOTS: [(&str, &str, How); 5] = [
         ("/v1/query/{aggregate}/snapshots/single", "findSnapshot", How::Single),
@@ -83,7 +83,7 @@ fn of(path: &'static str, id: &'static str, source: fn(ByteString) -> QuerySourc
     if how == How::Single { operation.refuses(&[Code::NothingFound]) } else { operation }
 }
 
-/// What is wanted of the documents.
+/// The kind of result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
     Single,
@@ -93,14 +93,14 @@ enum How {
     Explain,
 }
 
-/// What a request asks for, and in which form.
+/// The target of a request and the format of the response.
 struct Wanted {
     source: QuerySource,
     how: How,
     accept: Accept,
 }
 
-/// A question that was read and may be asked.
+/// A query that was parsed and has passed the cost limits.
 enum Question {
     Single(DocumentQuery),
     List(DocumentQuery, u64),
@@ -194,14 +194,14 @@ fn nothing_found(source: &QuerySource) -> Problem {
     Problem::new(Code::NothingFound, format!("no {what} of {name} passes the condition"))
 }
 
-/// The array of a list.
+/// Writes the array of a list.
 fn list_alone(document: &RawDocument) -> serde_json::Result<Vec<u8>> {
     let list = document.get_array("list").ok();
     let documents = list.into_iter().flatten().flatten().filter_map(|value| value.as_document().map(DocumentView));
     serde_json::to_vec(&documents.collect::<Vec<_>>())
 }
 
-/// The number of a count.
+/// Writes the number of a count.
 fn count_alone(document: &RawDocument) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&document.get_i64("count").unwrap_or_default())
 }

@@ -29,7 +29,7 @@ const ITEM: &str = "/v1/queues/{queue}/items/{id}";
 const UNKNOWN: &[Code] = &[Code::UnknownQueue, Code::QueueUnavailable];
 const UNKNOWN_ITEM: &[Code] = &[Code::UnknownQueue, Code::UnknownItem, Code::QueueUnavailable];
 
-/// The operations on work queues.
+/// Returns the operations on work queues.
 pub(crate) fn feature() -> Feature {
     let status = Payload::json::<schemas::QueueStatus>;
     let mut operations = vec![
@@ -86,7 +86,7 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Queues", operations)
 }
 
-/// What producers and workers do.
+/// Returns the operations of producers and workers.
 fn work() -> [Operation; 5] {
     let settled = Payload::json::<schemas::QueueItemResults>;
     [
@@ -279,7 +279,7 @@ async fn enqueue(
     json(status, &enqueued)
 }
 
-/// `POST /v1/queues/{queue}/take`. A caller that goes away before the answer gets the items back when their leases end.
+/// `POST /v1/queues/{queue}/take`. If the caller disconnects before the response, the items return to the queue when their leases end.
 async fn take(
     State(server): State<Arc<Server>>,
     Path(queue): Path<String>,
@@ -291,7 +291,7 @@ async fn take(
     json(StatusCode::OK, &queues.take(&queue, take).await?)
 }
 
-/// What became of the items of a request, in its order.
+/// The outcomes for the items of a request, in its order.
 #[derive(Serialize)]
 struct Results {
     results: Vec<ItemResult>,

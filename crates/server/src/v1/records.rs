@@ -1,4 +1,4 @@
-//! `/v1/records`: documents in collections, and the batch that changes them. What happened to them is [`changes`](super::changes).
+//! `/v1/records`: documents in collections, and the batch that changes them. The feed of changes is in [`changes`](super::changes).
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::route::{self, Feature, Permission, post};
 use crate::schemas;
 use crate::state::Server;
 
-/// The operations on collections and their records.
+/// Returns the operations on collections and their records.
 pub(crate) fn feature() -> Feature {
     const COLLECTION: &str = "/v1/records/collections/{collection}";
     Feature::new(
@@ -177,7 +177,7 @@ async fn find(
     answer(accept, wire::page(&page)).await
 }
 
-/// `POST /v1/records/collections/{collection}/explain`: how the same query finds its page.
+/// `POST /v1/records/collections/{collection}/explain`: how that query would find its page.
 async fn explain(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
@@ -191,7 +191,7 @@ async fn explain(
     answer(accept, wire::explained(&explained)).await
 }
 
-/// Reads a query within the limits of cost, on which every store is the same: a condition that they refuse is not sent to it.
+/// Reads a query and checks its cost limits, which are the same for every store. A condition that exceeds them never reaches the store.
 async fn asked(server: &Arc<Server>, name: String, request: Request) -> Result<Asked<RecordQuery>, Problem> {
     let guard = server.options.query_guard;
     let read_query = move |bytes: &[u8], encoding| {
@@ -243,7 +243,7 @@ async fn group(
     answer(accept, wire::group_page(&query, &page)?).await
 }
 
-/// `POST /v1/records/collections/{collection}/get`: the record of an id of any type.
+/// `POST /v1/records/collections/{collection}/get`: the record with an id of any type.
 async fn get(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
@@ -256,7 +256,7 @@ async fn get(
     answer(accept, wire::record(&one(&*records, &name, &id).await?)).await
 }
 
-/// `GET /v1/records/collections/{collection}/ids/{id}`: the same of an id that is a text, or is written as one.
+/// `GET /v1/records/collections/{collection}/ids/{id}`: the record whose id is a text, or is written as one.
 async fn get_by_text(
     State(server): State<Arc<Server>>,
     Path((name, id)): Path<(String, String)>,
@@ -279,7 +279,7 @@ async fn one(records: &dyn Records, collection: &str, id: &Bson) -> Result<Recor
     })
 }
 
-/// `POST /v1/records/changes`. Batches share the places of commits that are under way.
+/// `POST /v1/records/changes`. Batches share the places of commits in flight.
 async fn write(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -302,8 +302,8 @@ async fn write(
     answer(accept, wire::numbers(&records.write(changes).await?)).await
 }
 
-/// The records of the caller's tenant, to read a collection that is not secret. A collection that Annals keeps holds what belongs to every
-/// scope, such as parked events, so it is read by callers of every scope only.
+/// Returns the records of the caller's tenant, for reading a collection that is not secret. Annals' own collections contain records of
+/// every scope, such as parked events, so only callers of every scope may read them.
 pub(super) fn readable(server: &Server, caller: &Caller, collection: &str) -> Result<Arc<dyn Records>, Problem> {
     if is_secret_collection(collection) {
         let message = format!("{collection:?} holds credentials of Annals, and is shown to nobody");
@@ -317,7 +317,7 @@ pub(super) fn readable(server: &Server, caller: &Caller, collection: &str) -> Re
     Ok(server.store.records(&caller.tenant)?)
 }
 
-/// Refuses names that are not for records of one's own.
+/// Refuses names of Annals' own collections.
 fn not_of_the_system<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Problem> {
     match names.into_iter().find(|name| is_system_collection(name)) {
         None => Ok(()),
@@ -328,7 +328,7 @@ fn not_of_the_system<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(),
     }
 }
 
-/// Reads a document of the usual size.
+/// Reads a document within the usual size limit.
 async fn read<T: Send + 'static>(
     server: &Server,
     request: Request,

@@ -1,4 +1,4 @@
-//! `/v1/replays`: events of the log are sent again.
+//! `/v1/replays`: replays, which send events of the log again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ use crate::state::Server;
 
 const ONE: &str = "/v1/replays/{id}";
 
-/// The operations on replays.
+/// Returns the operations on replays.
 pub(crate) fn feature() -> Feature {
     const REFUSALS: &[Code] = &[Code::UnknownReplay, Code::StateConflict, Code::BrowseViewOff];
     let status = Payload::json::<schemas::ReplayStatus>;
@@ -175,7 +175,7 @@ macro_rules! replay_acts {
 
 replay_acts! { start Start pause Pause resume Resume cancel Cancel }
 
-/// `GET /v1/replays/{id}/follow`: the state now, then each that differs from the one before.
+/// `GET /v1/replays/{id}/follow`: the current state, then each state that differs from the previous one.
 async fn follow(
     State(server): State<Arc<Server>>,
     Path(id): Path<String>,
@@ -216,7 +216,7 @@ struct Feed {
 }
 
 impl Feed {
-    /// The next state or comment; none at the end.
+    /// Returns the next state or a comment, or `None` at the end.
     async fn chunk(&mut self) -> Option<Bytes> {
         if self.ended || self.stop.is_stopped() {
             return None;

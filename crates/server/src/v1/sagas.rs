@@ -1,4 +1,4 @@
-//! `/v1/sagas` and `/v1/saga-definitions`: long-running work over many services, and what it is defined by.
+//! `/v1/sagas` and `/v1/saga-definitions`: long-running work over many services, and its definitions.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::state::Server;
 
 const DEFINITION: &str = "/v1/saga-definitions/{name}";
 
-/// The operations on sagas.
+/// Returns the operations on sagas.
 pub(crate) fn feature() -> Feature {
     const OF_SAGA: &[Code] = &[Code::UnknownSaga, Code::StateConflict];
     let operator = Permission::Operator;

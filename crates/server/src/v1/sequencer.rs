@@ -1,5 +1,5 @@
-//! `GET /v1/sequencer`, `GET /v1/held`, `POST /v1/held/retry` and `POST /v1/held/accept`: what gives commits their numbers where the log's
-//! own writer does not, and what it holds back.
+//! `GET /v1/sequencer`, `GET /v1/held`, `POST /v1/held/retry` and `POST /v1/held/accept`: the sequencer, for stores on which the log's
+//! writer does not assign sequence numbers, and the commits that it holds.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::route::{Feature, Permission, get, post};
 use crate::schemas;
 use crate::state::Server;
 
-/// The operations on the sequencer and on held commits.
+/// Returns the operations on the sequencer and on held commits.
 pub(crate) fn feature() -> Feature {
     let refusals = &[Code::NotSupportedByStore];
     let of_one = &[Code::NotSupportedByStore, Code::UnknownHeldCommit, Code::Unreachable];
@@ -65,12 +65,12 @@ struct HeldQuery {
     limit: Option<Limit>,
 }
 
-/// Who leads, and how far the tenant's log is.
+/// `GET /v1/sequencer`: which process leads, and how far the tenant's log is.
 async fn state(State(server): State<Arc<Server>>, caller: Caller) -> Result<Response, Problem> {
     json(StatusCode::OK, &server.store.sequencing(&caller.tenant)?.state().await?)
 }
 
-/// The commits that are held back.
+/// `GET /v1/held`: the commits that are held.
 async fn held(
     State(server): State<Arc<Server>>,
     Query(query): Query<HeldQuery>,
@@ -79,7 +79,7 @@ async fn held(
     #[derive(Serialize)]
     struct List {
         held: Vec<HeldCommit>,
-        /// What `after` is for the next page; none behind the last.
+        /// The value of `after` for the next page; `None` on the last one.
         next: Option<String>,
     }
     let sequencing = server.store.sequencing(&caller.tenant)?;
@@ -98,12 +98,12 @@ async fn held(
     json(StatusCode::OK, &List { held, next })
 }
 
-/// Looks at a held commit again.
+/// `POST /v1/held/retry`: evaluates a held commit again.
 async fn retry(State(server): State<Arc<Server>>, caller: Caller, request: Request) -> Result<Response, Problem> {
     ask(&server, caller, request, Ask::Retry).await
 }
 
-/// Gives a held commit numbers although versions before it are missing.
+/// `POST /v1/held/accept`: assigns sequence numbers to a held commit although versions before it are missing.
 async fn accept(State(server): State<Arc<Server>>, caller: Caller, request: Request) -> Result<Response, Problem> {
     ask(&server, caller, request, Ask::Accept).await
 }

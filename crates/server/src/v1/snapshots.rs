@@ -1,4 +1,4 @@
-//! `/v1/snapshots`: the state of an aggregate at a version, saved and loaded by whoever makes it.
+//! `/v1/snapshots`: the state of an aggregate at a version, which clients compute, save and load.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::route::{self, Feature, Permission};
 use crate::schemas;
 use crate::state::Server;
 
-/// The operations on snapshots.
+/// Returns the operations on snapshots.
 pub(crate) fn feature() -> Feature {
     const ONE: &str = "/v1/snapshots/{aggregate}/{id}";
     Feature::new(
@@ -70,7 +70,7 @@ struct DeleteQuery {
     version: Option<Number>,
 }
 
-/// `PUT /v1/snapshots/{aggregate}`: makes ready what the aggregates of this name need, and indexes beside that.
+/// `PUT /v1/snapshots/{aggregate}`: prepares what the aggregates of this name need, and further indexes.
 async fn declare(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
@@ -86,7 +86,7 @@ async fn declare(
     answer(accept, records::collection(&declared)?).await
 }
 
-/// `PUT /v1/snapshots/{aggregate}/{id}`. Snapshots share the places of commits that are under way.
+/// `PUT /v1/snapshots/{aggregate}/{id}`. Snapshots share the places of commits in flight.
 async fn save(
     State(server): State<Arc<Server>>,
     Path((name, id)): Path<(String, String)>,

@@ -1,4 +1,4 @@
-//! `GET /v1/stats`: what a log holds, in numbers.
+//! `GET /v1/stats`: statistics of a log.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::route::{Feature, Permission, get};
 use crate::source::Source;
 use crate::state::Server;
 
-/// The operation that counts.
+/// Returns the operation that counts.
 pub(crate) fn feature() -> Feature {
     let stats = get("/v1/stats", Permission::Reader, stats).described(
         "stats",
@@ -58,14 +58,14 @@ struct Stats<'a> {
     stats: LogStats,
 }
 
-/// The handler.
+/// `GET /v1/stats`.
 async fn stats(
     State(server): State<Arc<Server>>,
     Query(query): Query<ScopeQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
     let source = Source::to_read(&server, caller, query.scope)?;
-    // It may read the whole log. What it read of closed segments is kept, so that a retry goes on from there.
+    // This may read the whole log. Counts of closed segments are kept, so that a retry continues from there.
     let log = Arc::clone(&source.log);
     let stats = server.query(async move { log.stats(&mut |_, _| {}).await }).await?;
     answer::json(StatusCode::OK, &Stats { tenant: &source.caller.tenant, scope: &source.scope, stats })

@@ -1,4 +1,4 @@
-//! `GET /v1/streams` and what is below it: filtered sequences of the log, with positions of their own.
+//! `GET /v1/streams` and the routes below it: filtered sequences of the log, with positions of their own.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::schemas;
 use crate::source::Source;
 use crate::state::Server;
 
-/// The operations that read streams.
+/// Returns the operations that read streams.
 pub(crate) fn feature() -> Feature {
     Feature::new(
         "Streams",
@@ -145,7 +145,7 @@ async fn events(
     json_of_events(bytes, Events { found, source }).await
 }
 
-/// `GET /v1/streams/{name}/entries`: the same without the events.
+/// `GET /v1/streams/{name}/entries`: entries without their events.
 async fn entries(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
@@ -156,7 +156,7 @@ async fn entries(
     json(StatusCode::OK, &streams.read(page(name, query)?).await?)
 }
 
-/// `GET /v1/streams/{name}/state`: at once, or when there is more than the caller knows of.
+/// `GET /v1/streams/{name}/state`: at once, or when the stream has moved past what the caller knows.
 async fn state(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
@@ -182,7 +182,7 @@ async fn position(
     json(StatusCode::OK, &PositionAnswer { position })
 }
 
-/// Returns the streams that a request is about.
+/// Returns the streams that a request addresses.
 pub(super) fn found(
     server: &Server,
     caller: Caller,

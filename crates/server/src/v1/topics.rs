@@ -1,4 +1,4 @@
-//! `/v1/topics`: where the broker carries each event type.
+//! `/v1/topics`: the topics on which the broker carries event types.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::route::{Feature, Permission, get, post};
 use crate::schemas;
 use crate::state::Server;
 
-/// The operations on topics.
+/// Returns the operations on topics.
 pub(crate) fn feature() -> Feature {
     let operations = [
         get("/v1/topics", Permission::Reader, list).described(

@@ -1,4 +1,4 @@
-//! `POST /v1/transactions`: commits to several aggregates, all or none.
+//! `POST /v1/transactions`: commits to several aggregates, atomically.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::schemas;
 use crate::source::Source;
 use crate::state::Server;
 
-/// The operation that commits to several aggregates.
+/// Returns the operation that commits to several aggregates.
 pub(crate) fn feature() -> Feature {
     let transact = post("/v1/transactions", Permission::Writer, transact)
         .described(
@@ -59,7 +59,7 @@ async fn accept(server: &Server, request: Request) -> Result<Response, Problem> 
     }
     let outcomes = source.log.transact(transaction).await?;
     server.metrics.transacted(&outcomes);
-    // A transaction is a repeat as a whole or not at all.
+    // A transaction is a duplicate as a whole or not at all.
     let repeat = outcomes.iter().all(|outcome| outcome.duplicate);
     let answers: Vec<_> = outcomes.into_iter().map(CommitAnswer::from).collect();
     json(if repeat { StatusCode::OK } else { StatusCode::CREATED }, &answers)

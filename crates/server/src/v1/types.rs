@@ -21,10 +21,10 @@ use crate::state::Server;
 const ALL: &str = "/v1/types";
 const ONE: &str = "/v1/types/{name}";
 
-/// How long a registration waits for its topic.
+/// How long a registration waits for its topic to be created.
 const TOPIC_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// The operations on event types.
+/// Returns the operations on event types.
 pub(crate) fn feature() -> Feature {
     let operations = [
         get(ALL, Permission::Reader, list).described(
@@ -96,7 +96,8 @@ async fn put(
     let held = definition(&server, request).await?;
     let put = types.put(TypeDefinition::read(&name, &held.bytes)?).await?;
     let topics = server.host.topics(&caller.tenant)?;
-    // A broker that is away holds up no registration. The topic is created when topics are listed, and before its first event is published.
+    // An unreachable broker does not fail the registration, and delays it by at most `TOPIC_MAX`. The topic is created when topics are
+    // listed, and before its first event is published.
     match tokio::time::timeout(TOPIC_MAX, topics.create_missing()).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => {

@@ -1,4 +1,4 @@
-//! `POST /v1/streams/{name}/verdicts`: what a filter says of the log's events.
+//! `POST /v1/streams/{name}/verdicts`: the verdicts of a filter on the log's events.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::route::{Feature, Permission, post};
 use crate::schemas;
 use crate::state::Server;
 
-/// The operation that appends verdicts.
+/// Returns the operation that appends verdicts.
 pub(crate) fn feature() -> Feature {
     let append = post("/v1/streams/{name}/verdicts", Permission::Writer, append)
         .described(
@@ -32,7 +32,7 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Streams", [append])
 }
 
-/// The handler. Verdicts share the places of commits that are under way.
+/// `POST /v1/streams/{name}/verdicts`. Verdicts share the places of commits in flight.
 async fn append(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,

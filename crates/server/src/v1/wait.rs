@@ -1,4 +1,4 @@
-//! A question that is answered when there is more than the caller knows of: `past` and `timeout_ms`.
+//! Requests that wait until there is something newer than the caller knows: `past` and `timeout_ms`.
 
 use annals_core::Code;
 use serde::Deserialize;
@@ -21,18 +21,18 @@ pub(crate) struct WaitQuery {
     pub timeout_ms: Option<Number>,
 }
 
-/// How long a question for more waits unless it says otherwise, and at most; connections are not held longer without an answer.
+/// How long a request waits by default, and at most. No connection is held longer without a response.
 const WAIT_USUAL: Duration = Duration::from_secs(20);
 const WAIT_MAX: Duration = Duration::from_secs(50);
 
-/// What the caller knows, and how long it waits for more.
+/// A wait for something newer than the caller knows, with its time limit.
 pub(super) struct Wait {
     pub past: u64,
     most: Duration,
 }
 
 impl Wait {
-    /// Returns the wait that a query asks for; none when the answer is wanted at once.
+    /// Returns the wait that a query asks for, or `None` if it should be answered at once.
     pub fn of(past: Option<Number>, timeout_ms: Option<Number>) -> Result<Option<Self>, Problem> {
         let Some(Number(past)) = past else {
             return match timeout_ms {
@@ -48,7 +48,7 @@ impl Wait {
         Ok(Some(Self { past, most }))
     }
 
-    /// Waits until it happens, or the time is up.
+    /// Waits until `happens` completes or the time is up.
     pub async fn until<T, E: Into<Problem>>(
         &self,
         server: &Server,
