@@ -1,4 +1,4 @@
-//! The task host: it runs every background task of a process, and knows how each is.
+//! The task host: runs every background task of a process and reports the status of each.
 //!
 //! ```text
 //!  annals serve ─┐
@@ -61,37 +61,37 @@ pub use stages::{Stage, StageError, check_stage};
 pub(crate) use supervise::{Ended, Supervised, message_of, supervise};
 pub use supervise::{TaskState, TaskStatus};
 
-/// How a host runs its tasks.
+/// Options of a host.
 #[derive(Clone)]
 pub struct HostOptions {
-    /// The time, and what sleeps until it.
+    /// Tells the time, and wakes tasks at a given time.
     pub clock: Arc<dyn Clock>,
-    /// Jitter, and the name of this process.
+    /// The source of jitter and of the name of this process.
     pub random: Arc<dyn Randomness>,
-    /// How long a task of a process that died stays without a successor, where processes share a store. 4 s.
+    /// How long the lease of a dead process keeps its tasks from being taken over, where processes share a store. Default: 4 s.
     pub lease: Duration,
-    /// How long tasks may take to end when the host is drained. 16 s, which is longer than a replay waits for the answer of a webhook: an
-    /// event whose answer comes later is posted again.
+    /// The maximum time for tasks to end when the host is drained. Default: 16 s, longer than a replay waits for the response of a
+    /// webhook (15 s). An event whose response arrives later is posted again.
     pub drain_max: Duration,
-    /// The categories of topics and their numbers.
+    /// The categories of topics, with their partitions and retention.
     pub topics: TopicSettings,
-    /// What the microservice of this store calls itself on the event horizon. `default`.
+    /// The name of this microservice on the event horizon. Default: `default`.
     pub microservice: String,
-    /// How subscriptions reach producers in other processes. They reach none unless it is set.
+    /// How subscriptions reach producers in other processes. If unset, they reach none.
     pub producers: Arc<dyn Producers>,
-    /// What holds the items of work queues; the store's records unless it is set.
+    /// The backend that stores the items of work queues. If unset, they are stored as records in the store.
     pub queues: Option<Arc<dyn QueueBackend>>,
-    /// How events are exchanged with partners.
+    /// Options for exchanging events with partners.
     pub partners: PartnerOptions,
-    /// The folder to which replays may write files, in a folder for each tenant. They write none unless it is set.
+    /// The folder to which replays may write files, with a subfolder for each tenant. If unset, replays cannot write files.
     pub exports: Option<PathBuf>,
-    /// How long replays that are over stay before they are removed; for ever when absent. 30 days.
+    /// How long finished replays are kept before they are removed; unset means forever. Default: 30 days.
     pub replay_retention: Option<Duration>,
-    /// What records spans. None are recorded unless it is set.
+    /// The recorder of spans. If unset, no spans are recorded.
     pub spans: Option<Arc<dyn Spans>>,
-    /// How long dead letters that are over stay in their collection before they are moved to the archive. They stay unless it is set.
+    /// How long closed dead letters stay in their collection before they are moved to the archive. If unset, they are never moved.
     pub letter_retention: Option<Duration>,
-    /// Where files of archived events are stored. Retention that archives into files needs it.
+    /// Where files of archived events are stored. Required if retention archives into files.
     pub archive: Option<Arc<dyn ArchiveFiles>>,
 }
 
@@ -125,7 +125,8 @@ impl Default for HostOptions {
     }
 }
 
-/// Runs the tasks of one process on one store. Cloning shares it; dropping the last clone ends its tasks without waiting for them.
+/// Runs the background tasks of one process on one store. Clones share the host; dropping the last one ends its tasks without waiting for
+/// them.
 #[derive(Clone)]
 pub struct Host(pub(crate) Arc<Inner>);
 
@@ -142,14 +143,14 @@ pub(crate) struct Inner {
     filters: Mutex<BTreeMap<String, Arc<TenantFilters>>>,
     pub(crate) projections: Mutex<BTreeMap<String, Arc<TenantProjections>>>,
     pub(crate) sagas: Mutex<BTreeMap<String, Arc<HostSagas>>>,
-    /// The health that was read last, and when.
+    /// The health that was read most recently, and when.
     pub(crate) health: tokio::sync::Mutex<Option<(Timestamp, health::Read)>>,
     pub(crate) horizons: Arc<Horizons>,
     pub(crate) partners: AllPartners,
     pub(crate) credentials: Mutex<BTreeMap<String, Arc<LiveCredentials>>>,
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
     pub(crate) consumers: Mutex<Vec<watch::Receiver<ConsumerStatus>>>,
-    /// The brokers of their own that tenants publish to, with the names of their topics.
+    /// The brokers of tenants that publish to one of their own, with the names of their topics.
     pub(crate) brokers: Arc<Brokers>,
     pub(crate) queues: Mutex<BTreeMap<String, Arc<TenantQueues>>>,
     pub(crate) replays: Mutex<BTreeMap<String, Arc<TenantReplays>>>,
@@ -157,13 +158,13 @@ pub(crate) struct Inner {
     pub(crate) archives: Mutex<BTreeMap<String, Arc<TenantArchive>>>,
 }
 
-/// The brokers of tenants.
+/// The brokers of tenants, by tenant.
 pub(crate) type Brokers = Mutex<BTreeMap<String, NamedBroker>>;
 
 /// A broker, and the names of a tenant's topics there.
 pub(crate) type NamedBroker = (Arc<dyn Broker>, TopicSettings);
 
-/// What every task of a host needs.
+/// The state that all tasks of a host share.
 pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     pub options: HostOptions,
@@ -172,33 +173,33 @@ pub(crate) struct Shared {
     pub tasks: Mutex<BTreeMap<String, watch::Receiver<TaskStatus>>>,
     /// By tenant, the tasks that this process runs or could run.
     spreads: Mutex<BTreeMap<String, Arc<Spread>>>,
-    /// By tenant, counts what wakes those who wait for replays.
+    /// By tenant, a counter whose changes wake callers that wait for replays.
     replayed: Mutex<BTreeMap<String, watch::Sender<u64>>>,
-    /// By tenant, what wakes the task that announces dead letters.
+    /// By tenant, the signal that wakes the task that announces dead letters.
     letters: Mutex<BTreeMap<String, Arc<Notify>>>,
-    /// By tenant, what wakes the task that archives events.
+    /// By tenant, the signal that wakes the task that archives events.
     archived: Mutex<BTreeMap<String, Arc<Notify>>>,
-    /// By tenant, what is due.
+    /// By tenant, the items that are due.
     pub due: Mutex<BTreeMap<String, Arc<Due>>>,
-    /// What the guards of groups passed.
+    /// Counters of the duplicates that the guards of groups passed.
     pub duplicates: Duplicates,
-    /// The retries of handlers and groups.
+    /// Counters of the retries of handlers and groups.
     pub retries: RetryCounts,
-    /// Set once when the host is drained.
+    /// Set once, when the host is drained.
     pub stop: watch::Sender<bool>,
-    /// Set once before that, or with it: replays send nothing more.
+    /// Set once, at that time or earlier: replays send nothing more.
     pub sends_no_more: watch::Sender<bool>,
-    /// How many events of replays are posted to webhooks, and not yet stored as sent.
+    /// The number of events of replays that were posted to webhooks and are not yet stored as sent.
     pub posted: watch::Sender<usize>,
 }
 
 impl Host {
-    /// What records the spans of this process, if something does.
+    /// Returns the recorder of this process's spans, if there is one.
     pub fn spans(&self) -> Option<&Arc<dyn Spans>> {
         self.0.shared.options.spans.as_ref()
     }
 
-    /// Starts a host on an open store. Tasks begin when they are needed.
+    /// Starts a host on an open store. Tasks start when they are needed.
     pub fn start(store: Arc<dyn Store>, options: HostOptions) -> Self {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
@@ -244,9 +245,9 @@ impl Host {
         }))
     }
 
-    /// Runs the filters, projections, sagas, subscriptions, partners and replays of all tenants, those that are defined now and those that
-    /// are defined later, for as long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs
-    /// an async runtime.
+    /// Runs the filters, projections, sagas, subscriptions, partners and replays of all tenants for as long as the host runs, including
+    /// those that are defined later. `annals serve` calls this; without it, a host runs only what is defined through it. Needs an async
+    /// runtime.
     pub fn start_defined(&self) {
         self.start_filters();
         self.start_projections();
@@ -258,10 +259,10 @@ impl Host {
         self.start_archives();
     }
 
-    /// The handlers of a tenant.
+    /// Returns the handlers of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn handlers(&self, tenant: &str) -> Result<Arc<dyn Handlers>, UnknownLog> {
         let (handlers, letters) = (self.tenant(tenant)?, self.dead_letters_of(tenant)?);
         Ok(Arc::new(LetteredHandlers { handlers, letters }))
@@ -304,32 +305,32 @@ impl Host {
         &self.0.shared.store
     }
 
-    /// The clock that the tasks go by.
+    /// Returns the clock that all tasks use.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.shared.options.clock
     }
 
-    /// The tasks that run in this process, by name.
+    /// Returns the status of the tasks that run in this process, sorted by name.
     pub fn tasks(&self) -> Vec<TaskStatus> {
         let mut tasks = locked(&self.0.shared.tasks);
         tasks.retain(|_, status| status.borrow().state != TaskState::Ended);
         tasks.values().map(|status| status.borrow().clone()).collect()
     }
 
-    /// Ends the sending of replays in this process, before the host is drained: whatever else is asked of the host is still answered. An
-    /// event that a webhook has is counted once it answers.
+    /// Stops replays in this process from sending, ahead of draining the host; all other requests are still served. An event that was
+    /// already posted to a webhook is counted once the webhook responds.
     pub fn send_no_more(&self) {
         self.0.shared.sends_no_more.send_replace(true);
     }
 
-    /// Whether an event of a replay is posted to a webhook that did not answer yet, or whose answer is not stored: it is posted again if
-    /// that is not waited for. A webhook has 15 s to answer.
+    /// Returns whether an event of a replay was posted to a webhook whose response is pending or not stored yet. If the process ends
+    /// before that, the event is posted again. A webhook has 15 s to respond.
     pub fn awaits_answers(&self) -> bool {
         *self.0.shared.posted.borrow() > 0
     }
 
-    /// Ends all tasks and waits for them, at most `drain_max`; leases are released, so that another process continues at once. Call it
-    /// before the store is closed. Whatever is asked of the host afterwards is refused as closing.
+    /// Ends all tasks and waits for them, at most `drain_max`. Leases are released, so that another process can continue at once. Call it
+    /// before the store is closed; later requests to the host are refused as closing.
     pub fn drain(&self) -> BoxFuture<'_, ()> {
         self.drained().boxed()
     }
@@ -341,7 +342,7 @@ impl Host {
         let tasks: Vec<_> = locked(&shared.tasks).values().cloned().collect();
         let ended = async {
             for mut task in tasks {
-                // The sender is dropped when the task has ended.
+                // `wait_for` fails if the task has already ended and dropped its sender; that counts as ended.
                 let _ = task.wait_for(|status| status.state == TaskState::Ended).await;
             }
         };
@@ -356,28 +357,29 @@ impl Host {
 }
 
 impl Shared {
-    /// What counts whatever wakes those who wait for replays of a tenant; 0 before the first.
+    /// Returns the counter whose changes wake callers that wait for replays of a tenant. It starts at 0.
     pub fn replayed(&self, tenant: &str) -> watch::Sender<u64> {
         let mut tenants = locked(&self.replayed);
         tenants.entry(tenant.to_owned()).or_insert_with(|| watch::Sender::new(0)).clone()
     }
 
-    /// Whether leases decide who owns a task: other processes may have the store open, or another host of this process.
+    /// Returns whether leases decide who owns a task, because another process may have the store open or this process has another host on
+    /// it.
     pub fn may_share(&self) -> bool {
         self.store.is_shared() || beside::is_shared(&self.store)
     }
 
-    /// What wakes the task that announces the dead letters of a tenant.
+    /// Returns the signal that wakes the task that announces the dead letters of a tenant.
     pub fn letters_of(&self, tenant: &str) -> Arc<Notify> {
         Arc::clone(locked(&self.letters).entry(tenant.to_owned()).or_default())
     }
 
-    /// What wakes the task that archives events of a tenant.
+    /// Returns the signal that wakes the task that archives events of a tenant.
     pub fn archive_of(&self, tenant: &str) -> Arc<Notify> {
         Arc::clone(locked(&self.archived).entry(tenant.to_owned()).or_default())
     }
 
-    /// The life of this process in a tenant, on which what it holds there rests; none where no other process can have the store open.
+    /// Returns the life of this process in a tenant, on which its claims there rest; `None` if no other process can have the store open.
     pub async fn life_in(
         self: &Arc<Self>,
         tenant: &str,
@@ -389,9 +391,9 @@ impl Shared {
         }
     }
 
-    /// Whether a process is gone that holds something in a tenant for as long as this life lasts: by the clock of this process, which
-    /// must look at least four times in the time of a lease, its heartbeat was not renewed for that time. What rests on no life is not
-    /// known to be left, except where no other process can have the store open.
+    /// Returns whether a process is gone whose claims in a tenant rest on this life: by the clock of this process, its heartbeat was not
+    /// renewed for the time of a lease. The caller must check at least four times per lease. A claim without a life is known to be
+    /// abandoned only if no other process can have the store open.
     pub async fn is_gone(
         self: &Arc<Self>,
         tenant: &str,
@@ -409,8 +411,8 @@ impl Shared {
         }
     }
 
-    /// Whether this lease is in force in a tenant: its holder is there, which may be another host of this process on a store that is not
-    /// shared.
+    /// Returns whether a lease in a tenant is in force, which means that its holder is alive. On a store that is not shared, the holder
+    /// may be another host of this process.
     pub async fn holds(&self, tenant: &str, records: &Arc<dyn Records>, lease: &Lease) -> Result<bool, RecordError> {
         let heartbeat = match lease.life {
             Some(_) if self.store.is_shared() => heartbeat::heartbeat_of(records, &lease.holder).await?,
@@ -419,14 +421,14 @@ impl Shared {
         Ok(self.is_in_force(tenant, lease, heartbeat.as_ref(), self.options.clock.now()))
     }
 
-    /// Whether a lease is in force in a tenant at this time, whose holder has this heartbeat.
+    /// Returns whether a lease in a tenant is in force at this time, given the heartbeat of its holder.
     pub fn is_in_force(&self, tenant: &str, lease: &Lease, heartbeat: Option<&ProcessRecord>, now: Timestamp) -> bool {
         if !self.store.is_shared() {
             return !lease.is_released() && beside::is_running(&lease.holder);
         }
         let spread = locked(&self.spreads).get(tenant).cloned();
         match (lease.life, heartbeat, spread) {
-            // What this process has seen of another one tells more than the time in its heartbeat.
+            // This process's own observations of another process are more reliable than the time in its heartbeat.
             (Some(life), Some(found), Some(spread)) if lease.holder != self.process => {
                 found.life == life && spread.heartbeat().lives(found, now)
             }
@@ -443,12 +445,12 @@ impl Drop for Inner {
     }
 }
 
-/// Tells of each host of this process that starts from now on.
+/// Subscribes to the starts of further hosts in this process.
 pub(crate) fn hosts_started() -> watch::Receiver<u64> {
     beside::changes()
 }
 
-/// Waits until a signal is given. One whose sender is gone counts as given.
+/// Waits until a signal is set. A signal whose sender was dropped counts as set.
 pub(crate) async fn is_set(signal: &mut watch::Receiver<bool>) {
     let _ = signal.wait_for(|set| *set).await;
 }

@@ -1,10 +1,10 @@
-//! What runs on a store: handlers, sagas and aggregates. It is a crate of its own because it needs an async runtime and nothing else: a
-//! program that embeds a store gets both without HTTP, and they are tested without a socket.
+//! The runtime of a store: the task host, handlers, sagas and aggregates. It is a separate crate because it needs an async runtime and
+//! nothing else: a program that embeds a store gets all of it without HTTP, and it is tested without a socket.
 //!
-//! A [`Host`] runs the background tasks of a process. Its handlers pass events to a [`Handler`] in order per partition, and never skip
-//! one: a failing event is retried with back-off, and holds up its own partition only.
+//! A [`Host`] runs the background tasks of a process. Its handlers pass events to a [`Handler`] in order per partition and never skip
+//! one: a failing event is retried with back-off and blocks only its own partition.
 //!
-//! [`Aggregates`] load the aggregates of a type from a log, and commit what commands make of them.
+//! [`Aggregates`] load the aggregates of a type from a log, decide commands, and commit the resulting events.
 
 mod aggregates;
 mod archive;

@@ -1,15 +1,15 @@
-//! Work that goes on when its caller goes away.
+//! Work that continues after its caller has gone.
 
 use annals_core::StoreError;
 
-/// Carries work out in a task of its own, and waits for it. A caller that goes away meanwhile, as a client does that disconnects, does not
-/// end it: what follows its first write happens too.
+/// Runs work in a task of its own and waits for it. If the caller is dropped meanwhile, for example because its client disconnected, the
+/// work still runs to completion, including everything after its first write.
 ///
 /// # Errors
 /// Those of the work; [`StoreError::Closed`] if the async runtime ends first.
 ///
 /// # Panics
-/// When the work does.
+/// If the work panics.
 pub(crate) async fn detached<T, E>(work: impl Future<Output = Result<T, E>> + Send + 'static) -> Result<T, E>
 where
     T: Send + 'static,

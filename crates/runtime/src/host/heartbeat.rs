@@ -1,5 +1,5 @@
-//! The heartbeat of this process in a tenant: one record, on which the leases of all its tasks there rest. The rules are those of
-//! [`Lease`].
+//! The heartbeat of this process in a tenant: one record, on which the leases of all of the process's tasks there rest. The rules are
+//! those of [`Lease`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -13,24 +13,24 @@ use tokio::sync::watch;
 use super::locked;
 use super::watched::Watched;
 
-/// The heartbeat of this process in one tenant of a store that processes share.
+/// The heartbeat of this process in one tenant of a shared store.
 pub(super) struct Heartbeat {
     process: String,
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
-    /// How long a heartbeat lasts that is not renewed.
+    /// How long a heartbeat remains valid without being renewed.
     time: Duration,
-    /// What was written. Locked by the task that writes.
+    /// What was written last. Locked by the task that writes.
     written: tokio::sync::Mutex<Written>,
-    /// When the record expires as it was written, in milliseconds.
+    /// When the record expires, as last written, in milliseconds.
     expires: AtomicI64,
-    /// The number of the life; 0 while there is none.
+    /// The number of the current life; 0 if there is none.
     life: watch::Sender<i64>,
-    /// How many tasks hold a lease, or ask for one.
+    /// The number of tasks that hold a lease or ask for one.
     users: watch::Sender<usize>,
-    /// The epoch with which each task was taken last, in this process.
+    /// The epoch with which this process last took each task.
     taken: Mutex<BTreeMap<String, i64>>,
-    /// The heartbeats of other processes.
+    /// The observed heartbeats of other processes.
     others: Mutex<Watched>,
 }
 
@@ -38,12 +38,12 @@ pub(super) struct Heartbeat {
 struct Written {
     /// The number of the last life, which may be over.
     last: i64,
-    /// The tasks that this process wants from others.
+    /// The tasks that this process wants from other processes.
     wants: Vec<String>,
 }
 
 impl Heartbeat {
-    /// Begins without a life.
+    /// Creates a heartbeat without a life.
     pub fn new(process: &str, records: Arc<dyn Records>, clock: Arc<dyn Clock>, time: Duration) -> Self {
         Self {
             process: process.to_owned(),
@@ -63,7 +63,7 @@ impl Heartbeat {
         ProcessRecord::new(&self.process, self.clock.now().plus(self.time), life, wants.to_vec()).lasting(self.time)
     }
 
-    /// Whether other processes may take over by now, as far as this process knows: it was stopped, or cannot write.
+    /// Returns whether other processes may take over by now, as far as this process knows: because it was suspended or cannot write.
     fn has_expired(&self) -> bool {
         self.clock.now().as_millis() >= self.expires.load(Ordering::Relaxed)
     }
@@ -95,14 +95,16 @@ impl Heartbeat {
         Ok(record.life)
     }
 
-    /// Renews the record, if a life has begun. Where it is not as this process wrote it, the process was deposed and has lost its leases.
+    /// Renews the record if a life has begun. If the record is not as this process wrote it, the process was deposed and has lost its
+    /// leases.
     pub async fn beat(&self, wants: Vec<String>) -> Result<(), RecordError> {
         let mut written = self.written.lock().await;
         written.wants = wants;
         self.renew(&written).await
     }
 
-    /// Renews a record that has expired. A process that was stopped learns so whether it was deposed, before it does anything else.
+    /// Renews the record if it has expired. A process that was suspended thereby learns whether it was deposed before it does anything
+    /// else.
     pub async fn beat_again(&self) -> Result<(), RecordError> {
         if !self.has_expired() {
             return Ok(());
@@ -130,7 +132,7 @@ impl Heartbeat {
                 self.life.send_replace(0);
             }
             Err(error) => {
-                // Another process may take over by now, so nothing more is begun before the store can be written again.
+                // Another process may take over by now, so start nothing more until the store is writable again.
                 if self.has_expired() {
                     self.life.send_replace(0);
                 }
@@ -150,28 +152,28 @@ impl Heartbeat {
         self.life.send_replace(0);
         let same = Expected::Matching(Condition::eq("life", life));
         let processes = TypedRecords::<ProcessRecord>::declared(Arc::clone(&self.records));
-        // One that is not deleted expires.
+        // If the delete fails, the record expires.
         let _ = processes.delete_if(self.process.as_str(), same).await;
     }
 
-    /// A task holds a lease or asks for one from now on, until [`leave`](Self::leave).
+    /// Registers a task that holds a lease or asks for one, until [`leave`](Self::leave).
     pub fn enter(&self) {
         self.users.send_modify(|users| *users += 1);
     }
 
-    /// A task needs no lease any more.
+    /// Unregisters a task that no longer needs a lease.
     pub fn leave(&self) {
         self.users.send_modify(|users| *users = users.saturating_sub(1));
     }
 
-    /// Whether a task holds a lease or asks for one.
+    /// Returns whether a task holds a lease or asks for one.
     pub fn is_used(&self) -> bool {
         *self.users.borrow() > 0
     }
 
     /// Waits until a task needs a lease.
     pub async fn until_used(&self) {
-        // The sender is in `self`, so waiting cannot fail.
+        // `self` owns the sender, so waiting cannot fail.
         let _ = self.users.subscribe().wait_for(|users| *users > 0).await;
     }
 
@@ -180,12 +182,12 @@ impl Heartbeat {
         let _ = self.users.subscribe().wait_for(|users| *users == 0).await;
     }
 
-    /// This process took a task.
+    /// Records that this process took a task.
     pub fn took(&self, lease: &Lease) {
         locked(&self.taken).insert(lease.task.clone(), lease.epoch);
     }
 
-    /// Whether a lease of this process that rests on a life is lost: the life is over, or the task was taken again in this process.
+    /// Returns whether a lease that rests on this life is lost: the life is over, or the task was taken again in this process.
     pub fn has_lost(&self, lease: &Lease, life: i64) -> bool {
         *self.life.borrow() != life || locked(&self.taken).get(&lease.task).is_some_and(|epoch| *epoch > lease.epoch)
     }
@@ -195,10 +197,10 @@ impl Heartbeat {
         let _ = self.life.subscribe().wait_for(|now| *now != life).await;
     }
 
-    /// Returns the heartbeat of another process, if there is one, once this life of it counts as over. None while it lives.
+    /// Returns the heartbeat of another process, if it has one, once this life of it counts as over; the outer `None` while it is alive.
     pub async fn after_life(&self, process: &str, life: i64) -> Result<Option<Option<ProcessRecord>>, RecordError> {
         let now = self.clock.now();
-        // What was seen lately suffices.
+        // A recent observation suffices.
         if self.is_fresh(process, life) {
             return Ok(None);
         }
@@ -207,27 +209,27 @@ impl Heartbeat {
         Ok(is_over.then_some(Some(found)))
     }
 
-    /// Notes the heartbeat of another process, which was read at this time or later. Returns whether that process is there.
+    /// Records an observation of another process's heartbeat, read at this time or later. Returns whether that process is alive.
     pub fn lives(&self, found: &ProcessRecord, now: Timestamp) -> bool {
         locked(&self.others).lives(found, now, self.time)
     }
 
-    /// Whether the heartbeat of another process has been the same for so long that it can be deleted.
+    /// Returns whether the heartbeat of another process has been unchanged for so long that it can be deleted.
     pub fn is_long_gone(&self, process: &str) -> bool {
         locked(&self.others).is_long_gone(process, self.time)
     }
 
-    /// Notes the heartbeat of another process, which was read at this time or later. Returns whether that process counts as gone.
+    /// Records an observation of another process's heartbeat, read at this time or later. Returns whether that process counts as gone.
     fn look(&self, found: &ProcessRecord, now: Timestamp) -> bool {
         locked(&self.others).look(found, now, self.time)
     }
 
-    /// Whether the life of another process was seen so lately that another look would tell nothing new.
+    /// Returns whether this life of another process was observed so recently that another read would not add anything.
     fn is_fresh(&self, process: &str, life: i64) -> bool {
         locked(&self.others).is_fresh(process, life, self.clock.now(), self.time)
     }
 
-    /// This process ended the life of another one.
+    /// Forgets another process whose life this process has ended.
     pub fn forget(&self, process: &str) {
         locked(&self.others).forget(process);
     }

@@ -9,7 +9,7 @@ use super::heartbeat::Heartbeat;
 use super::spread::Spread;
 use super::{Shared, beside};
 
-/// How often a lease is looked at that changes between the look and the write.
+/// The number of attempts to take a lease that changes between the read and the write.
 const TRIES: usize = 5;
 
 /// The lease of one task of a tenant, for as long as a process runs the task or stands by for it.
@@ -17,9 +17,9 @@ pub(crate) struct Leases {
     records: Arc<dyn Records>,
     shared: Arc<Shared>,
     task: String,
-    /// The tasks of this process in the tenant, and the heartbeat that their leases rest on.
+    /// The tasks of this process in the tenant, and the heartbeat on which their leases rest.
     tasks: Arc<Spread>,
-    /// Whether the task is spread over processes; not where it follows its workers.
+    /// Whether the task is spread over processes; false if it follows its workers.
     is_spread: bool,
     /// Whether this part of the process has claimed the task.
     is_claimed: bool,
@@ -30,24 +30,24 @@ pub(crate) struct Held {
     lease: Lease,
 }
 
-/// What became of asking for a lease.
+/// The result of asking for a lease.
 pub(crate) enum Asked {
     Taken(Held),
-    /// Another process holds it.
+    /// Another process holds the lease.
     Elsewhere {
         owner: String,
     },
 }
 
 impl Held {
-    /// Counts the ownerships of the task.
+    /// Returns the epoch of this ownership of the task.
     pub fn epoch(&self) -> i64 {
         self.lease.epoch
     }
 }
 
 impl Leases {
-    /// The lease of a task of a tenant that only some processes can run: those whose workers it follows.
+    /// Creates the lease of a task that only the processes with its workers can run.
     pub fn new(shared: &Arc<Shared>, tenant: &str, records: Arc<dyn Records>, task: String) -> Self {
         let tasks = Spread::of(shared, tenant, &records);
         tasks.heartbeat().enter();
@@ -61,8 +61,8 @@ impl Leases {
         self
     }
 
-    /// Claims the task for the part of the process that has this value, where several parts ask for one lease: a lease belongs to the
-    /// process as a whole. False while another part has claimed it. The claim ends with this value.
+    /// Claims the task for this value, because several parts of a process may ask for the same lease and a lease belongs to the whole
+    /// process. Returns false while another part holds the claim. The claim ends when this value is dropped.
     pub fn claim(&mut self) -> bool {
         self.is_claimed = self.is_claimed || self.tasks.claim(&self.task);
         self.is_claimed
@@ -72,7 +72,7 @@ impl Leases {
         self.tasks.heartbeat()
     }
 
-    /// When a lease ends that begins now and ends by itself.
+    /// Returns the end of a lease that starts now and does not rest on a life.
     fn until(&self) -> Timestamp {
         self.now().plus(self.shared.options.lease)
     }
@@ -95,7 +95,7 @@ impl Leases {
 
     async fn ask_until_known(&self) -> Result<Asked, RecordError> {
         for _ in 0..TRIES {
-            // If something was written since it was read, the next look tells.
+            // If the record was written since it was read, read it again.
             match self.try_ask().await {
                 Err(RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. }) => {}
                 asked => return asked,
@@ -104,7 +104,7 @@ impl Leases {
         Ok(Asked::Elsewhere { owner: "another process".to_owned() })
     }
 
-    /// Whether another process holds the lease.
+    /// Returns whether another process holds the lease.
     pub async fn is_elsewhere(&self) -> Result<bool, RecordError> {
         let Some(found) = self.found().await?.filter(|lease| lease.holder != self.shared.process) else {
             return Ok(false);
@@ -115,12 +115,12 @@ impl Leases {
         }
     }
 
-    /// The less busy process that the task is to be given to.
+    /// Returns the less busy process to which the task is to be given, if any.
     pub fn given_to(&self) -> Option<String> {
         if self.is_spread { self.tasks.given_to(&self.task) } else { None }
     }
 
-    /// Whether this process still has the lease. It has lost all leases once it was deposed.
+    /// Returns whether this process still holds the lease. A deposed process has lost all its leases.
     pub async fn keeps(&self, held: &Held) -> Result<bool, RecordError> {
         let Some(life) = held.lease.life else { return Ok(true) };
         if self.heartbeat().has_lost(&held.lease, life) {
@@ -130,7 +130,7 @@ impl Leases {
         Ok(!self.heartbeat().has_lost(&held.lease, life))
     }
 
-    /// Waits until the task is to be given to another process, or this one was deposed.
+    /// Waits until the task is to be given to another process or this process is deposed.
     pub async fn until_called_off(&self, held: &Held) {
         let given = async {
             match self.is_spread {
@@ -150,7 +150,7 @@ impl Leases {
         }
     }
 
-    /// Gives the lease to another process, which stands by for it.
+    /// Transfers the lease to another process that stands by for it.
     pub async fn give(&self, held: &Held, to: &str) {
         match self.write(&held.lease.given(to, self.until()), &held.lease).await {
             Ok(()) => tracing::info!(task = held.lease.task, to, "the task moves to a less busy process"),
@@ -159,7 +159,7 @@ impl Leases {
         }
     }
 
-    /// Gives the lease back, so that another process need not wait until it ends.
+    /// Releases the lease, so that another process need not wait until it expires.
     pub async fn release(&self, held: &Held) {
         if !self.shared.may_share() {
             return;
@@ -170,14 +170,14 @@ impl Leases {
         }
     }
 
-    /// Writes a lease, unless another one has it than the holder of `known`.
+    /// Writes a lease, unless the stored one is no longer that of `known`'s epoch and holder.
     async fn write(&self, lease: &Lease, known: &Lease) -> Result<(), RecordError> {
         let same = [Condition::eq("epoch", known.epoch), Condition::eq("holder", known.holder.as_str())];
         let change = TypedRecords::replacement(lease, Expected::Matching(Condition::and(same)))?;
         self.records.write(vec![change]).await.map(drop)
     }
 
-    /// Looks at the lease once, and takes it unless another process holds it.
+    /// Reads the lease once, and takes it unless another process holds it.
     async fn try_ask(&self) -> Result<Asked, RecordError> {
         match self.shared.store.is_shared() {
             true => self.ask_shared().await,
@@ -185,7 +185,7 @@ impl Leases {
         }
     }
 
-    /// Asks where other processes may have the store open.
+    /// Asks for the lease on a shared store, which other processes may have open.
     async fn ask_shared(&self) -> Result<Asked, RecordError> {
         let life = self.heartbeat().alive().await?;
         let found = self.found().await?;
@@ -209,7 +209,7 @@ impl Leases {
         Ok(Asked::Taken(Held { lease }))
     }
 
-    /// Whether a lease of another process can be taken: then the heartbeat of that process, if there is one.
+    /// Returns whether a lease of another process can be taken: if so, with the heartbeat of that process, if it has one.
     async fn is_free(&self, other: &Lease) -> Result<Option<Option<ProcessRecord>>, RecordError> {
         match other.life {
             Some(life) => self.heartbeat().after_life(&other.holder, life).await,
@@ -217,7 +217,8 @@ impl Leases {
         }
     }
 
-    /// Asks where no other process can be. A lease is not renewed there: it lasts as long as the host that holds it.
+    /// Asks for the lease on a store that no other process can have open. Leases are not renewed there: each lasts as long as the host
+    /// that holds it.
     async fn ask_alone(&self) -> Result<Asked, RecordError> {
         let found = self.found().await?;
         let is_elsewhere = |lease: &&Lease| {
@@ -237,7 +238,7 @@ impl Leases {
     }
 }
 
-/// Puts a lease in the place of the one that was found, unless that was released, given or taken since it was read.
+/// Builds the change that replaces the lease that was found, unless that was released, given or taken since it was read.
 fn taking(lease: &Lease, found: Option<&Lease>) -> Result<RecordChange, RecordError> {
     let expected = found.map_or(Expected::Absent, |found| {
         Expected::Matching(Condition::and([

@@ -1,5 +1,5 @@
-//! Spreading tasks over the processes that share a store: what this process runs and could run, and the task that renews its heartbeat and
-//! compares it with the others once a second. The decisions are those of [`annals_core::spread`].
+//! Spreading tasks over the processes that share a store: the tasks that this process runs or could run, and the task that renews its
+//! heartbeat and compares it with the others once a second. The decisions are made in [`annals_core::spread`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -11,12 +11,12 @@ use tokio::sync::watch;
 use super::heartbeat::Heartbeat;
 use super::{Ended, Shared, Supervised, beside, is_set, locked, supervise};
 
-/// The tasks of one tenant that this process runs or stands by for, of those that any process with the same definitions can run.
+/// The tasks of one tenant that this process runs or stands by for, among those that any process with the same definitions can run.
 pub(crate) struct Spread {
     tasks: Mutex<Tasks>,
-    /// Counts decisions to give tasks up.
+    /// Counts decisions to give up tasks.
     decided: watch::Sender<u64>,
-    /// What the leases of these tasks, and of those that are not spread, rest on.
+    /// The heartbeat on which the leases of all tasks rest, including those that are not spread.
     heartbeat: Heartbeat,
 }
 
@@ -25,15 +25,14 @@ struct Tasks {
     held: BTreeSet<String>,
     /// Tasks that other processes run, with their holders.
     elsewhere: BTreeMap<String, String>,
-    /// Tasks that are to be given up, with the process that gets each.
+    /// Tasks that are to be given up, each with the process that gets it.
     given: BTreeMap<String, String>,
     /// Tasks that one of several parts of this process has claimed.
     claimed: BTreeSet<String>,
 }
 
 impl Spread {
-    /// Returns the tasks of a tenant, and begins to renew the heartbeat and to compare them with those of other processes, unless that has
-    /// begun.
+    /// Returns the tasks of a tenant. The first call starts renewing the heartbeat and comparing the tasks with those of other processes.
     pub fn of(shared: &Arc<Shared>, tenant: &str, records: &Arc<dyn Records>) -> Arc<Self> {
         let mut spreads = locked(&shared.spreads);
         if let Some(known) = spreads.get(tenant) {
@@ -53,7 +52,7 @@ impl Spread {
         &self.heartbeat
     }
 
-    /// This process runs the task.
+    /// Records that this process runs the task.
     pub fn holds(&self, task: &str) {
         let mut tasks = locked(&self.tasks);
         tasks.elsewhere.remove(task);
@@ -61,7 +60,7 @@ impl Spread {
         tasks.held.insert(task.to_owned());
     }
 
-    /// Another process runs the task, and this one stands by for it.
+    /// Records that another process runs the task and that this one stands by for it.
     pub fn stands_by(&self, task: &str, holder: &str) {
         let mut tasks = locked(&self.tasks);
         tasks.held.remove(task);
@@ -69,7 +68,7 @@ impl Spread {
         tasks.elsewhere.insert(task.to_owned(), holder.to_owned());
     }
 
-    /// This process neither runs the task nor stands by for it.
+    /// Records that this process neither runs the task nor stands by for it.
     pub fn forget(&self, task: &str) {
         let mut tasks = locked(&self.tasks);
         tasks.held.remove(task);
@@ -77,7 +76,7 @@ impl Spread {
         tasks.given.remove(task);
     }
 
-    /// Claims a task for one part of this process; false when another part has.
+    /// Claims a task for one part of this process. Returns false if another part has claimed it.
     pub fn claim(&self, task: &str) -> bool {
         locked(&self.tasks).claimed.insert(task.to_owned())
     }
@@ -87,19 +86,19 @@ impl Spread {
         locked(&self.tasks).claimed.remove(task);
     }
 
-    /// The process that is to get the task.
+    /// Returns the process that is to get the task, if any.
     pub fn given_to(&self, task: &str) -> Option<String> {
         locked(&self.tasks).given.get(task).cloned()
     }
 
     /// Waits until the task is to be given up.
     pub async fn until_given(&self, task: &str) {
-        // The sender is in `self`, so waiting cannot fail.
+        // `self` owns the sender, so waiting cannot fail.
         let _ = self.decided.subscribe().wait_for(|_| self.given_to(task).is_some()).await;
     }
 }
 
-/// Renews the heartbeat, and compares what this process runs with what others run.
+/// The task that renews the heartbeat and compares what this process runs with what others run.
 struct Comparing {
     shared: Arc<Shared>,
     records: Arc<dyn Records>,
@@ -113,7 +112,7 @@ impl Supervised for Comparing {
         let (mut changed, mut stop) = (beside::changes(), shared.stop.subscribe());
         while !*stop.borrow() {
             if !shared.may_share() {
-                // Another host of this process may open the store as well.
+                // Another host of this process may start on the same store.
                 tokio::select! {
                     () = is_set(&mut stop) => {}
                     _ = changed.changed() => {}
@@ -142,7 +141,7 @@ impl Supervised for Comparing {
 }
 
 impl Comparing {
-    /// Keeps the leases of tasks that are still ending, then takes the record away. A drained process wants nothing and gets nothing.
+    /// Keeps the leases of tasks that are still ending, then deletes the record. A drained process wants no tasks and gets none.
     async fn leave(&self, shared: &Shared) {
         let heartbeat = self.spread.heartbeat();
         if !shared.may_share() {
@@ -193,7 +192,7 @@ impl Comparing {
         Ok(())
     }
 
-    /// The other processes that are there, with what each wants.
+    /// Returns the other processes that are alive, with the tasks that each wants.
     async fn others(&self, shared: &Shared) -> Result<BTreeMap<String, BTreeSet<String>>, RecordError> {
         let (now, heartbeat) = (shared.options.clock.now(), self.spread.heartbeat());
         let processes = TypedRecords::<ProcessRecord>::declared(Arc::clone(&self.records));
@@ -204,13 +203,13 @@ impl Comparing {
         };
         let mut others = BTreeMap::new();
         for found in page.into_iter().map(|found| found.value).filter(|found| found.process != shared.process) {
-            // The time in a heartbeat does not tell alone: that is of another clock.
+            // The time in a heartbeat is not sufficient, because it was written by another clock.
             let lives = heartbeat.lives(&found, now);
             let is_there = if shared.store.is_shared() { lives } else { beside::is_running(&found.process) };
             if is_there {
                 others.insert(found.process, found.wants.into_iter().collect());
             } else if heartbeat.is_long_gone(&found.process) {
-                // Not if it was renewed since it was read.
+                // Unless it was renewed since it was read.
                 let same = Expected::AbsentOr(Condition::eq("until", found.until));
                 match processes.delete_if(found.process.as_str(), same).await {
                     Ok(_) | Err(RecordError::NotAsExpected { .. }) => {}

@@ -25,11 +25,11 @@ use crate::relay::TenantRelay;
 
 /// A kind of stage.
 struct Entry {
-    /// Its name, before the colon where one of several is meant.
+    /// Its name: the part before the colon, if the stage takes an argument.
     name: &'static str,
-    /// How callers write it.
+    /// The form that callers write.
     form: &'static str,
-    /// Finds the stage of a tenant, by what follows the colon. Returns none where that is missing, or there although it has no meaning.
+    /// Finds the stage of a tenant by the part after the colon. Returns `None` if that part is missing, or is present but has no meaning.
     find: Find,
 }
 
@@ -43,7 +43,7 @@ const ENTRIES: [Entry; 4] = [
     Entry { name: "projected", form: "projected:NAME", find: |host, tenant, of| projected(host, tenant, of).boxed() },
 ];
 
-/// What a stage waits for.
+/// The event that a stage waits for.
 #[async_trait]
 trait Awaited: Send + Sync {
     /// Waits until a commit that is in the log has reached the stage.
@@ -57,7 +57,7 @@ async fn snapshot(host: &Host, tenant: &str, of: Option<&str>) -> Found {
     Ok(Some(Box::new(SnapshotSaved(host.0.shared.store.snapshots(tenant)?))))
 }
 
-/// The aggregate's snapshot is of the commit's version or a later one.
+/// Reached when the aggregate's snapshot is at the commit's version or a later one.
 struct SnapshotSaved(Arc<dyn Snapshots>);
 
 #[async_trait]
@@ -75,7 +75,7 @@ async fn handled(host: &Host, tenant: &str, of: Option<&str>) -> Found {
     Ok(Some(Box::new(HandledBy { handlers, name: name.to_owned() })))
 }
 
-/// A handler has handled the commit's events, or they are not its own and it has passed them.
+/// Reached when a handler has handled the commit's events, or has passed them because they do not match its source.
 struct HandledBy {
     handlers: Arc<TenantHandlers>,
     name: String,
@@ -97,7 +97,8 @@ async fn projected(host: &Host, tenant: &str, of: Option<&str>) -> Found {
     Ok(Some(Box::new(ProjectedBy { projections, name: name.to_owned() })))
 }
 
-/// A projection has folded the commit's events into its live records, or they are not its own and it has passed them.
+/// Reached when a projection has folded the commit's events into its live records, or has passed them because they do not match its
+/// source.
 struct ProjectedBy {
     projections: Arc<TenantProjections>,
     name: String,
@@ -119,8 +120,8 @@ async fn published(host: &Host, tenant: &str, of: Option<&str>) -> Found {
     Ok(Some(Box::new(Published(host.relay_of(tenant)))))
 }
 
-/// The relay has published the commit's events, or their types have no topics. Without a relay, topics are views of the log, and an event
-/// is on its topic as soon as it is in the log.
+/// Reached when the relay has published the commit's events, or their types have no topics. Without a relay, topics are views of the log,
+/// so an event is on its topic as soon as it is in the log.
 struct Published(Option<Arc<TenantRelay>>);
 
 #[async_trait]
@@ -133,7 +134,7 @@ impl Awaited for Published {
     }
 }
 
-/// A named stage of a tenant, which commits can wait for. [`Host::stage`] finds it.
+/// A named stage of a tenant that commits can wait for. [`Host::stage`] returns it.
 pub struct Stage {
     name: ByteString,
     awaited: Box<dyn Awaited>,
@@ -148,7 +149,7 @@ impl std::fmt::Debug for Stage {
 
 impl Host {
     /// Returns a named stage of a tenant, such as `snapshot` or `handled:billing`. Look it up before committing, so that a commit that
-    /// waits for a stage that does not exist is refused and not stored.
+    /// waits for an unknown stage is refused before it is stored.
     ///
     /// # Errors
     /// See [`StageError`].
@@ -164,7 +165,7 @@ impl Host {
     }
 }
 
-/// Checks that a stage of this name exists, without looking whether a tenant has what it names.
+/// Checks that a stage of this form exists, without checking whether a tenant has what it names.
 ///
 /// # Errors
 /// `invalid_wait` at `wait.for`.
@@ -182,8 +183,8 @@ fn unknown(name: &str) -> Invalid {
 
 impl Stage {
     /// Waits until a stored commit of this aggregate has reached the stage, at most this long by the host's clock, and then sets
-    /// [`CommitOutcome::stage`]. It ends early, without setting it, when the host is drained or the stage cannot be observed. A commit
-    /// without sequence numbers has used up its time in the log and is not waited for.
+    /// [`CommitOutcome::stage`]. Returns early, without setting it, if the host is drained or the stage cannot be observed. Returns at
+    /// once for a commit without sequence numbers, because it has already used its time waiting for the log.
     pub async fn wait(&self, aggregate: &Aggregate, outcome: &mut CommitOutcome, at_most: Duration) {
         if outcome.first_sequence_number.is_none() {
             return;
@@ -212,19 +213,19 @@ pub enum StageError {
     /// The tenant is not declared.
     #[error(transparent)]
     UnknownLog(#[from] UnknownLog),
-    /// The handler is not defined, or the store cannot say.
+    /// The handler is not defined, or the store cannot be read.
     #[error(transparent)]
     Handler(#[from] HandlerError),
-    /// The projection is not defined, or the store cannot say.
+    /// The projection is not defined, or the store cannot be read.
     #[error(transparent)]
     Projection(#[from] ProjectionError),
-    /// The store cannot do it.
+    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
 }
 
 impl StageError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(invalid) => invalid.code,

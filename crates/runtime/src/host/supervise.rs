@@ -1,4 +1,4 @@
-//! Supervision: a task that fails or panics is restarted, later and later, until it ends by itself or the host is drained.
+//! Supervision: a task that fails or panics is restarted with increasing pauses, until it ends by itself or the host is drained.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -13,50 +13,50 @@ use super::{Shared, is_set, locked};
 
 /// The first and the longest pause before a restart.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
-/// A task that ran this long before it failed begins with the first pause again.
+/// A task that ran at least this long before it failed is restarted after the first pause again.
 const SOUND_AFTER: Duration = Duration::from_secs(60);
 
-/// The state of a task.
+/// The status of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStatus {
     /// Its name, for example `handler/default/billing`.
     pub name: String,
     /// What it is doing.
     pub state: TaskState,
-    /// How often it was restarted.
+    /// The number of restarts.
     pub restarts: u64,
-    /// What it failed with last.
+    /// The error of the last failure.
     pub last_error: Option<String>,
-    /// When that was.
+    /// The time of the last failure.
     pub last_failed: Option<Timestamp>,
 }
 
 /// What a task is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskState {
-    /// It runs.
+    /// It is running.
     Running,
-    /// It failed, and is restarted after a pause.
+    /// It failed and will be restarted after a pause.
     Restarting,
-    /// It ended in order.
+    /// It ended normally.
     Ended,
 }
 
 /// How one run of a task ended.
 pub(crate) enum Ended {
-    /// It has nothing more to do.
+    /// There is nothing more to do.
     Done,
-    /// It is to be restarted, because of this.
+    /// The task failed for this reason and is to be restarted.
     Failed(String),
 }
 
-/// A task that is supervised.
+/// A task that can be supervised.
 pub(crate) trait Supervised: Send + 'static {
-    /// Runs until there is nothing more to do, or a failure. Called again after a failure or a panic.
+    /// Runs until there is nothing more to do, or until a failure. Called again after a failure or a panic.
     fn run(&mut self) -> impl Future<Output = Ended> + Send;
 }
 
-/// Runs a task under supervision, and keeps its status in the host's registry.
+/// Runs a task under supervision and keeps its status in the host's registry.
 pub(crate) fn supervise(shared: &Arc<Shared>, name: String, task: impl Supervised) {
     let status =
         TaskStatus { name: name.clone(), state: TaskState::Running, restarts: 0, last_error: None, last_failed: None };
@@ -96,7 +96,7 @@ async fn attend(shared: Arc<Shared>, mut task: impl Supervised, status: watch::S
     }
 }
 
-/// However a task ends, whoever waits for it hears of it.
+/// Marks a task as ended when dropped, so that waiters are woken however the task ends.
 struct OnEnd(watch::Sender<TaskStatus>);
 
 impl Drop for OnEnd {
@@ -105,7 +105,7 @@ impl Drop for OnEnd {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn message_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")

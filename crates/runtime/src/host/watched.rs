@@ -1,12 +1,12 @@
-//! The heartbeats of other processes, and for how long each has been the same by the clock of this one.
+//! The heartbeats of other processes, and for how long each has been unchanged by the clock of this process.
 //!
-//! The time in a heartbeat is of the clock of its process. A process whose clock is ahead by more than a lease finds every heartbeat
-//! expired; if it relied on that, it would end the life of each process for whose tasks it stands by. So it also watches: it takes over
-//! once a heartbeat has expired and has been the same for most of a lease, or once it has been the same for a whole lease. Where the lease
-//! of the other process is longer than its own, that one counts.
+//! The time in a heartbeat comes from the clock of its process. A process whose clock is ahead by more than a lease finds every heartbeat
+//! expired. If it relied on that alone, it would end the life of every process for whose tasks it stands by. So it also watches: it takes
+//! over once a heartbeat has expired and has been unchanged for most of a lease, or once it has been unchanged for a whole lease. If the
+//! lease of the other process is longer than its own, the longer one counts.
 //!
-//! Processes renew their heartbeats, and look at those of others, several times in a lease. So where clocks agree, a process that stands by
-//! has watched for most of a lease when the heartbeat of a process that died expires, and takes over at once.
+//! Processes renew their heartbeats, and read those of others, several times per lease. So if clocks agree, a process that stands by has
+//! watched for most of a lease when the heartbeat of a dead process expires, and takes over at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use std::time::Duration;
 use annals_core::Timestamp;
 use annals_core::spread::ProcessRecord;
 
-/// What was not looked at for so long is forgotten. A heartbeat that has been the same for so long can be deleted, because its process is
-/// gone.
+/// Heartbeats that were not read for this long are forgotten. A heartbeat that has been unchanged for this long can be deleted, because
+/// its process is gone.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// The heartbeats of other processes, as they were read last.
+/// The heartbeats of other processes, as last read.
 #[derive(Default)]
 pub(super) struct Watched(BTreeMap<String, Seen>);
 
@@ -26,16 +26,16 @@ struct Seen {
     life: i64,
     until: Timestamp,
     looked: Timestamp,
-    /// For how long it has been the same.
+    /// For how long it has been unchanged.
     same_for: Duration,
-    /// Whether it was seen to be renewed: then it does not look expired because its process died long ago.
+    /// Whether a renewal was observed. If so, a heartbeat that looks expired does not mean that its process died long ago.
     renewed: bool,
-    /// How long its process may take to renew it, as far as the record says so.
+    /// The longest time that its process may take to renew it, as far as the record states it.
     lease: Duration,
 }
 
 impl Seen {
-    /// Whether the process counts as gone.
+    /// Returns whether the process counts as gone.
     fn is_silent(&self, lease: Duration) -> bool {
         let (lease, has_expired) = (lease.max(self.lease), self.until <= self.looked);
         self.same_for >= lease || has_expired && self.same_for >= lease * 5 / 8
@@ -43,17 +43,17 @@ impl Seen {
 }
 
 impl Watched {
-    /// Notes a heartbeat that was read at this time, or later. Returns whether its process counts as gone.
+    /// Records a heartbeat that was read at this time or later. Returns whether its process counts as gone.
     pub fn look(&mut self, found: &ProcessRecord, now: Timestamp, lease: Duration) -> bool {
         let (life, until) = (found.life, found.until());
         if let Some(seen) = self.0.get_mut(&found.process)
             && (seen.life, seen.until) == (life, until)
         {
-            // Between two looks the clock may have jumped, or this process may have been stopped. A jump just before a heartbeat is renewed
-            // must not suffice, so a look counts for no longer than the time between two renewals.
+            // Between two reads the clock may have jumped, or this process may have been suspended. A jump just before a renewal must not
+            // suffice, so a read counts for no longer than the time between two renewals.
             seen.same_for += now.since(seen.looked).min(lease / 4);
-            // Several tasks look at the same time, and what is noted last may have been read first. A clock that was set back is further
-            // off.
+            // Several tasks read concurrently, and the one that records last may have read first. A clock that was set back differs by
+            // more than a lease.
             if now > seen.looked || seen.looked.since(now) > lease {
                 seen.looked = now;
             }
@@ -66,21 +66,22 @@ impl Watched {
         false
     }
 
-    /// Notes a heartbeat that was read at this time, or later. Returns whether its process is there: it does not count as gone, and either
-    /// its heartbeat has not expired by the clock of this process, or it was seen to be renewed.
+    /// Records a heartbeat that was read at this time or later. Returns whether its process is alive: it does not count as gone, and
+    /// either its heartbeat has not expired by the clock of this process or a renewal was observed.
     pub fn lives(&mut self, found: &ProcessRecord, now: Timestamp, lease: Duration) -> bool {
         let is_gone = self.look(found, now, lease);
         let is_renewed = self.0.get(&found.process).is_some_and(|seen| seen.renewed);
         !is_gone && (found.until() > now || is_renewed)
     }
 
-    /// Whether a heartbeat has been the same for so long that it can be deleted. As for [`look`](Self::look), the time in it does not tell.
+    /// Returns whether a heartbeat has been unchanged for so long that it can be deleted. As in [`look`](Self::look), the time in it is
+    /// not sufficient.
     pub fn is_long_gone(&self, process: &str, lease: Duration) -> bool {
         let seen = self.0.get(process);
         seen.is_some_and(|seen| seen.same_for > FORGOTTEN_AFTER.max(lease).max(seen.lease))
     }
 
-    /// Whether the life of a process was seen so lately that another look would tell nothing new.
+    /// Returns whether the life of a process was observed so recently that another read would not add anything.
     pub fn is_fresh(&self, process: &str, life: i64, now: Timestamp, lease: Duration) -> bool {
         let Some(seen) = self.0.get(process).filter(|seen| seen.life == life && seen.looked <= now) else {
             return false;
