@@ -1,4 +1,4 @@
-//! The processor engine: everything that advances through a log or a stream with a stored position runs on it.
+//! The processor engine. Everything that advances through a log or a stream with a stored position runs on it.
 //!
 //! ```text
 //!  source.rs   where events come from: the log or a stream, by position and by partition
@@ -10,10 +10,10 @@
 //! ```
 //!
 //! INVARIANTS
-//! - One owner: it holds the processor's lease, and its epoch and turn are expected by every write ([`ProcessorRecord`]). A process that
-//!   lost the lease writes nothing.
-//! - A settlement is answered after the batch that holds it, with its effects, was written.
-//! - Whatever the owner knows and has not written may be lost: it begins again from what is stored.
+//! - One owner: it holds the processor's lease, and every write expects its epoch and turn ([`ProcessorRecord`]). A process that lost the
+//!   lease cannot write.
+//! - A settlement is answered only after the batch that holds it and its effects was written.
+//! - State that the owner knows but has not written may be lost: the next owner resumes from what is stored.
 //!
 //! [`ProcessorRecord`]: annals_core::handlers::ProcessorRecord
 

@@ -1,5 +1,4 @@
-//! Handlers of a tenant: what is stored of them, and the owners of those that somebody pulls from. The contract is
-//! [`Handlers`].
+//! The handlers of a tenant: their stored state, and the owners of those from which workers pull. The contract is [`Handlers`].
 
 mod acts;
 mod claimed;
@@ -40,10 +39,10 @@ use crate::handler::Handler;
 use crate::health::all;
 use crate::host::{Host, Leases, Shared, detached, locked, supervise};
 
-/// Requests that wait for an owner at most.
+/// The maximum number of requests that wait for an owner.
 const WAITING_MAX: usize = 1_024;
 
-/// What the processors of one tenant are that people define and workers pull from.
+/// The kind of a tenant's processors that people define and workers pull from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Handlers,
@@ -51,7 +50,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The collection of their definitions.
+    /// Returns the collection of their definitions.
     pub fn definitions(self) -> &'static str {
         match self {
             Self::Handlers => HANDLERS,
@@ -59,7 +58,7 @@ impl Kind {
         }
     }
 
-    /// The name of the processor of one of them, which is unique in its tenant.
+    /// Returns the name of the processor of one of them, which is unique in its tenant.
     pub(crate) fn processor_of(self, name: &str) -> String {
         match self {
             Self::Handlers => format!("handler/{name}"),
@@ -67,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// The name of its task in this process.
+    /// Returns the name of its task in this process.
     fn task_of(self, tenant: &str, name: &str) -> String {
         match self {
             Self::Handlers => format!("handler/{tenant}/{name}"),
@@ -85,7 +84,7 @@ pub(crate) struct TenantHandlers {
     /// The log that commits go to.
     log: Arc<dyn EventLog>,
     owners: Mutex<HashMap<String, Running>>,
-    /// Whether the definitions are watched, which other processes may change.
+    /// Whether the definitions, which other processes may change, are being watched.
     watched: AtomicBool,
     me: Weak<Self>,
 }
@@ -93,7 +92,7 @@ pub(crate) struct TenantHandlers {
 /// The owner of a handler in this process.
 struct Running {
     commands: mpsc::Sender<Command>,
-    /// Whether a handler of this process is its worker. It outlives the owner.
+    /// Whether a handler of this process is its worker. This outlives the owner.
     local: Arc<AtomicBool>,
     scope: String,
 }
@@ -104,14 +103,14 @@ pub(crate) struct StopSignal(watch::Receiver<bool>);
 impl StopSignal {
     pub async fn stopped(&self) {
         let mut stop = self.0.clone();
-        // A host that is gone is drained too.
+        // A host that was dropped counts as drained.
         let _ = stop.wait_for(|stop| *stop).await;
     }
 }
 
 impl Host {
-    /// Defines a handler, and processes its events with `handler` in this process for as long as the host runs. Of several processes
-    /// that do the same, one at a time hands out the events.
+    /// Defines a handler, and processes its events with `handler` in this process for as long as the host runs. If several processes do
+    /// the same, one of them hands out the events at a time.
     ///
     /// # Errors
     /// [`UnknownLog`] as [`HandlerError::Invalid`]; else as [`Handlers::put`].
@@ -130,22 +129,22 @@ impl Host {
 }
 
 impl Host {
-    /// The scope whose events a handler hands out in this process.
+    /// Returns the scope whose events a handler hands out in this process.
     pub fn handler_scope(&self, tenant: &str, name: &str) -> String {
         self.tenant(tenant).map_or_else(|_| DEFAULT_SCOPE.to_owned(), |handlers| handlers.scope_of(name))
     }
 
-    /// Returns the scope that the stored definition of a handler names.
+    /// Returns the scope in the stored definition of a handler.
     ///
     /// # Errors
-    /// [`HandlerError::Unknown`] where no handler has this name; [`UnknownLog`] as [`HandlerError::Invalid`].
+    /// [`HandlerError::Unknown`] if no handler has this name; [`UnknownLog`] as [`HandlerError::Invalid`].
     pub async fn defined_scope(&self, tenant: &str, name: &str) -> Result<String, HandlerError> {
         let unknown = |error: UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
         let handlers = self.tenant(tenant).map_err(unknown)?;
         Ok(handlers.definition(name).await?.scope.to_string())
     }
 
-    /// Returns the name and the scope of every handler of a tenant. A definition that cannot be read is left out.
+    /// Returns the name and the scope of every handler of a tenant. Definitions that cannot be read are left out.
     ///
     /// # Errors
     /// [`UnknownLog`] as [`HandlerError::Invalid`]; else see [`HandlerError`].
@@ -177,7 +176,7 @@ impl TenantHandlers {
         }))
     }
 
-    /// Processes events of what is defined in this process, for as long as the host runs.
+    /// Processes the events of a definition in this process for as long as the host runs.
     ///
     /// # Errors
     /// As [`Handlers::put`].
@@ -201,17 +200,17 @@ impl TenantHandlers {
         Ok(())
     }
 
-    /// The definitions of this kind.
+    /// Returns the definitions of this kind.
     pub(super) fn definitions(&self) -> TypedRecords<DefinitionRecord> {
         TypedRecords::declared_as(Arc::clone(&self.records), self.kind.definitions())
     }
 
-    /// The name of the processor of one of them.
+    /// Returns the name of the processor of one of them.
     pub fn processor_of(&self, name: &str) -> String {
         self.kind.processor_of(name)
     }
 
-    /// Keeps the life of this process in the tenant until the value is dropped.
+    /// Keeps the life of this process in the tenant until the returned value is dropped.
     pub fn stay_alive(&self) -> Leases {
         Leases::new(&self.shared, &self.tenant, Arc::clone(&self.records), "alive".to_owned())
     }
@@ -246,25 +245,25 @@ impl TenantHandlers {
         Ok(Source::of(definition, log, streams))
     }
 
-    /// The same definition with its scope written as the store writes it.
+    /// Returns the definition with its scope spelled as the store spells it.
     fn canonical(&self, definition: HandlerDefinition) -> HandlerDefinition {
         let scope = self.shared.store.scope_name(&definition.scope).into_owned().into();
         HandlerDefinition { scope, ..definition }
     }
 
-    /// The scope of a handler whose owner is or was in this process.
+    /// Returns the scope of a handler whose owner is or was in this process.
     pub fn scope_of(&self, name: &str) -> String {
         let owners = locked(&self.owners);
         owners.get(name).map_or_else(|| DEFAULT_SCOPE.to_owned(), |owner| owner.scope.clone())
     }
 
-    /// The owner of a handler in this process, if it runs.
+    /// Returns the owner of a handler in this process, if it runs.
     fn running(&self, name: &str) -> Option<mpsc::Sender<Command>> {
         let owners = locked(&self.owners);
         owners.get(name).map(|owner| owner.commands.clone()).filter(|owner| !owner.is_closed())
     }
 
-    /// Starts the owner of a handler, unless it runs.
+    /// Starts the owner of a handler, unless it runs already.
     fn start(&self, definition: HandlerDefinition, local: bool) -> Result<mpsc::Sender<Command>, HandlerError> {
         self.watch_definitions();
         let (source, scope) = (self.source(&definition)?, definition.scope.to_string());
@@ -301,8 +300,8 @@ impl TenantHandlers {
         }
     }
 
-    /// Asks the owner of a handler. An owner that ended or was restarted without answering is asked again; none of what is asked this
-    /// way does harm when it is carried out twice.
+    /// Sends a request to the owner of a handler, again if the owner ended or was restarted without answering. All requests sent this way
+    /// are safe to carry out twice.
     async fn ask<T>(
         &self,
         name: &str,
@@ -317,12 +316,12 @@ impl TenantHandlers {
                 return answer;
             }
             self.open()?;
-            // An owner that ended is followed by a new one, and one that is restarted keeps what waits for it.
+            // An owner that ended is replaced by a new one, and one that is restarted keeps the requests that wait for it.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Takes deliveries of its own.
+    /// Takes deliveries of the handler's own events.
     async fn take_own(&self, name: &str, body: PullBody) -> Result<Vec<Delivery>, HandlerError> {
         let ends = self.clock().now().plus(Duration::from_millis(body.wait_ms));
         let pull = |answer| {
@@ -333,15 +332,15 @@ impl TenantHandlers {
         Ok(self.ask(name, pull).await?.accept())
     }
 
-    /// Lets the owner of a handler in this process look for dead letters that became due.
+    /// Makes the owner of a handler in this process look for dead letters that became due.
     pub fn look_for_letters(&self, name: &str) {
         if let Some(owner) = self.running(name) {
-            // An owner with so many requests before it looks by itself once they are done.
+            // An owner whose queue is full looks by itself once it has worked through the queue.
             let _ = owner.try_send(Command::Letters);
         }
     }
 
-    /// Settles deliveries of its own, each with its effects.
+    /// Settles deliveries of the handler's own events, each with its effects.
     async fn settle_own(&self, name: &str, settling: Vec<Settling>) -> Result<Vec<SettleResult>, HandlerError> {
         let owner = self.owner(name).await?;
         let (answer, answered) = oneshot::channel();
@@ -350,7 +349,7 @@ impl TenantHandlers {
         answered.await.map_err(|_| closed())?
     }
 
-    /// Deletes what a condition finds in a collection, batch by batch.
+    /// Deletes the records of a collection that match a condition, batch by batch.
     async fn delete_all(&self, collection: &str, which: Condition) -> Result<(), HandlerError> {
         let query = RecordQuery::new(collection).matching(which).limit(limits::PAGE_MAX);
         loop {
@@ -371,7 +370,7 @@ impl TenantHandlers {
         }
     }
 
-    /// Stores a definition, and lets the owner in this process follow it.
+    /// Stores a definition, and applies it to the owner in this process.
     async fn define(&self, definition: HandlerDefinition) -> Result<bool, HandlerError> {
         self.open()?;
         definition.validate()?;
@@ -381,7 +380,7 @@ impl TenantHandlers {
         let handlers = TypedRecords::<DefinitionRecord>::declare_as(records, self.kind.definitions()).await?;
         loop {
             let Some(found) = handlers.get(&*definition.name).await? else {
-                // The latest event is that of now, not of the first pull: so the start is stored as a position.
+                // "Latest" means the time of definition, not of the first pull, so the start is stored as a position.
                 let start = source.start(definition.start).await?;
                 let identity = self.shared.store.identity(&self.tenant).ok_or(StoreError::Closed)?;
                 let record = DefinitionRecord::of(&definition, start, &identity, self.clock().now());
@@ -410,14 +409,14 @@ impl TenantHandlers {
         }
     }
 
-    /// Deletes a definition, ends the owner in this process, and deletes what was stored of it.
+    /// Deletes a definition, ends the owner in this process, and deletes the processor's stored state.
     async fn remove(&self, name: &str, reason: Reason) -> Result<(), HandlerError> {
         self.open()?;
         reason.validate()?;
         self.definition(name).await?;
         let any = || Expected::AbsentOr(Condition::All);
         self.records.declare(<ActRecord as RecordType>::collection()).await?;
-        // It comes after every write of the owner.
+        // Sorts it after every write of the owner.
         let place = (self.clock().now(), u64::MAX, self.shared.options.random.bits());
         let act = ActRecord::new(&self.kind.processor_of(name), "delete", reason, place);
         let recorded = TypedRecords::replacement(&act, any())?;
@@ -430,7 +429,7 @@ impl TenantHandlers {
             let (answer, answered) = oneshot::channel();
             if owner.send(Command::Delete { answer }).await.is_ok() {
                 let _ = answered.await;
-                // Its last write may follow its answer; afterwards the channel is closed.
+                // The owner may still write after its answer; wait until its channel is closed.
                 owner.closed().await;
             }
         }

@@ -1,4 +1,4 @@
-//! What an owner stores: one batch of records for all that changed since the last one.
+//! What an owner stores: one batch of records for everything that changed since the last batch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use annals_core::{
     TypedRecords, limits,
 };
 
-/// The first and the longest pause before a write is repeated whose outcome is unknown, or that the store had no room for.
+/// The first and the longest pause before a write is repeated because its outcome is unknown or the store had no room for it.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
 
-/// The stored side of one processor, in the hands of its owner.
+/// The stored state of one processor, written by its owner only.
 pub(crate) struct Journal {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
@@ -26,11 +26,11 @@ pub(crate) struct Journal {
 
 /// Why a batch was not written.
 pub(crate) enum NotWritten {
-    /// Another process owns the processor now, or deleted it.
+    /// Another process now owns the processor, or deleted it.
     Lost,
-    /// The store refused an effect; nothing of the batch was written.
+    /// The store refused an effect. Nothing of the batch was written.
     Refused(RecordError),
-    /// A dead letter was changed since it was read; nothing of the batch was written.
+    /// A dead letter was changed after it was read. Nothing of the batch was written.
     Conflict,
     /// The store cannot write.
     Store(StoreError),
@@ -47,7 +47,7 @@ impl Journal {
         records.declare(<ReplayRecord as RecordType>::collection()).await
     }
 
-    /// Takes over a processor: from now on only writes of this epoch are taken. `first` is how it begins when it is new.
+    /// Takes over a processor: from now on the store accepts only writes of this epoch. `first` is the initial record of a new processor.
     pub async fn take_over(
         records: Arc<dyn Records>,
         clock: Arc<dyn Clock>,
@@ -69,7 +69,8 @@ impl Journal {
         Ok(Self { records, clock, record })
     }
 
-    /// Takes over a processor that was made with what it belongs to. Returns none where it is gone, which means that this is over.
+    /// Takes over a processor whose record was created together with what it belongs to. Returns `None` if the record is gone, which
+    /// means that the work is over.
     pub async fn retake(
         records: Arc<dyn Records>,
         clock: Arc<dyn Clock>,
@@ -84,12 +85,12 @@ impl Journal {
         Ok(Some(Self { records, clock, record }))
     }
 
-    /// What was written last.
+    /// Returns the record as last written.
     pub fn record(&self) -> &ProcessorRecord {
         &self.record
     }
 
-    /// The failing partitions that are stored.
+    /// Reads the stored failing partitions.
     pub async fn failing(&self) -> Result<Vec<Failing>, RecordError> {
         let mut failing = Vec::new();
         let mut query = RecordQuery {
@@ -105,16 +106,16 @@ impl Journal {
         }
     }
 
-    /// The replay that is not over.
+    /// Reads the replay that is in progress, if there is one.
     pub async fn replay(&self) -> Result<Option<Replay>, RecordError> {
         let Some(mark) = &self.record.replay else { return Ok(None) };
         let replays = TypedRecords::<ReplayRecord>::declared(Arc::clone(&self.records));
         let found = replays.get(mark.id.as_str()).await?;
-        // The mark is what a restore has clamped.
+        // A restore clamps the mark, not the replay's record.
         Ok(found.map(|found| Replay { to: mark.to.cast_unsigned(), ..found.value.read() }))
     }
 
-    /// Forgets the failing partitions that an act has left behind, if it has: so many may be deleted only in several batches.
+    /// Deletes the failing partitions that an act left to be forgotten, if any. There may be too many for one batch.
     pub async fn forget(&mut self, failing: &mut Vec<Failing>) -> Result<(), NotWritten> {
         let Some(from) = self.record.forgets.map(i64::cast_unsigned) else { return Ok(()) };
         let forgotten: Vec<_> = failing.extract_if(.., |failing| failing.position >= from).collect();
@@ -134,7 +135,7 @@ impl Journal {
         self.write(nothing, &[], done).await
     }
 
-    /// Writes what changed, and the effects with it, all or none. `edit` changes the processor's record further.
+    /// Writes the changes together with the effects, all or none. `edit` makes further changes to the processor's record.
     pub async fn write(
         &mut self,
         changes: Changes,
@@ -144,7 +145,7 @@ impl Journal {
         self.write_with(changes, Vec::new(), effects, edit).await
     }
 
-    /// The same with changes of dead letters, which others may change as well.
+    /// Does the same with changes of dead letters, which other writers may change as well.
     pub async fn write_with(
         &mut self,
         changes: Changes,
@@ -190,7 +191,7 @@ impl Journal {
             match self.records.write(batch.clone()).await {
                 Ok(_) => break,
                 Err(RecordError::NotAsExpected { change: 0, .. }) => {
-                    // Perhaps by an attempt whose answer was lost.
+                    // An earlier attempt whose response was lost may have stored it.
                     if !self.is_stored(&record).await? {
                         return Err(NotWritten::Lost);
                     }
@@ -232,7 +233,7 @@ impl From<RecordError> for NotWritten {
     fn from(error: RecordError) -> Self {
         match error {
             RecordError::Store(error) => Self::Store(error),
-            // The record of an owner is written by nobody else.
+            // Only its owner writes a processor's record.
             RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. } => Self::Lost,
             other => Self::Refused(other),
         }

@@ -17,18 +17,18 @@ use crate::handler::{Attempt, Effects, EventKey, HandleFailure, Handler, RetryWi
 use crate::handlers::TenantHandlers;
 use crate::host::{Ended, Supervised, message_of};
 
-/// How long one attempt may take at least and at most, in milliseconds, as a lease may.
+/// The shortest and the longest time that one attempt may take, in milliseconds; the limits of a lease.
 const LEASE_MS: (u64, u64) = (100, 12 * 60 * 60 * 1_000);
-/// How long one pull waits, in milliseconds: a day. It is answered once there is something to do, and ends with its owner, so nothing is
-/// gained by making it again.
+/// How long one pull waits, in milliseconds: a day. A pull is answered once there is something to do, and ends with its owner, so a
+/// shorter wait gains nothing.
 const WAIT_MS: u64 = 24 * 60 * 60 * 1_000;
-/// How long until something is asked of the store again that it did not do.
+/// The pause before a request that the store failed to serve is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Settlements that are on their way.
+/// Settlements in flight.
 type Settles<'a> = FuturesUnordered<BoxFuture<'a, Result<(), HandlerError>>>;
 
-/// An attempt that has ended, and is to be settled.
+/// An attempt that has ended and is to be settled.
 struct Attempted {
     settling: Settling,
     /// When its lease ends.
@@ -41,12 +41,12 @@ struct Attempted {
 pub(crate) struct Local {
     pub handlers: Arc<TenantHandlers>,
     pub name: String,
-    /// The name of its processor, which request ids of its commits begin with.
+    /// The name of its processor, which is the prefix of the request ids of its commits.
     pub origin: String,
     pub handler: Arc<dyn Handler>,
     pub log: Arc<dyn EventLog>,
     pub clock: Arc<dyn Clock>,
-    /// How many partitions at once.
+    /// The number of partitions that are handled concurrently.
     pub lanes: usize,
     pub batch: usize,
 }
@@ -54,15 +54,15 @@ pub(crate) struct Local {
 impl Supervised for Local {
     async fn run(&mut self) -> Ended {
         let this = &*self;
-        // At most one pull, which goes on while attempts end: one that is dropped may have claimed deliveries already.
+        // At most one pull, which continues while attempts end: dropping a pull could lose deliveries that it has already claimed.
         let (mut attempts, mut pulls) = (FuturesUnordered::new(), FuturesUnordered::new());
         let mut settles: Settles<'_> = FuturesUnordered::new();
         let stop = this.handlers.stop();
-        // What is claimed for it rests on the life of the process, also while no owner keeps that.
+        // Its claims rest on the life of the process, so keep that life even while no owner does.
         let _alive = this.handlers.stay_alive();
         let mut pull_at: Option<Timestamp> = None;
         let error = loop {
-            // A lane whose attempt has ended is free: its owner serves the pull once what came before it is settled.
+            // A lane whose attempt has ended is free: the owner serves the pull after settling what was sent before it.
             let free = this.lanes.saturating_sub(attempts.len());
             if pulls.is_empty() && free > 0 && pull_at.is_none() {
                 pulls.push(this.pull((free * this.batch).min(1_000)));
@@ -75,15 +75,15 @@ impl Supervised for Local {
                 }
                 Some(settled) = settles.next(), if !settles.is_empty() => match settled {
                     Ok(()) => {}
-                    // The owner is another one now, and hands the events out again. Attempts in flight go on: an attempt that was
-                    // dropped would be repeated beside what it left running.
+                    // Another owner has taken over, and hands out the events again. Attempts in flight continue: a dropped attempt would
+                    // be repeated concurrently with whatever it left running.
                     Err(HandlerError::OwnedElsewhere { .. }) => {}
                     Err(HandlerError::Store(error)) if error != StoreError::Closed => {}
                     Err(error) => break error,
                 },
                 Some(pulled) = pulls.next(), if !pulls.is_empty() => match pulled {
                     Ok(deliveries) => attempts.extend(by_partition(deliveries).map(|of_one| this.attempt(of_one))),
-                    // One attempt may take hours; the other lanes do not wait for it.
+                    // An attempt may take hours; the other lanes do not wait for it.
                     Err(HandlerError::Store(error)) if error != StoreError::Closed => {
                         tracing::warn!(handler = this.name, %error, "deliveries could not be pulled; they are pulled again");
                         pull_at = Some(this.clock.now().plus(AGAIN));
@@ -94,7 +94,7 @@ impl Supervised for Local {
             }
         };
         drop(pulls);
-        // The owner lives on, so what an attempt has would stay in flight until its lease ends.
+        // The owner keeps running, so a dropped attempt's deliveries would stay in flight until their lease expires.
         while !(attempts.is_empty() && settles.is_empty()) {
             tokio::select! {
                 () = stop.stopped() => return Ended::Done,
@@ -116,8 +116,8 @@ impl Local {
         self.handlers.take(&self.name, body, true).await
     }
 
-    /// Handles the deliveries of one partition. None once their lease has ended: their owner has counted the attempt as failed, and hands
-    /// them out again.
+    /// Handles the deliveries of one partition. Returns `None` if their lease has expired: the owner has then counted the attempt as
+    /// failed, and hands the deliveries out again.
     async fn attempt(&self, deliveries: Vec<Delivery>) -> Option<Attempted> {
         let first = deliveries.first()?;
         let (until, is_replayed) = (first.until, deliveries.iter().any(|delivery| is_inbox_token(&delivery.token)));
@@ -149,7 +149,7 @@ impl Local {
         };
         let settling = match handled {
             Ok(()) => Settling { settlements, effects: effects.records },
-            // The first one fails; those behind it are released, and come again after it.
+            // The first one fails. Those after it are released, and are delivered again after it.
             Err(failure) => {
                 let first = settlements.into_iter().take(1).map(|it| failed(it.token, failure.clone()));
                 Settling { settlements: first.collect(), effects: Vec::new() }
@@ -158,7 +158,7 @@ impl Local {
         Some(Attempted { settling, until, is_replayed })
     }
 
-    /// Settles attempts: those of its own events together, and each of a replay by itself.
+    /// Settles attempts: those of the handler's own events together, and each one of a replay separately.
     fn begin_to_settle<'a>(&'a self, ended: Vec<Attempted>, settles: &Settles<'a>) {
         let (replayed, own): (Vec<Attempted>, Vec<Attempted>) = ended.into_iter().partition(|it| it.is_replayed);
         if !own.is_empty() {
@@ -170,7 +170,8 @@ impl Local {
         }
     }
 
-    /// Settles an attempt of a replay until it is stored: no owner hands its event out again before its lease ends, at `until`.
+    /// Settles an attempt of a replay, and retries until it is stored: no owner hands out its event again before its lease ends at
+    /// `until`.
     async fn settle_replayed(&self, settling: Settling, until: Timestamp) -> Result<(), HandlerError> {
         loop {
             match self.handlers.settle_all(&self.name, vec![settling.clone()]).await {
@@ -183,7 +184,7 @@ impl Local {
         }
     }
 
-    /// Makes the commits of a success. A repetition finds them made.
+    /// Stores the commits of a success. A repeated attempt finds them stored.
     async fn commit(
         &self,
         commits: Vec<(EventKey, NewCommit)>,
@@ -205,7 +206,7 @@ impl Local {
     }
 }
 
-/// Returns what this attempt and all others that have ended by now leave to be settled, which is one write.
+/// Returns this attempt and all others that have ended by now, so that they are settled in one write.
 fn ended_by_now<F>(first: Option<Attempted>, attempts: &mut FuturesUnordered<F>) -> Vec<Attempted>
 where
     F: Future<Output = Option<Attempted>>,
@@ -217,7 +218,7 @@ where
     all
 }
 
-/// Deliveries of one partition stand together, in order.
+/// Groups deliveries by partition. Those of one partition are adjacent and in order.
 fn by_partition(deliveries: Vec<Delivery>) -> impl Iterator<Item = Vec<Delivery>> {
     let mut groups: Vec<Vec<Delivery>> = Vec::new();
     for delivery in deliveries {

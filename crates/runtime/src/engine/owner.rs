@@ -1,4 +1,4 @@
-//! The task that owns a processor: it holds the lease, feeds the state machine, hands events out and stores what becomes of them.
+//! The task that owns a processor: it holds the lease, feeds the state machine, hands out events and stores their outcomes.
 
 mod act;
 mod command;
@@ -28,34 +28,34 @@ use crate::due::{Awaiting, Due};
 use crate::host::{Ended, Held, Leases, Shared, Supervised, is_set};
 pub(crate) use command::{Awaited, Command, Settling, Snapshot};
 
-/// Bytes of event data that an owner holds before it stops reading ahead.
+/// The bytes of event data that an owner holds before it stops reading ahead.
 const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How often a position is stored that moves over events that are not the processor's.
+/// How often a position is stored that only advanced over events that do not match the processor's source.
 const STORE_EVERY: Duration = Duration::from_secs(1);
-/// An owner without workers gives its lease back after this long, where other processes may have some.
+/// An owner without workers releases its lease after this long if other processes may have workers.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// An owner that gives its processor to another process hands out nothing more, and waits at most this long for what is in flight.
+/// An owner that gives its processor to another process hands out nothing more, and waits at most this long for deliveries in flight.
 const GIVING_MAX: Duration = Duration::from_secs(5);
-/// A worker that has not pulled for this long is not listed any more.
+/// A worker that has not pulled for this long is no longer listed.
 const WORKER_SEEN: Duration = Duration::from_secs(60);
 
-/// Everything that the owner of a processor needs, over restarts.
+/// The state of a processor's owner that survives restarts of its task.
 pub(crate) struct Owner {
     pub shared: Arc<Shared>,
     pub tenant: String,
-    /// Its task, for example `handler/default/billing`.
+    /// The name of its task, for example `handler/default/billing`.
     pub task: String,
-    /// The collection of its definition.
+    /// The collection that holds its definition.
     pub definitions: &'static str,
     pub records: Arc<dyn Records>,
     pub source: Source,
     pub definition: HandlerDefinition,
     pub commands: mpsc::Receiver<Command>,
-    /// Whether a handler of this process is its worker, so that it never gives the lease back.
+    /// Whether a handler of this process is its worker. If so, the owner never releases the lease for lack of workers.
     pub local: Arc<AtomicBool>,
 }
 
-/// An owner at work.
+/// The state of an owner while it holds the lease.
 struct Work<'o> {
     owner: &'o mut Owner,
     clock: Arc<dyn Clock>,
@@ -69,44 +69,44 @@ struct Work<'o> {
     bytes: usize,
     pulls: VecDeque<command::Pull>,
     waiters: Vec<command::Waiter>,
-    /// Events that were handed to somebody who had gone.
+    /// Events that were sent to a worker that had gone.
     returned: (mpsc::UnboundedSender<Vec<Taken>>, mpsc::UnboundedReceiver<Vec<Taken>>),
     workers: HashMap<String, Timestamp>,
     last_pull: Timestamp,
     last_stored: Timestamp,
     last_reason: Option<String>,
-    /// When a delivery was settled as done last.
+    /// When a delivery was last settled as done.
     last_success: Option<Timestamp>,
-    /// Events are passed over until one is of this time or later.
+    /// Events before this time are passed over until the first one at or after it.
     starts_at: Option<Timestamp>,
     /// Whether everything up to the source's `stop_at` was read.
     ended: bool,
-    /// Whether the look-up of a failing partition's next event is to be continued.
+    /// Whether the look-up of a failing partition's next event continues in the next turn.
     catching_up: bool,
-    /// Since when another process is to get the processor.
+    /// Since when the processor is to be given to another process.
     giving_since: Option<Timestamp>,
-    /// When dead letters that are due are looked for next.
+    /// When to look for due dead letters next.
     letters_at: Timestamp,
-    /// Tells of letters that another process made due.
+    /// Signals letters that another process made due.
     due: Awaiting,
     /// Whether the collection of dead letters is declared.
     has_letters: bool,
-    /// The spans of what is in flight.
+    /// The spans of deliveries in flight.
     traces: trace::Traces,
     guarded: guard::Guarded,
-    /// Whether the collection of what the guard has seen processed is declared.
+    /// Whether the collection of the guard's records is declared.
     has_guard: bool,
 }
 
 /// Why an owner stops working.
 enum Stop {
-    /// The host is drained, the handler was deleted, or nobody needs this owner any more.
+    /// The host is drained, the handler was deleted, or the owner is no longer needed.
     Done,
     /// Another process owns the processor.
     Lost,
     /// A less busy process gets the processor.
     Given(String),
-    /// It is to begin again from what is stored, because an act or a definition changed it.
+    /// An act or a changed definition requires a restart from the stored state.
     Again,
     Failed(String),
 }
@@ -125,10 +125,10 @@ impl Supervised for Owner {
 }
 
 impl Owner {
-    /// Takes the lease, works, and gives the lease back.
+    /// Takes the lease, works, and releases the lease.
     async fn own(&mut self) -> Stop {
         let mut leases = Leases::new(&self.shared, &self.tenant, Arc::clone(&self.records), self.task.clone());
-        // A handler of remote workers is where they are; one of this program can be wherever the program runs.
+        // A handler with remote workers runs where they pull; a handler of this program can run in any process of the program.
         if self.local.load(Ordering::Relaxed) {
             leases = leases.spread();
         }
@@ -136,7 +136,7 @@ impl Owner {
             Ok(held) => held,
             Err(stop) => return stop,
         };
-        // Also when it cannot begin: a lease that a living process keeps keeps every other one away.
+        // This also covers a failure to begin: a lease kept by a living process would keep out every other process.
         let stop = match Work::begin(self, &leases, &held).await {
             Ok(work) => work.until_stopped().await,
             Err(stop) => stop,
@@ -208,7 +208,8 @@ impl<'o> Work<'o> {
             Ok(()) => self.run().await,
             Err(stop) => stop,
         };
-        // Not after a failure: changes and letters that were to be stored with the position may be lost, and it would pass their events.
+        // Not after a failure: changes and letters that belong to the position may be lost, and storing the position would skip their
+        // events.
         if matches!(stop, Stop::Given(_) | Stop::Done) {
             let _ = self.store_progress().await;
         }
@@ -223,7 +224,7 @@ impl<'o> Work<'o> {
         }
     }
 
-    /// Does all that can be done now, then waits for something to happen.
+    /// Does everything that can be done now, then waits for something to happen.
     async fn turn(&mut self) -> Result<(), Stop> {
         let now = self.clock.now();
         self.keep_lease(now).await?;
@@ -240,7 +241,7 @@ impl<'o> Work<'o> {
         self.wait(now).await
     }
 
-    /// Ends leases that have run out.
+    /// Ends the leases of deliveries that have expired.
     async fn expire(&mut self, now: Timestamp) -> Result<(), NotWritten> {
         self.guard_released(now);
         if self.machine.expire(now, self.random()) == 0 {
@@ -251,7 +252,7 @@ impl<'o> Work<'o> {
         self.store(&[]).await
     }
 
-    /// Waits for something to happen after `now`, up to which everything was done.
+    /// Waits for something to happen after `now`. Everything that was due up to `now` has been done.
     async fn wait(&mut self, now: Timestamp) -> Result<(), Stop> {
         let clock = Arc::clone(&self.clock);
         let reads = !self.ended && self.machine.room() > 0 && self.bytes < HELD_BYTES_MAX;
@@ -304,7 +305,7 @@ impl<'o> Work<'o> {
         }
     }
 
-    /// Looks up the next event of failing partitions that are due.
+    /// Looks up the next events of failing partitions that are due.
     async fn catch_up(&mut self, now: Timestamp) -> Result<(), Stop> {
         if self.journal.record().paused || self.pulls.is_empty() {
             return Ok(());
@@ -313,7 +314,7 @@ impl<'o> Work<'o> {
         self.catching_up = false;
         for wanted in self.machine.wanted(now, 16) {
             let (found, scanned_to) = self.owner.source.next_of(&wanted).await?;
-            // Where no index leads to a partition, a look-up goes on in the next turn.
+            // If no index leads to a partition, the look-up continues in the next turn.
             self.catching_up |= found.is_none() && scanned_to < wanted.to;
             let next = found.map(|(fetched, event)| {
                 self.hold(fetched.position, event);
@@ -334,7 +335,7 @@ impl<'o> Work<'o> {
         }
     }
 
-    /// Forgets events that are not handed out any more.
+    /// Drops events that can no longer be handed out.
     fn forget(&mut self) {
         if self.events.len() > 2 * self.machine.needed_count() + 512 || self.bytes >= HELD_BYTES_MAX {
             let needed = self.machine.needed();
@@ -353,7 +354,7 @@ impl<'o> Work<'o> {
         if shared && idle && !self.owner.local.load(Ordering::Relaxed) { Err(Stop::Done) } else { Ok(()) }
     }
 
-    /// Gives the processor up for a process that has less to do, once nothing is in flight.
+    /// Gives the processor to a less busy process, once nothing is in flight.
     fn give(&mut self, now: Timestamp) -> Result<(), Stop> {
         let Some(to) = self.leases.given_to() else {
             self.giving_since = None;
@@ -363,7 +364,7 @@ impl<'o> Work<'o> {
         if self.machine.is_idle() || now.since(since) >= GIVING_MAX { Err(Stop::Given(to)) } else { Ok(()) }
     }
 
-    /// When to look again if nothing happens before: what became due since `now`, when this turn began, has not been seen yet.
+    /// Returns when to look again if nothing happens before. What became due after `now`, when this turn began, has not been seen yet.
     fn next_look(&self, now: Timestamp) -> Timestamp {
         let stores = self.is_unstored().then(|| self.last_stored.plus(STORE_EVERY));
         let follows_workers = self.owner.shared.may_share() && !self.owner.local.load(Ordering::Relaxed);
@@ -372,7 +373,7 @@ impl<'o> Work<'o> {
         if self.catching_up && !self.pulls.is_empty() {
             return now;
         }
-        // A retry that is due already waits for a lane or for the next pull.
+        // A retry that is already due waits for a lane or for the next pull.
         let (retry, lease) = (self.machine.next_retry(now), self.machine.next_lease_end());
         let gives = self.giving_since.map(|since| since.plus(GIVING_MAX));
         let letters = (!self.pulls.is_empty()).then_some(self.letters_at);

@@ -1,4 +1,4 @@
-//! Reads a source ahead of its owner: one page waits while the next is read, so a slow processor holds two.
+//! Reads a source ahead of its owner. One page is buffered while the next is being read, so a slow processor holds two.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use super::source::{Following, Found, Source};
 /// The first and the longest pause after a failed read.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// Events in order, and where the source continues.
+/// A page of events in order, and where the source continues.
 pub(crate) struct Page {
     pub events: Vec<Found>,
     pub next: u64,
     /// Whether the source ends here, because the next event is at or after its `stop_at`.
     pub ended: bool,
-    /// Whether an event was seen at which it begins or that follows it.
+    /// Whether the event at which the processor begins, or a later one, was seen.
     pub begun: bool,
 }
 
-/// A task that reads; it ends when this is dropped.
+/// A task that reads ahead. It ends when this value is dropped.
 pub(crate) struct Reader {
     pages: mpsc::Receiver<Result<Page, ReadError>>,
     task: JoinHandle<()>,
@@ -35,14 +35,14 @@ impl Drop for Reader {
 }
 
 impl Reader {
-    /// Reads from a position on, and passes over events until one is of the time or later.
+    /// Starts reading from a position, passing over events until the first one at or after `starts_at`.
     pub fn start(source: Source, from: u64, starts_at: Option<Timestamp>, clock: Arc<dyn Clock>) -> Self {
         let (out, pages) = mpsc::channel(1);
         let following = source.follow(from, starts_at);
         Self { pages, task: tokio::spawn(read(source, following, clock, out)) }
     }
 
-    /// The next page. None once the source cannot be read any more.
+    /// Returns the next page; `None` once the source can no longer be read.
     pub async fn next(&mut self) -> Option<Result<Page, ReadError>> {
         self.pages.recv().await
     }

@@ -1,11 +1,11 @@
-//! What is counted of the retries of handlers and groups in this process.
+//! Counters of the retries of handlers and groups in this process.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::host::{Host, locked};
 
-/// How often this process attempted events of a handler or group again, since it started.
+/// The retries of a handler or group in this process since it started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryMetrics {
     /// The tenant.
@@ -21,13 +21,13 @@ pub struct RetryMetrics {
 }
 
 impl Host {
-    /// What this process counted of each handler and group that it has owned.
+    /// Returns the counters of each handler and group that this process has owned.
     pub fn retry_metrics(&self) -> Vec<RetryMetrics> {
         self.0.shared.retries.counted()
     }
 }
 
-/// Retries of events, and those of dead letters.
+/// The number of retries of events, and of dead letters.
 pub(crate) type Retried = (u64, u64);
 
 /// The retries of handlers and groups, by tenant, kind and name.
@@ -35,7 +35,7 @@ pub(crate) type Retried = (u64, u64);
 pub(crate) struct RetryCounts(Mutex<BTreeMap<(String, &'static str, String), Retried>>);
 
 impl RetryCounts {
-    /// Counts retries that are handed out. A handler or group without any is shown with 0.
+    /// Counts retries that are handed out. A handler or group without retries is listed with 0.
     pub fn handed_out(&self, tenant: &str, kind: &'static str, processor: &str, (events, letters): Retried) {
         let mut counts = locked(&self.0);
         let counted = counts.entry((tenant.to_owned(), kind, processor.to_owned())).or_default();

@@ -12,9 +12,9 @@ use annals_core::{
 use super::owner::Awaited;
 use super::reader::Page;
 
-/// Pages that one look-up of a partition's next event reads at most, where no index leads to it.
+/// The most pages that one look-up of a partition's next event reads if no index leads to it.
 const PAGES_MAX: usize = 4;
-/// Entries of a page where an index leads to the partition and a condition may reject some.
+/// The number of entries per page if an index leads to the partition and a condition may reject some.
 const INDEXED_PAGE: usize = 100;
 
 /// The source of one processor.
@@ -23,7 +23,7 @@ pub(crate) struct Source {
     log: Arc<dyn EventLog>,
     streams: Arc<dyn Streams>,
     events: Events,
-    /// What its events must pass.
+    /// The condition that its events must satisfy.
     matcher: Option<Arc<Matcher>>,
     partition_by: PartitionBy,
     stop_at: Option<Timestamp>,
@@ -35,13 +35,13 @@ enum Events {
     Stream(ByteString),
 }
 
-/// An event, and what the state machine knows of it.
+/// An event, and the part of it that the state machine needs.
 pub(crate) type Found = (Fetched, RecordedEvent);
 
-/// What follows a source.
+/// The state of following a source.
 pub(crate) struct Following {
     from: FollowingFrom,
-    /// Events are passed over until one is of this time or later.
+    /// Events are passed over until the first one at or after this time.
     starts_at: Option<Timestamp>,
 }
 
@@ -51,7 +51,7 @@ enum FollowingFrom {
 }
 
 impl Source {
-    /// The source of a handler.
+    /// Creates the source of a handler.
     pub fn of(definition: &HandlerDefinition, log: Arc<dyn EventLog>, streams: Arc<dyn Streams>) -> Self {
         let events = match &definition.source {
             HandlerSource::Log { .. } => Events::Log(definition.filter().unwrap_or_default()),
@@ -67,12 +67,12 @@ impl Source {
         }
     }
 
-    /// The source of the same handler under another definition.
+    /// Creates the source of the same handler with a changed definition.
     pub fn redefined(&self, definition: &HandlerDefinition) -> Self {
         Self::of(definition, Arc::clone(&self.log), Arc::clone(&self.streams))
     }
 
-    /// Follows it from a position, and passes over events until one is of the time or later.
+    /// Follows the source from a position, passing over events until the first one at or after `starts_at`.
     pub fn follow(&self, from: u64, starts_at: Option<Timestamp>) -> Following {
         let from = match &self.events {
             Events::Log(filter) => FollowingFrom::Log(Follower::new(Arc::clone(&self.log), from, filter.clone())),
@@ -84,7 +84,7 @@ impl Source {
         Following { from, starts_at }
     }
 
-    /// The number of its events: the position that the next one gets.
+    /// Returns the number of its events, which is the position of the next one.
     pub async fn head(&self) -> Result<u64, ReadError> {
         match &self.events {
             Events::Log(_) => self.log.head().await,
@@ -92,7 +92,7 @@ impl Source {
         }
     }
 
-    /// The position where a processor begins, and the time until which it passes over events from there on.
+    /// Returns the position at which a processor begins, and the time before which it passes over events from there on.
     pub async fn start(&self, start: Start) -> Result<(u64, Option<Timestamp>), ReadError> {
         match start {
             Start::Beginning => Ok((0, None)),
@@ -105,7 +105,7 @@ impl Source {
         }
     }
 
-    /// The position that a place means now.
+    /// Resolves a place to its current position.
     pub async fn place(&self, place: Place) -> Result<u64, ReadError> {
         use annals_core::handlers::End;
         match place {
@@ -120,7 +120,7 @@ impl Source {
         }
     }
 
-    /// The position of the first event at or after a time; none when there is no such event yet.
+    /// Returns the position of the first event at or after a time; `None` if there is no such event yet.
     async fn at_time(&self, time: Timestamp) -> Result<Option<u64>, ReadError> {
         match first_at(&*self.log, time).await? {
             Some(number) => Ok(Some(self.position_of(number).await?)),
@@ -128,24 +128,24 @@ impl Source {
         }
     }
 
-    /// The first event at a position or after it, whatever the condition makes of it.
+    /// Returns the first event at or after a position, whether or not it satisfies the condition.
     pub async fn first(&self, from: u64) -> Result<Option<RecordedEvent>, ReadError> {
         Ok(self.page(from, 1, None).await?.0.into_iter().next().map(|(_, event)| event))
     }
 
-    /// The number of its events, and the age in seconds of the oldest one at a position or after it; 0 when there is none.
+    /// Returns the number of its events, and the age in seconds of the oldest one at or after a position; 0 if there is none.
     pub async fn waiting(&self, position: u64, now: Timestamp) -> Result<(u64, u64), ReadError> {
         let head = self.head().await?;
         let oldest = if head > position { self.first(position).await? } else { None };
         Ok((head, oldest.map_or(0, |event| now.since(event.time).as_secs())))
     }
 
-    /// Whether the condition, if there is one, holds for an event.
+    /// Returns whether an event satisfies the condition, if there is one.
     fn admits(&self, event: &RecordedEvent) -> bool {
         self.matcher.as_ref().is_none_or(|matcher| matcher.matches(&event_document(event)))
     }
 
-    /// The next event of a failing partition, and up to which position there is none before it.
+    /// Returns the next event of a failing partition, and the position before which there is none.
     pub async fn next_of(&self, wanted: &Wanted) -> Result<(Option<Found>, u64), ReadError> {
         let (mut from, indexed) = (wanted.from, self.index_of(&wanted.partition));
         for _ in 0..PAGES_MAX {
@@ -172,7 +172,7 @@ impl Source {
         Ok((None, from.min(wanted.to)))
     }
 
-    /// The filter by which the log's index leads to a partition, if it does.
+    /// Returns the filter by which the log's index leads to a partition, if it does.
     fn index_of(&self, partition: &str) -> Option<AggregateFilter> {
         match (&self.partition_by, &self.events) {
             (PartitionBy::Aggregate, Events::Log(_)) => {
@@ -183,7 +183,7 @@ impl Source {
         }
     }
 
-    /// Events from a position on, whatever the condition makes of them, and where the next page begins.
+    /// Reads events from a position, whether or not they satisfy the condition, and returns where the next page begins.
     async fn page(
         &self,
         from: u64,
@@ -214,7 +214,7 @@ impl Source {
         (Fetched { position, sequence_number: event.sequence_number, partition, time: event.time }, event)
     }
 
-    /// Returns what to wait for so that this event of the log is handled; none while it is undecided whether the source has it.
+    /// Returns what to wait for until this event of the log is handled; `None` while it is undecided whether the source includes it.
     pub async fn place_of(&self, event: &RecordedEvent) -> Result<Option<Awaited>, ReadError> {
         let number = event.sequence_number;
         let of_it = |position| Awaited::Event { position, partition: self.partition_by.of(event) };
@@ -239,7 +239,7 @@ impl Source {
         }
     }
 
-    /// The position that an event of this number has, or that the next event after it has.
+    /// Returns the position of the event with this sequence number, or of the next event after it.
     pub async fn position_of(&self, sequence_number: u64) -> Result<u64, ReadError> {
         match &self.events {
             Events::Log(_) => Ok(sequence_number),
@@ -247,8 +247,8 @@ impl Source {
         }
     }
 
-    /// Waits until the source moves on, and returns what it has by then, and where it continues. At the event at which the source ends it
-    /// is not called again.
+    /// Waits until the source advances, and returns the events that it has by then and where it continues. Must not be called again after
+    /// the event at which the source ends.
     pub async fn step(&self, following: &mut Following) -> Result<Page, ReadError> {
         let (found, next): (Vec<Found>, u64) = match &mut following.from {
             FollowingFrom::Log(follower) => {
@@ -264,7 +264,7 @@ impl Source {
         Ok(self.own(found, next, &mut following.starts_at))
     }
 
-    /// Its own events of those that were read, up to where it ends.
+    /// Returns those of the events read that belong to the source, up to where it ends.
     fn own(&self, found: Vec<Found>, next: u64, starts_at: &mut Option<Timestamp>) -> Page {
         let mut page = Page { events: Vec::with_capacity(found.len()), next, ended: false, begun: false };
         for (fetched, event) in found {
@@ -286,8 +286,9 @@ impl Source {
     }
 }
 
-/// The number of the first event at or after a time; none when there is none. Times ascend but for jumps of clocks and for imports, so it
-/// is found by bisection; where the 1,000 events before it have such a time too, the first of those.
+/// Returns the sequence number of the first event at or after a time; `None` if there is none. Times ascend except after clock jumps and
+/// imports, so the event is found by bisection. While any of the 1,000 events before the result also qualifies, the earliest of those is
+/// used instead.
 async fn first_at(log: &dyn EventLog, time: Timestamp) -> Result<Option<u64>, ReadError> {
     let head = log.head().await?;
     let (mut low, mut high) = (0, head);

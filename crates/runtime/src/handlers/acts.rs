@@ -15,7 +15,7 @@ impl TenantHandlers {
         reason.validate()?;
         let owner = self.owner(name).await?;
         let (answer, answered) = oneshot::channel();
-        // Asked once: a second skip would be of the next event.
+        // Sent only once: a second skip would skip the next event.
         let unknown = || StoreError::Unreachable("the handler was restarted meanwhile; look at its state".to_owned());
         owner.send(Command::Act { act: Box::new((act, reason)), answer }).await.map_err(|_| unknown())?;
         answered.await.map_err(|_| unknown())?
@@ -36,7 +36,7 @@ impl TenantHandlers {
     }
 }
 
-/// Lists what operators did to a processor, the newest first: the acts before `after`, at most `limit`.
+/// Lists an operator's acts on a processor, newest first: at most `limit` acts before `after`.
 pub(crate) async fn acts_of(
     records: &Arc<dyn Records>,
     processor: &str,

@@ -1,4 +1,4 @@
-//! Claims of deliveries of replays, which are withdrawn where nobody gets the deliveries.
+//! Claims of the deliveries of replays. They are withdrawn if the deliveries do not reach a worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,47 +10,47 @@ use tokio::sync::watch;
 
 use crate::host::{Shared, is_set};
 
-/// How long until a withdrawal that failed is repeated.
+/// The pause before a failed withdrawal is repeated.
 const REPEAT_EVERY: Duration = Duration::from_secs(1);
 
-/// A claim of one delivery.
+/// A claim on one delivery.
 pub(super) struct Claim {
-    /// The record as it was before, which the claim expects.
+    /// The record before the claim, which the claim expects.
     pub before: Stored<InboxRecord>,
-    /// The record as the claim makes it. INVARIANT: `claim` is set, and tells it from every other claim.
+    /// The record after the claim. INVARIANT: `claim` is set and distinguishes it from every other claim.
     pub leased: InboxRecord,
 }
 
-/// Where claims are made, and when they end by themselves.
+/// Where claims are made, and when they expire.
 #[derive(Clone)]
 pub(super) struct Place {
     pub shared: Arc<Shared>,
     pub records: Arc<dyn Records>,
-    /// Wakes those who wait for deliveries.
+    /// Wakes callers that wait for deliveries.
     pub replayed: watch::Sender<u64>,
-    /// The end of the leases.
+    /// When the leases end.
     pub until: Timestamp,
 }
 
-/// Deliveries of replays that are claimed for a worker that pulls. Dropped before they are accepted, the claims are withdrawn, as if they
-/// had not been made.
+/// Deliveries of replays that are claimed for a worker that pulls. If dropped before they are accepted, the claims are withdrawn as if
+/// they had not been made.
 pub(super) struct Claimed {
     place: Place,
     claims: Vec<Claim>,
 }
 
 impl Claimed {
-    /// Makes these claims. Cancelling is safe: the write is completed, and its claims are withdrawn. Claims whose outcome is unknown are
-    /// withdrawn too.
+    /// Makes these claims. This is cancel-safe: the write is completed, and its claims are then withdrawn. Claims whose outcome is
+    /// unknown are withdrawn too.
     pub async fn make(place: Place, claims: Vec<Claim>) -> Result<Self, RecordError> {
         let changes = claims.iter().map(Claim::change).collect::<Result<Vec<RecordChange>, RecordError>>()?;
         let claimed = Self { place, claims };
-        // The claims are dropped with the task where its caller has gone.
+        // If the caller has gone, the claims are dropped with the task.
         let writing = tokio::spawn(async move {
             let written = claimed.place.records.write(changes).await;
             match written {
                 Ok(_) => Ok(claimed),
-                // It may have stored them, or may do so later.
+                // The store may have stored them, or may still do so.
                 Err(error @ RecordError::Store(StoreError::Unreachable(_))) => Err(error),
                 Err(error) => {
                     claimed.accept();
@@ -64,7 +64,7 @@ impl Claimed {
         }
     }
 
-    /// The deliveries have arrived, or were not claimed.
+    /// Accepts the claims, because the deliveries have arrived or were not claimed.
     pub fn accept(mut self) {
         self.claims.clear();
     }
@@ -76,7 +76,7 @@ impl Drop for Claimed {
         if claims.is_empty() {
             return;
         }
-        // Without a runtime the process ends, and the leases end by themselves.
+        // Without a runtime the process is ending, and the leases expire.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(self.place.clone().withdraw(claims));
     }
@@ -89,7 +89,7 @@ impl Claim {
 }
 
 impl Place {
-    /// Withdraws claims. What fails is repeated until it is known to be done, or the leases have ended.
+    /// Withdraws claims. Failures are retried until the withdrawal is known to be done or the leases have expired.
     async fn withdraw(self, mut claims: Vec<Claim>) {
         let (clock, mut stop) = (Arc::clone(&self.shared.options.clock), self.shared.stop.subscribe());
         loop {
@@ -97,7 +97,7 @@ impl Place {
             for claim in claims {
                 match self.withdraw_one(&claim).await {
                     Ok(()) => {}
-                    // Nothing more is written, and the lease ends by itself.
+                    // Nothing more can be written, and the lease expires.
                     Err(RecordError::Store(StoreError::Closed)) => return,
                     Err(error) => {
                         tracing::debug!(id = claim.leased.id, %error, "a claim was not withdrawn yet");
@@ -119,21 +119,21 @@ impl Place {
         }
     }
 
-    /// Withdraws a claim, whether or not it was stored: afterwards it is not, and cannot be.
+    /// Withdraws a claim, whether or not it was stored. Afterwards it is not stored, and can no longer be.
     async fn withdraw_one(&self, claim: &Claim) -> Result<(), RecordError> {
         let typed = TypedRecords::<InboxRecord>::declared(Arc::clone(&self.records));
         let before = &claim.before;
         let stored = typed.get(before.value.id.as_str()).await?;
         let expected = match stored {
             Some(stored) if stored.value.claim == claim.leased.claim => stored.revision,
-            // Its write may still arrive. It expects this revision, and finds another one.
+            // The claim's write may still arrive. It expects this revision, and will find another one.
             Some(stored) if stored.revision == before.revision => stored.revision,
             // Its lease has ended, or its replay was cancelled.
             _ => return Ok(()),
         };
         match typed.replace_if(&before.value, Expected::Revision(expected)).await {
             Ok(_) => Ok(()),
-            // The claim was stored since it was looked for, or something else was: the next look tells.
+            // The claim, or something else, was stored after the read: read again.
             Err(RecordError::NotAsExpected { .. }) if expected == before.revision => {
                 Err(StoreError::Unreachable("the claim was changed meanwhile".to_owned()).into())
             }

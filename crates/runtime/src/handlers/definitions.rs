@@ -1,4 +1,4 @@
-//! Watching the definitions of handlers, which another process on the same store may change or delete.
+//! Watching the definitions of handlers, which other processes on the same store may change or delete.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,13 +11,13 @@ use super::TenantHandlers;
 use crate::engine::owner::Command;
 use crate::host::{Ended, Supervised, locked, supervise};
 
-/// Follows the changes of definitions, and tells the owners in this process.
+/// Follows the changes of definitions, and notifies the owners in this process.
 struct Watch {
     handlers: Arc<TenantHandlers>,
 }
 
 impl TenantHandlers {
-    /// Watches the definitions from now on, where other processes may change them.
+    /// Starts watching the definitions, if other processes may change them.
     pub(super) fn watch_definitions(&self) {
         if !self.shared.may_share() || self.watched.swap(true, Ordering::Relaxed) {
             return;
@@ -31,7 +31,7 @@ impl TenantHandlers {
         }
     }
 
-    /// Tells the owner in this process, if there is one, what the definition is now.
+    /// Sends the current definition to the owner in this process, if there is one.
     async fn read_again(&self, name: &str) -> Result<(), HandlerError> {
         let Some(owner) = self.running(name) else { return Ok(()) };
         let command = match self.definition(name).await {
@@ -39,7 +39,7 @@ impl TenantHandlers {
             Err(HandlerError::Unknown(_)) => Command::Delete { answer: oneshot::channel().0 },
             Err(error) => return Err(error),
         };
-        // An owner that has ended meanwhile reads the definition when it begins again.
+        // An owner that has ended reads the definition when it starts again.
         let _ = owner.send(command).await;
         Ok(())
     }
@@ -54,10 +54,10 @@ impl TenantHandlers {
 }
 
 impl Watch {
-    /// Follows from now on; what changed before is read once.
+    /// Follows changes from now on, after reading all definitions once.
     async fn follow(&self) -> Result<(), String> {
         let handlers = &self.handlers;
-        // Definitions of a former version have no feed yet.
+        // Collections of an earlier version of Annals have no feed yet.
         let (records, collection) = (Arc::clone(&handlers.records), handlers.kind.definitions());
         let declared = TypedRecords::<DefinitionRecord>::declare_as(records, collection).await;
         declared.map_err(|error| error.to_string())?;
@@ -68,7 +68,7 @@ impl Watch {
             let changes = match follower.next_page().await {
                 Ok(changes) => changes,
                 Err(ChangesError::Store(StoreError::Closed)) => return Ok(()),
-                // One that is too far behind reads all of them again.
+                // A follower that is too far behind starts over and reads all definitions again.
                 Err(error) => return Err(error.to_string()),
             };
             for change in &changes {

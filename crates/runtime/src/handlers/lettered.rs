@@ -1,4 +1,4 @@
-//! The handlers of a tenant with their dead letters: those of a handler that is deleted are given up.
+//! The handlers of a tenant with their dead letters. Deleting a handler discards its letters.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::TenantHandlers;
 use crate::dead_letters::TenantDeadLetters;
 use crate::host::detached;
 
-/// The handlers of a tenant, and what looks after their letters.
+/// The handlers of a tenant, and the service that manages their letters.
 pub(crate) struct LetteredHandlers {
     pub handlers: Arc<TenantHandlers>,
     pub letters: Arc<TenantDeadLetters>,

@@ -1,5 +1,5 @@
-//! Deliveries of replays, which workers pull beside the handler's own. They are records of their own, so a replay moves no position of the
-//! handler and holds none of its partitions up.
+//! Deliveries of replays, which workers pull along with the handler's own. They are stored as separate records, so a replay does not move
+//! the handler's position or block its partitions.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -28,17 +28,17 @@ struct Taken {
     look_at: Option<Timestamp>,
 }
 
-/// What may be delivered now.
+/// What can be delivered now.
 struct Choice {
     chosen: Vec<Stored<InboxRecord>>,
-    /// Deliveries whose last lease has ended.
+    /// Deliveries whose lease of their last attempt has expired.
     given_up: Vec<Stored<InboxRecord>>,
     look_at: Option<Timestamp>,
 }
 
 impl TenantHandlers {
-    /// Takes deliveries without checking the request: those of replays, or its own. A worker that is `local`, a handler of this process,
-    /// loses those of replays when the process ends.
+    /// Takes deliveries without validating the request: those of replays, or the handler's own. A `local` worker, which is a handler of
+    /// this process, loses its deliveries of replays when the process ends.
     pub async fn take(&self, name: &str, body: PullBody, local: bool) -> Result<Vec<Delivery>, HandlerError> {
         let ends = self.clock().now().plus(Duration::from_millis(body.wait_ms));
         let mut replayed = self.shared.replayed(&self.tenant).subscribe();
@@ -108,13 +108,13 @@ impl TenantHandlers {
                 claimed.accept();
                 Ok(taken)
             }
-            // Another worker was faster; whoever waits looks again.
+            // Another worker was faster; the caller looks again.
             Err(RecordError::NotAsExpected { .. }) => Ok(Taken { deliveries: Vec::new(), look_at: Some(now) }),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// An event as consumers of topics get it, or why they do not; handlers get events as they were recorded.
+    /// Returns an event as consumers of topics receive it, or why they cannot. Handlers receive events as they were recorded.
     async fn consumed(&self, event: RecordedEvent) -> Result<Result<RecordedEvent, String>, HandlerError> {
         if self.kind != Kind::Groups {
             return Ok(Ok(event));
@@ -128,7 +128,7 @@ impl TenantHandlers {
         }
     }
 
-    /// Chooses what may be delivered: the first of each partition, unless it is in flight or waits after a failure.
+    /// Chooses what can be delivered: the first delivery of each partition, unless it is in flight or waits after a failure.
     async fn choose(&self, name: &str, max: usize) -> Result<Choice, RecordError> {
         let processor = self.kind.processor_of(name);
         let typed = TypedRecords::<InboxRecord>::declared(Arc::clone(&self.records));
@@ -136,7 +136,7 @@ impl TenantHandlers {
         let (mut found, _) = typed.find(query).await?;
         self.drop_those_of_ended(&mut found).await?;
         let now = self.clock().now();
-        // Nothing tells that the process has ended whose handler has a delivery. As often as a heartbeat is renewed.
+        // Nothing signals the end of the process whose handler has a delivery, so look as often as heartbeats are renewed.
         let (look_again, now) = (now.plus(self.shared.options.lease / 4).as_millis(), now.as_millis());
         let mut choice = Choice { chosen: Vec::new(), given_up: Vec::new(), look_at: None };
         let (mut held, mut times) = (HashSet::new(), BTreeSet::new());
@@ -145,7 +145,7 @@ impl TenantHandlers {
                 continue;
             }
             if record.value.ready_at > now && self.is_abandoned(&record.value).await? {
-                // The attempt does not count. Its number is used up: its process may only be cut off, and settle it yet.
+                // The attempt does not count, but its number stays used: its process may merely be cut off and still settle it.
                 let InboxRecord { attempts_max, ready_at, holder, life, .. } = &mut record.value;
                 (*attempts_max, *ready_at, *holder, *life) = (*attempts_max + 1, now, None, None);
             }
@@ -163,7 +163,7 @@ impl TenantHandlers {
         Ok(choice)
     }
 
-    /// Whether the process is gone whose own handler has a delivery that is in flight.
+    /// Returns whether a delivery in flight was abandoned, because the process whose own handler has it is gone.
     async fn is_abandoned(&self, record: &InboxRecord) -> Result<bool, RecordError> {
         let Some(holder) = record.holder.as_deref().filter(|holder| *holder != self.shared.process) else {
             return Ok(false);
@@ -171,7 +171,7 @@ impl TenantHandlers {
         self.shared.is_gone(&self.tenant, &self.records, holder, record.life).await
     }
 
-    /// Drops deliveries of replays that have failed or were cancelled, also where a process died before it has removed them.
+    /// Drops deliveries of replays that failed or were cancelled, including those that a process died before removing.
     async fn drop_those_of_ended(&self, found: &mut Vec<Stored<InboxRecord>>) -> Result<(), RecordError> {
         let sessions = TypedRecords::<ReplaySession>::declared(Arc::clone(&self.records));
         let ids: BTreeSet<String> = found.iter().map(|it| it.value.session.clone()).collect();
@@ -194,7 +194,7 @@ impl TenantHandlers {
         Ok(page.events.into_iter().next().filter(|event| event.sequence_number == number))
     }
 
-    /// Settles, each with its effects: deliveries of replays, and those of its own.
+    /// Settles deliveries of replays and of the handler's own events, each with its effects.
     pub async fn settle_all(&self, name: &str, settling: Vec<Settling>) -> Result<Vec<SettleResult>, HandlerError> {
         let is_replayed = |settling: &Settling| settling.settlements.iter().any(|it| is_inbox_token(&it.token));
         if !settling.iter().any(is_replayed) {
@@ -221,7 +221,7 @@ impl TenantHandlers {
         Ok(results)
     }
 
-    /// Settles one delivery; false when it is not this worker's any more.
+    /// Settles one delivery. Returns false if it no longer belongs to this worker.
     async fn settle_one(
         &self,
         name: &str,
@@ -234,7 +234,7 @@ impl TenantHandlers {
             Err(RecordError::UnknownCollection(_)) => None,
             found => found?,
         };
-        // Whoever may settle deliveries of one handler may not settle those of another one, nor any that was not delivered.
+        // A worker may settle only deliveries of its own handler that were actually delivered.
         let own = self.kind.processor_of(name);
         let is_own =
             |it: &Stored<InboxRecord>| attempt > 0 && it.value.attempts == attempt && it.value.processor == own;
@@ -257,8 +257,8 @@ impl TenantHandlers {
         self.written(vec![TypedRecords::replacement(&record, revision)?]).await
     }
 
-    /// Removes a delivery that succeeded, stores its effects, and ends the open letter of its event, if there is one. False when it is not
-    /// this worker's any more; an error inside when the store refuses an effect, and then nothing was stored.
+    /// Removes a delivery that succeeded, stores its effects, and ends the open letter of its event, if there is one. Returns false if it
+    /// no longer belongs to this worker. Returns an inner error if the store refuses an effect; then nothing was stored.
     async fn processed(
         &self,
         name: &str,
@@ -284,7 +284,7 @@ impl TenantHandlers {
                     return Ok(Ok(true));
                 }
                 Ok(_) => return Ok(Ok(true)),
-                // A letter was changed since it was read.
+                // A letter was changed after it was read.
                 Err(RecordError::NotAsExpected { change, .. }) if change >= own => {}
                 Err(RecordError::NotAsExpected { change, .. }) if change + 1 == own => return Ok(Ok(false)),
                 Err(RecordError::Store(error)) => return Err(error.into()),
@@ -301,7 +301,7 @@ impl TenantHandlers {
         }
     }
 
-    /// Removes a delivery that has failed for ever, and counts it in its replay.
+    /// Removes a delivery that has failed permanently, and counts it in its replay.
     async fn give_up(&self, found: Stored<InboxRecord>, reason: String) -> Result<bool, RecordError> {
         let sessions = TypedRecords::<ReplaySession>::declared(Arc::clone(&self.records));
         let Stored { value: record, revision } = found;
@@ -316,7 +316,7 @@ impl TenantHandlers {
             match self.records.write(changes).await {
                 Ok(_) => return Ok(true),
                 Err(RecordError::NotAsExpected { change: 0, .. }) => return Ok(false),
-                // The replay moved on meanwhile.
+                // The replay was changed meanwhile.
                 Err(RecordError::NotAsExpected { .. }) => {}
                 Err(error) => return Err(error),
             }

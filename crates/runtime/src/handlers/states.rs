@@ -67,7 +67,7 @@ impl TenantHandlers {
         streams.map_err(|error| Invalid::new(error.code(), "scope", error.to_string()).into())
     }
 
-    /// The sequence number of the event at a position of a stream, or of the next one to be evaluated for it.
+    /// Returns the sequence number of the event at a position of a stream, or of the next event to be evaluated for it.
     async fn number_at(&self, stream: Option<&str>, position: u64) -> Result<SequenceNumber, HandlerError> {
         let Some(name) = stream else { return Ok(position) };
         let streams = self.default_streams()?;

@@ -1,4 +1,4 @@
-//! The state of handlers: from the owner where it runs here, else from what is stored.
+//! The status of handlers: from the owner if it runs in this process, else from the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::TenantHandlers;
 use crate::engine::owner::{Command, Snapshot};
 use crate::health::Known;
 
-/// How long the owner in this process may take to say who works for it.
+/// The maximum time for the owner in this process to report its workers.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 
 impl TenantHandlers {
@@ -23,7 +23,7 @@ impl TenantHandlers {
         self.open()?;
         let name = &*definition.name;
         let processor = self.kind.processor_of(name);
-        // The owner stores what it knows before it answers, so that all but the workers comes from the store.
+        // The owner stores its state before it answers, so everything but the workers comes from the store.
         let live = self.look(name).await?;
         let stored = self.stored(&processor).await?;
         let source = self.source(&definition)?;
@@ -81,11 +81,11 @@ impl TenantHandlers {
         })
     }
 
-    /// The other process that owns it now.
+    /// Returns the other process that owns it now, if any.
     async fn owner_elsewhere(&self, processor: &str) -> Result<Option<String>, HandlerError> {
         let leases = TypedRecords::<Lease>::declared(Arc::clone(&self.records));
         let lease = absent(leases.get(processor).await)?.map(|lease| lease.value);
-        // This process would have answered itself.
+        // If this process were the owner, it would have answered.
         let Some(lease) = lease.filter(|lease| lease.holder != self.shared.process) else { return Ok(None) };
         Ok(self.shared.holds(&self.tenant, &self.records, &lease).await?.then_some(lease.holder))
     }
@@ -99,7 +99,7 @@ impl TenantHandlers {
         Ok(absent(self.definitions().get(name).await)?.map(|found| found.value))
     }
 
-    /// What the owner in this process knows, if it runs.
+    /// Returns what the owner in this process knows, if it runs.
     async fn look(&self, name: &str) -> Result<Option<Snapshot>, HandlerError> {
         let Some(owner) = self.running(name) else { return Ok(None) };
         let (answer, answered) = oneshot::channel();
@@ -108,7 +108,7 @@ impl TenantHandlers {
         }
         let answered = tokio::select! {
             answered = answered => answered,
-            // An owner that hangs owns nothing that counts; its lease tells the rest.
+            // Do not wait for an owner that hangs; the lease shows who owns the processor.
             () = self.clock().sleep(LOOK_MAX) => return Ok(None),
         };
         match answered {
@@ -125,7 +125,7 @@ impl TenantHandlers {
         }
     }
 
-    /// The definitions after a name, a page of them.
+    /// Returns one page of the definitions after a name.
     pub(crate) async fn defined(&self, after: Option<&str>) -> Result<Vec<HandlerDefinition>, HandlerError> {
         let condition = after.map_or(Condition::All, |after| Condition::gt("_id", after));
         let query = RecordQuery::new(self.kind.definitions()).matching(condition).limit(limits::PAGE_MAX);
@@ -189,7 +189,7 @@ impl TenantHandlers {
     }
 }
 
-/// A collection that is not declared yet holds nothing.
+/// Treats a collection that is not declared yet as empty.
 pub(super) fn absent<T>(found: Result<Option<T>, RecordError>) -> Result<Option<T>, RecordError> {
     match found {
         Err(RecordError::UnknownCollection(_)) => Ok(None),
@@ -197,7 +197,7 @@ pub(super) fn absent<T>(found: Result<Option<T>, RecordError>) -> Result<Option<
     }
 }
 
-/// The state of a handler, by what is stored of it and whether a process hands out its events.
+/// Returns the state of a handler, given its stored record and whether a process hands out its events.
 pub(super) fn state_of(stored: Option<&ProcessorRecord>, is_owned: bool) -> HandlerState {
     match stored {
         Some(stored) if stored.paused => HandlerState::Paused,

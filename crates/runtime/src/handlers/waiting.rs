@@ -18,7 +18,7 @@ use crate::engine::source::Source;
 
 /// How often the stored state is read while another process owns the handler.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How many times it is read before an owner is asked again. Meanwhile another process can take the lease.
+/// The number of reads before an owner is asked again. Meanwhile another process can take the lease.
 const LOOKS: usize = 10;
 
 impl TenantHandlers {
@@ -35,10 +35,10 @@ impl TenantHandlers {
         Ok(())
     }
 
-    /// Waits until a handler has handled these events of the log, or has passed those that are not its own.
+    /// Waits until a handler has handled these events of the log, or has passed those that do not match its source.
     pub(crate) async fn until_handled(&self, name: &str, events: Range<SequenceNumber>) -> Result<(), HandlerError> {
         let source = self.source(&self.definition(name).await?)?;
-        // A partition is handled in order, so its last event stands for all.
+        // A partition is handled in order, so waiting for its last event suffices.
         let (mut last, mut read_to): (BTreeMap<ByteString, u64>, u64) = (BTreeMap::new(), 0);
         let mut from = events.start;
         while from < events.end {
@@ -100,7 +100,7 @@ impl TenantHandlers {
         }
     }
 
-    /// Whether it is handled by what an owner stored.
+    /// Returns whether it is handled, according to what an owner stored.
     async fn is_stored_as_handled(&self, name: &str, awaited: &Awaited) -> Result<bool, HandlerError> {
         let processor = self.kind.processor_of(name);
         let Some(stored) = self.stored(&processor).await? else { return Ok(*awaited == Awaited::ReadTo(0)) };

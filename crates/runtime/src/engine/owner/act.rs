@@ -1,4 +1,4 @@
-//! What operators do: each act is recorded in the batch that does it, and answered once that is stored.
+//! Acts of operators. Each is recorded in the batch that performs it, and answered once that batch is stored.
 
 use annals_core::handlers::{
     Act, ActRecord, HandlerError, Place, ProcessorRecord, REPLAYS, Reason, ReplayMark, ReplayRecord,
@@ -10,10 +10,10 @@ use super::command::Answer;
 use super::{Stop, Work};
 use crate::engine::journal::NotWritten;
 
-/// Where an act leads a processor.
+/// Where an act moves a processor.
 struct Move {
     progress: Progress,
-    /// Failing partitions from this position on are forgotten.
+    /// Failing partitions at or after this position are forgotten.
     forgets: u64,
     replay: Option<Replay>,
 }
@@ -63,7 +63,7 @@ impl Work<'_> {
         .await
     }
 
-    /// The processor begins again from here, so nothing of its state in memory matters any more.
+    /// The processor restarts from here, so its state in memory no longer matters.
     async fn store_move(&mut self, record: ActRecord, moved: Move) -> Result<(), NotWritten> {
         self.store_progress().await?;
         let mut effects = vec![TypedRecords::replacement(&record, whatever())?];
@@ -97,7 +97,7 @@ impl Work<'_> {
         if to == position && self.journal.record().replay.is_none() {
             return Err(self.refused("move", format!("it is at position {position} already")));
         }
-        // What a move forward passes over is not to come any more, whatever had failed of it.
+        // A move forward drops the events that it passes over, including those that had failed.
         let forgets = if to >= position { 0 } else { to };
         let moved = Move { progress: Progress::at(to), forgets, replay: None };
         Ok((record.between(position, to), Some(moved)))
@@ -119,7 +119,7 @@ impl Work<'_> {
         let unhandled = self.machine.all_failing().map(|failing| (failing.partition.clone(), failing.position));
         let (id, to) = (record.id.as_str().into(), progress.position);
         let replay = Replay { id, to, unhandled: unhandled.collect() };
-        // What was settled above the position is no part of it, and does not come again.
+        // Events settled above the position are not part of the replay, and are not delivered again.
         let progress = Progress { position: from, ahead: progress.ahead.clone() };
         Ok((record.between(from, to), Some(Move { progress, forgets: from, replay: Some(replay) })))
     }
@@ -149,7 +149,7 @@ impl Work<'_> {
         }
     }
 
-    /// The partition of this name, or the one that is written the same way in a path.
+    /// Returns the partition of this name, or the one whose name is written the same way in a path.
     fn meant(&self, partition: &ByteString) -> ByteString {
         match Act::written_like(partition) {
             Some(other) if self.machine.failing(partition).is_none() => other,

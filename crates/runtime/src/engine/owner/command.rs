@@ -1,4 +1,4 @@
-//! What an owner is asked for.
+//! The requests to an owner.
 
 use annals_core::handlers::{
     Act, Delivery, HandlerDefinition, HandlerError, PullBody, Reason, SettleResult, Settlement, WorkerStatus,
@@ -12,7 +12,7 @@ use super::{Stop, Work};
 
 pub(super) type Answer<T> = oneshot::Sender<Result<T, HandlerError>>;
 
-/// A request to the owner of a processor. A request whose answer is dropped without one met an owner that ended; ask again.
+/// A request to the owner of a processor. If the answer is dropped unsent, the owner ended; the caller asks again.
 pub(crate) enum Command {
     Pull {
         body: PullBody,
@@ -26,11 +26,11 @@ pub(crate) enum Command {
         act: Box<(Act, Reason)>,
         answer: Answer<()>,
     },
-    /// Follows other settings from now on.
+    /// Applies a changed definition from now on.
     Redefine {
         definition: Box<HandlerDefinition>,
     },
-    /// Ends, because the handler is deleted.
+    /// Ends the owner, because the handler is deleted.
     Delete {
         answer: Answer<()>,
     },
@@ -39,14 +39,15 @@ pub(crate) enum Command {
     },
     /// Looks for dead letters that are due, because a person changed some.
     Letters,
-    /// Answers once it is handled.
+    /// Answers once the awaited event is handled.
     UntilHandled {
         awaited: Awaited,
         answer: Answer<()>,
     },
 }
 
-/// Settlements of one partition. With effects, which are a handler's in this process, all of them are successes and are stored together.
+/// Settlements of one partition. If there are effects, which only handlers of this process have, all settlements are successes and are
+/// stored together with them.
 #[derive(Debug, Clone)]
 pub(crate) struct Settling {
     pub settlements: Vec<Settlement>,
@@ -56,19 +57,19 @@ pub(crate) struct Settling {
 /// What a caller waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// An event of the processor is handled.
+    /// An event of the processor is to be handled.
     Event { position: u64, partition: ByteString },
-    /// The source has been read up to this position, past an event that is not the processor's.
+    /// The source is to be read up to this position, past an event that does not match it.
     ReadTo(u64),
 }
 
-/// A caller that waits until something is handled.
+/// A caller that waits until an event is handled.
 pub(super) struct Waiter {
     awaited: Awaited,
     answer: Answer<()>,
 }
 
-/// What the owner knows beyond what is stored.
+/// What the owner knows beyond the stored state.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
     pub workers: Vec<WorkerStatus>,
@@ -81,7 +82,7 @@ pub(super) struct Pull {
     pub answer: Answer<Handed>,
 }
 
-/// Deliveries on their way to whoever pulled. Dropped before they are accepted, they go back, as if they had not been taken.
+/// Deliveries on their way to a worker. If dropped before they are accepted, they are returned as if they had not been taken.
 #[derive(Debug)]
 pub(crate) struct Handed {
     deliveries: Vec<Delivery>,
@@ -95,12 +96,12 @@ impl Handed {
         Self { deliveries, taken, back }
     }
 
-    /// Nothing, for a pull whose time is up.
+    /// Returns an empty result, for a pull that timed out.
     pub fn nothing() -> Self {
         Self { deliveries: Vec::new(), taken: Vec::new(), back: None }
     }
 
-    /// They have arrived.
+    /// Accepts the deliveries, which have arrived.
     pub fn accept(mut self) -> Vec<Delivery> {
         self.back = None;
         std::mem::take(&mut self.deliveries)
@@ -110,14 +111,14 @@ impl Handed {
 impl Drop for Handed {
     fn drop(&mut self) {
         if let Some(back) = self.back.take() {
-            // An owner that has ended has nothing in flight any more.
+            // The send fails only if the owner has ended, and then nothing is in flight.
             let _ = back.send(std::mem::take(&mut self.taken));
         }
     }
 }
 
 impl Work<'_> {
-    /// Carries out a command and those that came with it; settlements that come together are stored together.
+    /// Carries out a command and all that are queued with it. Consecutive settlements are stored together.
     pub(super) async fn commands(&mut self, first: Command) -> Result<(), Stop> {
         self.expire(self.clock.now()).await?;
         let mut next = Some(first);
@@ -126,7 +127,7 @@ impl Work<'_> {
             match command {
                 Command::Settle { settling: these, answer } => settling.push((these, answer)),
                 other => {
-                    // What came before it happens before it.
+                    // Settlements that arrived before this command take effect before it.
                     self.settle(std::mem::take(&mut settling)).await?;
                     self.command(other).await?;
                 }
@@ -155,7 +156,7 @@ impl Work<'_> {
                 return Err(Stop::Done);
             }
             Command::Look { answer } => {
-                // Whoever looks reads the rest from the store.
+                // The caller reads the rest from the store.
                 self.store_progress().await?;
                 let _ = answer.send(Ok(self.look()));
             }
@@ -180,12 +181,12 @@ impl Work<'_> {
         Snapshot { workers }
     }
 
-    /// Answers the callers whose events are handled by now, and forgets those that have gone.
+    /// Answers the callers whose events are handled by now, and drops those that have gone.
     pub(super) fn answer_waiters(&mut self) {
         let machine = &self.machine;
         let is_over = |waiter: &mut Waiter| waiter.answer.is_closed() || is_handled(machine, &waiter.awaited);
         for waiter in self.waiters.extract_if(.., is_over) {
-            // One that has gone needs no answer.
+            // A caller that has gone needs no answer.
             let _ = waiter.answer.send(Ok(()));
         }
     }

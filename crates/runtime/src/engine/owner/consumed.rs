@@ -1,4 +1,4 @@
-//! Events as consumers of topics get them: brought to the newest generation of their type, and checked.
+//! Events as consumers of topics receive them: upgraded to the newest generation of their type, and validated.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::{Stop, Work};
 use crate::engine::journal::NotWritten;
 use crate::groups::GROUPS;
 
-/// Events as they are delivered, by position; those that are not in it are delivered as they were recorded.
+/// Events in the form in which they are delivered, by position. Events that are not in the map are delivered as they were recorded.
 pub(super) type Consumed = HashMap<u64, RecordedEvent>;
 
 impl Work<'_> {
-    /// Takes events that are no values of their types out of a delivery: each becomes a dead letter that waits for a person, and its key
+    /// Removes events that are not valid for their types from a delivery. Each becomes a dead letter that waits for a person, and its key
     /// continues.
     pub(super) async fn consumed(&mut self, taken: Vec<Taken>) -> Result<(Vec<Taken>, Consumed), Stop> {
-        // Handlers read the log as it was written.
+        // Handlers receive events as they were recorded.
         if self.owner.definitions != GROUPS {
             return Ok((taken, Consumed::new()));
         }
@@ -53,7 +53,7 @@ impl Work<'_> {
         );
         let reason = shortened(reason);
         self.last_reason = Some(reason.clone());
-        // A policy that parks what is given up would make the key wait behind its letter.
+        // Override the policy: one that parks events that are given up would make the key wait for the letter.
         let settings = self.owner.definition.settings();
         let retry = ProcessingRetry { then: Then::Block, ..settings.retry };
         self.machine.set(Settings { retry, ..settings });
@@ -62,7 +62,7 @@ impl Work<'_> {
         if settled.is_err() {
             return;
         }
-        // The policy would let its key wait; but no attempt can mend it.
+        // The key must not wait, because no further attempt can succeed: park the event.
         if self.machine.failing(&event.partition).is_some_and(|failing| failing.position == event.position) {
             let act = format!("parked: {reason}");
             let _ = self.machine.park_event(&event.partition, Some(event.position), act, now);

@@ -1,4 +1,4 @@
-//! The guard of a consumer: of events that mean the same effect one is delivered, and the others are passed once it succeeded.
+//! The guard of a consumer: of several equivalent events only one is delivered, and the others are passed once it has succeeded.
 //!
 //! ```text
 //!  taken ─▶ key ─┬─ processed by an earlier event ─▶ passed as a duplicate
@@ -6,7 +6,7 @@
 //!                └─ free ─▶ delivered                         └─ it failed ─────────▶ handed out again
 //! ```
 //!
-//! INVARIANT: what counts as processed is written in the batch that settles the event, so an event that failed is not processed.
+//! INVARIANT: a key is recorded as processed only in the batch that settles its event, so an event that failed never counts as processed.
 
 use std::collections::HashMap;
 
@@ -20,28 +20,28 @@ use super::consumed::Consumed;
 use super::{Owner, Stop, Work};
 use crate::engine::journal::NotWritten;
 
-/// An event that waits for another one of its key.
+/// An event that waits for another event with the same key.
 struct Waiting {
     taken: Taken,
     until: Timestamp,
 }
 
-/// What the guard of a consumer knows of events in flight.
+/// The state of a consumer's guard for events in flight.
 #[derive(Default)]
 pub(super) struct Guarded {
-    /// The delivery that holds a key.
+    /// By key, the delivery that holds it.
     holders: HashMap<String, u64>,
-    /// The key and the event of a delivery.
+    /// By delivery, its key and its event.
     keys: HashMap<u64, (String, Taken)>,
     waiting: HashMap<String, Vec<Waiting>>,
-    /// What is to be stored with the next batch.
+    /// The records to store with the next batch.
     records: Vec<GuardRecord>,
-    /// Keys whose event succeeded, which is stored with the next batch.
+    /// Keys whose event succeeded; the next batch stores that.
     ended: Vec<String>,
     duplicates: i64,
 }
 
-/// Deliveries that succeeded, so that it can be taken back.
+/// Deliveries that succeeded, kept so that the success can be undone.
 pub(super) type Finished = Vec<(u64, (String, Taken))>;
 
 impl Guarded {
@@ -50,14 +50,14 @@ impl Guarded {
         self.keys.insert(taken.token, (key, taken.clone()));
     }
 
-    /// The key of a delivery that has ended is free. Those that wait for it are returned.
+    /// Frees the key of a delivery that has ended. Returns the events that were waiting for it.
     fn let_go(&mut self, token: u64) -> Vec<Taken> {
         let Some((key, _)) = self.keys.remove(&token) else { return Vec::new() };
         self.holders.remove(&key);
         self.waiting.remove(&key).unwrap_or_default().into_iter().map(|waiting| waiting.taken).collect()
     }
 
-    /// Takes back that deliveries succeeded, because the store refused their effects.
+    /// Undoes the success of deliveries, because the store refused their effects.
     pub fn restore(&mut self, finished: Finished) {
         for (token, (key, taken)) in finished {
             self.ended.retain(|ended| *ended != key);
@@ -67,7 +67,7 @@ impl Guarded {
         }
     }
 
-    /// What the next batch stores, and how many duplicates it passes.
+    /// Takes the records that the next batch stores, and the number of duplicates that it passes.
     pub fn stored(&mut self) -> (Vec<GuardRecord>, i64) {
         (std::mem::take(&mut self.records), std::mem::take(&mut self.duplicates))
     }
@@ -76,12 +76,12 @@ impl Guarded {
         !self.records.is_empty() || self.duplicates > 0
     }
 
-    /// Deliveries that have ended without a success.
+    /// Returns deliveries that have ended without success.
     fn failed(&self, machine: &Machine) -> Vec<u64> {
         self.keys.keys().copied().filter(|token| !machine.is_in_flight(*token)).collect()
     }
 
-    /// Those that wait and whose leases end: it is not their fault.
+    /// Takes the waiting events whose leases expire. They have not failed.
     fn overdue(&mut self, now: Timestamp) -> Vec<Taken> {
         let mut overdue = Vec::new();
         for waiting in self.waiting.values_mut() {
@@ -97,7 +97,7 @@ impl Work<'_> {
         self.owner.definition.guard.clone()
     }
 
-    /// Counts duplicates that are stored as passed, for the metrics of groups.
+    /// Counts duplicates that were stored as passed, for the metrics of groups.
     pub(super) fn count_duplicates(&self, count: i64) {
         if self.owner.definitions == GROUPS && self.owner.definition.guard.is_some() {
             let Owner { shared, tenant, definition, .. } = &*self.owner;
@@ -105,7 +105,7 @@ impl Work<'_> {
         }
     }
 
-    /// Keeps what is a duplicate out of a delivery, or may be one.
+    /// Removes events from a delivery that are duplicates or may turn out to be.
     pub(super) async fn guarded(
         &mut self,
         taken: Vec<Taken>,
@@ -114,7 +114,7 @@ impl Work<'_> {
         now: Timestamp,
     ) -> Result<Vec<Taken>, Stop> {
         let Some(settings) = self.guard() else { return Ok(taken) };
-        // The key is that of the event as its consumer gets it: of its newest generation.
+        // The key is computed from the event as its consumer receives it, in its newest generation.
         let key_of = |taken: &Taken| {
             let at = taken.event.position;
             settings.by.key_of(consumed.get(&at).or_else(|| self.events.get(&at))?)
@@ -141,7 +141,7 @@ impl Work<'_> {
         Ok(free)
     }
 
-    /// What is stored as processed of these keys.
+    /// Reads the stored records of processed keys.
     async fn processed(
         &mut self,
         keys: impl Iterator<Item = &str>,
@@ -161,7 +161,7 @@ impl Work<'_> {
         Ok(known)
     }
 
-    /// Passes a duplicate: it is settled as if it had been processed, and counted.
+    /// Passes a duplicate: settles it as if it had been processed, and counts it.
     fn pass(&mut self, taken: &Taken, now: Timestamp) {
         if self.machine.settle(taken.token, Outcome::Done, now, 0).is_ok() {
             self.guarded.duplicates += 1;
@@ -169,7 +169,7 @@ impl Work<'_> {
         }
     }
 
-    /// Deliveries succeeded: it is stored with the next batch that their keys are processed.
+    /// Marks the keys of successful deliveries as processed; the next batch stores that.
     pub(super) fn guard_done(&mut self, tokens: impl IntoIterator<Item = u64>, now: Timestamp) -> Finished {
         let Some(settings) = self.guard() else { return Vec::new() };
         let mut finished = Vec::new();
@@ -186,13 +186,13 @@ impl Work<'_> {
         finished
     }
 
-    /// What a batch stores of the guard.
+    /// Returns the changes that a batch stores for the guard.
     pub(super) fn guard_changes(records: &[GuardRecord]) -> Result<Vec<RecordChange>, NotWritten> {
         let change = |record| TypedRecords::replacement(record, Expected::AbsentOr(Condition::All));
         Ok(records.iter().map(change).collect::<Result<_, _>>()?)
     }
 
-    /// The batch is stored: whatever waited for what succeeded is a duplicate now.
+    /// Called once the batch is stored: passes the events that waited for a key that has succeeded, because they are duplicates now.
     pub(super) fn guard_stored(&mut self) {
         let now = self.clock.now();
         for key in std::mem::take(&mut self.guarded.ended) {
@@ -202,7 +202,7 @@ impl Work<'_> {
         }
     }
 
-    /// Lets those go that waited for a delivery that failed, or wait too long.
+    /// Releases events that waited for a delivery that failed, or that have waited too long.
     pub(super) fn guard_released(&mut self, now: Timestamp) {
         if self.guarded.keys.is_empty() && self.guarded.waiting.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Handing events out to those who pull.
+//! Handing out events to workers that pull.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use super::consumed::Consumed;
 use super::{Owner, Stop, WORKER_SEEN, Work};
 use crate::groups::GROUPS;
 
-/// Whether a pull of a worker waits.
+/// Returns whether a pull of this worker is waiting.
 pub(super) fn waits(pulls: &VecDeque<Pull>, worker: &str) -> bool {
     pulls.iter().any(|pull| pull.body.worker == worker && !pull.answer.is_closed())
 }
@@ -29,7 +29,7 @@ impl Work<'_> {
         self.pulls.push_back(Pull { body, ends, answer });
     }
 
-    /// Serves those who wait, in their order, and answers those whose time is up.
+    /// Serves waiting pulls in order, and answers those that have timed out.
     pub(super) async fn serve(&mut self, now: Timestamp) -> Result<(), Stop> {
         let paused = self.journal.record().paused || self.giving_since.is_some();
         let mut waiting = std::mem::take(&mut self.pulls);
@@ -51,13 +51,14 @@ impl Work<'_> {
             deliveries.extend(taken.iter().filter_map(|taken| self.delivery(taken, until, &consumed)));
             self.last_pull = now;
             self.count_retries(&taken);
-            // Who has gone sends them back.
+            // If the worker has gone, dropping the answer sends the deliveries back.
             let _ = pull.answer.send(Ok(Handed::new(deliveries, taken, &self.returned.0)));
         }
         Ok(())
     }
 
-    /// Takes what a pull gets: without duplicates, and without what is no value of its type. What was left out may make room for others.
+    /// Takes the events for a pull, without duplicates and without events that are not valid for their types. Events that were removed
+    /// may make room for others.
     async fn take(&mut self, pull: &Pull, now: Timestamp, until: Timestamp) -> Result<(Vec<Taken>, Consumed), Stop> {
         loop {
             let taken = self.machine.take(pull.body.max, now, until, &pull.body.worker);
@@ -75,7 +76,7 @@ impl Work<'_> {
         }
     }
 
-    /// Counts the attempts among these that are not the first of their events.
+    /// Counts the attempts that are retries.
     pub(super) fn count_retries(&self, taken: &[Taken]) {
         let again = taken.iter().filter(|taken| taken.attempt > 1);
         let (letters, events): (Vec<_>, Vec<_>) = again.partition(|taken| self.machine.is_letter(taken.token));
@@ -84,9 +85,10 @@ impl Work<'_> {
         shared.retries.handed_out(tenant, kind, &definition.name, (events.len() as u64, letters.len() as u64));
     }
 
-    /// As many as fit into an answer, and the whole of the first partition; the others are handed out to whoever pulls next.
+    /// Limits the events to what fits into a response, but keeps all those of the first partition. The others are handed out to the next
+    /// pull.
     fn bounded(&mut self, mut taken: Vec<Taken>, now: Timestamp) -> Vec<Taken> {
-        // Mostly all that is held would fit.
+        // In most cases everything that is held would fit.
         if self.bytes <= limits::PAGE_BYTES_MAX {
             return taken;
         }

@@ -1,4 +1,4 @@
-//! Dead letters of a processor: what is parked becomes one in the same batch, and what is due is delivered again.
+//! Dead letters of a processor: a parked event becomes one in the same batch, and a due letter is delivered again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::{Stop, Work};
 use crate::dead_letters::{Edits, Policies};
 use crate::engine::journal::NotWritten;
 
-/// Most letters that are offered at a time.
+/// The most letters that are offered at a time.
 const OFFERED_MAX: usize = 100;
-/// How many letters are read at a time: more than can be offered and in flight.
+/// The number of letters that are read at a time: more than can be offered and in flight.
 const PAGE: usize = 400;
-/// How many events of held keys become letters in one batch.
+/// The number of events of held keys that become letters in one batch.
 const FOLLOW: usize = 100;
-/// When they are looked for next if none is scheduled, and none is found to be due meanwhile.
+/// When to look again if no letter is scheduled, and none becomes due before.
 const RARELY: Duration = Duration::from_secs(3600);
 
 impl Work<'_> {
@@ -36,13 +36,14 @@ impl Work<'_> {
         Ok(Edits::new(&self.owner.records, self.policies()?, random, self.clock.now()))
     }
 
-    /// Looks at the letters that are open when the owner begins.
+    /// Loads what is needed of the open letters when the owner begins.
     pub(super) async fn know_letters(&mut self) -> Result<(), Stop> {
         self.know_passed().await?;
         self.hold_keys().await
     }
 
-    /// Finds the last letter of an event that comes again, because the processor was moved back: processing the event ends the letter.
+    /// Finds the last letter whose event will be delivered again because the processor was moved back: processing that event ends the
+    /// letter.
     async fn know_passed(&mut self) -> Result<(), Stop> {
         let letters = TypedRecords::<DeadLetter>::declared(Arc::clone(&self.owner.records));
         let of_processor = Condition::eq("processor", self.owner.task.as_str());
@@ -59,7 +60,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Holds the keys that have open letters, where the order of a key is kept.
+    /// Holds the keys that have open letters, if the definition keeps the order of each key.
     async fn hold_keys(&mut self) -> Result<(), Stop> {
         if !self.owner.definition.keeps_order() {
             return Ok(());
@@ -68,7 +69,7 @@ impl Work<'_> {
         query = query.matching(DeadLetter::holding(&self.owner.task));
         loop {
             let page = match self.owner.records.group(query.clone()).await {
-                // There never was a letter.
+                // There has never been a letter.
                 Err(RecordError::UnknownCollection(_)) => return Ok(()),
                 page => page.map_err(NotWritten::from)?,
             };
@@ -82,7 +83,7 @@ impl Work<'_> {
         }
     }
 
-    /// Events whose key has an open letter become letters behind it.
+    /// Turns events whose key has an open letter into letters after it.
     pub(super) async fn follow(&mut self, now: Timestamp) -> Result<(), Stop> {
         while self.machine.follow(FOLLOW, now) > 0 {
             self.store(&[]).await?;
@@ -90,7 +91,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Reads letters that are due, and offers them to whoever pulls.
+    /// Reads letters that are due, and offers them to workers.
     pub(super) async fn offer_letters(&mut self, now: Timestamp) -> Result<(), Stop> {
         let full = self.machine.offered_count() >= OFFERED_MAX;
         if self.pulls.is_empty() || self.journal.record().paused || now < self.letters_at || full {
@@ -131,7 +132,7 @@ impl Work<'_> {
             let (changes, ended) = edits.finish().map_err(NotWritten::from)?;
             match self.owner.records.write(changes).await {
                 Ok(_) => ended.iter().for_each(|key| self.machine.let_go(key)),
-                // The next look tells.
+                // It was changed meanwhile; the next look handles it.
                 Err(RecordError::NotAsExpected { .. }) => {}
                 Err(error) => return Err(NotWritten::from(error).into()),
             }
@@ -149,7 +150,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The event of a letter, unless the log has another one there since a restore.
+    /// Returns the event of a letter, or `None` if the log has another event there since a restore.
     async fn event_of(&self, letter: &DeadLetter) -> Result<Option<RecordedEvent>, ReadError> {
         let found = self.owner.source.first(letter.position.cast_unsigned()).await?;
         let is_it = |event: &RecordedEvent| {
@@ -171,13 +172,13 @@ impl Work<'_> {
         Ok(next.map_or(now.plus(RARELY), |at| at.min(now.plus(RARELY))))
     }
 
-    /// A person changed letters: those that were read before may be over.
+    /// Called when a person changed letters: those that were read earlier may be closed.
     pub(super) fn letters_changed(&mut self) {
         self.machine.forget_letters();
         self.letters_at = Timestamp::from_millis(0);
     }
 
-    /// The changes of letters that belong to what the machine has parked and settled, and the keys that are free then.
+    /// Returns the changes of letters that follow from what the machine parked and settled, and the keys that they free.
     pub(super) async fn letter_changes(
         &mut self,
         parked: &[Parked],
@@ -216,7 +217,7 @@ impl Work<'_> {
     }
 }
 
-/// An event that an operator skips is not to be processed, and becomes no letter.
+/// Returns whether an operator skipped the event: it is not to be processed, and does not become a letter.
 fn is_skipped(parked: &Parked) -> bool {
     parked.act.as_deref().is_some_and(|act| act.starts_with("skipped: "))
 }

@@ -1,4 +1,4 @@
-//! What an owner stores beside the progress, so that its state can be told from the store alone.
+//! What an owner stores beside the progress, so that its status can be read from the store alone.
 
 use annals_core::handlers::{ProcessorRecord, REPLAYS};
 use annals_core::{Condition, Expected, RecordChange, Timestamp};
@@ -6,10 +6,10 @@ use annals_core::{Condition, Expected, RecordChange, Timestamp};
 use super::Work;
 use crate::engine::journal::NotWritten;
 
-/// How often a batch is tried whose dead letters were changed since they were read.
+/// The number of attempts to write a batch whose dead letters were changed after they were read.
 const TRIES: usize = 100;
 
-/// What an owner notes in its processor's record with every batch.
+/// What an owner writes into its processor's record with every batch.
 #[derive(Debug, Clone, PartialEq)]
 struct Marks {
     last_reason: Option<String>,
@@ -66,7 +66,7 @@ impl Work<'_> {
         }
     }
 
-    /// Whether anything differs from what is stored.
+    /// Returns whether anything differs from what is stored.
     pub(super) fn is_unstored(&self) -> bool {
         let record = self.journal.record();
         self.machine.has_changes()
@@ -76,12 +76,12 @@ impl Work<'_> {
             || Marks::of(record) != self.marks()
     }
 
-    /// Stores all that changed, and these effects with it.
+    /// Stores everything that changed, together with these effects.
     pub(super) async fn store(&mut self, effects: &[RecordChange]) -> Result<(), NotWritten> {
         self.store_with(effects, |_| ()).await
     }
 
-    /// Stores all that changed, these effects, and a change of the processor's record.
+    /// Stores everything that changed, together with these effects and a change of the processor's record.
     pub(super) async fn store_with(
         &mut self,
         effects: &[RecordChange],
@@ -105,7 +105,7 @@ impl Work<'_> {
                 edit(record);
             });
             match written.await {
-                // A person, or the task that announces letters, changed one since it was read.
+                // A person, or the task that announces letters, changed a letter after it was read.
                 Err(NotWritten::Conflict) if tries < TRIES => tries += 1,
                 Err(error) => return Err(error),
                 Ok(()) => {

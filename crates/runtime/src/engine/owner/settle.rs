@@ -1,4 +1,4 @@
-//! Settling deliveries: each is answered once it is stored.
+//! Settling deliveries. Each settlement is answered once it is stored.
 
 use annals_core::handlers::{HandlerError, SettleResult, Settlement};
 use annals_core::processing::{Outcome, SettleError, shortened};
@@ -10,8 +10,8 @@ use crate::engine::journal::NotWritten;
 type Settlings = Vec<(Vec<Settling>, Answer<Vec<SettleResult>>)>;
 
 impl Work<'_> {
-    /// Settles all of these and stores them as one batch, but for those with effects, which are batches of their own: the store may
-    /// refuse an effect, and then its event alone has failed.
+    /// Settles all of these and stores them as one batch. Those with effects get a batch each: if the store refuses an effect, only that
+    /// event has failed.
     pub(super) async fn settle(&mut self, all: Settlings) -> Result<(), Stop> {
         if all.is_empty() {
             return Ok(());
@@ -33,20 +33,20 @@ impl Work<'_> {
         }
         let stored = if self.is_unstored() { self.store(&[]).await } else { Ok(()) };
         for (results, answer) in answers {
-            // A worker that went away has its settlement all the same.
+            // The settlement stands even if the worker has gone.
             let _ = answer.send(stored.as_ref().map(|()| results).map_err(HandlerError::from));
         }
         Ok(stored?)
     }
 
-    /// The number of a token of this handler.
+    /// Returns the number in a token of this handler.
     fn token(&self, text: &str) -> Result<u64, SettleError> {
         let of_this = text.split_once('.').filter(|(_, name)| *name == &*self.owner.definition.name);
         let number = of_this.and_then(|(number, _)| u64::from_str_radix(number, 16).ok());
         number.ok_or(SettleError::LeaseLost)
     }
 
-    /// Settles these in their order. Successes that follow each other in one batch are settled in one step.
+    /// Settles these in order. Adjacent successes of one batch are settled in one step.
     fn settle_plain(&mut self, settlements: Vec<Settlement>, results: &mut Vec<SettleResult>) {
         let success = |it: &Settlement| if it.failure.is_none() { self.token(&it.token).ok() } else { None };
         let successes: Vec<Option<u64>> = settlements.iter().map(success).collect();
@@ -91,7 +91,7 @@ impl Work<'_> {
 
     async fn settle_with_effects(&mut self, settling: Settling) -> Result<Vec<SettleResult>, Stop> {
         let Settling { settlements, effects } = settling;
-        // What was settled before is stored first, so that undoing concerns these alone.
+        // Store earlier settlements first, so that an undo affects only these.
         if self.is_unstored() {
             self.store(&[]).await?;
         }

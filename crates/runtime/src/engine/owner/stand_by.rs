@@ -1,4 +1,4 @@
-//! What an owner does until it holds the lease, and where it begins.
+//! What an owner does until it holds the lease, and how it determines where to begin.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::{Owner, Stop};
 use crate::engine::journal::{Journal, NotWritten};
 use crate::host::{Asked, Held, Leases, is_set};
 
-/// How often the lease is asked for that another process holds.
+/// How often to ask for a lease that another process holds.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// Waits for the lease. Those who pull meanwhile wait too; whatever else is asked is answered with who owns the processor.
+/// Waits for the lease. Pulls wait meanwhile; most other requests are refused with the name of the process that owns the processor.
 pub(super) async fn until_taken(owner: &mut Owner, leases: &Leases) -> Result<Held, Stop> {
     Journal::declare(&owner.records).await.map_err(NotWritten::from)?;
     let clock = Arc::clone(&owner.shared.options.clock);
@@ -44,7 +44,7 @@ pub(super) async fn until_taken(owner: &mut Owner, leases: &Leases) -> Result<He
             }
         }
         let now = clock.now();
-        // Once the lease is taken they are dropped without an answer, and made again by whoever asked.
+        // Once the lease is taken they are dropped without an answer, and their callers ask again.
         answer_those_whose_time_is_up(&mut pulls, now);
         if pulls.is_empty() && !owner.local.load(Ordering::Relaxed) && now.since(last_asked) > super::IDLE_MAX {
             return Err(Stop::Done);
@@ -80,7 +80,7 @@ fn refuse(
         Command::Look { answer } => _ = answer.send(Err(refusal())),
         Command::UntilHandled { answer, .. } => _ = answer.send(Err(refusal())),
         Command::Redefine { definition } => owner.definition = *definition,
-        // Its owner looks by itself.
+        // The process that owns the processor looks by itself.
         Command::Letters => {}
         Command::Delete { answer } => {
             let _ = answer.send(Ok(()));
@@ -90,7 +90,7 @@ fn refuse(
     Ok(())
 }
 
-/// Reads the definition again, which another process may have changed or deleted, and returns where the processor begins.
+/// Reads the definition again, because another process may have changed or deleted it. Returns the stored record.
 pub(super) async fn defined(owner: &mut Owner) -> Result<DefinitionRecord, Stop> {
     let handlers = TypedRecords::<DefinitionRecord>::declared_as(Arc::clone(&owner.records), owner.definitions);
     let found = handlers.get(&*owner.definition.name).await.map_err(NotWritten::from)?;
@@ -99,7 +99,7 @@ pub(super) async fn defined(owner: &mut Owner) -> Result<DefinitionRecord, Stop>
     Ok(found)
 }
 
-/// Where the processor is. After a restore its position is taken back to where the restored log begins to differ, and that is said.
+/// Returns the progress of a processor. After a restore, its position is moved back to the fork, and that is logged.
 pub(super) async fn clamped(
     owner: &Owner,
     journal: &mut Journal,
@@ -116,7 +116,7 @@ pub(super) async fn clamped(
     let head = owner.source.head().await?;
     let fork = match record.store == store {
         true => owner.source.position_of(identity.incarnation_start).await?.min(head),
-        // The records were copied with the log, whose numbers are the same.
+        // The records were copied with the log, whose sequence numbers are the same.
         false => head,
     };
     let (before, position) = (progress.position, progress.position.min(fork));
@@ -129,7 +129,7 @@ pub(super) async fn clamped(
     );
     let ahead = progress.ahead.into_iter().map(|(from, to)| (from.max(position), to.min(fork)));
     let progress = Progress { position, ahead: ahead.filter(|(from, to)| from < to).collect() };
-    // What failed from there on was another event.
+    // Partitions that failed at or after the fork had failed at other events.
     let other: Vec<_> = failing.extract_if(.., |failing| failing.position >= fork).collect();
     let ended = other.into_iter().map(|failing| (failing.partition, None)).collect();
     let changes = Changes { progress: progress.clone(), failing: ended, parked: Vec::new() };

@@ -1,4 +1,4 @@
-//! The spans of deliveries: each begins when its event is handed out, and ends when it is settled or its lease ends.
+//! The spans of deliveries. A span begins when its event is handed out, and ends when the delivery is settled or its lease expires.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use annals_core::processing::{Taken, shortened};
 use annals_core::trace::{BegunSpan, EndedSpan, SpanKind, SpanValue, Spans, TraceContext};
 use annals_core::{ByteString, RecordedEvent, Timestamp};
 
-/// The spans of what is in flight, by token. Empty where no spans are recorded.
+/// The spans of deliveries in flight, by token. Empty if no spans are recorded.
 pub(super) struct Traces {
     spans: Option<Arc<dyn Spans>>,
     tenant: String,
-    /// The handler or group.
+    /// The name of the handler or group.
     name: ByteString,
     open: HashMap<u64, Open>,
 }
@@ -30,7 +30,7 @@ impl Traces {
         Self { spans, tenant: tenant.to_owned(), name, open: HashMap::new() }
     }
 
-    /// Begins the span of a delivery, as part of the span that its event's commit names. Returns what the worker's spans are part of.
+    /// Begins the span of a delivery as a child of the span that the event's commit names. Returns the parent for the worker's spans.
     pub fn begin(&mut self, taken: &Taken, event: &RecordedEvent, until: Timestamp) -> Option<TraceContext> {
         let parent = TraceContext::of_header(&event.commit.header);
         let Some(begun) = self.spans.as_ref().and_then(|spans| spans.begin(parent)) else { return parent };
@@ -46,8 +46,8 @@ impl Traces {
         Some(begun.context)
     }
 
-    /// Ends the span of a delivery that was settled. What else was in flight of its partition after a failure comes again, with spans of
-    /// its own.
+    /// Ends the span of a delivery that was settled. After a failure, other deliveries of its partition are handed out again, with spans
+    /// of their own.
     pub fn end(&mut self, token: u64, failure: Option<&str>) {
         let Some(open) = self.open.remove(&token) else { return };
         if failure.is_some() {
@@ -56,12 +56,12 @@ impl Traces {
         self.record(open, failure);
     }
 
-    /// Forgets deliveries that reached nobody.
+    /// Discards the spans of deliveries that did not reach a worker.
     pub fn forget(&mut self, taken: &[Taken]) {
         taken.iter().for_each(|taken| drop(self.open.remove(&taken.token)));
     }
 
-    /// Ends the spans of deliveries whose leases have ended.
+    /// Ends the spans of deliveries whose leases have expired.
     pub fn expire(&mut self, now: Timestamp) {
         let ended: Vec<Open> = self.open.extract_if(|_, open| open.until <= now).map(|(_, open)| open).collect();
         ended.into_iter().for_each(|open| self.record(open, Some("its lease ended before it was settled")));
