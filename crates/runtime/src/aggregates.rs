@@ -1,4 +1,4 @@
-//! Aggregates of one type, in a log.
+//! The aggregates of one type in a log.
 //!
 //! ```text
 //!   request.rs   what a command is about        handle.rs   load, decide, commit; again after a conflict
@@ -29,7 +29,7 @@ use keep::Keeping;
 
 use annals_system::{SystemClock, SystemRandomness};
 
-/// The aggregates of one type in a log: loads them, and commits what commands make of them. Cloning shares everything.
+/// The aggregates of one type in a log: loads them, and commits the events that commands decide. Clones share everything.
 ///
 /// ```
 /// # use annals_core::{AggregateType, DEFAULT_TENANT};
@@ -90,16 +90,16 @@ impl<A> Clone for Aggregates<A> {
 }
 
 impl<A: AggregateType> Aggregates<A> {
-    /// The aggregates of the type in the default scope of a tenant, with a snapshot after every commit.
+    /// Opens the aggregates of the type in the default scope of a tenant, with a snapshot after every commit.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn open(store: &dyn Store, tenant: &str) -> Result<Self, UnknownLog> {
         let log = store.log(tenant, DEFAULT_SCOPE)?;
         Ok(Self::new(log).snapshots(store.snapshots(tenant)?, SnapshotStrategy::default()))
     }
 
-    /// The aggregates of the type in this log, without snapshots.
+    /// Creates the aggregates of the type in this log, without snapshots.
     pub fn new(log: Arc<dyn EventLog>) -> Self {
         Self {
             log,
@@ -112,25 +112,25 @@ impl<A: AggregateType> Aggregates<A> {
         }
     }
 
-    /// Where snapshots are kept, and when they are saved. They are used to load aggregates as they are now, and for nothing else.
+    /// Sets where snapshots are kept and when they are saved. Snapshots are used only to load the current state of aggregates.
     #[must_use]
     pub fn snapshots(self, snapshots: Arc<dyn Snapshots>, strategy: SnapshotStrategy) -> Self {
         Self { keeping: Some(Keeping::new(snapshots, strategy)), ..self }
     }
 
-    /// Other retries after a version conflict.
+    /// Sets the retries after a version conflict.
     #[must_use]
     pub fn retries(self, retries: Retries) -> Self {
         Self { retries, ..self }
     }
 
-    /// Another clock than the system's, for the times of events.
+    /// Sets the clock that supplies the times of events. Default: the system's.
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self }
     }
 
-    /// Other random bits than the system's, for pauses.
+    /// Sets the source of the random bits for pauses. Default: the system's.
     #[must_use]
     pub fn randomness(self, random: Arc<dyn Randomness>) -> Self {
         Self { random, ..self }

@@ -1,4 +1,4 @@
-//! The archive of a tenant: rules and holds, the task that archives what is due, and what people do to single events. The contract is
+//! The archive of a tenant: rules and holds, the task that archives due events, and acts of people on single events. The contract is
 //! [`Archive`].
 //!
 //! ```text
@@ -9,9 +9,10 @@
 //!  DELETE, restore ─▶ removal.rs      one batch
 //! ```
 //!
-//! INVARIANT: an expiry date of a document that is to be archived is written in the batch that records its copy.
+//! INVARIANT: if a document must be archived, its expiry date is written in the batch that records its copy.
 //!
-//! INVARIANT: a batch that writes or keeps an expiry date expects the settings that it was made with. So it never follows a hold.
+//! INVARIANT: a batch that writes or keeps an expiry date expects the settings from which the date was derived. So a batch that is based
+//! on older settings cannot follow a new hold.
 
 mod collect;
 mod durable;
@@ -47,7 +48,7 @@ use crate::projections::TenantProjections;
 pub use folder::ArchiveFolder;
 pub(crate) use settings::Loaded;
 
-/// What is missing where files are archived and no place for them is configured.
+/// The error if files are archived and no place for them is configured.
 const NO_PLACE: &str = "this process has no place for files of the archive; set server.archive";
 
 /// The archive of one tenant in this process.
@@ -67,7 +68,7 @@ impl Host {
     /// Returns the archive of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn archive(&self, tenant: &str) -> Result<Arc<dyn Archive>, UnknownLog> {
         Ok(self.archive_of(tenant)?)
     }
@@ -119,7 +120,7 @@ impl TenantArchive {
         if *self.shared.stop.borrow() { Err(StoreError::Closed.into()) } else { Ok(()) }
     }
 
-    /// Starts the task that archives what is due, unless that has happened.
+    /// Starts the task that archives due events, unless it was started before.
     fn start(&self) {
         let Some(archive) = self.me.upgrade() else { return };
         if !self.started.swap(true, Ordering::Relaxed) {
@@ -127,18 +128,18 @@ impl TenantArchive {
         }
     }
 
-    /// Lets the task look at once.
+    /// Wakes the task.
     fn wake(&self) {
         self.shared.archive_of(&self.tenant).notify_one();
     }
 
-    /// The builds of the browse view, the live one first: their numbers and collections. None while there is no view.
+    /// Returns the numbers and collections of the browse view's builds, the live one first; empty if there is no view.
     async fn builds(&self) -> Result<Vec<(i64, String)>, ArchiveError> {
         let builds = self.projections.builds_of(BROWSE_VIEW).await;
         builds.map_err(|error| annals_core::browse::BrowseError::from(error).into())
     }
 
-    /// The state of the archive.
+    /// Reads the state of the archive.
     pub(crate) async fn state(&self) -> Result<ArchiveStateRecord, RecordError> {
         let typed = TypedRecords::<ArchiveStateRecord>::declared(Arc::clone(&self.records));
         let none = || ArchiveStateRecord { id: ArchiveStateRecord::ID.to_owned(), ..ArchiveStateRecord::default() };

@@ -1,5 +1,5 @@
-//! The audit log: every administrative act is an event of the system tenant's log, stored before the act is carried out. A second event
-//! says what came of it.
+//! The audit log: every administrative act is an event in the system tenant's log, stored before the act is carried out. A second event
+//! records its result.
 
 use std::sync::Arc;
 
@@ -21,15 +21,15 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// The audit log in the log of `tenant`.
+    /// Opens the audit log in the log of `tenant`.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn new(store: &dyn Store, tenant: &str, clock: Arc<dyn Clock>) -> Result<Self, UnknownLog> {
         Ok(Self { log: store.log(tenant, DEFAULT_SCOPE)?, clock, random: SystemRandomness::new() })
     }
 
-    /// Stores that an act begins, and returns its id. An act that cannot be recorded is not to be carried out.
+    /// Stores that an act begins, and returns its id. An act that cannot be recorded must not be carried out.
     ///
     /// # Errors
     /// See [`CommitError`].
@@ -39,10 +39,10 @@ impl Audit {
         Ok(id)
     }
 
-    /// Stores what came of an act.
+    /// Stores the result of an act.
     ///
     /// # Errors
-    /// See [`CommitError`]; the act is then listed as one of which it is not known.
+    /// See [`CommitError`]; the act is then listed as one with an unknown result.
     pub async fn end(&self, id: &ByteString, ended: &ActEnded) -> Result<(), CommitError> {
         self.commit(id, ACT_ENDED, Data::from_value(ended)).await
     }
@@ -53,10 +53,10 @@ impl Audit {
         self.log.commit(commit).await.map(drop)
     }
 
-    /// Lists acts, the newest first: those before the cursor of an earlier page, at most `limit`.
+    /// Lists acts, newest first: at most `limit` of those before the cursor of an earlier page.
     ///
     /// # Errors
-    /// `invalid_query` for a cursor of something else; else see [`ReadError`].
+    /// `invalid_query` for a cursor that is not of this list; else see [`ReadError`].
     pub async fn list(&self, cursor: Option<&str>, limit: usize) -> Result<AuditPage, ReadError> {
         let wrong =
             |text: &str| Invalid::new(Code::InvalidQuery, "cursor", format!("{text:?} is not a cursor of this list"));
@@ -73,7 +73,7 @@ impl Audit {
         Ok(AuditPage { items, cursor })
     }
 
-    /// The act that an event began, with what came of it; none for an event that is of something else.
+    /// Returns the act that an event began, with its result; `None` for an event of something else.
     async fn entry(&self, event: &RecordedEvent) -> Result<Option<AuditEntry>, ReadError> {
         let Ok(act) = event.data.decode::<ActBegun>() else { return Ok(None) };
         let aggregate: Aggregate = event.commit.aggregate.clone();

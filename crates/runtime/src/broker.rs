@@ -7,7 +7,7 @@
 //!  placed/1 ──────────────────  2                           messages older than the retention are not shown
 //! ```
 //!
-//! It needs the log and records of a tenant only, so it works on every store, with as many processes as the store admits.
+//! It needs only the log and the records of a tenant, so it works on every store, with as many processes as the store supports.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use async_trait::async_trait;
 
 use crate::groups::{GROUPS, processor_of};
 
-/// Most messages that are counted for the lag of a group in a topic.
+/// The most messages that are counted for the lag of a group in a topic.
 const LAG_MAX: u64 = 10_000;
 
 /// The embedded broker of one tenant.
@@ -52,13 +52,13 @@ impl Views {
         Ok((found.value, event_type.into()))
     }
 
-    /// The oldest time that a topic shows.
+    /// Returns the oldest time of the messages that a topic shows.
     fn oldest(&self, topic: &TopicRecord) -> Timestamp {
         let kept = topic.retention_ms().map(|ms| self.clock.now().as_millis().saturating_sub(ms.cast_signed()));
         Timestamp::from_millis(kept.unwrap_or(i64::MIN / 2))
     }
 
-    /// A page of the events of a type, and where the next one begins.
+    /// Reads a page of the events of a type. Returns them with the start of the next page and the head.
     async fn events(&self, event_type: &ByteString, from: u64) -> Result<(Vec<RecordedEvent>, u64, u64), BrokerError> {
         let filter = Filter { types: vec![event_type.clone()], ..Filter::default() };
         let query = LogQuery { from: Some(from), limit: limits::PAGE_MAX, backwards: false, filter };
@@ -66,7 +66,7 @@ impl Views {
         Ok((page.events, page.next, page.head))
     }
 
-    /// The messages of failing keys that are below the position of a group, and not done all the same.
+    /// Returns the messages of failing keys that are below the position of a group and not yet processed.
     async fn failing_of(
         &self,
         group: &str,
@@ -91,7 +91,7 @@ impl Views {
         Ok(events)
     }
 
-    /// How many messages of a topic each partition has from a position on, as far as they are not done.
+    /// Returns for each partition of a topic the number of messages that are not processed yet.
     async fn lags(
         &self,
         name: &ByteString,
@@ -119,7 +119,7 @@ impl Views {
     }
 }
 
-/// What decides the partition of an event: the id of its aggregate.
+/// Returns the key that determines the partition of an event: the id of its aggregate.
 fn key_of(event: &RecordedEvent) -> &[u8] {
     event.commit.aggregate.id.as_bytes()
 }

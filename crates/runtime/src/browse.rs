@@ -1,5 +1,4 @@
-//! The browse view of a tenant: a projection that keeps one document for each event, and what is read from it. The contract is
-//! [`Browse`].
+//! The browse view of a tenant: a projection with one document for each event, and the reads of it. The contract is [`Browse`].
 //!
 //! ```text
 //!  first read ─▶ projections.put(annals.events) ─▶ build.rs ─▶ records `events`
@@ -29,9 +28,9 @@ use self::paging::Found;
 use crate::host::{Host, Shared};
 use crate::projections::TenantProjections;
 
-/// How long a read waits for the view.
+/// The maximum time that a read waits for the view.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Related events and the events of a timeline.
+/// The most related events, and the most events of a timeline.
 const RELATED_MAX: (usize, usize) = (10, 5);
 
 /// The browse view of one tenant.
@@ -43,7 +42,7 @@ pub(crate) struct TenantBrowse {
     tenant: String,
 }
 
-/// Reads the settings of the view, and what a batch expects that depends on them.
+/// Reads the settings of the view, and the expectation for batches that depend on them.
 pub(crate) async fn settings_of(records: &Arc<dyn Records>) -> Result<(ViewRecord, Expected), RecordError> {
     let typed = TypedRecords::<ViewRecord>::declared(Arc::clone(records));
     let found = match typed.get(ViewRecord::ID).await {
@@ -60,7 +59,7 @@ impl Host {
     /// Returns the browse view of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn browse(&self, tenant: &str) -> Result<Arc<dyn Browse>, UnknownLog> {
         Ok(self.browse_of(tenant)?)
     }
@@ -82,7 +81,7 @@ impl TenantBrowse {
         Ok(settings_of(&self.records).await?)
     }
 
-    /// Makes sure that the view is built.
+    /// Ensures that the view is being built.
     async fn on(&self) -> Result<(), BrowseError> {
         let (settings, _) = self.settings().await?;
         if settings.state == ViewSwitch::Off {
@@ -97,13 +96,13 @@ impl TenantBrowse {
         }
     }
 
-    /// Waits until the view has every event below a number.
+    /// Waits until the view contains every event below a sequence number.
     pub(crate) async fn until(&self, number: u64) -> Result<(), BrowseError> {
         self.on().await?;
         Ok(self.projections.until_projected(BROWSE_VIEW, number).await?)
     }
 
-    /// Waits a few seconds for the view, and returns how far it is then.
+    /// Waits a few seconds for the view to catch up, and returns its position.
     pub(crate) async fn caught_up(&self) -> Result<ViewPosition, BrowseError> {
         self.on().await?;
         let head = self.log.head().await?;
@@ -118,7 +117,7 @@ impl TenantBrowse {
         Ok(ViewPosition { position, head })
     }
 
-    /// Asks the live collection. Its records are removed only after another build is live, and then it is asked again.
+    /// Reads the live collection. Its records are removed only after another build has become live, and then the read is repeated.
     async fn live<T, F: Future<Output = Result<T, RecordError>>>(
         &self,
         ask: impl Fn(String) -> F,
@@ -140,15 +139,15 @@ impl TenantBrowse {
         self.live(|collection| async move { self.records.count_up_to(&collection, condition, at_most).await }).await
     }
 
-    /// Returns one page of documents and the next page's cursor. The collection of the query is ignored.
+    /// Returns one page of documents and the next page's cursor. The collection in the query is ignored.
     pub(crate) async fn find(&self, query: RecordQuery) -> Result<Found<Document>, BrowseError> {
         let (stored, next) = self.find_stored(query).await?;
-        // A document that cannot be read is shown as an empty one, which is damaged.
+        // A document that cannot be read is shown as an empty one, which is marked as damaged.
         let documents = stored.iter().map(|it| Document::try_from(&**it).unwrap_or_default());
         Ok((documents.collect(), next))
     }
 
-    /// Returns one page of documents as they are stored, and the next page's cursor.
+    /// Returns one page of stored documents, and the next page's cursor.
     pub(crate) async fn find_stored(&self, query: RecordQuery) -> Result<Found<RawDocumentBuf>, BrowseError> {
         let page = self.projections.find(BROWSE_VIEW, query).await?;
         Ok((page.records.into_iter().map(|it| it.document).collect(), page.next))
@@ -190,7 +189,7 @@ impl TenantBrowse {
     }
 }
 
-/// The condition of documents of events below a number.
+/// Returns the condition for documents of events below a sequence number.
 pub(crate) fn below(number: u64) -> Condition {
     Condition::lt("_id", browse_id(number))
 }
@@ -203,7 +202,7 @@ impl Browse for TenantBrowse {
         let (found, next) = self.asked(&query).await?;
         let at_most = query.count_up_to.unwrap_or(u64::MAX);
         let counted = self.count_up_to(&query.condition(), at_most).await?;
-        // Events that came between the two looks, or expired.
+        // Events may have been added or have expired between the two reads.
         let total = counted.max(query.skip.min(counted) + found.len() as u64);
         Ok(BrowsePage {
             items: found.iter().map(|it| ShownDocument::new(it).value()).collect(),

@@ -1,7 +1,7 @@
 //! The credentials of a store, and those that this process knows. The contract is [`Credentials`].
 //!
-//! Checking a request must not read the store, so every process keeps all credentials in memory and follows the changes of their
-//! collection. A process that cannot follow them knows that it cannot ([`LiveCredentials::are_current`]).
+//! Authenticating a request must not read the store, so every process keeps all credentials in memory and follows the changes of their
+//! collection. A process that cannot follow them reports that ([`LiveCredentials::are_current`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,22 +22,22 @@ use tokio::sync::watch;
 
 use crate::host::{Ended, Host, Shared, Supervised, is_set, locked, supervise};
 
-/// How often changes are looked for although none was noticed.
+/// How often to look for changes even if none was signalled.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// How long what is known counts as current without another look.
+/// How long the known credentials count as current without another look.
 const CURRENT_MAX: Duration = Duration::from_secs(30);
 
-/// The credentials of a store as records of its system tenant.
+/// The credentials of a store, as records of its system tenant.
 pub struct StoredCredentials {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
 }
 
 impl StoredCredentials {
-    /// The credentials among the records of `tenant`.
+    /// Opens the credentials among the records of `tenant`.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn new(store: &dyn Store, tenant: &str, clock: Arc<dyn Clock>) -> Result<Self, UnknownLog> {
         Ok(Self { records: store.records(tenant)?, clock })
     }
@@ -50,7 +50,7 @@ impl StoredCredentials {
         TypedRecords::declare(Arc::clone(&self.records)).await
     }
 
-    /// A page of the records; none where no credential was ever created.
+    /// Reads a page of the records; empty if no credential was ever created.
     async fn page(&self, after: Option<&str>, limit: usize) -> Result<Vec<(CredentialRecord, Revision)>, RecordError> {
         let after = after.map_or(Condition::All, |after| Condition::gt("_id", after));
         let query = TypedRecords::<CredentialRecord>::query().matching(after).limit(limit);
@@ -72,7 +72,7 @@ impl StoredCredentials {
         }
     }
 
-    /// Whether there is a credential that can be used now.
+    /// Returns whether there is a credential that can be used now.
     ///
     /// # Errors
     /// See [`CredentialError`].
@@ -108,7 +108,7 @@ impl Credentials for StoredCredentials {
         let limit = limit.clamp(1, limits::PAGE_MAX);
         let now = self.clock.now();
         let found = self.page(after, limit).await?;
-        // The page after a full one may be empty.
+        // After a full page, the next one may be empty.
         let cursor = found.last().filter(|_| found.len() == limit).map(|(record, _)| record.id.as_str().into());
         Ok(CredentialPage { items: found.iter().map(|(record, _)| record.shown(now)).collect(), cursor })
     }
@@ -131,14 +131,14 @@ impl Credentials for StoredCredentials {
 
 /// A credential that this process knows.
 pub struct KnownCredential {
-    /// As it is stored. That of a revoked one may be older; [`is_ended`](Self::is_ended) tells.
+    /// The stored record. That of a revoked credential may be older; check [`is_ended`](Self::is_ended).
     pub record: CredentialRecord,
     revision: Revision,
     ended: watch::Sender<bool>,
 }
 
 impl KnownCredential {
-    /// Whether it was revoked or deleted.
+    /// Returns whether it was revoked or deleted.
     pub fn is_ended(&self) -> bool {
         *self.ended.borrow()
     }
@@ -155,19 +155,19 @@ pub struct LiveCredentials {
     stored: StoredCredentials,
     shared: Arc<Shared>,
     known: RwLock<HashMap<String, Arc<KnownCredential>>>,
-    /// When the store was last seen to hold what is known, in milliseconds.
+    /// When the known credentials were last confirmed to match the store, in milliseconds.
     current_at: AtomicI64,
-    /// Set once they were read for the first time.
+    /// Set once they were first read.
     read: watch::Sender<bool>,
-    /// One load at a time, so that an older one never replaces what a newer one read.
+    /// Serialises loads, so that an older one never replaces what a newer one read.
     loading: tokio::sync::Mutex<()>,
 }
 
 impl Host {
-    /// The credentials among the records of a tenant, followed for as long as the host runs. Needs an async runtime.
+    /// Returns the credentials among the records of a tenant, which are followed for as long as the host runs. Needs an async runtime.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn credentials(&self, tenant: &str) -> Result<Arc<LiveCredentials>, UnknownLog> {
         let mut known = locked(&self.0.credentials);
         if let Some(known) = known.get(tenant) {
@@ -190,28 +190,28 @@ impl Host {
 }
 
 impl LiveCredentials {
-    /// The credential of an id, unless there is none.
+    /// Returns the credential with an id, if there is one.
     pub fn find(&self, id: &str) -> Option<Arc<KnownCredential>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    /// The time by which credentials expire.
+    /// Returns the time that decides whether credentials have expired.
     pub fn now(&self) -> Timestamp {
         self.stored.clock.now()
     }
 
-    /// The clock by which credentials expire.
+    /// Returns the clock that decides whether credentials have expired.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.stored.clock
     }
 
-    /// Whether what is known is what the store held within the last 30 s.
+    /// Returns whether the known credentials matched the store within the last 30 s.
     pub fn are_current(&self) -> bool {
         let at = Timestamp::from_millis(self.current_at.load(Ordering::Relaxed));
         self.now().since(at) <= CURRENT_MAX
     }
 
-    /// Waits until the credentials were read for the first time.
+    /// Waits until the credentials were first read.
     pub async fn are_read(&self) {
         is_set(&mut self.read.subscribe()).await;
     }
@@ -232,7 +232,7 @@ impl LiveCredentials {
             };
             known.insert(entry.record.id.clone(), entry);
         }
-        // What was changed or deleted ends: its holder is checked again.
+        // Credentials that were changed or deleted end, so that their holders are authenticated again.
         for (id, entry) in before {
             if known.get(&id).is_none_or(|current| !Arc::ptr_eq(current, &entry)) {
                 entry.ended.send_replace(true);
@@ -242,7 +242,7 @@ impl LiveCredentials {
     }
 
     async fn follow(&self) -> Result<(), String> {
-        // A store that cannot be written may hold credentials all the same.
+        // A store that cannot be written may still hold credentials.
         if let Err(error) = self.stored.declare().await {
             tracing::debug!(%error, "the collection of credentials is not declared");
         }
@@ -289,7 +289,7 @@ impl Supervised for Follow {
 impl Credentials for LiveCredentials {
     async fn create(&self, new: NewCredential) -> Result<CreatedCredential, CredentialError> {
         let created = self.stored.create(new).await?;
-        // Its holder may use it at this process at once.
+        // Load it now, so that its holder can use it in this process at once.
         self.load().await?;
         Ok(created)
     }

@@ -9,7 +9,7 @@
 //!  keeper.rs: one process commits the events that announce letters, watches the thresholds, and finishes bulk acts
 //! ```
 //!
-//! `edits.rs` changes letters together; both sides go through it.
+//! `edits.rs` changes related letters together; both sides use it.
 
 mod bulk;
 mod counts;
@@ -43,7 +43,7 @@ pub(crate) use policies::Policies;
 use crate::handlers::TenantHandlers;
 use crate::host::{Host, Shared, locked, supervise};
 
-/// How often a change is tried of a letter that changes between the look and the write.
+/// The number of attempts to change a letter that changes between the read and the write.
 const TRIES: usize = 100;
 
 /// The dead letters of one tenant in this process.
@@ -60,10 +60,10 @@ pub(crate) struct TenantDeadLetters {
 }
 
 impl Host {
-    /// The dead letters of a tenant.
+    /// Returns the dead letters of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn dead_letters(&self, tenant: &str) -> Result<Arc<dyn DeadLetters>, UnknownLog> {
         Ok(self.dead_letters_of(tenant)?)
     }
@@ -89,7 +89,7 @@ impl Host {
         Ok(of_tenant)
     }
 
-    /// How many dead letters each tenant has. A tenant whose letters cannot be read is left out.
+    /// Returns the statistics of dead letters of each tenant. Tenants whose letters cannot be read are left out.
     pub async fn dead_letter_counts(&self) -> Vec<(String, Statistics)> {
         let mut counts = Vec::new();
         for tenant in self.store().tenants() {
@@ -102,8 +102,8 @@ impl Host {
         counts
     }
 
-    /// Lists the dead letters of a tenant as [`DeadLetters::list`] does: those that a condition on the stored fields selects as well.
-    /// The condition may be another one for the next page.
+    /// Lists the dead letters of a tenant as [`DeadLetters::list`] does, limited to those whose stored fields match a condition. The
+    /// condition may change from page to page.
     ///
     /// # Errors
     /// [`UnknownLog`] as [`DeadLetterError::Invalid`]; else as [`DeadLetters::list`].
@@ -118,7 +118,7 @@ impl Host {
         letters.list_some(query, condition).await
     }
 
-    /// Counts the dead letters of a tenant as [`DeadLetters::statistics`] does: those that a condition on the stored fields selects.
+    /// Counts the dead letters of a tenant as [`DeadLetters::statistics`] does, limited to those whose stored fields match a condition.
     ///
     /// # Errors
     /// As [`list_dead_letters`](Self::list_dead_letters).
@@ -130,7 +130,7 @@ impl Host {
     /// Announces the dead letters of all tenants for as long as the host runs.
     pub(crate) fn start_dead_letters(&self) {
         for tenant in self.store().tenants() {
-            // Every tenant that the store names is declared.
+            // Every tenant that the store lists is declared.
             if let Ok(letters) = self.dead_letters_of(&tenant) {
                 letters.start();
             }
@@ -188,7 +188,7 @@ impl TenantDeadLetters {
         Edits::new(&self.records, self.policies.clone(), random, self.clock().now())
     }
 
-    /// Wakes the consumer of letters that changed, and the task that announces them.
+    /// Wakes the consumers of changed letters, and the task that announces them.
     fn changed<'a>(&self, processors: impl IntoIterator<Item = &'a str>) {
         for processor in processors {
             match processor.split_once('/') {
@@ -235,7 +235,7 @@ impl TenantDeadLetters {
         Err(busy())
     }
 
-    /// Gives up the open letters of a consumer that is deleted.
+    /// Discards the open letters of a consumer that is deleted.
     pub async fn give_up(&self, processor: &str, reason: Reason) -> Result<(), HandlerError> {
         self.give_up_letters(processor, reason).await.map_err(|error| match error {
             DeadLetterError::Store(error) => HandlerError::Store(error),
@@ -271,13 +271,13 @@ impl TenantDeadLetters {
         self.policy(topic).await
     }
 
-    /// The event type that a topic carries.
+    /// Returns the event type that a topic carries.
     fn type_of<'a>(&'a self, topic: &'a str) -> &'a str {
         self.shared.options.topics.type_of(topic).unwrap_or(topic)
     }
 }
 
-/// Does with one letter what a person asks for.
+/// Applies a person's act to one letter.
 async fn carry_out(edits: &mut Edits, id: &str, act: BulkAct, reason: &Reason) -> Result<Option<Asked>, RecordError> {
     let by = reason.by.as_deref();
     match act {

@@ -1,9 +1,9 @@
-//! What people define in records: handlers, filters, projections, sagas, subscriptions and partners.
+//! Definitions in records: handlers, filters, projections, sagas, subscriptions and partners.
 
 use annals_core::{RecordError, RecordType, Stored, TypedRecords, limits};
 
-/// All definitions of a type; none where its collection is not declared yet. One that cannot be read, because other software wrote or
-/// changed it, keeps none of the others back.
+/// Reads all definitions of a type; none if its collection is not declared yet. A definition that cannot be read, because other software
+/// wrote or changed it, does not affect the others.
 pub(crate) async fn readable<T: RecordType>(records: &TypedRecords<T>) -> Result<Vec<Stored<T>>, RecordError> {
     let mut query = TypedRecords::<T>::query().limit(limits::PAGE_MAX);
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! What is wrong with the store of a host, and with what runs on it.
+//! Diagnosis of the store of a host, and of everything that runs on it.
 
 use annals_core::doctor::{Diagnosis, Finding, Severity};
 use annals_core::relay::RelayStatus;
@@ -8,11 +8,12 @@ use futures_util::future::{BoxFuture, FutureExt, join};
 use crate::health::ProcessorHealth;
 use crate::host::{Host, TaskState, TaskStatus};
 
-/// Commits wait for their numbers; a sequencer that is so far behind is felt.
+/// The lag above which the sequencer is a finding: commits wait for their sequence numbers that long.
 const SEQUENCER_LAG_MAX_MS: u64 = 5_000;
 
 impl Host {
-    /// Examines the store, what is below it, and everything that runs on it. Nothing is changed. What cannot be examined is a finding.
+    /// Examines the store, what it is built on, and everything that runs on it, without changing anything. What cannot be examined is a
+    /// finding.
     pub fn diagnose(&self) -> BoxFuture<'_, Diagnosis> {
         self.examined().boxed()
     }
@@ -152,7 +153,7 @@ fn of_relay(relay: &RelayStatus) -> Vec<Finding> {
     findings
 }
 
-/// A reason as a sentence.
+/// Formats a reason as a sentence.
 fn sentence(reason: &str) -> String {
     let mut characters = reason.trim_end_matches('.').chars();
     let first = characters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! What becomes due in a tenant although nothing happens in this process: dead letters whose time has come or that another process changed,
-//! and deliveries of replays that another process has made possible. One task of the process asks the store, for all owners and workers
-//! that wait. It does so only where other processes or hosts may have the store open.
+//! Work that becomes due in a tenant without an event in this process: dead letters that are due or that another process changed, and
+//! deliveries of replays that another process made possible. One task per process polls the store for all waiting owners and workers. It
+//! does so only if other processes or hosts may have the store open.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use tokio::sync::watch;
 
 use crate::host::{Ended, Shared, Supervised, hosts_started, is_set, locked, supervise};
 
-/// How often the store is asked.
+/// How often the store is polled.
 const EVERY: Duration = Duration::from_secs(2);
-/// How often it is asked for deliveries of replays while there are some: another process that settles one makes the next one possible.
+/// How often it is polled for deliveries of replays while there are some: another process that settles one makes the next one possible.
 const INBOX_EVERY: Duration = Duration::from_millis(500);
 
-/// The processors of a tenant for which something is due, as it was read last. Nothing is sent where nothing is due.
+/// The processors of a tenant for which something is due, as last read. Nothing is sent while nothing is due.
 pub(crate) struct Due {
     letters: watch::Sender<BTreeSet<String>>,
     inbox: watch::Sender<BTreeSet<String>>,
 }
 
-/// A processor that waits for what is due.
+/// A processor that waits until something is due.
 pub(crate) struct Awaiting {
     processor: String,
     due: watch::Receiver<BTreeSet<String>>,
 }
 
 impl Awaiting {
-    /// Waits until something is found to be due for the processor. Cancelling is safe.
+    /// Waits until something is due for the processor. Cancel-safe.
     pub async fn due(&mut self) {
         loop {
             if self.due.changed().await.is_err() {
@@ -47,7 +47,7 @@ impl Awaiting {
 }
 
 impl Due {
-    /// Returns what is due in a tenant, and begins to ask for it, unless that has begun.
+    /// Returns what is due in a tenant. The first call starts the polling.
     pub fn of(shared: &Arc<Shared>, tenant: &str, records: &Arc<dyn Records>) -> Arc<Self> {
         let mut tenants = locked(&shared.due);
         if let Some(known) = tenants.get(tenant) {
@@ -62,18 +62,18 @@ impl Due {
         due
     }
 
-    /// Waits for dead letters of a processor.
+    /// Returns a receiver for due dead letters of a processor.
     pub fn letters(&self, processor: &str) -> Awaiting {
         Awaiting { processor: processor.to_owned(), due: self.letters.subscribe() }
     }
 
-    /// Waits for deliveries of replays to a processor.
+    /// Returns a receiver for due deliveries of replays to a processor.
     pub fn inbox(&self, processor: &str) -> Awaiting {
         Awaiting { processor: processor.to_owned(), due: self.inbox.subscribe() }
     }
 }
 
-/// The task that asks.
+/// The task that polls.
 struct Watch {
     shared: Arc<Shared>,
     records: Arc<dyn Records>,
@@ -88,7 +88,7 @@ impl Supervised for Watch {
         let mut letters_at = Timestamp::from_millis(0);
         while !*stop.borrow() {
             if !self.shared.may_share() {
-                // Another host of this process may open the store as well.
+                // Another host of this process may start on the same store.
                 tokio::select! {
                     () = is_set(&mut stop) => {}
                     _ = changed.changed() => {}
@@ -125,13 +125,13 @@ impl Supervised for Watch {
 }
 
 impl Watch {
-    /// The processors that have dead letters whose time has come.
+    /// Returns the processors that have due dead letters.
     async fn letters(&self, now: Timestamp) -> Result<BTreeSet<String>, RecordError> {
         let query = GroupQuery::new(DEAD_LETTERS).matching(DeadLetter::due_by(now));
         Ok(self.groups(query).await?.into_iter().map(|(processor, _)| processor).collect())
     }
 
-    /// Wakes the workers of processors that have deliveries which can be made. Returns whether there are any deliveries.
+    /// Wakes the workers of processors with deliveries that are ready. Returns whether there are any deliveries.
     async fn inbox(&self, now: Timestamp) -> Result<bool, RecordError> {
         if *self.replayed.borrow() == 0 {
             return Ok(false);

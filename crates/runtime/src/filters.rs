@@ -1,4 +1,4 @@
-//! Filters of a tenant: their definitions, and the owners that evaluate events. The contract is [`Filters`].
+//! The filters of a tenant: their definitions, and the owners that evaluate events. The contract is [`Filters`].
 //!
 //! ```text
 //!  put ─▶ filters/change.rs: would the stream hold the same? ─▶ record, layout ─▶ the owner begins again
@@ -6,8 +6,8 @@
 //!                              └─ filters/remote.rs  by a client: pull, settle ───────────┴▶ Streams::append at the progress
 //! ```
 //!
-//! INVARIANT: the position of a filter is the progress of its stream. Both the entries and the progress move in one write, which expects
-//! the progress at which the evaluation began. An owner that lost its lease therefore appends nothing twice and skips nothing.
+//! INVARIANT: the position of a filter is the progress of its stream. The entries and the progress move in one write, which expects the
+//! progress at which the evaluation began. An owner that lost its lease therefore neither appends an event twice nor skips one.
 
 mod change;
 mod compare;
@@ -39,13 +39,13 @@ use crate::host::{Host, Shared, detached, locked, supervise};
 use owner::Owner;
 use remote::{Command, Pull};
 
-/// Requests that wait for the owner of a remote filter at most.
+/// The maximum number of requests that wait for the owner of a remote filter.
 const WAITING_MAX: usize = 1_024;
 
 /// Evaluates the events of a filter in this process. It is called once for each event that the definition admits, in order, and again for
-/// events whose verdicts were not stored before a restart. The verdict should follow from the event alone.
+/// events whose verdicts were not stored before a restart. The verdict should depend on the event alone.
 pub trait EventFilter: Send + Sync + 'static {
-    /// Returns the verdict on an event. A panic counts as a failure; the event is then attempted again.
+    /// Returns the verdict on an event. A panic counts as a failure, after which the event is retried.
     fn verdict(&self, event: &RecordedEvent) -> Verdict;
 }
 
@@ -65,9 +65,9 @@ pub(crate) struct TenantFilters {
     me: Weak<Self>,
 }
 
-/// A filter in this process, whether or not its owner runs here.
+/// A filter as seen by this process, whether or not its owner runs here.
 struct Slot {
-    /// Held while the definition changes, and for each append: an append is always by the definition that is in force.
+    /// Held while the definition changes and during each append, so that an append always uses the definition in force.
     turn: tokio::sync::Mutex<()>,
     /// Counts the changes of the definition.
     changed: watch::Sender<u64>,
@@ -75,7 +75,7 @@ struct Slot {
     function: Mutex<Option<Arc<dyn EventFilter>>>,
 }
 
-/// What a filter reads and writes.
+/// The ports that a filter reads and writes.
 #[derive(Clone)]
 pub(crate) struct Ports {
     log: Arc<dyn EventLog>,
@@ -84,10 +84,10 @@ pub(crate) struct Ports {
 }
 
 impl Host {
-    /// The filters of a tenant.
+    /// Returns the filters of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn filters(&self, tenant: &str) -> Result<Arc<dyn Filters>, UnknownLog> {
         Ok(self.filters_of(tenant)?)
     }
@@ -100,11 +100,11 @@ impl Host {
         }
     }
 
-    /// Defines a filter whose events are evaluated by `function` in this process, for as long as the host runs. Of several processes that
-    /// do the same, one at a time evaluates them.
+    /// Defines a filter whose events are evaluated by `function` in this process for as long as the host runs. If several processes do
+    /// the same, one of them evaluates the events at a time.
     ///
     /// # Errors
-    /// As [`Filters::put`]; the verdicts of the function are compared with what the stream holds already.
+    /// As [`Filters::put`]; the verdicts of the function are compared with what the stream already holds.
     pub async fn filter(
         &self,
         tenant: &str,
@@ -151,7 +151,7 @@ impl TenantFilters {
         })
     }
 
-    /// The same name with its scope written as the store writes it.
+    /// Returns the name with its scope spelled as the store spells it.
     fn canonical(&self, name: &FilterName) -> FilterName {
         FilterName::of_scope(self.store().scope_name(&name.scope).into_owned(), name.stream.clone())
     }
@@ -198,7 +198,7 @@ impl TenantFilters {
         self.records.declare(<ActRecord as RecordType>::collection()).await
     }
 
-    /// Starts the owner of a filter, unless it runs.
+    /// Starts the owner of a filter, unless it runs already.
     fn start(&self, key: &str) -> Option<mpsc::Sender<Command>> {
         let filters = self.me.upgrade()?;
         let slot = self.slot(key);
@@ -214,14 +214,14 @@ impl TenantFilters {
         Some(send)
     }
 
-    /// The owner of a filter in this process, if it runs.
+    /// Returns the owner of a filter in this process, if it runs.
     fn running(&self, key: &str) -> Option<mpsc::Sender<Command>> {
         let slot = locked(&self.slots).get(key).map(Arc::clone)?;
         let owner = locked(&slot.owner);
         owner.clone().filter(|commands| !commands.is_closed())
     }
 
-    /// The owner of a remote filter.
+    /// Returns the owner of a remote filter.
     async fn remote(&self, act: &str, name: &FilterName) -> Result<mpsc::Sender<Command>, FilterError> {
         self.open()?;
         let name = self.canonical(name);
@@ -233,7 +233,7 @@ impl TenantFilters {
         self.start(&name.key()).ok_or(FilterError::Store(StoreError::Closed))
     }
 
-    /// Deletes a definition and what was stored of it, and lets the owner in this process end.
+    /// Deletes a definition and the filter's stored state, and ends the owner in this process.
     async fn remove(&self, name: &FilterName, reason: Reason) -> Result<(), FilterError> {
         self.open()?;
         reason.validate()?;
@@ -301,7 +301,7 @@ impl Filters for TenantFilters {
             {
                 return Ok(handed?.accept());
             }
-            // An owner that ended is followed by a new one, and one that is restarted keeps what waits for it.
+            // An owner that ended is replaced by a new one, and one that is restarted keeps the requests that wait for it.
             tokio::task::yield_now().await;
         }
     }
@@ -329,7 +329,7 @@ fn whatever() -> Expected {
     Expected::AbsentOr(Condition::All)
 }
 
-/// A collection that is not declared yet holds nothing.
+/// Treats a collection that is not declared yet as empty.
 fn absent<T>(found: Result<Option<T>, RecordError>) -> Result<Option<T>, RecordError> {
     match found {
         Err(RecordError::UnknownCollection(_)) => Ok(None),

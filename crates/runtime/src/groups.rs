@@ -1,4 +1,4 @@
-//! The groups of a tenant: where topics are views of the log, a group is a processor of the log's events.
+//! The groups of a tenant. If topics are views of the log, a group is a processor of the log's events.
 
 mod consumer;
 mod joined;
@@ -26,7 +26,7 @@ use crate::handlers::{Kind, TenantHandlers};
 use crate::host::{Host, detached};
 use crate::topics::TenantTopics;
 
-/// The name of the processor of a group.
+/// Returns the name of the processor of a group.
 pub(crate) fn processor_of(group: &str) -> String {
     Kind::Groups.processor_of(group)
 }
@@ -39,10 +39,10 @@ struct TenantGroups {
 }
 
 impl Host {
-    /// The groups of a tenant.
+    /// Returns the groups of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn groups(&self, tenant: &str) -> Result<Arc<dyn Groups>, UnknownLog> {
         let (processors, topics) = (self.groups_of(tenant)?, Arc::new(self.views_of(tenant)?));
         Ok(Arc::new(TenantGroups { processors, topics, letters: self.dead_letters_of(tenant)? }))
@@ -123,7 +123,7 @@ impl Groups for TenantGroups {
     }
 }
 
-/// The names of all groups that read a topic.
+/// Returns the names of all groups that read a topic.
 pub(crate) async fn groups_of_type(
     processors: &TenantHandlers,
     event_type: &str,

@@ -1,4 +1,4 @@
-//! Handling a command: load, decide, commit; and again after a version conflict.
+//! Handling a command: load, decide, commit, and retry after a version conflict.
 
 use std::convert::Infallible;
 
@@ -10,20 +10,20 @@ use annals_core::{
 use super::keep::Latest;
 use super::{Aggregates, LoadError, Request};
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Handled<A> {
-    /// Its commit; of a repeat, that of its first time. None when nothing followed from it.
+    /// The outcome of its commit; of a repeat, the original outcome. `None` if the command returned no events.
     pub outcome: Option<CommitOutcome>,
-    /// The aggregate after it; of a repeat, as it is now.
+    /// The aggregate after the commit; of a repeat, its current state.
     pub aggregate: Loaded<A>,
 }
 
-/// Why a command was not carried out. Nothing of it was committed, except where a [`CommitError`] says that this is unknown.
+/// Why a command was not carried out. Nothing was committed, unless a [`CommitError`] says that the outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandleError<E> {
-    /// The command itself said no.
+    /// The command refused.
     #[error("{0}")]
     Refused(E),
     /// The aggregate is deleted.
@@ -32,16 +32,16 @@ pub enum HandleError<E> {
     /// The aggregate could not be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// What followed from the command was not taken. A version conflict comes here when it was met once more than is tried again.
+    /// The commit was refused. A version conflict is returned here once the retries are used up.
     #[error(transparent)]
     Commit(#[from] CommitError),
 }
 
-/// Why something was not carried out that nobody refuses.
+/// The error of an operation that has no refusal of its own.
 pub type NotRefused = HandleError<Infallible>;
 
 impl<E> HandleError<E> {
-    /// The stable code of this error; none of the command's own refusal.
+    /// Returns the stable code of this error; `None` for the command's own refusal.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Refused(_) => None,
@@ -65,15 +65,15 @@ impl<E> From<ReadError> for HandleError<E> {
 }
 
 impl<A: AggregateType> Aggregates<A> {
-    /// Handles a command: loads the aggregate, lets `decide` say what follows, and commits it at the version that was loaded.
+    /// Handles a command: loads the aggregate, calls `decide` for the new events, and commits them at the version that was loaded.
     ///
-    /// When another commit came first, all of it is done again after a pause, as often as [`Retries`](super::Retries) says. So `decide`
-    /// may be called several times, and only what it said the last time happens. Nothing is committed when nothing follows.
+    /// If another commit came first, all of this is repeated after a pause, as often as [`Retries`](super::Retries) says. So `decide` may
+    /// be called several times, and only the result of the last call takes effect. If it returns no events, nothing is committed.
     ///
-    /// A request with a request id is carried out once, for ever: a repeat is answered with the first outcome and adds nothing, even where
-    /// it would be refused now, and whatever command it is.
+    /// A request with a request id is carried out once, forever. A repeat returns the first outcome and adds nothing, even if it would be
+    /// refused now, and whatever the command is.
     ///
-    /// Where snapshots are kept, the one of this commit is saved before the answer, if it is due.
+    /// If snapshots are kept and one is due, it is saved before this returns.
     ///
     /// # Errors
     /// See [`HandleError`].
@@ -95,11 +95,11 @@ impl<A: AggregateType> Aggregates<A> {
         self.carry_out(&request.into(), decide).await
     }
 
-    /// Does something to an aggregate besides its state, for example deletes it. Where it is so already nothing is committed. One that is
-    /// deleted can be recovered, and nothing else.
+    /// Applies an effect to an aggregate, for example deletes it. If the effect is in place already, nothing is committed. A deleted
+    /// aggregate can only be recovered.
     ///
     /// # Errors
-    /// See [`HandleError`]; a version conflict when there is no such aggregate.
+    /// See [`HandleError`]; a version conflict if the aggregate does not exist.
     pub async fn apply(&self, request: impl Into<Request>, effect: Effect) -> Result<Handled<A>, NotRefused> {
         let decide = |loaded: &Loaded<A>| {
             let info = &loaded.info;
@@ -153,7 +153,7 @@ impl<A: AggregateType> Aggregates<A> {
         }
     }
 
-    /// One attempt, from where the aggregate is loaded.
+    /// Makes one attempt with a loaded aggregate.
     async fn decided<E>(
         &self,
         loaded: Loaded<A>,
@@ -169,7 +169,7 @@ impl<A: AggregateType> Aggregates<A> {
         };
         let events = match as_expected.and_then(|()| decide(&loaded)) {
             Ok(events) if !events.is_empty() => events,
-            // Its first time may be what makes it impossible now.
+            // The first execution of this request may be the reason why it is refused now.
             other => {
                 let outcome = self.first_outcome(request).await?;
                 return match (outcome, other) {
@@ -182,7 +182,7 @@ impl<A: AggregateType> Aggregates<A> {
         if loaded.version() > 0 {
             commit.tenant_id = Some(loaded.info.tenant_id.clone());
         }
-        // What is known of the aggregate after it says when that was.
+        // Set the times here, because the returned aggregate knows when it was changed.
         let now = self.clock.now();
         commit.events = events;
         commit.events.iter_mut().for_each(|event| event.time = event.time.or(Some(now)));
@@ -197,7 +197,7 @@ impl<A: AggregateType> Aggregates<A> {
                 Ok(Attempt::ended(Some(outcome), now.loaded))
             }
             Err(error @ CommitError::VersionConflict { .. }) => Ok(Attempt::Conflict(error)),
-            // Its first time found another state, from which something else followed.
+            // The first execution found another state, from which other events followed.
             Err(error @ CommitError::RequestIdReused { .. }) => match self.first_outcome(request).await? {
                 Some(outcome) => {
                     let now = self.latest(request.id.clone(), request.tenant_id.as_ref()).await?;
@@ -209,7 +209,7 @@ impl<A: AggregateType> Aggregates<A> {
         }
     }
 
-    /// The aggregate after a commit, which is read as it will be from the log.
+    /// Returns the aggregate after a commit, exactly as it will be read from the log.
     fn committed(&self, loaded: Loaded<A>, commit: NewCommit, outcome: &CommitOutcome) -> Result<Loaded<A>, LoadError> {
         let info = CommitInfo {
             commit_id: outcome.commit_id,
@@ -235,7 +235,7 @@ impl<A: AggregateType> Aggregates<A> {
         Ok(loaded.after_events(&info, commit.events.into_iter().map(stored), &self.upcasters)?)
     }
 
-    /// What became of a request the first time; none when it is new, or has no request id.
+    /// Returns the original outcome of a request; `None` if it is new or has no request id.
     async fn first_outcome(&self, request: &Request) -> Result<Option<CommitOutcome>, ReadError> {
         let Some(request_id) = &request.request_id else { return Ok(None) };
         let aggregate = Aggregate::new(A::NAME, request.id.clone());

@@ -1,4 +1,4 @@
-//! Snapshots of aggregates: when they are saved, and what is done about one that cannot be used.
+//! Snapshots of aggregates: when they are saved, and how unusable ones are replaced.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ pub enum SnapshotStrategy {
     /// After every commit.
     #[default]
     Every,
-    /// After a commit that is at least so many versions behind the snapshot that there is.
+    /// After a commit that is at least this many versions ahead of the existing snapshot.
     EveryVersions(Version),
-    /// Never; those that are there are used.
+    /// Never. Existing snapshots are used.
     Never,
 }
 
@@ -30,7 +30,7 @@ impl SnapshotStrategy {
     }
 }
 
-/// Where snapshots are kept, and when.
+/// Where snapshots are kept, and when they are saved.
 #[derive(Clone)]
 pub(super) struct Keeping {
     pub(super) snapshots: Arc<dyn Snapshots>,
@@ -44,7 +44,7 @@ impl Keeping {
         Self { snapshots, strategy, declared: Arc::default() }
     }
 
-    /// Declared before the first look, so that snapshots are found that other software saved.
+    /// Declares the indexes before the first read, so that snapshots saved by other software are found.
     async fn ready<A: AggregateType>(&self) -> Result<&Arc<dyn Snapshots>, RecordError> {
         let declare = || self.snapshots.declare(A::NAME, A::indexes());
         self.declared.get_or_try_init(declare).await?;
@@ -52,22 +52,22 @@ impl Keeping {
     }
 }
 
-/// An aggregate as it is now, and the version of the snapshot that there is of it.
+/// The current state of an aggregate, and the version of its stored snapshot.
 pub(super) struct Latest<A> {
     pub(super) loaded: Loaded<A>,
     pub(super) kept: Version,
 }
 
-/// Of what use a snapshot is.
+/// How a snapshot can be used.
 enum Basis<A> {
     Of(Box<Loaded<A>>),
     None,
-    /// Its state cannot be read, or is of another revision: the next one takes its place.
+    /// Its state cannot be read or has another state revision; the next snapshot replaces it.
     Unusable,
 }
 
 impl<A: AggregateType> Aggregates<A> {
-    /// The aggregate as it is now, if it has this tenantId: from its snapshot, and what came behind that.
+    /// Loads the current state of an aggregate, if it has this tenantId, from its snapshot and the commits after it.
     pub(super) async fn latest(&self, id: ByteString, tenant_id: Option<&ByteString>) -> Result<Latest<A>, LoadError> {
         let aggregate = Aggregate::new(A::NAME, id.clone());
         let mut heal = false;
@@ -81,7 +81,7 @@ impl<A: AggregateType> Aggregates<A> {
                 if replayed.log_version >= kept {
                     return Ok(Latest { loaded: replayed.loaded, kept });
                 }
-                // Of another log than this one: it is gone before its state can be taken for this one's.
+                // The snapshot belongs to another log. Delete it first, so that its state is never mistaken for this log's.
                 self.forget(&aggregate, kept).await;
                 heal = true;
             }
@@ -105,15 +105,14 @@ impl<A: AggregateType> Aggregates<A> {
         }
     }
 
-    /// Saves the snapshot of an aggregate after a commit, if that is due. The commit is what counts: it stands, even where there is no
-    /// snapshot of it.
+    /// Saves the snapshot of an aggregate after a commit, if one is due. A failure to save it does not affect the commit.
     pub(super) async fn keep_if_due(&self, loaded: &Loaded<A>, kept: Version) {
         if self.keeping.as_ref().is_some_and(|keeping| keeping.strategy.is_due(loaded.version(), kept)) {
             self.keep(loaded).await;
         }
     }
 
-    /// The version that is kept afterwards, as far as is known.
+    /// Saves a snapshot. Returns the version that is stored afterwards, as far as is known.
     async fn keep(&self, loaded: &Loaded<A>) -> Version {
         match self.save(loaded).await {
             Ok(_) => loaded.version(),
@@ -138,15 +137,15 @@ impl<A: AggregateType> Aggregates<A> {
         }
     }
 
-    /// Makes the snapshot of an aggregate anew from all of its commits, and saves it. False where it has none, and where a snapshot of a
-    /// higher version was saved meanwhile.
+    /// Rebuilds the snapshot of an aggregate from all of its commits, and saves it. Returns false if the aggregate has no commits, or if
+    /// a snapshot of a higher version was saved meanwhile.
     pub(super) async fn remake(&self, id: &ByteString) -> Result<bool, RemakeError> {
         let Some(keeping) = &self.keeping else { return Ok(false) };
         let aggregate = Aggregate::new(A::NAME, id.clone());
         let mut replayed = self.replay(Loaded::new(id.clone()), None, Until::NOW).await?;
         let kept = keeping.ready::<A>().await?.version(&aggregate).await?;
         if kept > replayed.log_version {
-            // It may be of a commit that came meanwhile.
+            // The snapshot may be of a later commit than those replayed.
             replayed = self.replay(replayed.loaded, None, Until::NOW).await?;
             if kept > replayed.log_version {
                 keeping.snapshots.delete(&aggregate, Some(kept)).await?;
@@ -156,7 +155,7 @@ impl<A: AggregateType> Aggregates<A> {
     }
 }
 
-/// Why a snapshot could not be made anew.
+/// Why a snapshot could not be rebuilt.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RemakeError {
     /// The aggregate could not be loaded.

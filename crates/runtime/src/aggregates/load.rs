@@ -1,4 +1,4 @@
-//! What the commits of an aggregate make of its state.
+//! Evolving the state of an aggregate from its commits.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ pub enum LoadError {
     /// Its commits could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Its commits make no state.
+    /// Its commits could not be evolved to a state.
     #[error(transparent)]
     Evolve(#[from] EvolveError),
 }
 
 impl LoadError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Read(error) => error.code(),
@@ -31,25 +31,25 @@ impl LoadError {
     }
 }
 
-/// A part of an aggregate's history.
+/// One page of an aggregate's history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Past<E> {
     /// Commits, in ascending order of version; empty only at the end.
     pub commits: Vec<PastCommit<E>>,
-    /// The aggregate's version now.
+    /// The aggregate's current version.
     pub version: Version,
 }
 
-/// A commit with its events as the type knows them.
+/// A commit with its events, decoded as far as the type knows them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastCommit<E> {
-    /// What its events have in common.
+    /// The properties that its events share.
     pub info: Arc<CommitInfo>,
     /// Its events, without those that the upcasters discard.
     pub events: Vec<Known<E>>,
 }
 
-/// Up to where an aggregate is loaded.
+/// The point up to which an aggregate is loaded.
 #[derive(Clone, Copy)]
 pub(super) struct Until {
     pub(super) version: Version,
@@ -60,14 +60,14 @@ impl Until {
     pub(super) const NOW: Self = Self { version: Version::MAX, time: None };
 }
 
-/// What came of it, and the version that the log said the aggregate has.
+/// The result of a replay, and the version that the log reported for the aggregate.
 pub(super) struct Replayed<A> {
     pub(super) loaded: Loaded<A>,
     pub(super) log_version: Version,
 }
 
 impl<A: AggregateType> Aggregates<A> {
-    /// The aggregate as it is now. One without commits has version 0 and the type's default state.
+    /// Loads the current state of an aggregate. An aggregate without commits has version 0 and the type's default state.
     ///
     /// # Errors
     /// See [`LoadError`].
@@ -75,7 +75,7 @@ impl<A: AggregateType> Aggregates<A> {
         Ok(self.latest(id.into(), None).await?.loaded)
     }
 
-    /// The aggregate as it was at a version, or as it is now if it has not reached that.
+    /// Loads the state of an aggregate at a version, or its current state if it has not reached that version.
     ///
     /// # Errors
     /// See [`LoadError`].
@@ -83,7 +83,7 @@ impl<A: AggregateType> Aggregates<A> {
         Ok(self.replay(Loaded::new(id), None, Until { version, time: None }).await?.loaded)
     }
 
-    /// The aggregate as it was at a time: with the commits before the first that is of a later time.
+    /// Loads the state of an aggregate at a time: with all commits before the first one of a later time.
     ///
     /// # Errors
     /// See [`LoadError`].
@@ -91,7 +91,8 @@ impl<A: AggregateType> Aggregates<A> {
         Ok(self.replay(Loaded::new(id), None, Until { time: Some(time), ..Until::NOW }).await?.loaded)
     }
 
-    /// Commits from a version on with their events, those of unknown types too: a page of them, the next begins behind its last.
+    /// Returns one page of commits from a version on, with their events, including those of unknown types. The next page begins after the
+    /// last commit.
     ///
     /// # Errors
     /// See [`LoadError`].
@@ -102,7 +103,7 @@ impl<A: AggregateType> Aggregates<A> {
         Ok(Past { commits, version: found.version })
     }
 
-    /// Goes on from where `loaded` is.
+    /// Applies the commits that follow `loaded`.
     pub(super) async fn replay(
         &self,
         mut loaded: Loaded<A>,
@@ -123,7 +124,7 @@ impl<A: AggregateType> Aggregates<A> {
             let before = loaded.version();
             log_version = found.version;
             for commit in &found.commits {
-                // Between them is one of a later time: what came behind it was built on it.
+                // A commit of a later time lies between them, and this one was built on it.
                 if until.time.is_some() && commit.info.version != loaded.version() + 1 {
                     return Ok(Replayed { loaded, log_version });
                 }

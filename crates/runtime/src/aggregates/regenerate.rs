@@ -1,46 +1,46 @@
-//! Making snapshots anew: one, or those of a range of ids.
+//! Rebuilding snapshots: of one aggregate, or of a range of ids.
 
 use annals_core::{AggregateIdsQuery, AggregateType, ByteString, limits};
 
 use super::Aggregates;
 use super::keep::RemakeError;
 
-/// Which snapshots are made anew, in the order of the bytes of their aggregates' ids.
+/// The aggregates whose snapshots are rebuilt, in byte order of their ids.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IdRange {
-    /// Behind this id; it need not exist.
+    /// After this id, exclusive. It need not exist.
     pub after: Option<ByteString>,
-    /// Up to this id, which counts.
+    /// Up to this id, inclusive.
     pub until: Option<ByteString>,
 }
 
-/// How far it is.
+/// The progress of rebuilding a range.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Regenerated {
-    /// The last id that was done: where to go on, with [`IdRange::after`].
+    /// The last id that was processed. Pass it as [`IdRange::after`] to resume.
     pub after: Option<ByteString>,
-    /// Aggregates whose snapshot was made anew.
+    /// The number of snapshots that were rebuilt.
     pub saved: u64,
-    /// Aggregates of which a later snapshot was there by then, or that are gone.
+    /// The number of aggregates that were left as they are, because they have a newer snapshot by now or no longer exist.
     pub left: u64,
 }
 
-/// Why it ended early.
+/// Why rebuilding ended early.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{error}", .id.as_ref().map(|id| format!("{id}: ")).unwrap_or_default())]
 pub struct RegenerateError {
-    /// How far it came; going on from there begins with what failed.
+    /// The progress so far. Resuming from there begins with the aggregate that failed.
     pub done: Regenerated,
-    /// The aggregate at which it ended; none where their ids could not be read.
+    /// The aggregate that failed; `None` if the ids could not be read.
     pub id: Option<ByteString>,
-    /// What is wrong.
+    /// The error.
     #[source]
     pub error: RemakeError,
 }
 
 impl<A: AggregateType> Aggregates<A> {
-    /// Makes the snapshot of one aggregate anew from all of its commits. False where a later one was saved meanwhile, or there are neither
-    /// commits nor snapshots to be kept.
+    /// Rebuilds the snapshot of one aggregate from all of its commits. Returns false if a newer one was saved meanwhile, if there are no
+    /// commits, or if no snapshots are kept.
     ///
     /// # Errors
     /// See [`RemakeError`].
@@ -48,8 +48,8 @@ impl<A: AggregateType> Aggregates<A> {
         self.remake(&id.into()).await
     }
 
-    /// Makes the snapshots of a range of aggregates anew, one after the other, and tells after each how far it is. It can be broken off
-    /// anywhere, and taken up again behind [`Regenerated::after`].
+    /// Rebuilds the snapshots of a range of aggregates, one after the other, and reports the progress after each. It can be interrupted
+    /// at any point and resumed after [`Regenerated::after`].
     ///
     /// # Errors
     /// See [`RegenerateError`].

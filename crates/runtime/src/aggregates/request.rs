@@ -1,34 +1,34 @@
-//! What a command is about, besides what it decides.
+//! A command's target and options.
 
 use annals_core::{ByteString, ExpectedVersion, KeyChanges, NewCommit, OPERATOR_HEADER, Version, Wait};
 
-/// What a command is about, besides what it decides. A text is a request about the aggregate of this id, and nothing more.
+/// The target and the options of a command. A string converts to a request for the aggregate of that id, with defaults.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Request {
     /// The aggregate's id.
     pub id: ByteString,
-    /// Names the request: a repeat is answered with the first outcome, whatever it would decide now.
+    /// Identifies the request: a repeat returns the first outcome, whatever it would decide now.
     pub request_id: Option<ByteString>,
-    /// Names the command.
+    /// Identifies the command.
     pub command_id: Option<ByteString>,
-    /// The version that the aggregate must have, where the caller has seen it; a conflict with it is not tried again.
+    /// The version that the aggregate must have, if the caller knows it. A conflict with it is not retried.
     pub expected_version: Option<Version>,
-    /// The tenantId that the aggregate must have, and gets with its first commit: one of another is as none. When absent any will do, and a
-    /// first commit gives the default.
+    /// The tenantId that the aggregate must have, and that its first commit sets. An aggregate with another tenantId is treated as
+    /// nonexistent. If unset, any tenantId matches, and a first commit sets the default.
     pub tenant_id: Option<ByteString>,
-    /// The aggregate's owner from now on; it stays who it is when absent.
+    /// The new owner of the aggregate; unchanged if unset.
     pub owner_id: Option<ByteString>,
-    /// The aggregate's space from now on; it stays what it is when absent.
+    /// The new space of the aggregate; unchanged if unset.
     pub space_id: Option<ByteString>,
-    /// Groups everything that follows from one cause.
+    /// The operation that the commit belongs to.
     pub correlation_id: Option<ByteString>,
-    /// What directly caused it.
+    /// The direct cause of the commit.
     pub causation_id: Option<ByteString>,
-    /// Free text for tools.
+    /// Free-form strings for tools.
     pub header: Vec<(ByteString, ByteString)>,
-    /// What the commit does to prepare keys, whatever events it has.
+    /// The changes of prepare keys, atomic with the commit. They do not depend on its events.
     pub keys: KeyChanges,
-    /// What the answer waits for.
+    /// The stage that the response waits for.
     pub wait: Wait,
 }
 
@@ -45,49 +45,49 @@ macro_rules! from_ids {
 from_ids!(&str String ByteString);
 
 impl Request {
-    /// A request about the aggregate of this id.
+    /// Creates a request for the aggregate of this id.
     pub fn new(id: impl Into<ByteString>) -> Self {
         Self { id: id.into(), ..Self::default() }
     }
 
-    /// Names the request.
+    /// Sets the request id.
     #[must_use]
     pub fn request_id(self, id: impl Into<ByteString>) -> Self {
         Self { request_id: Some(id.into()), ..self }
     }
 
-    /// The version that the aggregate must have.
+    /// Sets the version that the aggregate must have.
     #[must_use]
     pub fn expect(self, version: Version) -> Self {
         Self { expected_version: Some(version), ..self }
     }
 
-    /// The aggregate's tenantId.
+    /// Sets the aggregate's tenantId.
     #[must_use]
     pub fn tenant_id(self, id: impl Into<ByteString>) -> Self {
         Self { tenant_id: Some(id.into()), ..self }
     }
 
-    /// The aggregate's owner from now on.
+    /// Sets the new owner of the aggregate.
     #[must_use]
     pub fn owner(self, id: impl Into<ByteString>) -> Self {
         Self { owner_id: Some(id.into()), ..self }
     }
 
-    /// The aggregate's space from now on.
+    /// Sets the new space of the aggregate.
     #[must_use]
     pub fn space(self, id: impl Into<ByteString>) -> Self {
         Self { space_id: Some(id.into()), ..self }
     }
 
-    /// Who gives the command.
+    /// Sets the user who issued the command.
     #[must_use]
     pub fn operator(mut self, operator: impl Into<ByteString>) -> Self {
         self.header.push((OPERATOR_HEADER.into(), operator.into()));
         self
     }
 
-    /// The commit that this makes, without events.
+    /// Returns the commit of this request, without events.
     pub(super) fn commit(&self, name: &str, version: Version) -> NewCommit {
         let mut commit = NewCommit::new(name, self.id.clone()).expect(ExpectedVersion::Exact(version));
         commit.request_id = self.request_id.clone();

@@ -1,15 +1,15 @@
-//! How often a command is tried again after a version conflict, and when.
+//! Retries of a command after version conflicts.
 
 use std::time::Duration;
 
-/// How often a command is tried again after a version conflict, and when: each pause is about twice the one before.
+/// How often a command is retried after a version conflict, and after which pauses. Each pause is about twice the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
-    /// How often at most.
+    /// The maximum number of retries.
     pub count: u32,
-    /// The first pause. Each lasts half as long to half as long again, by chance, so that those who met once do not meet again.
+    /// The first pause. Each pause is randomised by a factor of 0.5 to 1.5, so that callers that have collided once do not collide again.
     pub first: Duration,
-    /// The longest pause, before chance.
+    /// The longest pause, before randomisation.
     pub max: Duration,
 }
 
@@ -20,10 +20,10 @@ impl Default for Retries {
 }
 
 impl Retries {
-    /// None: a conflict is the caller's.
+    /// No retries: conflicts are returned to the caller.
     pub const NONE: Self = Self { count: 0, first: Duration::ZERO, max: Duration::ZERO };
 
-    /// The pause after this many conflicts, counted from 1.
+    /// Returns the pause after this many conflicts, counted from 1.
     pub fn pause(&self, conflicts: u32, random: u128) -> Duration {
         let doublings = conflicts.saturating_sub(1).min(31);
         let pause = self.first.saturating_mul(1 << doublings).min(self.max);

@@ -1,4 +1,4 @@
-//! Due documents become documents of `events_archive`. One batch inserts the copies and lets the documents of the view expire.
+//! Archiving due documents in `events_archive`. One batch inserts the copies and sets the expiry dates of the view's documents.
 
 use annals_core::archive::{
     ARCHIVED_MARK, ArchiveReason, ArchiveTarget, DueGroup, EVENTS_ARCHIVE, archive_collection, archived_document,
@@ -10,17 +10,17 @@ use annals_core::{Condition, Expected, Projection, Record, RecordChange, RecordE
 use super::guard::{Guard, Stop};
 use super::{Loaded, TenantArchive};
 
-/// How many documents are archived together.
+/// The number of documents that are archived together.
 const PAGE: usize = 200;
 
-/// A document that is due, and the write that it is of.
+/// A due document, and its revision.
 pub(super) struct Due {
     pub document: RawDocumentBuf,
     pub revision: Revision,
 }
 
 impl Due {
-    /// None where the document cannot be read. It stays in the view.
+    /// Returns `None` if the document cannot be read. It then stays in the view.
     pub fn of(record: Record) -> Option<Self> {
         is_readable(&record.document).then_some(Self { document: record.document, revision: record.revision })
     }
@@ -30,21 +30,21 @@ impl Due {
         id().unwrap_or(Bson::Null)
     }
 
-    /// The change that says that the archive holds a copy, and lets the document expire.
+    /// Returns the change that marks the document as archived and sets its expiry date.
     pub fn marked(&self, loaded: &Loaded, collection: &str, target: ArchiveTarget) -> RecordChange {
         let mut fields = vec![(ARCHIVED_MARK, Bson::from(target.name()))];
         fields.extend(loaded.plan.archived_expiry(&self.document).map(|at| ("ttl_expires_at", at.into())));
         RecordChange::set_if(collection, self.id(), fields, Expected::Revision(self.revision))
     }
 
-    /// The change that says that the archive refused it. It stays in the view.
+    /// Returns the change that marks the document as refused by the archive. It stays in the view.
     pub fn refused(&self, collection: &str) -> RecordChange {
         let refused = [(ARCHIVED_MARK, Bson::from("refused"))];
         RecordChange::set_if(collection, self.id(), refused, Expected::Revision(self.revision))
     }
 }
 
-/// Whether every field of a document can be read, and of the documents in it.
+/// Returns whether every field of a document can be read, including those of nested documents.
 fn is_readable(document: &RawDocument) -> bool {
     document.iter().all(|element| element.is_ok_and(|(_, value)| is_readable_value(value)))
 }
@@ -59,7 +59,7 @@ fn is_readable_value(value: RawBsonRef<'_>) -> bool {
 }
 
 impl TenantArchive {
-    /// Archives some of what is due, and adds to `moved` how many; also if the rest of it fails. Returns whether something was due.
+    /// Archives some of the due documents and adds their number to `moved`, even if the rest fails. Returns whether any were due.
     pub(super) async fn collect(
         &self,
         guard: &Guard<'_>,
@@ -78,7 +78,7 @@ impl TenantArchive {
         self.records.declare(archive_collection()).await?;
         match self.collect_all(guard, loaded, live, &due).await {
             Ok(count) => *moved += count,
-            // One of them is refused: the others are archived without it.
+            // One of them is refused: archive the others without it.
             Err(Stop::Refused(error)) if due.len() == 1 => self.refuse(guard, loaded, live, &due[0], &error).await?,
             Err(Stop::Refused(_)) => {
                 for one in due.chunks(1) {
@@ -94,7 +94,7 @@ impl TenantArchive {
         Ok(true)
     }
 
-    /// Archives documents in one batch. Returns 0 where one of them is not as it was read.
+    /// Archives documents in one batch. Returns 0 if one of them has changed since it was read.
     async fn collect_all(&self, guard: &Guard<'_>, loaded: &Loaded, live: &str, due: &[Due]) -> Result<usize, Stop> {
         let known = self.archived_ids(due.iter().map(Due::id)).await?;
         let why = ArchiveReason {
@@ -105,7 +105,7 @@ impl TenantArchive {
         };
         let mut batch = guard.checks(loaded).to_vec();
         for it in due {
-            // An event that was archived before is in the view again after a rebuild.
+            // After a rebuild, the view again contains events that were archived before.
             if !known.contains(&it.id()) {
                 let document = Document::try_from(&*it.document).map_err(|error| Stop::Failed(error.to_string()))?;
                 let copy = archived_document(document, &why);
@@ -133,7 +133,7 @@ impl TenantArchive {
         }
     }
 
-    /// Takes note that the archive refused a document, because another one has its event id or because it is too large.
+    /// Records that the archive refused a document, because another document has its event id or because it is too large.
     pub(super) async fn refuse(
         &self,
         guard: &Guard<'_>,

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes a file that is on the disk when this returns, with every folder below the archive's.
+/// Writes a file and syncs it, together with every folder on its path from the root.
 pub(super) fn written(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = prepared(root, path)?;
     let mut file = File::create(path)?;
@@ -13,20 +13,20 @@ pub(super) fn written(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> 
     synced(folder)
 }
 
-/// Puts a file where readers find it. The folder is on the disk before the file is in it.
+/// Moves a file to where readers find it. Its folder is durable before the file is moved.
 pub(super) fn placed(root: &Path, from: &Path, to: &Path) -> io::Result<()> {
     let folder = prepared(root, to)?;
     fs::rename(from, to)?;
     synced(folder)
 }
 
-/// Creates the folder of a file, which is on the disk when this returns.
+/// Creates the folder of a file durably.
 pub(super) fn prepared<'p>(root: &'p Path, file: &'p Path) -> io::Result<&'p Path> {
     made(root, file.parent().unwrap_or(root), synced)
 }
 
-/// Creates a folder below the root and syncs every folder that holds a part of its path: from the root on, or from where the root was
-/// created. A folder that is there already is synced as well, because the process that created it may have died before it did so.
+/// Creates a folder below the root and syncs every folder on its path, from the root on or from where the root was created. Existing
+/// folders are synced as well, because the process that created them may have died before doing so.
 fn made<'p>(root: &Path, folder: &'p Path, mut sync: impl FnMut(&Path) -> io::Result<()>) -> io::Result<&'p Path> {
     let until = root.ancestors().find(|it| it.is_dir()).unwrap_or_else(|| Path::new("")).to_owned();
     fs::create_dir_all(folder)?;
@@ -40,7 +40,7 @@ fn made<'p>(root: &Path, folder: &'p Path, mut sync: impl FnMut(&Path) -> io::Re
 }
 
 fn synced(folder: &Path) -> io::Result<()> {
-    // A relative path ends at the working folder, which has no name.
+    // The ancestors of a relative path end with the working folder, whose path is empty.
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     File::open(folder)?.sync_all()
 }

@@ -1,4 +1,4 @@
-//! Due documents become rows of Parquet files, by type and day.
+//! Archiving due documents as rows of Parquet files, by type and day.
 //!
 //! ```text
 //!  <server.archive>/<tenant>/.writing/STORE-INCARNATION/NAME.parquet     put and read back; no reader looks there
@@ -7,13 +7,14 @@
 //!  <server.archive>/<tenant>/type=T/day=D/NAME.parquet
 //! ```
 //!
-//! INVARIANT: a file that readers see has a record, and no event of the log is in two of them. A process that dies before the batch leaves
-//! a file in `.writing`, which the next one deletes; one that dies after it leaves one there that the next one renames.
+//! INVARIANT: a file that readers see has a record, and no event of the log is in two of them. A process that dies before the batch
+//! leaves a file in `.writing`, which the next process deletes. One that dies after the batch leaves a file there that the next process
+//! renames.
 //!
-//! INVARIANT: a process deletes only files that its own store wrote, in this incarnation. The batch of another file may be one of a store
-//! that has the same place, or of an incarnation whose records this one does not have.
+//! INVARIANT: a process deletes only files that its own store wrote in this incarnation. Another file may belong to a store that uses the
+//! same place, or to an incarnation whose records this one does not have.
 //!
-//! INVARIANT: the batch is written only after the file was read back with the length and the hash that its record has.
+//! INVARIANT: the batch is written only after the file was read back with the length and the hash in its record.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -34,19 +35,19 @@ use super::collect::Due;
 use super::guard::{Guard, Stop};
 use super::{Loaded, NO_PLACE, TenantArchive, parquet};
 
-/// Most events of a file: one batch marks all of them.
+/// The most events in a file, because one batch marks all of them.
 const ROWS_MAX: usize = 5_000;
-/// Most documents, and most bytes of them, that are in memory before files are written.
+/// The most documents, and the most bytes of them, in memory before files are written.
 const GATHERED_MAX: (usize, usize) = (20_000, 32 * 1024 * 1024);
-/// Where files are that readers must not see.
+/// The folder for files that readers must not see yet.
 const WRITING: &str = ".writing";
 
-/// The documents of one type and day.
+/// Documents by type and day.
 type Days = BTreeMap<(String, String), Vec<Due>>;
 
-/// A file whose content is being made.
+/// A file whose content is being encoded.
 struct NewFile {
-    /// As it will be stored, except for the length and the hash.
+    /// The record that will be stored, still without length and hash.
     record: ArchiveFileRecord,
     /// The changes that mark its documents.
     marks: Vec<RecordChange>,
@@ -54,12 +55,12 @@ struct NewFile {
 }
 
 impl TenantArchive {
-    /// Returns where files are stored.
+    /// Returns the storage for files.
     fn storage(&self) -> Result<&dyn ArchiveFiles, Stop> {
         self.shared.options.archive.as_deref().ok_or_else(|| Stop::Unwritable(NO_PLACE.to_owned()))
     }
 
-    /// Returns where a file of the tenant is stored.
+    /// Returns the path at which a file of the tenant is stored.
     pub(super) fn stored_path(&self, path: &str) -> String {
         format!("{}/{path}", self.tenant)
     }
@@ -70,7 +71,7 @@ impl TenantArchive {
         own.map_or_else(|| WRITING.to_owned(), |it| format!("{WRITING}/{}-{}", it.store_id.simple(), it.incarnation))
     }
 
-    /// Returns whether files have records, so that one of them may have to be placed.
+    /// Returns whether there are records of files, one of which may still have to be placed.
     pub(super) async fn has_files(&self) -> Result<bool, RecordError> {
         if self.shared.options.archive.is_none() {
             return Ok(false);
@@ -81,8 +82,8 @@ impl TenantArchive {
         }
     }
 
-    /// Places files whose batch was written, and deletes those of this store whose batch was not. Returns why the first one that
-    /// cannot be placed is not; the others are placed or deleted all the same.
+    /// Places files whose batch was written, and deletes files of this store whose batch was not. If a file cannot be placed, the others
+    /// are still placed or deleted. Returns the error of the first one that cannot be placed.
     pub(super) async fn recover_files(&self, guard: &Guard<'_>) -> Result<Option<String>, Stop> {
         let files = match self.storage() {
             Ok(files) => files,
@@ -100,7 +101,7 @@ impl TenantArchive {
             let name = path.rsplit('/').next().unwrap_or_default();
             let done = match self.file_named(name).await? {
                 Some(record) => files.rename(&path, &self.stored_path(&record.path)).await,
-                // It holds up no event, so another look may delete it.
+                // It does not block any event, so it can be deleted later.
                 None if path.starts_with(&own) => {
                     if let Err(error) = files.delete(&path).await {
                         tracing::debug!(%error, "a file of the archive is deleted later");
@@ -128,7 +129,7 @@ impl TenantArchive {
         TypedRecords::declared(std::sync::Arc::clone(&self.records))
     }
 
-    /// Archives some of what is due, and adds to `moved` how many; also if the rest of it fails. Returns whether something was due.
+    /// Archives some of the due documents and adds their number to `moved`, even if the rest fails. Returns whether any were due.
     pub(super) async fn write_files(
         &self,
         guard: &Guard<'_>,
@@ -146,7 +147,7 @@ impl TenantArchive {
         let mut unplaceable = None;
         for ((event_type, day), due) in days {
             let known = self.archived_numbers(&event_type, &day).await?;
-            // An event that was archived before is in the view again after a rebuild.
+            // After a rebuild, the view again contains events that were archived before.
             let is_known = |it: &Due| parquet::number(&it.document).is_some_and(|it| known.contains(&it));
             let (again, mut new): (Vec<_>, Vec<_>) = due.into_iter().partition(is_known);
             for some in again.chunks(ROWS_MAX) {
@@ -154,12 +155,12 @@ impl TenantArchive {
             }
             let mut next = self.begun_file(loaded, live, &mut new);
             while let Some(file) = next {
-                // A type whose name is too long for a folder holds up no other type.
+                // A type whose name is too long for a folder must not block other types.
                 if let Err(error) = files.prepare(&self.stored_path(&file.record.path)).await {
                     unplaceable.get_or_insert(error);
                     break;
                 }
-                // The content of the next file is made while the batch of this one is written.
+                // Encode the next file while the batch of this one is being written.
                 next = self.begun_file(loaded, live, &mut new);
                 guard.keep_lease().await?;
                 self.written_file(guard, loaded, file, moved).await?;
@@ -171,7 +172,7 @@ impl TenantArchive {
         Ok(true)
     }
 
-    /// Reads due documents, as many as fit into memory.
+    /// Reads as many due documents as fit into memory.
     async fn gathered(&self, loaded: &Loaded, live: &str, group: &DueGroup) -> Result<Days, Stop> {
         let due = loaded.plan.due(group, self.now().as_millis());
         let mut query = RecordQuery::new(live).matching(due).ascending("timestamp").limit(limits::PAGE_MAX);
@@ -193,7 +194,7 @@ impl TenantArchive {
         }
     }
 
-    /// The sequence numbers of events of a type and day that files hold.
+    /// Returns the sequence numbers of a type's and day's events that are in files.
     async fn archived_numbers(&self, event_type: &str, day: &str) -> Result<HashSet<u64>, RecordError> {
         let of_day = Condition::and([Condition::eq("event_type", event_type), Condition::eq("day", day)]);
         let mut query = TypedRecords::<ArchiveFileRecord>::query().matching(of_day).limit(limits::PAGE_MAX);
@@ -215,7 +216,7 @@ impl TenantArchive {
         }
     }
 
-    /// Begins a file of the first of some documents, which it takes; none where there are none.
+    /// Starts encoding a file of the first of these documents, which it removes from `due`; `None` if there are none.
     fn begun_file(&self, loaded: &Loaded, live: &str, due: &mut Vec<Due>) -> Option<NewFile> {
         let count = due.len().min(ROWS_MAX);
         let some: Vec<Due> = due.drain(..count).collect();
@@ -230,8 +231,8 @@ impl TenantArchive {
         Some(NewFile { record, marks, content })
     }
 
-    /// Writes a file whose place is prepared, lets its documents expire, and adds to `moved` how many; none where one of them is not as it
-    /// was read.
+    /// Writes a file whose place is prepared, sets the expiry dates of its documents, and adds their number to `moved`; nothing if one of
+    /// them has changed since it was read.
     async fn written_file(
         &self,
         guard: &Guard<'_>,
@@ -252,7 +253,7 @@ impl TenantArchive {
         match self.records.write(batch).await {
             Ok(_) => {}
             Err(error) => {
-                // Where the outcome is unknown, the next look finds out: with its record the file is placed, without it is deleted.
+                // If the outcome is unknown, the next recovery resolves it: a file with a record is placed, one without is deleted.
                 let is_refused = matches!(error, RecordError::NotAsExpected { .. } | RecordError::Invalid(_));
                 if is_refused && let Err(error) = files.delete(&writing).await {
                     tracing::debug!(%error, "a file of the archive is deleted later");
@@ -260,7 +261,7 @@ impl TenantArchive {
                 return guard.stop_of(error);
             }
         }
-        // They expire now, even if the file is placed later.
+        // Their expiry dates are set by now, even if the file is placed later.
         *moved += count;
         files.rename(&writing, &place).await?;
         Ok(())
@@ -283,7 +284,7 @@ impl TenantArchive {
     }
 }
 
-/// Stores a file where no reader looks, and reads it back. It is refused, and deleted, unless it is what its record says.
+/// Stores a file where readers do not look, and reads it back. If it differs from its record, it is deleted and an error returned.
 async fn put_whole(
     files: &dyn ArchiveFiles,
     path: &str,
@@ -302,7 +303,7 @@ async fn put_whole(
     Err(FileError::new(format!("{}/{path}", files.place()), reason))
 }
 
-/// Whether this is the content of a file, by its length and its hash.
+/// Returns whether this is the complete content of a file, by its length and its hash.
 pub(super) fn is_whole(record: &ArchiveFileRecord, content: &[u8]) -> bool {
     record.bytes == length_of(content) && record.sha256 == hash_of(content)
 }
@@ -311,7 +312,7 @@ fn length_of(content: &[u8]) -> i64 {
     i64::try_from(content.len()).unwrap_or(i64::MAX)
 }
 
-/// The SHA-256 of a content, in hexadecimal digits.
+/// Returns the SHA-256 of some content in hexadecimal.
 fn hash_of(content: &[u8]) -> String {
     digest(&SHA256, content).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -320,7 +321,7 @@ fn happened(document: &RawDocument) -> i64 {
     document.get_datetime("timestamp").map_or(0, |at| at.timestamp_millis())
 }
 
-/// The record of a file of documents of one type and day; none of no documents.
+/// Returns the record of a file of documents of one type and day; `None` if there are no documents.
 fn described(due: &[Due], name: &str, now: DateTime) -> Option<ArchiveFileRecord> {
     let first = &due.first()?.document;
     let event_type = first.get_str("event_type").unwrap_or_default();

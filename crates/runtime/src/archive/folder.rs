@@ -1,4 +1,4 @@
-//! Files of the archive in a folder of this machine, or of a file system that it has mounted.
+//! Files of the archive in a local folder, or in a mounted file system.
 
 use std::fs;
 use std::io;
@@ -10,19 +10,19 @@ use bytes::Bytes;
 
 use super::durable;
 
-/// A folder for files of the archive: give it to a task host as `HostOptions::archive`. It is created when the first file is.
+/// A folder for files of the archive, for `HostOptions::archive`. It is created with the first file.
 #[derive(Debug, Clone)]
 pub struct ArchiveFolder {
     root: PathBuf,
 }
 
 impl ArchiveFolder {
-    /// The files of a folder.
+    /// Creates the storage in a folder.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Does something with the root and a path in it, on a thread that may wait for the disk.
+    /// Runs work with the root and a path below it, on a thread that may block on the disk.
     async fn on_disk<T: Send + 'static>(
         &self,
         path: &str,
@@ -46,7 +46,7 @@ impl ArchiveFiles for ArchiveFolder {
     async fn put(&self, path: &str, content: Bytes) -> Result<(), FileError> {
         let written = self.on_disk(path, move |root, path| {
             durable::written(root, path, &content).inspect_err(|_| {
-                // What is left of it would be deleted later.
+                // A remainder would be deleted later anyway.
                 let _ = fs::remove_file(path);
             })
         });
@@ -85,7 +85,7 @@ impl ArchiveFiles for ArchiveFolder {
     }
 }
 
-/// Adds the paths of all files below a folder, from the root on.
+/// Adds the paths of all files below a folder, relative to the root.
 fn add_files(root: &Path, folder: &Path, found: &mut Vec<String>) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

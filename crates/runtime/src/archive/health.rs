@@ -1,4 +1,4 @@
-//! The health of a tenant's archive, as the store has it.
+//! The health of a tenant's archive, from stored data.
 
 use annals_core::archive::{ArchiveError, ArchiveTarget};
 use annals_core::{ReadError, StoreError};
@@ -7,7 +7,7 @@ use super::TenantArchive;
 use crate::health::ProcessorHealth;
 
 impl TenantArchive {
-    /// Returns the health of an archive; none where no rule archives.
+    /// Returns the health of an archive; `None` if no rule archives.
     pub(crate) async fn health(&self) -> Result<Option<ProcessorHealth>, ReadError> {
         let read = async {
             let loaded = self.load().await?;

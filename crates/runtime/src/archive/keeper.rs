@@ -1,4 +1,4 @@
-//! The task that archives what is due: in one process at a time.
+//! The task that archives due events, in one process at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use super::guard::{Guard, Stop, TASK};
 use super::{Loaded, TenantArchive};
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
 
-/// How often it is looked for what became due, and for settings that another process changed.
+/// How often to look for due events and for settings that another process changed.
 const EVERY: Duration = Duration::from_secs(10);
-/// The longest pause between two looks that find nothing.
+/// The longest pause between two rounds that find nothing.
 const EVERY_MAX: Duration = Duration::from_secs(60 * 60);
-/// How many times as long as a look the pause after it is, so that looking costs little where there is much to look at.
+/// The pause after a round, as a multiple of the round's duration, so that rounds over large views cost little.
 const REST: u32 = 50;
-/// How often the lease is asked for that another process holds.
+/// How often to ask for a lease that another process holds.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct Keeper {
@@ -55,14 +55,14 @@ impl TenantArchive {
         stop
     }
 
-    /// Waits until the tenant has settings of its own, so that nothing is written where nobody asked for anything.
+    /// Waits until the tenant has settings of its own, so that nothing is written for tenants that do not use the archive.
     async fn until_needed(&self) -> Result<(), Stop> {
         let (changed, mut stop) = (self.shared.archive_of(&self.tenant), self.shared.stop.subscribe());
         loop {
             match self.load().await {
                 Ok(loaded) if loaded.record.version > 0 => return Ok(()),
                 Ok(_) => {}
-                // A store that cannot be written, or whose records are damaged, archives nothing.
+                // A store that is read-only or has damaged records cannot archive.
                 Err(RecordError::Store(StoreError::ReadOnly(_) | StoreError::RecordsDamaged(_))) => {
                     return Err(Stop::Done);
                 }
@@ -100,7 +100,7 @@ impl TenantArchive {
         let mut looked = look;
         loop {
             let began = self.now();
-            // A clock that was set back is not waited for.
+            // If the clock was set back, do not wait for it.
             if began >= look || began < looked {
                 looked = began;
                 let has_more = match self.round(&guard).await {
@@ -109,7 +109,7 @@ impl TenantArchive {
                     Err(stop) => return stop,
                 };
                 let rest = (self.now().since(began) * REST).clamp(EVERY, EVERY_MAX);
-                // Counted from the beginning: a clock that was set forward meanwhile is noticed at once.
+                // Counted from the beginning, so that a clock that was set forward meanwhile is noticed at once.
                 look = began.plus(if has_more { EVERY } else { rest });
             }
             tokio::select! {
@@ -125,7 +125,8 @@ impl TenantArchive {
         }
     }
 
-    /// Does everything that is to be done now. Returns whether something was archived, or could not be: then there is more to do soon.
+    /// Does everything that is due now. Returns whether something was archived or failed to be, which means that there is more to do
+    /// soon.
     async fn round(&self, guard: &Guard<'_>) -> Result<bool, Stop> {
         guard.keep_lease().await?;
         let loaded = self.with_categories(self.load().await?).await?;
@@ -165,7 +166,7 @@ impl TenantArchive {
         DateTime::from_millis(self.now().as_millis())
     }
 
-    /// Archives what is due. Returns why the archive cannot be written, if it cannot.
+    /// Archives due events. Returns why the archive cannot be written, if so.
     async fn archive_due(
         &self,
         guard: &Guard<'_>,
@@ -179,7 +180,7 @@ impl TenantArchive {
         if groups.iter().any(is_of_files) || self.has_files().await? {
             failure = self.recover_files(guard).await?;
         }
-        // While a recorded file cannot be placed, no events go into further files: they would expire, and readers would not find them.
+        // While a recorded file cannot be placed, no events go into further files: they would expire where readers cannot find them.
         let mut unplaced = failure.clone();
         for group in groups {
             let archived = match unplaced.clone().filter(|_| is_of_files(&group)) {
@@ -192,7 +193,7 @@ impl TenantArchive {
                     let due = loaded.plan.due(&group, self.now().as_millis());
                     waiting += self.records.count(live, &due).await?.cast_signed();
                     failure.get_or_insert(why);
-                    // Whether it left a file that cannot be placed.
+                    // Find out whether it left a file that cannot be placed.
                     if unplaced.is_none() {
                         unplaced = self.recover_files(guard).await?;
                     }
@@ -224,7 +225,7 @@ impl TenantArchive {
                 ArchiveTarget::Files => self.write_files(guard, loaded, live, group, &mut moved).await,
                 ArchiveTarget::None => Ok(false),
             };
-            // What was archived before a failure counts as well.
+            // Count what was archived before a failure as well.
             if moved > 0 {
                 state.archived += i64::try_from(moved).unwrap_or(i64::MAX);
                 state.last_archived = Some(self.date());

@@ -1,5 +1,5 @@
-//! Rows of the archive as Parquet, which DuckDB, Arrow and Spark read: one row for each event, with columns that people filter by and the
-//! rest of the document as JSON.
+//! Rows of the archive as Parquet, which DuckDB, Arrow and Spark can read: one row per event, with columns for filtering and the rest of
+//! the document as JSON.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::record::{Field, Row, RowAccessor};
 use parquet::schema::parser::parse_message_type;
 
-/// The columns, as [`written`] writes them.
+/// The columns that [`written`] writes.
 const SCHEMA: &str = "message event {
     required binary event_id (UTF8);
     required binary event_type (UTF8);
@@ -33,12 +33,12 @@ const SCHEMA: &str = "message event {
     optional binary service_name (UTF8);
     required binary document (UTF8);
 }";
-/// The field of a document that the store keeps there for itself.
+/// A field of a document that belongs to the store itself.
 const OF_THE_STORE: &str = "_annals";
-/// Where a row has the sequence number and the document.
+/// The columns of the sequence number and of the document.
 const SEQUENCE_NUMBER: usize = 7;
 const DOCUMENT: usize = 11;
-/// The encodings of columns whose values ascend or are all different. A dictionary of those would be as long as they are.
+/// The encodings of columns whose values ascend or are all different. A dictionary would be as long as the values.
 const ENCODINGS: [(&str, Encoding); 7] = [
     ("event_id", Encoding::DELTA_BYTE_ARRAY),
     ("timestamp", Encoding::DELTA_BINARY_PACKED),
@@ -49,7 +49,7 @@ const ENCODINGS: [(&str, Encoding); 7] = [
     ("document", Encoding::PLAIN),
 ];
 
-/// Returns the sequence number of a document's event; none for a document that other software wrote.
+/// Returns the sequence number of a document's event; `None` for a document that other software wrote.
 pub(super) fn number(document: &RawDocument) -> Option<u64> {
     number_of(&Bson::ObjectId(document.get_object_id("_id").ok()?))
 }
@@ -68,8 +68,8 @@ fn unfit(error: &dyn Display) -> ParquetError {
     ParquetError::General(format!("a document cannot be written as JSON: {error}"))
 }
 
-/// What a row has of a document as JSON, beside its columns. Of an event of the log it is the rest, relaxed, for people. A document of
-/// other software is there whole and canonical, so that every type comes back.
+/// Returns the JSON that a row holds beside its columns. For an event of the log it is the rest of the document, as relaxed Extended JSON
+/// for people. A document of other software is stored whole and canonical, so that every type is restored.
 fn json(document: &RawDocument) -> Result<String, ParquetError> {
     let Some(number) = number(document) else {
         let mut document = Document::try_from(document).map_err(|error| unfit(&error))?;
@@ -80,7 +80,7 @@ fn json(document: &RawDocument) -> Result<String, ParquetError> {
     serde_json::to_string(&DocumentView(&rest)).map_err(|error| unfit(&error))
 }
 
-/// The document of an event of the log, or the group of this name in it, without what the columns hold.
+/// Returns the document of an event, or its group of this name, without the values in the columns.
 fn without_columns(document: &RawDocument, group: &str, number: u64) -> Result<RawDocumentBuf, ParquetError> {
     let mut rest = RawDocumentBuf::new();
     for element in document.iter() {
@@ -99,7 +99,7 @@ fn without_columns(document: &RawDocument, group: &str, number: u64) -> Result<R
     Ok(rest)
 }
 
-/// Whether [`with_columns`] puts a field back as it is.
+/// Returns whether [`with_columns`] restores a field exactly.
 fn is_in_a_column(group: &str, name: &str, value: RawBsonRef<'_>, number: u64) -> bool {
     match (group, name, value) {
         ("", "_id" | OF_THE_STORE, _) => true,
@@ -116,7 +116,7 @@ fn is_in_a_column(group: &str, name: &str, value: RawBsonRef<'_>, number: u64) -
     }
 }
 
-/// Adds what the columns of a row hold to the document of an event of the log. Files of earlier versions have it in the document as well.
+/// Adds the values in a row's columns to the document of an event. Files of earlier versions of Annals have them in the document as well.
 fn with_columns(mut document: Document, row: &Row) -> Document {
     let Ok(number) = row.get_long(SEQUENCE_NUMBER) else { return document };
     add(&mut document, "", "_id", browse_id(number.cast_unsigned()).into());
@@ -139,7 +139,7 @@ fn with_columns(mut document: Document, row: &Row) -> Document {
     document
 }
 
-/// Adds a field that is not there.
+/// Adds a field if it is missing.
 fn add(document: &mut Document, group: &str, name: &str, value: Bson) {
     if group.is_empty() {
         document.entry(name.to_owned()).or_insert(value);
@@ -191,12 +191,12 @@ fn written_with(
     writer.into_inner()
 }
 
-/// Texts, of which those that are missing are empty. The default of the library's type is no value, and cannot be written.
+/// Replaces missing texts with empty ones. The default of the library's type has no value and cannot be written.
 fn or_empty(texts: Vec<Option<ByteArray>>) -> Vec<Option<ByteArray>> {
     texts.into_iter().map(|text| text.or_else(|| Some(ByteArray::from(Vec::new())))).collect()
 }
 
-/// Writes a column whose missing values are empty.
+/// Writes a column, with empty values for missing ones.
 fn required<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     values: Vec<Option<T::T>>,
@@ -225,7 +225,7 @@ fn column<T: DataType>(
     column.close()
 }
 
-/// Finds the document of an event in a file with this content.
+/// Finds the document of an event in the content of a file.
 pub(super) fn found(content: Bytes, place: &str, event_id: &str) -> Result<Option<Document>, String> {
     let said = |error: &dyn Display| format!("{place}: {error}");
     let reader = SerializedFileReader::new(content).map_err(|error| said(&error))?;

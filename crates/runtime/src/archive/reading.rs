@@ -1,4 +1,4 @@
-//! What the archive holds.
+//! Reading the archive.
 
 use annals_core::archive::{
     ArchiveError, ArchiveFile, ArchiveFilePage, ArchiveFileRecord, ArchivePage, EVENTS_ARCHIVE, shown_archived,
@@ -16,7 +16,7 @@ impl TenantArchive {
             Err(RecordError::UnknownCollection(_)) => return Ok((Vec::new(), None)),
             page => page?,
         };
-        // A document that cannot be read is shown as an empty one, which is damaged.
+        // A document that cannot be read is shown as an empty one, which is marked as damaged.
         let documents = page.records.iter().map(|it| Document::try_from(&*it.document).unwrap_or_default());
         Ok((documents.collect(), page.next))
     }
@@ -35,7 +35,7 @@ impl TenantArchive {
         };
         Ok(ArchivePage {
             items: found.iter().map(shown_archived).collect(),
-            // What is on the page is known without counting.
+            // Count at least what is on the page.
             total: counted.max(query.skip.min(counted) + found.len() as u64),
             total_is_bound: counted == at_most,
             has_more: next.is_some(),

@@ -1,4 +1,4 @@
-//! What people do to single events: moving them out of the view and back, each in one batch.
+//! Acts of people on single events: moving them out of the view and back, each in one batch.
 
 use annals_core::archive::{
     ArchiveError, ArchiveFileRecord, ArchiveReason, DeletedEvent, EVENTS_ARCHIVE, archive_collection,
@@ -24,7 +24,7 @@ impl TenantArchive {
         }
     }
 
-    /// The settings after a deletion or a restoration, which every build of the view notices, and the record of the act.
+    /// Returns the settings after a deletion or a restoration, which every build of the view notices, and the record of the act.
     fn acted(
         &self,
         loaded: &Loaded,
@@ -147,7 +147,7 @@ impl TenantArchive {
         }
     }
 
-    /// Returns the document of the view for an event that a file holds. The file keeps its row, so the event may expire again.
+    /// Returns the view's document for an event that is in a file. The file keeps its row, so the event may expire again.
     async fn document_in_a_file(&self, event_id: &str) -> Result<Document, ArchiveError> {
         let unknown = || ArchiveError::NotArchived(event_id.to_owned());
         let files = self.files_of(event_id).await?;
@@ -184,7 +184,7 @@ impl TenantArchive {
         read.await.map_err(|error| error.to_string())?
     }
 
-    /// An event of the log is made again from the log, with the types that it has there.
+    /// Rebuilds the document of an event from the log, with the types that it has there.
     async fn of_log(&self, document: Document) -> Result<Document, ArchiveError> {
         let Some(number) = document.get("_id").and_then(number_of) else { return Ok(document) };
         let page = self.log.read(LogQuery { from: Some(number), limit: 1, ..LogQuery::default() }).await?;

@@ -19,10 +19,10 @@ use annals_core::{
 use super::{NO_PLACE, TenantArchive};
 use crate::browse::settings_of;
 
-/// How long the caller that sets a hold or a rule waits until no document has an expiry date against it.
+/// How long a caller that sets a hold or a rule waits until no document has an expiry date that contradicts it.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(5);
 
-/// The settings as they were read, and what a batch expects that depends on them.
+/// The settings as read, and the expectation for batches that depend on them.
 pub(crate) struct Loaded {
     pub record: ViewRecord,
     pub plan: RetentionPlan,
@@ -30,13 +30,13 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Makes a batch depend on the settings.
+    /// Returns the check that makes a batch depend on the settings.
     pub fn check(&self) -> RecordChange {
         RecordChange::check(BROWSE_SETTINGS, ViewRecord::ID, self.expected.clone())
     }
 }
 
-/// Names after another one, a page of them, and where the next page begins.
+/// Returns one page of items after a name, and where the next page begins.
 fn paged<T>(all: Vec<T>, name: fn(&T) -> &str, after: Option<&str>, limit: usize) -> (Vec<T>, Option<String>) {
     let mut rest: Vec<T> = all.into_iter().filter(|it| after.is_none_or(|after| name(it) > after)).collect();
     let more = rest.len() > limit;
@@ -45,7 +45,7 @@ fn paged<T>(all: Vec<T>, name: fn(&T) -> &str, after: Option<&str>, limit: usize
     (rest, cursor)
 }
 
-/// Due documents are found by one condition, which holds the filters of all holds.
+/// Returns the error for too many parts: due documents are found by one condition, which contains the filters of all holds.
 fn too_many_parts(parts: usize) -> Invalid {
     let message = format!(
         "cannot be added: all holds together would have {parts} parts, and {HOLD_PARTS_MAX} are the most; a filter has a \
@@ -61,7 +61,7 @@ impl TenantArchive {
         Ok(Loaded { plan: RetentionPlan::of(&record), record, expected })
     }
 
-    /// Changes the settings until nobody was faster. The edit sees the newest ones each time.
+    /// Changes the settings, and retries until no other writer is faster. The edit sees the newest settings each time.
     async fn edit<T>(
         &self,
         edit: impl FnMut(&mut ViewRecord) -> Result<T, ArchiveError>,
@@ -69,7 +69,7 @@ impl TenantArchive {
         self.edit_with(edit, None).await
     }
 
-    /// Removes something from the settings, and records in the same batch who did it why.
+    /// Removes something from the settings, and records in the same batch who did it and why.
     async fn remove(
         &self,
         of: String,
@@ -107,7 +107,7 @@ impl TenantArchive {
         }
     }
 
-    /// The categories of registered types, without those of the default one.
+    /// Returns the categories of registered types, without those of the default category.
     async fn categories(&self) -> Result<Vec<TypeCategory>, ArchiveError> {
         let (mut all, mut after) = (Vec::new(), None::<ByteString>);
         loop {
@@ -126,7 +126,7 @@ impl TenantArchive {
         }
     }
 
-    /// Takes note of changed categories, where a rule is for one.
+    /// Stores changed categories if there is a rule for a category.
     pub(super) async fn with_categories(&self, loaded: Loaded) -> Result<Loaded, ArchiveError> {
         if !loaded.record.rules.iter().any(|rule| rule.kind == RuleKind::Category) {
             return Ok(loaded);
@@ -188,17 +188,17 @@ impl TenantArchive {
         let (loaded, created) = self.edit(put).await?;
         self.start();
         if rule.archive != ArchiveTarget::None {
-            // What an earlier rule lets expire has no copy in this archive.
+            // Documents that expire by an earlier rule have no copy in this archive.
             let own = Condition::exists("annals.sequence_number");
             let uncopied = [loaded.plan.types_of(rule.kind, &rule.name), own, Condition::missing(ARCHIVED_MARK)];
-            // The view has an index of a type's events by time, and one of all expiry dates.
+            // The view has one index of a type's events by time, and one of all expiry dates.
             let by = if rule.kind == RuleKind::Type { "timestamp" } else { "ttl_expires_at" };
             self.in_force(&Condition::and(uncopied), by).await?;
         }
         Ok(PutRetention { rule: RetentionStatus::of(&rule), created, due: None })
     }
 
-    /// How many events a rule would remove from the view now.
+    /// Returns the number of events that a rule would remove from the view now.
     async fn would_be_due(&self, plan: &RetentionPlan, rule: &RuleRecord) -> Result<u64, ArchiveError> {
         let Some(days) = rule.ttl_days else { return Ok(0) };
         let builds = self.builds().await?;
@@ -229,7 +229,7 @@ impl TenantArchive {
         Ok(RetentionPage { items, cursor, default, archive: self.status(&loaded).await? })
     }
 
-    /// How the archive is.
+    /// Returns the status of the archive.
     pub(crate) async fn status(&self, loaded: &Loaded) -> Result<ArchiveStatus, ArchiveError> {
         let (state, builds) = (self.state().await?, self.builds().await?);
         let version = loaded.record.version;
@@ -261,7 +261,7 @@ impl TenantArchive {
                 record.holds.push(hold.clone());
                 record.holds.sort_by(|one, other| one.name.cmp(&other.name));
                 let parts = hold_parts(&record.holds);
-                // Where there are too many already, a change that adds none helps.
+                // If there are too many parts already, allow a change that adds none.
                 if parts > HOLD_PARTS_MAX && parts > parts_before {
                     return Err(too_many_parts(parts).into());
                 }
@@ -269,13 +269,13 @@ impl TenantArchive {
             })
             .await?;
         self.start();
-        // What a filter compares is in an index with the time.
+        // The index that has a filter's fields also has the time.
         let in_force = self.in_force(&hold.filter.condition(), "timestamp").await?;
         Ok((HoldStatus::of(&hold, in_force), created))
     }
 
-    /// Takes the expiry dates that documents must not have any more. Returns whether that was done in a few seconds; the task does the
-    /// rest.
+    /// Removes the expiry dates that documents must no longer have. Returns whether that completed within a few seconds; the task does
+    /// the rest.
     async fn in_force(&self, selected: &Condition, by: &str) -> Result<bool, ArchiveError> {
         tokio::select! {
             biased;

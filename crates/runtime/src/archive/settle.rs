@@ -1,6 +1,7 @@
-//! Documents of the view expire as the settings say: after a change, all of them are looked at. Those of types that are off leave it.
+//! Setting the expiry dates of the view's documents according to the settings. After a change of the settings, all documents are
+//! examined, and those of types that are off are deleted.
 //!
-//! INVARIANT: an expiry date changes only in the document that it was derived from. One that has changed since is read again.
+//! INVARIANT: an expiry date changes only in the document from which it was derived. A document that has changed since is read again.
 
 use annals_core::archive::{ArchiveError, RetentionPlan};
 use annals_core::bson::{Bson, DateTime, Document};
@@ -9,24 +10,24 @@ use annals_core::{Condition, Cursor, Expected, Projection, Record, RecordChange,
 use super::guard::{Guard, Stop};
 use super::{Loaded, TenantArchive};
 
-/// How many documents are changed together.
+/// The number of documents that are changed together.
 const PAGE: usize = 500;
 /// How often in a row the same page is read again because one of its documents has changed.
 const CONFLICTS_MAX: usize = 100;
 
-/// What became of taking expiry dates.
+/// The result of removing the expiry dates of one page.
 enum Held {
-    /// Those of a page were taken; there may be more after it.
+    /// Those of a page were removed; there may be more after it.
     Some(Cursor),
-    /// One of the page has changed or expired since it was read.
+    /// A document of the page has changed or expired since it was read.
     Conflict,
-    /// There are none any more.
+    /// There are none left.
     All,
     /// The settings have changed.
     Changed,
 }
 
-/// The change that lets a document, as it was read, expire as the settings say; none where it does.
+/// Returns the change that sets the expiry date of a document as the settings say; `None` if it has that date.
 pub(super) fn change_of(plan: &RetentionPlan, collection: &str, record: &Record) -> Option<RecordChange> {
     let document = Document::try_from(&*record.document).ok()?;
     let change = plan.change_of(&document)?;
@@ -36,7 +37,7 @@ pub(super) fn change_of(plan: &RetentionPlan, collection: &str, record: &Record)
 }
 
 impl TenantArchive {
-    /// Deletes the documents of types that are off. No build adds one, because every batch expects the settings.
+    /// Deletes the documents of types that are off. No build adds more, because every batch expects the settings.
     async fn drop_off_types(&self, guard: &Guard<'_>, loaded: &Loaded, collection: &str) -> Result<(), Stop> {
         let Some(off) = loaded.plan.off() else { return Ok(()) };
         let mut query = RecordQuery::new(collection).matching(off).limit(PAGE);
@@ -59,7 +60,7 @@ impl TenantArchive {
         }
     }
 
-    /// Looks at every document of a build.
+    /// Examines every document of a build.
     pub(super) async fn settle(&self, guard: &Guard<'_>, loaded: &Loaded, collection: &str) -> Result<(), Stop> {
         self.drop_off_types(guard, loaded, collection).await?;
         let mut query = RecordQuery::new(collection).limit(PAGE);
@@ -74,7 +75,7 @@ impl TenantArchive {
                 let batch: Vec<_> = guard.checks(loaded).into_iter().chain(changes).collect();
                 match self.records.write(batch).await {
                     Ok(_) => tracing::debug!(collection, count, "documents expire as the settings say"),
-                    // One has changed or expired since the look.
+                    // A document has changed or expired since it was read.
                     Err(error) => {
                         guard.stop_of(error)?;
                         conflicts += 1;
@@ -93,9 +94,9 @@ impl TenantArchive {
         }
     }
 
-    /// Takes the expiry dates of the documents that a hold selects, in the order of a field, by which an index should have them: each is
-    /// read once then. No document with a date comes after the page that it would have been on, because every batch that writes one
-    /// expects the settings. The caller bounds the time.
+    /// Removes the expiry dates of the documents that a hold selects, in the order of a field that an index should have, so that each is
+    /// read once. No document with a date can appear after its page was read, because every batch that writes one expects the settings.
+    /// The caller bounds the time.
     pub(super) async fn hold_now(&self, selected: &Condition, by: &str) -> Result<(), ArchiveError> {
         'again: loop {
             let loaded = self.load().await?;
@@ -124,14 +125,14 @@ impl TenantArchive {
         let batch = std::iter::once(loaded.check()).chain(changes).collect();
         match self.records.write(batch).await {
             Ok(_) => Ok(page.next.map_or(Held::All, Held::Some)),
-            // The settings have changed: they are read again, and tell whether the hold is still there.
+            // The settings have changed: read them again, and check whether the hold still exists.
             Err(RecordError::NotAsExpected { change: 0, .. }) => Ok(Held::Changed),
             Err(RecordError::NotAsExpected { .. }) => Ok(Held::Conflict),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Whether no document that a hold selects expires.
+    /// Returns whether none of the documents that a hold selects has an expiry date.
     pub(super) async fn is_in_force(&self, selected: &Condition) -> Result<bool, ArchiveError> {
         for (_, collection) in self.builds().await? {
             let query = RecordQuery::new(collection).matching(expiring(selected)).limit(1);
@@ -143,7 +144,7 @@ impl TenantArchive {
     }
 }
 
-/// The selected documents that expire: their expiry date is one.
+/// Returns the condition for selected documents with an expiry date.
 fn expiring(selected: &Condition) -> Condition {
     Condition::and([selected.clone(), Condition::gte("ttl_expires_at", DateTime::MIN)])
 }

@@ -1,12 +1,12 @@
-//! Pages of documents of events: filled, and after documents that are skipped.
+//! Pages of event documents: filling a page, and skipping documents before it.
 
 use annals_core::browse::BrowseQuery;
 use annals_core::{Cursor, Projection, RecordQuery, limits};
 
-/// Documents, and where the page after them begins.
+/// Documents, and where the next page begins.
 pub(crate) type Found<D> = (Vec<D>, Option<Cursor>);
 
-/// Returns the page of a collection that a query asks for.
+/// Returns the page of a collection for a query.
 pub(crate) async fn asked<D, E, F: Future<Output = Result<Found<D>, E>>>(
     query: &BrowseQuery,
     collection: &str,
@@ -23,7 +23,7 @@ pub(crate) async fn asked<D, E, F: Future<Output = Result<Found<D>, E>>>(
     filled(records, &find).await
 }
 
-/// Fills a page: pages of records end early where they are large.
+/// Fills a page from several pages of records, which end early if records are large.
 async fn filled<D, E, F: Future<Output = Result<Found<D>, E>>>(
     mut query: RecordQuery,
     find: &impl Fn(RecordQuery) -> F,
@@ -41,7 +41,7 @@ async fn filled<D, E, F: Future<Output = Result<Found<D>, E>>>(
     }
 }
 
-/// Passes over documents, and returns where the page after them begins; none where there are no more.
+/// Skips documents, and returns where the page after them begins; `None` if there are no more.
 async fn skipped<D, E, F: Future<Output = Result<Found<D>, E>>>(
     query: &RecordQuery,
     mut skip: u64,

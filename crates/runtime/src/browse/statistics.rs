@@ -8,9 +8,9 @@ use annals_core::{Aggregation, Condition, Every, Figure, Group, GroupQuery, Time
 
 use super::{BrowseError, TenantBrowse};
 
-/// How many types and users are listed.
+/// The number of types and users that are listed.
 const LISTED_MAX: usize = 10;
-/// Where a completed execution says how long it took.
+/// The path of a completed execution's duration.
 const TOOK: &str = "resource_usage.execution_time_wall_seconds";
 
 impl TenantBrowse {
@@ -91,7 +91,7 @@ fn grouped(condition: Condition, by: &str) -> GroupQuery {
     }
 }
 
-/// Those with the highest counts, and by name where these are equal.
+/// Returns those with the highest counts, in order of name if counts are equal.
 fn most(counts: impl Iterator<Item = (String, u64)>) -> impl Iterator<Item = (String, u64)> {
     let mut counts: Vec<_> = counts.collect();
     counts.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then_with(|| a.cmp(b)));

@@ -1,4 +1,5 @@
-//! Acts on many letters: page by page, each stored with how far the act is, so that it is finished after a crash.
+//! Acts on many letters, page by page. Each page is stored together with the progress of the act, so that the act is finished after a
+//! crash.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use annals_core::{
 use super::edits::{Asked, date};
 use super::{TRIES, TenantDeadLetters, busy, carry_out, over};
 
-/// How many letters are changed in one batch.
+/// The number of letters that are changed in one batch.
 const PAGE: usize = 200;
-/// How many details an outcome has at most.
+/// The most details in an outcome.
 const DETAILS_MAX: usize = 100;
 
 impl TenantDeadLetters {
@@ -94,7 +95,7 @@ impl TenantDeadLetters {
         self.finish(record, revision).await
     }
 
-    /// Carries a bulk act to its end, from where it is.
+    /// Carries a bulk act to its end, from its stored progress.
     pub(super) async fn finish(
         &self,
         mut record: BulkRecord,
@@ -126,7 +127,7 @@ impl TenantDeadLetters {
                     outcome.details.extend(page.outcome.details.into_iter().take(left));
                     self.changed(page.processors.iter().map(String::as_str));
                 }
-                // A letter changed since it was read, or another process finishes the same act: from what is stored now.
+                // A letter changed after it was read, or another process is finishing the same act: continue from what is stored now.
                 Err(RecordError::NotAsExpected { .. }) if conflicts < TRIES => {
                     conflicts += 1;
                     let stored = acts.get(record.id.as_str()).await?.ok_or_else(busy)?;
@@ -146,7 +147,7 @@ impl TenantDeadLetters {
         let condition: Condition = serde_json::from_str(&record.condition).map_err(|_| unreadable("condition"))?;
         let until = Condition::lte("created_at", record.until);
         let selected = Condition::and([DeadLetter::open(), until, condition]);
-        // The letters of a key stand together, in their order: what is planned after the first is changed with it.
+        // The letters of a key are adjacent and in order: what is planned after the first one is changed together with it.
         let mut query = RecordQuery::new(DEAD_LETTERS)
             .matching(selected)
             .ascending("processor")
@@ -199,7 +200,7 @@ impl TenantDeadLetters {
     }
 }
 
-/// What a page of a bulk act changes.
+/// The changes of one page of a bulk act.
 struct BulkPage {
     changes: Vec<annals_core::RecordChange>,
     next: Option<String>,

@@ -1,4 +1,4 @@
-//! How many letters there are.
+//! Counting letters.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use annals_core::{Aggregation, ByteString, Condition, Group, GroupQuery, RecordE
 use super::TenantDeadLetters;
 
 impl TenantDeadLetters {
-    /// How many letters are open.
+    /// Returns the number of open letters.
     pub(crate) async fn open_count(&self) -> Result<u64, RecordError> {
         match self.records.count(DEAD_LETTERS, &DeadLetter::open()).await {
             Err(RecordError::UnknownCollection(_)) => Ok(0),
@@ -20,7 +20,7 @@ impl TenantDeadLetters {
         }
     }
 
-    /// How many letters of each consumer are open.
+    /// Returns the number of open letters of each consumer.
     pub(crate) async fn open_by_consumer(&self) -> Result<BTreeMap<String, u64>, RecordError> {
         let open = GroupQuery::new(DEAD_LETTERS).by("processor").matching(DeadLetter::open());
         let groups = self.groups_of_letters(open).await?;
@@ -45,7 +45,7 @@ impl TenantDeadLetters {
             let of_status =
                 of_status.matching(Condition::and([Condition::eq("status", status.name()), condition.clone()]));
             for group in self.groups_of_letters(of_status).await? {
-                // One that was received since the first look is counted by the next call.
+                // A topic whose first letter arrived after the first read is counted by the next call.
                 if let Some(topic) = topics.get_mut(&name_of(&group)) {
                     topic.status_breakdown.insert(ByteString::from_static(status.name()), group.count);
                 }

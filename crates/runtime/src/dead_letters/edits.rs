@@ -1,7 +1,7 @@
-//! Changes of letters that belong together: read with their revisions, and written as one batch if nobody changed them meanwhile.
+//! Related changes of letters: read with their revisions, and written as one batch if nothing changed meanwhile.
 //!
-//! INVARIANT: the first open letter of a key is the lock of the key. Whatever adds a letter behind it, or ends it, changes it in the same
-//! batch, so that a letter is never left behind one that is over.
+//! INVARIANT: the first open letter of a key is the lock of the key. A batch that adds a letter after it, or ends it, also changes it, so
+//! that no letter waits for one that is closed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use annals_core::{
 
 use super::policies::Policies;
 
-/// How many open letters of a key are looked at together.
+/// The number of open letters of a key that are read together.
 const LOOK: usize = 50;
-/// How long until a letter is retried again whose failure does not count, at least.
+/// The shortest delay before a letter is retried whose failure does not count.
 const UNCOUNTED_MIN: Duration = Duration::from_secs(1);
 
-/// Letters that are changed together.
+/// A set of letters that are changed together.
 pub(crate) struct Edits {
     letters: TypedRecords<DeadLetter>,
     policies: Policies,
@@ -35,7 +35,7 @@ pub(crate) struct Edits {
 
 struct Known {
     letter: DeadLetter,
-    /// None for one that is new.
+    /// `None` for a new letter.
     revision: Option<Revision>,
     changed: bool,
 }
@@ -47,7 +47,7 @@ impl Edits {
         Self { letters, policies, random, now, known, chosen, ended }
     }
 
-    /// Takes in a letter that was read.
+    /// Adds a letter that was read.
     pub fn know(&mut self, stored: Stored<DeadLetter>) {
         let Stored { value, revision } = stored;
         let known = Known { letter: value, revision: Some(revision), changed: false };
@@ -63,7 +63,7 @@ impl Edits {
         Ok(self.known.contains_key(id))
     }
 
-    /// The letter of this id as these edits leave it.
+    /// Returns the letter of this id with the edits so far.
     pub async fn letter(&mut self, id: &str) -> Result<Option<&DeadLetter>, RecordError> {
         self.read(id).await?;
         Ok(self.known.get(id).map(|known| &known.letter))
@@ -86,7 +86,7 @@ impl Edits {
         Ok(policy)
     }
 
-    /// Plans a letter by its policy. One that has none left is over.
+    /// Plans the next attempt of a letter by its policy. A letter without attempts left is closed.
     async fn plan(&mut self, id: &str, promoted: bool) -> Result<(), RecordError> {
         let (policy, now, random) = (self.policy_of(id).await?, self.now, self.random.bits() as u64);
         let over = self.change(id, |letter| {
@@ -100,7 +100,7 @@ impl Edits {
         if over == Some(true) { Box::pin(self.resolve(id)).await } else { Ok(()) }
     }
 
-    /// An event that its consumer passes becomes a letter. `by_hand` is one that a person took out.
+    /// Adds a letter for an event that its consumer passes. `by_hand` means that a person took it out.
     pub async fn receive(&mut self, received: &Received<'_>, by_hand: bool) -> Result<(), RecordError> {
         let id = received.id();
         let now = self.now;
@@ -119,7 +119,7 @@ impl Edits {
             return Ok(());
         }
         match self.first_of(received.processor, received.key, Some(&id)).await? {
-            // The earlier one is touched, so that it cannot end without seeing this one.
+            // Change the earlier letter too, so that it cannot end without noticing this one.
             Some((first, position)) if position < received.place.position().cast_signed() => {
                 self.change(&first, |letter| letter.last_updated = Some(date(now)));
                 self.change(&id, |letter| letter.follow(now));
@@ -129,13 +129,13 @@ impl Edits {
                 if let Some((first, _)) = later {
                     self.change(&first, |letter| letter.follow(now));
                 }
-                // What only followed others, which are over by now, is due at once.
+                // A letter that only followed others, which are closed by now, is due at once.
                 self.plan(&id, received.attempts == 0).await
             }
         }
     }
 
-    /// What came of a letter that was delivered again. One that is over meanwhile, because a person gave it up, stays so.
+    /// Applies the outcome of a letter that was delivered again. A letter that a person discarded meanwhile stays closed.
     pub async fn settled(&mut self, id: &str, outcome: &LetterOutcome) -> Result<(), RecordError> {
         if !self.read(id).await? || self.known.get(id).is_some_and(|known| !known.letter.open) {
             return Ok(());
@@ -147,13 +147,13 @@ impl Edits {
         };
         self.change(id, |letter| letter.failed(&failure.reason, failure.counts, outcome.at));
         if failure.never {
-            // The consumer says that no retry can succeed: a person decides.
+            // The consumer reported that no retry can succeed, so a person must decide.
             self.change(id, |letter| (letter.status, letter.next_retry_at) = (LetterStatus::Pending, None));
             return Ok(());
         }
         self.plan(id, false).await?;
         if !failure.counts {
-            // It is retried without end, also by a policy that waits for nothing.
+            // It is retried without limit, even by a policy without pauses.
             let at = date(now.plus(UNCOUNTED_MIN));
             self.change(id, |letter| {
                 if letter.next_retry_at.is_some_and(|planned| planned < at) {
@@ -163,7 +163,7 @@ impl Edits {
         }
         if let Some(millis) = failure.retry_after_ms {
             let asked = Duration::from_millis(millis);
-            // During an outage no worker shortens the pause.
+            // During an outage, a worker cannot shorten the pause.
             let at = now.plus(if failure.counts { asked } else { asked.max(UNCOUNTED_MIN) });
             self.change(id, |letter| {
                 if letter.status == LetterStatus::Scheduled {
@@ -174,7 +174,7 @@ impl Edits {
         Ok(())
     }
 
-    /// A consumer has processed an event that it was given by a replay beside its own: an open letter of it is over.
+    /// Closes the open letter of an event that its consumer has processed as part of a replay.
     pub async fn processed(&mut self, processor: &str, event_id: &str, at: Timestamp) -> Result<(), RecordError> {
         let of_event = [Condition::eq("event.event_id", event_id), Condition::eq("processor", processor)];
         let condition = Condition::and(of_event.into_iter().chain([DeadLetter::open()]));
@@ -192,7 +192,7 @@ impl Edits {
         Ok(())
     }
 
-    /// A person wants a letter retried. Returns its state if it is over; none where there is no such letter.
+    /// Schedules a letter for retry on a person's request. Returns its status if it is closed; `None` if there is no such letter.
     pub async fn retry(&mut self, id: &str, reason: &str, by: Option<&str>) -> Result<Option<Asked>, RecordError> {
         if !self.read(id).await? {
             return Ok(None);
@@ -206,7 +206,7 @@ impl Edits {
         Ok(done.map(|done| done.map_or_else(|over| Asked::Over(over.0), |()| Asked::Done)))
     }
 
-    /// Gives a letter up. Returns its state if it is over; none where there is no such letter.
+    /// Discards a letter. Returns its status if it is closed; `None` if there is no such letter.
     pub async fn discard(&mut self, id: &str, reason: &str, by: Option<&str>) -> Result<Option<Asked>, RecordError> {
         if !self.read(id).await? {
             return Ok(None);
@@ -215,13 +215,13 @@ impl Edits {
             return Ok(Some(Asked::Over(over.letter.status)));
         }
         let now = self.now;
-        // It was just seen open.
+        // It was open just now.
         let _ = self.change(id, |letter| letter.discard(reason.to_owned(), by, now));
         self.resolve(id).await?;
         Ok(Some(Asked::Done))
     }
 
-    /// A letter is over: the next one of its key is planned.
+    /// Plans the next letter of a key after one was closed.
     async fn resolve(&mut self, id: &str) -> Result<(), RecordError> {
         let Some(known) = self.known.get(id) else { return Ok(()) };
         let (processor, key) = (known.letter.processor.clone(), known.letter.key.clone());
@@ -235,7 +235,7 @@ impl Edits {
         Ok(())
     }
 
-    /// The first open letter of a key that holds it, as these edits leave them, with its position. It is known then.
+    /// Returns the first open letter that holds a key, with the edits so far, and its position. The letter is then known.
     async fn first_of(
         &mut self,
         processor: &str,
@@ -261,7 +261,7 @@ impl Edits {
         loop {
             let (page, next) = self.letters.find(query.clone()).await?;
             for stored in page {
-                // What these edits know of it counts, which `first_of` looks at.
+                // For letters that are known here, the edits count, and `first_of` checks those.
                 if !self.known.contains_key(&stored.value.id) && Some(&*stored.value.id) != but {
                     let found = (stored.value.position, stored.value.id.clone());
                     self.know(stored);
@@ -273,7 +273,7 @@ impl Edits {
         }
     }
 
-    /// The changes, for one batch, and the keys that have no open letter any more.
+    /// Returns the changes for one batch, and the keys that no longer have open letters.
     ///
     /// # Errors
     /// `invalid_record` for a letter that cannot be stored.
@@ -294,7 +294,7 @@ impl Edits {
     }
 }
 
-/// What came of asking for something to be done with a letter.
+/// The result of an act on a letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     Done,
@@ -305,7 +305,7 @@ pub(super) fn date(time: Timestamp) -> annals_core::bson::DateTime {
     annals_core::bson::DateTime::from_millis(time.as_millis())
 }
 
-/// The id of a letter as records have it.
+/// Returns the id of a letter as a BSON value.
 pub(super) fn id(id: &str) -> Bson {
     Bson::from(id)
 }

@@ -1,4 +1,4 @@
-//! The task that looks after the letters of a tenant: in one process at a time it commits the events that announce them, watches the
+//! The task that manages the letters of a tenant, in one process at a time. It commits the events that announce letters, watches the
 //! thresholds, and finishes bulk acts of processes that have ended.
 
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use super::TenantDeadLetters;
 use super::edits::{date, id};
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
 
-/// How often letters are looked for that another process changed, and the open ones are counted.
+/// How often to look for letters that another process changed, and to count the open ones.
 const EVERY: Duration = Duration::from_secs(5);
-/// How often the lease is asked for that another process holds.
+/// How often to ask for a lease that another process holds.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How many letters are announced together.
+/// The number of letters that are announced together.
 const PAGE: usize = 100;
 /// The id of the only record of thresholds.
 const OPEN: &str = "open";
@@ -42,7 +42,7 @@ impl Supervised for Keeper {
     async fn run(&mut self) -> Ended {
         match self.letters.keep().await {
             Ok(()) | Err(DeadLetterError::Store(StoreError::Closed)) => Ended::Done,
-            // A store that cannot be written, or whose records are damaged, gets no letters.
+            // A store that is read-only or has damaged records gets no letters.
             Err(DeadLetterError::Store(StoreError::ReadOnly(_) | StoreError::RecordsDamaged(_))) => Ended::Done,
             Err(error) => Ended::Failed(error.to_string()),
         }
@@ -69,7 +69,7 @@ impl TenantDeadLetters {
         }
     }
 
-    /// Waits for the first letter of the tenant, so that nothing is written where there is none. Returns false when the host is drained.
+    /// Waits for the tenant's first letter, so that nothing is written for tenants without letters. Returns false if the host is drained.
     async fn until_needed(&self) -> Result<bool, DeadLetterError> {
         let (changed, mut stop) = (self.shared.letters_of(&self.tenant), self.shared.stop.subscribe());
         loop {
@@ -138,14 +138,14 @@ impl TenantDeadLetters {
         Ok(self.store().log(&self.tenant, DEFAULT_SCOPE).map_err(unknown)?)
     }
 
-    /// Commits what is to be announced. A letter whose event is refused is tried again with the next look.
+    /// Commits pending announcements. A letter whose event is refused is retried in the next round.
     async fn announce(&self) -> Result<(), DeadLetterError> {
         let (letters, log) = (self.letters(), self.log()?);
         loop {
             let query = TypedRecords::<DeadLetter>::query();
             let query = query.matching(Condition::is_true("announcing")).ascending("_id").limit(PAGE);
             let (page, more) = match letters.find(query).await {
-                // There never was a letter.
+                // There has never been a letter.
                 Err(RecordError::UnknownCollection(_)) => return Ok(()),
                 page => page?,
             };
@@ -157,7 +157,7 @@ impl TenantDeadLetters {
                 letter.announced_up_to(number);
                 match letters.replace_if(&letter, Expected::Revision(revision)).await {
                     Ok(_) => any = true,
-                    // It changed meanwhile; the request id makes a repetition harmless.
+                    // It changed meanwhile. The request id makes a repetition harmless.
                     Err(RecordError::NotAsExpected { .. }) => any = true,
                     Err(error) => return Err(error.into()),
                 }
@@ -192,7 +192,7 @@ impl TenantDeadLetters {
                 let open = i64::try_from(open).unwrap_or(i64::MAX);
                 let record = threshold(level, open, number, now);
                 self.declare().await?;
-                // The lease is held, so nobody else writes it.
+                // Only the holder of the lease writes this record.
                 thresholds.replace_if(&record, Expected::AbsentOr(Condition::All)).await?;
                 record
             }
@@ -210,7 +210,7 @@ impl TenantDeadLetters {
     }
 }
 
-/// How holding the lease ended.
+/// How the work under the lease ended.
 enum Kept {
     Lost,
     Done,
@@ -220,7 +220,7 @@ fn threshold(level: Level, open: i64, number: i64, at: Timestamp) -> ThresholdRe
     ThresholdRecord { id: OPEN.to_owned(), level, open, number, announced: false, at: date(at) }
 }
 
-/// Commits the announcements of one letter, in their order. Returns the number of the last one that is committed.
+/// Commits the announcements of one letter in order. Returns the number of the last one that is committed.
 async fn announce_one(log: &dyn EventLog, letter: &DeadLetter) -> Result<Option<i64>, DeadLetterError> {
     let mut last = None;
     for Announcement { number, event_type, data } in &letter.announcements {
@@ -233,7 +233,7 @@ async fn announce_one(log: &dyn EventLog, letter: &DeadLetter) -> Result<Option<
     Ok(last)
 }
 
-/// Commits an event under a request id, so that a repetition adds nothing. Returns false when it is refused.
+/// Commits an event under a request id, so that a repetition adds nothing. Returns false if it is refused.
 async fn commit(
     log: &dyn EventLog,
     id: &str,

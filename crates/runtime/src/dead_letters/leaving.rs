@@ -1,4 +1,4 @@
-//! What becomes of letters whose consumer is gone, and of those that are over for long enough.
+//! Closing letters whose consumer no longer exists, and archiving letters that have been closed long enough.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::TenantDeadLetters;
 use super::edits::date;
 use crate::groups::{BROKER_PARTITION, GROUPS};
 
-/// How many letters are moved to the archive in one batch.
+/// The number of letters that are moved to the archive in one batch.
 const PAGE: usize = 200;
 
 impl TenantDeadLetters {
-    /// Gives up the letters of consumers that were deleted by a process that ended before it could.
+    /// Discards the letters of consumers that were deleted by a process that ended before it could do so.
     pub(super) async fn give_up_orphans(&self) -> Result<(), DeadLetterError> {
-        // A group that joins on a broker of its own has no definition here; its letters name the place of their message there.
+        // A group that joins on a broker has no definition here; its letters have headers with the broker's partition.
         let here = Condition::is_null(format!("headers.{BROKER_PARTITION}"));
         let open = Condition::and([DeadLetter::open(), here]);
         let open = GroupQuery::new(DEAD_LETTERS).by("processor").matching(open).limit(limits::PAGE_MAX);
@@ -35,7 +35,7 @@ impl TenantDeadLetters {
         Ok(())
     }
 
-    /// Whether a handler or a group has no definition any more.
+    /// Returns whether a handler or group no longer has a definition.
     async fn is_gone(&self, processor: &str) -> Result<bool, RecordError> {
         let (collection, name) = match processor.split_once('/') {
             Some(("group", name)) => (GROUPS, name),
@@ -48,8 +48,8 @@ impl TenantDeadLetters {
         }
     }
 
-    /// Moves letters into the archive that have been over for as long as the retention says. A letter and its copy change in one batch, so
-    /// nothing is deleted that the archive does not hold.
+    /// Moves letters to the archive that have been closed for the retention period. A letter and its copy change in one batch, so nothing
+    /// is deleted that is not in the archive.
     pub(super) async fn archive(&self, now: Timestamp) -> Result<(), DeadLetterError> {
         let Some(kept) = self.shared.options.letter_retention else { return Ok(()) };
         let before = Timestamp::from_millis(now.as_millis().saturating_sub(millis(kept)));
@@ -81,7 +81,7 @@ impl TenantDeadLetters {
             }
             match self.records.write(changes).await {
                 Ok(_) => tracing::debug!(tenant = self.tenant, into = ARCHIVED_LETTERS, "letters are archived"),
-                // A consumer failed with the event again; the next look tells.
+                // A consumer failed with the event again; the next round handles it.
                 Err(RecordError::NotAsExpected { .. }) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }

@@ -1,5 +1,5 @@
-//! Pages of the dead letters that a condition selects which may be another one for the next page: the names of the handlers that a caller
-//! may see. The cursor of a store belongs to its query, and is refused with another condition; these cursors say where the page ended.
+//! Pages of dead letters under a condition that may change from page to page: the names of the handlers that a caller may see. A cursor
+//! of the store belongs to its query and is refused with another condition. These cursors encode where the page ended.
 
 use annals_core::bson::DateTime;
 use annals_core::dead_letters::{DEAD_LETTERS, DeadLetter, DeadLetterError, LetterPage, LetterQuery};
@@ -7,7 +7,7 @@ use annals_core::{ByteString, Code, Condition, Invalid, RecordError, RecordQuery
 
 use super::TenantDeadLetters;
 
-/// The last letter of a page. Letters are in the order of the time of their failure and then of their ids, both going down.
+/// The last letter of a page. Letters are sorted by time of failure and then by id, both descending.
 #[derive(Debug, PartialEq)]
 struct Last {
     failed_at: i64,
@@ -19,7 +19,7 @@ impl Last {
         Self { failed_at: letter.failed_at.timestamp_millis(), id: letter.id.clone() }
     }
 
-    /// The cursor of the page that follows: digits only, whatever the id has.
+    /// Returns the cursor of the next page, in hexadecimal digits whatever the id contains.
     fn write(&self) -> ByteString {
         let text = format!("{}.{}", self.failed_at, self.id);
         let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -37,10 +37,10 @@ impl Last {
         })
     }
 
-    /// The condition that means the letters that follow.
+    /// Returns the condition for the letters that follow.
     fn following(&self) -> Condition {
         let failed_at = DateTime::from_millis(self.failed_at);
-        // The first one alone names a range of an index.
+        // Only the first condition can be used as a range of an index.
         Condition::and([
             Condition::lte("failed_at", failed_at),
             Condition::or([Condition::lt("failed_at", failed_at), Condition::lt("_id", self.id.as_str())]),
@@ -57,7 +57,7 @@ fn text_of(digits: &str) -> Option<String> {
 }
 
 impl TenantDeadLetters {
-    /// Returns a page of the letters that a query and a condition select. The condition may be another one for the next page.
+    /// Returns a page of the letters that match a query and a condition. The condition may change from page to page.
     pub(super) async fn list_some(
         &self,
         query: &LetterQuery,

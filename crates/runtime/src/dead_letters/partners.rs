@@ -1,5 +1,5 @@
-//! Letters of partner events that failed for the last time. Partners own the events; the letters follow them, and what a person does with a
-//! letter is done to the event. Each step compares both, so one that a crash cut short is done by the next look.
+//! Letters of partner events that failed for the last time. Partners own the events, and the letters mirror them; an act on a letter is
+//! applied to the event. Each round compares both, so a step that a crash interrupted is completed by the next round.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use annals_core::{Condition, RecordError, RecordQuery, StoreError, Stored, Times
 use super::TenantDeadLetters;
 use super::edits::id;
 
-/// How many events are compared at a time.
+/// The number of events that are compared at a time.
 const PAGE: usize = 200;
 
 impl TenantDeadLetters {
-    /// Whether a partner event has failed.
+    /// Returns whether any partner event has failed.
     pub(super) async fn has_failed_partner_events(&self) -> Result<bool, RecordError> {
         match self.records.count(PARTNER_EVENTS, &Condition::eq("event_status", "FAILED")).await {
             Err(RecordError::UnknownCollection(_)) => Ok(false),
@@ -25,13 +25,13 @@ impl TenantDeadLetters {
         }
     }
 
-    /// Lets letters and partner events agree.
+    /// Makes letters and partner events consistent.
     pub(super) async fn follow_partners(&self, now: Timestamp) -> Result<(), DeadLetterError> {
         self.follow_open_letters(now).await?;
         self.follow_failed_events(now).await
     }
 
-    /// Letters whose events were resent or cancelled as partner events.
+    /// Updates letters whose events were resent or cancelled as partner events.
     async fn follow_open_letters(&self, now: Timestamp) -> Result<(), DeadLetterError> {
         let query = TypedRecords::<DeadLetter>::query().matching(DeadLetter::open_of_partners()).ascending("_id");
         let mut query = query.limit(PAGE);
@@ -53,7 +53,7 @@ impl TenantDeadLetters {
         }
     }
 
-    /// Events that failed for the last time and have no letter yet, or one that was given up.
+    /// Updates events that failed for the last time and have no letter yet, or a discarded one.
     async fn follow_failed_events(&self, now: Timestamp) -> Result<(), DeadLetterError> {
         let failed = Condition::eq("event_status", "FAILED");
         let mut query = RecordQuery::new(PARTNER_EVENTS).matching(failed).ascending("_id").limit(PAGE);
@@ -109,7 +109,7 @@ impl TenantDeadLetters {
             PartnerStep::Store => {
                 let expected = annals_core::Expected::Revision(revision);
                 return match self.letters().replace_if(&letter, expected).await {
-                    // The next look tells.
+                    // If it changed meanwhile, the next round handles it.
                     Ok(_) | Err(RecordError::NotAsExpected { .. }) => Ok(()),
                     Err(error) => Err(error.into()),
                 };

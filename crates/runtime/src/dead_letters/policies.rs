@@ -1,4 +1,4 @@
-//! Which policy the letters of a topic follow.
+//! The policies that the letters of a topic follow.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use annals_core::{DEFAULT_CATEGORY, RecordError, Records, StoreError, Timestamp,
 
 use crate::host::Shared;
 
-/// The policies of a tenant: those that are stored for topics, and those of categories.
+/// The policies of a tenant: those stored for topics, and those of categories.
 #[derive(Clone)]
 pub(crate) struct Policies {
     records: Arc<dyn Records>,
@@ -20,11 +20,11 @@ impl Policies {
         Ok(Self { records: shared.store.records(tenant)?, types: shared.store.event_types(tenant)? })
     }
 
-    /// The policy of a topic that carries events of this type.
+    /// Returns the policy of a topic that carries events of this type.
     pub async fn of(&self, topic: &str, event_type: &str) -> Result<PolicyStatus, RecordError> {
         let category = match self.types.get(event_type).await {
             Ok(known) => known.category,
-            // A bare adapter has no registry.
+            // An adapter by itself has no registry.
             Err(TypeError::Unknown(_) | TypeError::Store(StoreError::NotSupported(_))) => DEFAULT_CATEGORY.into(),
             Err(TypeError::Store(error)) => return Err(error.into()),
             Err(_) => DEFAULT_CATEGORY.into(),

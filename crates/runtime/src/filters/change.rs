@@ -1,5 +1,5 @@
-//! Defining a filter, and the rules that a changed definition must keep. They are those of the Dolittle Runtime, and they are applied
-//! before the registration succeeds.
+//! Defining a filter, and the rules for changing a definition. They are those of the Dolittle Runtime, and are checked before the
+//! registration succeeds.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ use super::{EventFilter, Ports, TenantFilters};
 use crate::host::{detached, locked, message_of};
 
 impl TenantFilters {
-    /// Defines a filter. Returns true when it did not exist before.
+    /// Defines a filter. Returns true if it is new.
     pub(super) async fn change(
         &self,
         definition: FilterDefinition,
@@ -87,7 +87,7 @@ impl TenantFilters {
             };
             match written {
                 Ok(is_new) => return Ok(is_new),
-                // Another process was first.
+                // Another process was faster.
                 Err(RecordError::DuplicateKey { .. } | RecordError::NotAsExpected { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -95,13 +95,13 @@ impl TenantFilters {
     }
 }
 
-/// A definition that is to be compared with the verdicts below `progress`.
+/// A definition to compare with the verdicts below `progress`.
 struct Check<'a> {
     ports: &'a Ports,
     definition: &'a FilterDefinition,
     function: Option<&'a dyn EventFilter>,
     progress: SequenceNumber,
-    /// Whether all those verdicts are of the definition that is stored.
+    /// Whether all those verdicts are known to follow from the stored definition.
     verified: bool,
 }
 
@@ -116,12 +116,12 @@ impl Check<'_> {
             }
             return self.differs(self.with_definition(known).await?);
         }
-        // A Runtime may have filled the stream.
+        // A Dolittle Runtime may have filled the stream.
         if let Some(stored) = self.ports.definitions.get(&self.definition.name.stream).await? {
             return self.with_layout(&stored).await;
         }
         let first = match self.definition.kind {
-            // Nothing is known of what a client would have included.
+            // It is unknown what a client would have included.
             FilterKind::Remote => None,
             FilterKind::Declared | FilterKind::Function => self.with_stream().await?,
         };
@@ -144,7 +144,7 @@ impl Check<'_> {
         Ok(self.ports.streams.read(query).await?.entries.first().map(|entry| entry.sequence_number))
     }
 
-    /// Compares with the verdicts that the stream holds.
+    /// Compares the definition with the verdicts that the stream holds.
     async fn with_stream(&self) -> Result<Option<SequenceNumber>, FilterError> {
         let source = Source::of(self.definition, self.ports);
         let stream = (&*self.ports.streams, &*self.definition.name.stream);
@@ -168,7 +168,7 @@ impl Check<'_> {
         }
     }
 
-    /// Compares with the definition that made the verdicts.
+    /// Compares the definition with the one that the verdicts are from.
     async fn with_definition(&self, known: &FilterDefinition) -> Result<Option<SequenceNumber>, FilterError> {
         let (new, range) = (self.definition, 0..self.progress);
         let (before, after) = (Evaluator::new(known), Evaluator::new(new));
@@ -182,7 +182,7 @@ impl Check<'_> {
         }
         match new.kind {
             FilterKind::Declared | FilterKind::Function => self.with_stream().await,
-            // What a client was not shown before would have to be evaluated now, and what it was shown may be included.
+            // Events that the client was not shown before would have to be evaluated now, and those that it was shown may be included.
             FilterKind::Remote => {
                 let everything = FilterDefinition { types: Vec::new(), condition: None, ..new.clone() };
                 let source = Source::of(&everything, self.ports);
@@ -197,7 +197,7 @@ impl Check<'_> {
         }
     }
 
-    /// Compares with a definition that a Runtime stored, by the Runtime's rules.
+    /// Compares the definition with one that a Dolittle Runtime stored, by the Runtime's rules.
     async fn with_layout(&self, stored: &StreamDefinition) -> Result<(), FilterError> {
         let definitions = &*self.ports.definitions;
         let new = self.definition.in_layout(definitions);
@@ -214,7 +214,7 @@ impl Check<'_> {
         if changed.is_empty() {
             return Ok(());
         }
-        // A name that is in the new definition is asked for by that name.
+        // Types that the new definition names are looked up by those names.
         let named = self.definition.types.iter().filter(|name| !old.contains(&definitions.type_id(name)));
         let types = changed.into_iter().chain(named.cloned()).collect();
         let source = Source::Log { log: Arc::clone(&self.ports.log), filter: Filter { types, ..Filter::default() } };
@@ -223,7 +223,7 @@ impl Check<'_> {
     }
 }
 
-/// Evaluates events by a definition, and by its function where it has one.
+/// Evaluates events by a definition, and by its function if it has one.
 pub(super) struct Evaluation<'a> {
     evaluator: Evaluator,
     function: Option<&'a dyn EventFilter>,
@@ -234,10 +234,10 @@ impl<'a> Evaluation<'a> {
         Self { evaluator: Evaluator::new(definition), function }
     }
 
-    /// The entry of an event; none if it is excluded.
+    /// Returns the entry of an event; `None` if it is excluded.
     ///
     /// # Errors
-    /// What the function said when it panicked.
+    /// The panic message of the function.
     pub fn entry(&self, event: &RecordedEvent) -> Result<Option<Included>, String> {
         let Some(function) = self.function else { return Ok(self.evaluator.declared(event)) };
         if !self.evaluator.admits(event) {

@@ -1,4 +1,4 @@
-//! Comparison of what a filter would have included with what its stream holds. It reads page by page, so a long log costs time and no
+//! Comparison of what a filter would have included with what its stream holds. It reads page by page, so a long log takes time but no
 //! memory.
 
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Returns the first event of a range whose entry is not the one that the stream holds: it is missing on one side, or in another partition.
+/// Returns the first event of a range whose entry differs from the stream's: it is missing on one side, or in another partition.
 pub(super) async fn first_difference(
     source: &Source,
     (streams, stream): (&dyn Streams, &str),
@@ -64,7 +64,7 @@ pub(super) async fn first_difference(
     Ok(stored.next().await?.map(|entry| entry.sequence_number))
 }
 
-/// Returns the first event of a range about which two evaluations differ. The source must have every such event.
+/// Returns the first event of a range on which two evaluations differ. The source must have every such event.
 pub(super) async fn first_change<T: PartialEq>(
     source: &Source,
     range: Range<SequenceNumber>,

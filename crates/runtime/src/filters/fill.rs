@@ -1,4 +1,4 @@
-//! Filling a stream by the definition alone, or by a function of this process.
+//! Filling a stream by the definition alone, or by a function in this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::host::is_set;
 
 /// Evaluates events until something stops the owner.
 pub(super) async fn run(work: &mut Work<'_>) -> Stop {
-    // Everything below it is evaluated, and what is not stored of that has no entries.
+    // Everything below it has been evaluated; the part that is not stored yet has no entries.
     let mut evaluated = work.progress;
     loop {
         match turn(work, &mut evaluated).await {
@@ -58,7 +58,7 @@ async fn store(work: &mut Work<'_>, evaluated: SequenceNumber) -> Result<(), Sto
     if evaluated > work.progress { work.append(evaluated, Vec::new()).await } else { Ok(()) }
 }
 
-/// Evaluates a page, and appends what is included.
+/// Evaluates a page, and appends the included events.
 async fn evaluate(work: &mut Work<'_>, evaluated: &mut SequenceNumber, run: Run) -> Result<(), Stop> {
     let function = work.function.clone();
     let evaluation = Evaluation::new(&work.definition, function.as_deref());

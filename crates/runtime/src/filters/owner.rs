@@ -21,16 +21,16 @@ use super::source::Source;
 use super::{EventFilter, Ports, Slot, TenantFilters, fill, remote, whatever};
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked};
 
-/// How often the lease is asked for that another process holds. With the time of a lease it bounds a takeover.
+/// How often to ask for a lease that another process holds. Together with the time of a lease, this bounds the time of a takeover.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// How often a position is stored that moves over events that are not included.
+/// How often a progress is stored that only advanced over excluded events.
 pub(super) const STORE_EVERY: Duration = Duration::from_secs(1);
-/// The owner of a remote filter gives its lease back after this time without a pull.
+/// The owner of a remote filter releases its lease after this long without a pull.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(10);
 /// The first and the longest pause before verdicts are appended again that the store could not take.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
 
-/// The owner of a filter, over restarts.
+/// The state of a filter's owner that survives restarts of its task.
 pub(super) struct Owner {
     pub filters: Arc<TenantFilters>,
     pub key: String,
@@ -38,38 +38,38 @@ pub(super) struct Owner {
     pub commands: mpsc::Receiver<Command>,
 }
 
-/// An owner at work.
+/// The state of an owner while it holds the lease.
 pub(super) struct Work<'o> {
     pub owner: &'o mut Owner,
     pub definition: FilterDefinition,
     pub function: Option<Arc<dyn EventFilter>>,
     pub source: Source,
     pub clock: Arc<dyn Clock>,
-    /// The progress of the stream as this owner knows it.
+    /// The progress of the stream as known to this owner.
     pub progress: SequenceNumber,
     /// The failure of the next event.
     pub failure: Option<FilterFailureRecord>,
-    /// The change of the definition that this is by.
+    /// The number of the definition's change that this work is based on.
     change: u64,
     ports: Ports,
     pub leases: &'o Leases,
     pub held: &'o Held,
     last_stored: Option<Timestamp>,
-    /// When its progress was noted last.
+    /// When its progress was last noted.
     noted: Option<Timestamp>,
 }
 
 /// Why an owner stops working.
 pub(super) enum Stop {
-    /// The host is drained, the filter was deleted, or nobody needs this owner any more.
+    /// The host is drained, the filter was deleted, or the owner is no longer needed.
     Done,
-    /// The store is being closed. It may refuse writes before reads.
+    /// The store is being closed. It may refuse writes before it refuses reads.
     Closed,
     /// Another process owns the filter.
     Lost,
     /// A less busy process gets the filter.
     Given(String),
-    /// It is to begin again, because the definition or the stream changed.
+    /// The definition or the stream changed, so the work must start over.
     Again,
     Failed(String),
 }
@@ -79,7 +79,7 @@ impl Supervised for Owner {
         loop {
             match self.own().await {
                 stop @ (Stop::Done | Stop::Closed) => {
-                    // A new owner would meet the same refusal at once, so this one pauses.
+                    // A new owner would be refused at once as well, so this one pauses.
                     if matches!(stop, Stop::Closed) && self.can_be_read().await {
                         return Ended::Failed(StoreError::Closed.to_string());
                     }
@@ -99,14 +99,14 @@ impl Owner {
         format!("filter/{}", self.key)
     }
 
-    /// Whether a new owner would start at once: the store may refuse writes while its reads still work.
+    /// Returns whether a new owner would start at once: the store may refuse writes while its reads still work.
     async fn can_be_read(&self) -> bool {
         let is_drained = *self.filters.shared.stop.borrow();
         let kind = self.defined().await.ok().and_then(|found| found.value.read().ok()).map(|found| found.kind);
         !is_drained && kind.is_some_and(|kind| kind != FilterKind::Remote)
     }
 
-    /// Ends, so that a new owner can start. A definition that was put meanwhile has found this one running.
+    /// Ends, so that a new owner can start. A definition that was put meanwhile found this one still running.
     async fn end(&mut self) {
         self.commands.close();
         let is_drained = *self.filters.shared.stop.borrow();
@@ -120,13 +120,13 @@ impl Owner {
         }
     }
 
-    /// Takes the lease, works, and gives the lease back.
+    /// Takes the lease, works, and releases the lease.
     async fn own(&mut self) -> Stop {
         let (leases, held) = match self.take().await {
             Ok(taken) => taken,
             Err(stop) => return stop,
         };
-        // Also when it cannot begin: a lease that a living process keeps keeps every other one away.
+        // This also covers a failure to begin: a lease kept by a living process would keep out every other process.
         let stop = match Work::begin(self, &leases, &held).await {
             Ok(mut work) => match work.definition.kind {
                 FilterKind::Remote => remote::run(&mut work).await,
@@ -135,7 +135,7 @@ impl Owner {
             Err(stop) => stop,
         };
         match &stop {
-            // What begins again may find that this process cannot run the filter any more.
+            // After a restart this process may find that it can no longer run the filter.
             Stop::Done | Stop::Closed | Stop::Failed(_) | Stop::Again => leases.release(&held).await,
             Stop::Given(to) => leases.give(&held, to).await,
             Stop::Lost => {}
@@ -143,7 +143,7 @@ impl Owner {
         stop
     }
 
-    /// The definition as it is stored; none of a filter that this process cannot run.
+    /// Reads the stored definition. Stops if this process cannot run the filter.
     async fn defined(&self) -> Result<annals_core::Stored<FilterRecord>, Stop> {
         let found = self.filters.record(&self.key).await?.ok_or(Stop::Done)?;
         let definition = found.value.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
@@ -157,7 +157,7 @@ impl Owner {
         filters.declare().await?;
         let first = self.defined().await?.value.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
         let mut leases = Leases::new(&filters.shared, &filters.tenant, Arc::clone(&filters.records), self.task());
-        // A remote filter is where its clients are.
+        // A remote filter runs where its clients pull.
         if first.kind != FilterKind::Remote {
             leases = leases.spread();
         }
@@ -165,7 +165,7 @@ impl Owner {
         Ok((leases, held))
     }
 
-    /// Waits for the lease. Pulls wait with it; settlements are refused with the owner's name.
+    /// Waits for the lease. Pulls wait meanwhile; settlements are refused with the owner's name.
     async fn until_taken(&mut self, leases: &Leases, kind: FilterKind) -> Result<Held, Stop> {
         let filters = Arc::clone(&self.filters);
         let (clock, mut stop) = (Arc::clone(filters.clock()), filters.shared.stop.subscribe());
@@ -174,7 +174,7 @@ impl Owner {
         let mut last_asked = clock.now();
         loop {
             let elsewhere = match leases.ask().await? {
-                // Pulls that are dropped without an answer are made again.
+                // Pulls that are dropped without an answer are repeated by their callers.
                 Asked::Taken(held) => return Ok(held),
                 Asked::Elsewhere { owner } => owner,
             };
@@ -213,7 +213,7 @@ impl Owner {
 impl<'o> Work<'o> {
     async fn begin(owner: &'o mut Owner, leases: &'o Leases, held: &'o Held) -> Result<Self, Stop> {
         let filters = Arc::clone(&owner.filters);
-        // The change is read first: one that is made after it is noticed before anything is appended.
+        // Read the number of the change first, so that a later change is noticed before anything is appended.
         let change = *owner.slot.changed.borrow();
         let stored = owner.defined().await?;
         let definition = stored.value.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
@@ -251,8 +251,8 @@ impl<'o> Work<'o> {
         Ok(())
     }
 
-    /// Compares verdicts that another process appended while the definition changed. Where they differ, nothing more is appended until the
-    /// definition is put again that they are of.
+    /// Compares the definition with verdicts that another process appended while the definition changed. If they differ, nothing more is
+    /// appended until the definition that they follow from is put again.
     async fn verify(&mut self, stored: annals_core::Stored<FilterRecord>) -> Result<(), Stop> {
         let Some(from) = stored.value.verify_from.map(i64::cast_unsigned) else { return Ok(()) };
         if from < self.progress && self.definition.kind != FilterKind::Remote {
@@ -308,7 +308,7 @@ impl<'o> Work<'o> {
         Ok(())
     }
 
-    /// Stores when the filter progressed, once a second at most.
+    /// Stores the time of the filter's progress, at most once a second.
     async fn note_progress(&mut self, now: Timestamp) {
         if self.noted.is_some_and(|noted| now < noted.plus(STORE_EVERY)) {
             return;
@@ -317,24 +317,24 @@ impl<'o> Work<'o> {
         let typed = TypedRecords::<FilterProgressRecord>::declared(Arc::clone(&self.owner.filters.records));
         match typed.replace_if(&noted, whatever()).await {
             Ok(_) => self.noted = Some(now),
-            // It only serves people; the stream itself holds how far the filter is.
+            // This is only informative; the stream itself holds the progress.
             Err(error) => {
                 tracing::debug!(filter = self.owner.key, %error, "the time of a filter's progress was not stored")
             }
         }
     }
 
-    /// When a progress without entries may be stored.
+    /// Returns when a progress without entries may be stored.
     pub fn store_at(&self) -> Timestamp {
         self.last_stored.map_or(Timestamp::from_millis(0), |stored| stored.plus(STORE_EVERY))
     }
 
-    /// The change of the definition that this work is by.
+    /// Returns the number of the definition's change that this work is based on.
     pub fn change(&self) -> u64 {
         self.change
     }
 
-    /// Checks that the filter is not to be given up.
+    /// Checks that this process still holds the lease and need not give the filter to another one.
     pub async fn keep_lease(&self) -> Result<(), Stop> {
         if !self.leases.keeps(self.held).await? {
             return Err(Stop::Lost);
@@ -342,17 +342,17 @@ impl<'o> Work<'o> {
         self.leases.given_to().map_or(Ok(()), |to| Err(Stop::Given(to)))
     }
 
-    /// Waits until the filter is to be given up.
+    /// Waits until the filter must be given up.
     pub async fn until_called_off(&self) {
         self.leases.until_called_off(self.held).await;
     }
 
-    /// The number of ownerships before and with this one.
+    /// Returns the epoch of this ownership.
     pub fn epoch(&self) -> u64 {
         self.held.epoch().cast_unsigned()
     }
 
-    /// Notes that the evaluation of an event failed.
+    /// Records that the evaluation of an event failed.
     pub async fn failed(&mut self, at: SequenceNumber, failure: &DeliveryFailure) -> Result<(), Stop> {
         let before = self.failure.as_ref().filter(|before| before.sequence_number == at.cast_signed());
         let attempts = before.map_or(0, FilterFailureRecord::attempts).saturating_add(1);
@@ -373,7 +373,7 @@ impl<'o> Work<'o> {
         Ok(())
     }
 
-    /// Notes that the event that had failed was evaluated.
+    /// Records that the event that had failed was evaluated.
     pub async fn succeeded(&mut self) -> Result<(), Stop> {
         if self.failure.take().is_some() {
             self.owner.filters.forget_failure(&self.owner.key).await?;
@@ -381,19 +381,19 @@ impl<'o> Work<'o> {
         Ok(())
     }
 
-    /// Whether the next event may be attempted now.
+    /// Returns whether the next event may be attempted now.
     pub fn may_attempt(&self, now: Timestamp) -> bool {
         self.failure.as_ref().is_none_or(|failure| failure.retry_at().is_some_and(|at| at <= now))
     }
 }
 
-/// Waits until the definition was changed or deleted after this change.
+/// Waits until the definition is changed or deleted after this change.
 pub(super) async fn superseded(changed: &mut watch::Receiver<u64>, change: u64) {
-    // A slot outlives its owner.
+    // A slot outlives its owner, so the sender exists.
     let _ = changed.wait_for(|now| *now != change).await;
 }
 
-/// The longest delay before an event is attempted again: 30 days.
+/// The longest delay before an event is retried: 30 days.
 const DELAY_MAX_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
 
 impl From<RecordError> for Stop {

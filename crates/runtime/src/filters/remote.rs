@@ -1,7 +1,7 @@
 //! Filling a stream by the verdicts of a client, which pulls events and settles each.
 //!
-//! One batch is in flight at a time and is settled in order, so events are evaluated in the log's order and a verdict is stored before it
-//! is answered. A batch whose lease ended, or whose caller has gone, is handed out again.
+//! One batch is in flight at a time and is settled in order, so events are evaluated in log order and a verdict is stored before it is
+//! acknowledged. A batch whose lease expired or whose caller has gone is handed out again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use super::owner::{IDLE_MAX, Stop, Work, superseded};
 use super::source::Run;
 use crate::host::is_set;
 
-/// Events that wait for a pull before no more are read.
+/// The number of events waiting for a pull at which reading pauses.
 const QUEUE_MAX: usize = 1_000;
-/// A client that has not pulled for this long is not listed any more.
+/// A client that has not pulled for this long is no longer listed.
 const WORKER_SEEN: Duration = Duration::from_secs(60);
 
-/// What is asked of the owner of a remote filter.
+/// A request to the owner of a remote filter.
 pub(super) enum Command {
     Pull(Pull),
     Settle { results: Vec<FilterSettlement>, answer: oneshot::Sender<Result<Vec<SettleResult>, FilterError>> },
@@ -36,7 +36,7 @@ pub(super) struct Pull {
     pub answer: oneshot::Sender<Result<Handed, FilterError>>,
 }
 
-/// Deliveries on their way to a caller. Dropped without being accepted, they go back.
+/// Deliveries on their way to a caller. If dropped before they are accepted, they are returned.
 pub(super) struct Handed {
     deliveries: Vec<Delivery>,
     back: Option<(mpsc::UnboundedSender<u64>, u64)>,
@@ -65,7 +65,7 @@ impl Drop for Handed {
 /// An event that waits for a verdict, with its position in the source.
 type Waiting = (u64, RecordedEvent);
 
-/// Events that a client evaluates. The first has the token `first`, and so on.
+/// A batch of events that a client evaluates. The first event has the token `first`, the second `first + 1`, and so on.
 struct Batch {
     number: u64,
     first: u64,
@@ -78,7 +78,7 @@ struct Remote<'w, 'o> {
     work: &'w mut Work<'o>,
     evaluator: Evaluator,
     queue: VecDeque<Waiting>,
-    /// The source was read up to here.
+    /// The point up to which the source was read.
     read_to: SequenceNumber,
     batch: Option<Batch>,
     batches: u64,
@@ -139,7 +139,7 @@ impl Remote<'_, '_> {
         tokio::select! {
             biased;
             () = is_set(&mut stop) => Err(Stop::Done),
-            // The definition counts its changes; a pull that waits is made again.
+            // The change counter has advanced. Waiting pulls are repeated by their callers.
             () = superseded(&mut changed, change) => Err(Stop::Again),
             Some(batch) = self.returned.1.recv() => {
                 if self.batch.as_ref().is_some_and(|it| it.number == batch) {
@@ -201,7 +201,7 @@ impl Remote<'_, '_> {
         self.workers.iter().map(seen).collect()
     }
 
-    /// Hands events out, and ends pulls whose time is up.
+    /// Hands out events, and ends pulls that have timed out.
     fn serve(&mut self, now: Timestamp) {
         self.pulls.retain(|pull| !pull.answer.is_closed());
         let hands_out = self.batch.is_none() && !self.queue.is_empty() && self.work.may_attempt(now);
@@ -240,7 +240,7 @@ impl Remote<'_, '_> {
         let deliveries = deliveries.collect();
         let back = Some((self.returned.0.clone(), self.batches));
         self.batch = Some(Batch { number: self.batches, first, events, worker: pull.body.worker, until });
-        // If the caller has gone, the deliveries go back.
+        // If the caller has gone, the deliveries are returned.
         let _ = pull.answer.send(Ok(Handed { deliveries, back }));
     }
 
@@ -248,14 +248,14 @@ impl Remote<'_, '_> {
         format!("{number:x}.{}", self.work.owner.key)
     }
 
-    /// Puts the events of the batch back in front of those that wait.
+    /// Puts the events of the batch back at the front of the queue.
     fn release(&mut self) {
         if let Some(batch) = self.batch.take() {
             batch.events.into_iter().rev().for_each(|event| self.queue.push_front(event));
         }
     }
 
-    /// Ends the batch in flight if its lease has ended.
+    /// Ends the batch in flight if its lease has expired.
     async fn expire(&mut self, now: Timestamp) -> Result<(), Stop> {
         let Some(batch) = self.batch.as_ref().filter(|batch| batch.until <= now) else { return Ok(()) };
         let reason = format!("the lease of worker {:?} ended before a verdict came", batch.worker);
@@ -267,7 +267,7 @@ impl Remote<'_, '_> {
         }
     }
 
-    /// The first event without a stored verdict, or where the source was read to.
+    /// Returns the first event without a stored verdict, or the point up to which the source was read.
     fn undecided(&self) -> SequenceNumber {
         let in_flight = self.batch.as_ref().and_then(|batch| batch.events.front());
         in_flight.or(self.queue.front()).map_or(self.read_to, |(_, event)| event.sequence_number)
@@ -319,7 +319,7 @@ impl Remote<'_, '_> {
         stored
     }
 
-    /// The place of a token in the batch in flight.
+    /// Returns the index of a token in the batch in flight.
     fn place_of(&self, token: &str) -> Option<u64> {
         let batch = self.batch.as_ref()?;
         let (number, key) = token.split_once('.')?;
@@ -328,7 +328,7 @@ impl Remote<'_, '_> {
         (batch.first..last).contains(&number).then(|| number - batch.first)
     }
 
-    /// Takes the first event out of the batch, with its verdict.
+    /// Takes the first event out of the batch, and returns its entry if the verdict includes it.
     fn decide(&mut self, verdict: Verdict) -> Option<Included> {
         let batch = self.batch.as_mut()?;
         let (_, event) = batch.events.pop_front()?;

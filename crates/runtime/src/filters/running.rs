@@ -1,4 +1,4 @@
-//! Running every filter that is defined, and following definitions that another process on the same store changes.
+//! Running every defined filter, and following definitions that another process on the same store changes.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ struct Watch {
 }
 
 impl TenantFilters {
-    /// Runs the filters from now on.
+    /// Starts running the filters.
     pub(super) fn watch(&self) {
         if std::mem::replace(&mut *locked(&self.watching), true) {
             return;
@@ -24,7 +24,7 @@ impl TenantFilters {
         }
     }
 
-    /// Starts the owner of a filter, or tells it that the definition changed.
+    /// Starts the owner of a filter, or notifies it that the definition changed.
     async fn read_again(&self, key: &str) -> Result<(), String> {
         let found = self.record(key).await.map_err(|error| error.to_string())?;
         self.slot(key).changed.send_modify(|change| *change += 1);
@@ -58,7 +58,7 @@ impl Watch {
             let changes = match follower.next_page().await {
                 Ok(changes) => changes,
                 Err(ChangesError::Store(StoreError::Closed)) => return Ok(()),
-                // One that is too far behind reads all of them again.
+                // A follower that is too far behind starts over and reads all definitions again.
                 Err(error) => return Err(error.to_string()),
             };
             for change in &changes {
@@ -77,7 +77,7 @@ impl Supervised for Watch {
             () = is_set(&mut stop) => Ended::Done,
             followed = self.follow() => match followed {
                 Ok(()) => Ended::Done,
-                // A store that is closed has nothing to follow; what else failed is attempted again.
+                // If the store is closed there is nothing to follow; other failures are retried.
                 Err(error) => Ended::Failed(error),
             },
         }

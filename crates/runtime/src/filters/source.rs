@@ -1,4 +1,4 @@
-//! What a filter reads: the events of a log, or of another stream, in the log's order.
+//! The source of a filter: the events of a log or of another stream, in log order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use annals_core::{
 
 use super::Ports;
 
-/// How often a stream is looked at whose filter has not evaluated all of the log. While nothing happens, nobody looks.
+/// How often to check a stream whose own filter has not evaluated the whole log. Idle streams are not checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The source of a filter.
@@ -23,14 +23,14 @@ pub(super) enum Source {
     Stream { log: Arc<dyn EventLog>, streams: Arc<dyn Streams>, name: ByteString },
 }
 
-/// Events of a source with their positions there, and the sequence number up to which there are no others.
+/// Events of a source with their positions there, and the sequence number below which there are no others.
 pub(super) struct Run {
     pub events: Vec<(u64, RecordedEvent)>,
     pub next: SequenceNumber,
 }
 
 impl Source {
-    /// The source of a definition.
+    /// Returns the source of a definition.
     pub fn of(definition: &FilterDefinition, ports: &Ports) -> Self {
         match &definition.source {
             None => Self::Log { log: Arc::clone(&ports.log), filter: definition.filter() },
@@ -40,7 +40,7 @@ impl Source {
         }
     }
 
-    /// Waits until there is more than what is below `from`, and returns a page of it, perhaps without events.
+    /// Waits until the source has advanced beyond `from`, and returns a page, which may have no events.
     pub async fn step(&self, from: SequenceNumber, clock: &dyn Clock) -> Result<Run, ReadError> {
         match self {
             Self::Log { log, filter } => {
@@ -49,7 +49,7 @@ impl Source {
                 Ok(Run { events: of_log(events), next: follower.position() })
             }
             Self::Stream { log, streams, name } => loop {
-                // The log's head first: what its filter evaluates afterwards is seen as progress that is behind.
+                // Read the log's head first, so that events that are not evaluated yet show as progress below it.
                 let log_head = log.head().await?;
                 let info = streams.stream(name).await?;
                 if info.progress > from {
@@ -66,7 +66,7 @@ impl Source {
         }
     }
 
-    /// Reads a page of what is from `from` up to but not including `to`, which the source has.
+    /// Reads a page of the range from `from` to `to`, exclusive, which the source must have reached.
     pub async fn read(&self, from: SequenceNumber, to: SequenceNumber) -> Result<Run, ReadError> {
         let mut run = match self {
             Self::Log { log, filter } => {
@@ -86,7 +86,7 @@ impl Source {
         Ok(run)
     }
 
-    /// The number of its events.
+    /// Returns the number of its events.
     pub async fn head(&self) -> Result<u64, ReadError> {
         match self {
             Self::Log { log, .. } => log.head().await,
@@ -94,7 +94,7 @@ impl Source {
         }
     }
 
-    /// The position of the event of this sequence number, or of the first after it.
+    /// Returns the position of the event with this sequence number, or of the first one after it.
     pub async fn position_of(&self, sequence_number: SequenceNumber) -> Result<u64, ReadError> {
         match self {
             Self::Log { .. } => Ok(sequence_number),
@@ -102,7 +102,7 @@ impl Source {
         }
     }
 
-    /// The first event at this sequence number or after it, whatever the filter makes of it.
+    /// Returns the first event at or after this sequence number, whether or not the filter admits it.
     pub async fn first(&self, from: SequenceNumber) -> Result<Option<RecordedEvent>, ReadError> {
         match self {
             Self::Log { log, .. } => {
@@ -122,7 +122,7 @@ fn of_log(events: Vec<RecordedEvent>) -> Vec<(u64, RecordedEvent)> {
     events.into_iter().map(|event| (event.sequence_number, event)).collect()
 }
 
-/// A page of a stream up to this head. Its `next` is the greatest number where the page ends there.
+/// Reads a page of a stream up to this head. If the page ends there, its `next` is the greatest sequence number.
 async fn of_stream(
     streams: &dyn Streams,
     name: &ByteString,

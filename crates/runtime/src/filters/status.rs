@@ -1,4 +1,4 @@
-//! The state of filters, from what is stored.
+//! The status of filters, from stored data.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use super::{TenantFilters, absent};
 use crate::definitions::readable;
 use crate::health::{Known, of_failure};
 
-/// The position of a progress in its source, the number of events there, and the age of the oldest at the position in seconds.
+/// Returns the position of a progress in its source, the number of events there, and the age in seconds of the oldest one at or after the
+/// position.
 async fn place(source: &Source, progress: SequenceNumber, now: Timestamp) -> Result<(u64, u64, u64), ReadError> {
     let position = source.position_of(progress).await?;
     let head = source.head().await?.max(position);
@@ -32,7 +33,7 @@ impl TenantFilters {
         let unknown = |error: annals_core::UnknownLog| Invalid::new(error.code(), "scope", error.to_string());
         let (key, name) = (definition.name.key(), &definition.name);
         let ports = self.ports(&name.scope).map_err(unknown)?;
-        // Read before the progress, because it is stored after the progress to its event.
+        // Read before the progress, because a failure is stored after the progress up to its event.
         let failure = self.failure(&key).await?;
         let info = ports.streams.stream(&name.stream).await?;
         let now = self.clock().now();
@@ -77,14 +78,14 @@ impl TenantFilters {
         })
     }
 
-    /// When the filter progressed last.
+    /// Returns when the filter last progressed.
     async fn progressed(&self, key: &str) -> Result<Option<Timestamp>, FilterError> {
         let noted = TypedRecords::<FilterProgressRecord>::declared(Arc::clone(&self.records));
         let noted = absent(noted.get(key).await)?;
         Ok(noted.map(|noted| Timestamp::from_millis(noted.value.at.timestamp_millis())))
     }
 
-    /// Where a filter is in its source, the number of events there, and the age of the oldest that it has not evaluated, in seconds.
+    /// Returns a filter's position in its source, the number of events there, and the age in seconds of the oldest one not evaluated yet.
     pub(crate) async fn waiting(
         &self,
         definition: &FilterDefinition,
@@ -96,7 +97,7 @@ impl TenantFilters {
         place(&Source::of(definition, &ports), progress, now).await
     }
 
-    /// The process that evaluates the filter's events now.
+    /// Returns the process that evaluates the filter's events now.
     async fn owner_of(&self, key: &str) -> Result<Option<String>, FilterError> {
         let leases = TypedRecords::<Lease>::declared(Arc::clone(&self.records));
         let lease = absent(leases.get(format!("filter/{key}")).await)?.map(|lease| lease.value);
@@ -108,7 +109,7 @@ impl TenantFilters {
         Ok(holds.then_some(lease.holder))
     }
 
-    /// The clients that pulled lately from this process.
+    /// Returns the clients that pulled recently from this process.
     async fn workers(&self, key: &str) -> Vec<WorkerStatus> {
         let Some(owner) = self.running(key) else { return Vec::new() };
         let (answer, answered) = oneshot::channel();
@@ -135,7 +136,7 @@ impl TenantFilters {
         Ok(FilterPage { items, cursor })
     }
 
-    /// The keys of the filters that a process without clients and functions can run.
+    /// Returns the keys of the filters that a process without clients and functions can run.
     pub(super) async fn declared(&self) -> Result<Vec<String>, FilterError> {
         let filters = TypedRecords::<FilterRecord>::declared(Arc::clone(&self.records));
         let keys = readable(&filters).await?.into_iter().filter_map(|record| {

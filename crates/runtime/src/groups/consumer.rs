@@ -16,7 +16,7 @@ use crate::host::Host;
 
 type Function = Arc<dyn Fn(RecordedEvent) -> BoxFuture<'static, Result<(), HandleFailure>> + Send + Sync>;
 
-/// A consumer of topics in a group; begin with [`consumer`].
+/// A consumer of topics in a group. Create one with [`consumer`].
 pub struct Consumer {
     definition: GroupDefinition,
     functions: HashMap<ByteString, Function>,
@@ -24,7 +24,7 @@ pub struct Consumer {
     skips_replays: bool,
 }
 
-/// Returns a consumer of these topics in a group, from the earliest message on.
+/// Creates a consumer of these topics in a group, from the earliest message on.
 ///
 /// ```
 /// # use annals_runtime::{Host, HostOptions, consumer};
@@ -51,9 +51,9 @@ pub fn consumer<T: Into<ByteString>>(group: impl Into<ByteString>, topics: impl 
 }
 
 impl Consumer {
-    /// Processes messages of one of the topics: `process` gets the event and its data. Data that is no `D` fails, and no repetition mends
-    /// that: the event's key waits for an operator, or the retry policy parks it. Events of other types that a replay sends to the topic
-    /// are processed as well.
+    /// Processes messages of one of the topics: `process` receives the event and its data. Data that cannot be decoded as `D` fails
+    /// permanently: the event's key waits for an operator, or the retry policy parks it. Events of other types that a replay sends to the
+    /// topic are processed as well.
     #[must_use]
     pub fn on<D, F>(
         mut self,
@@ -75,52 +75,53 @@ impl Consumer {
         self
     }
 
-    /// Succeeds with every message that a replay sends again, without calling a function: for work that cannot be undone, such as mails.
-    /// The replay counts those messages as sent.
+    /// Skips every message that a replay sends again, as a success and without calling a function: for work that cannot be undone, such
+    /// as sending mail. The replay counts those messages as sent.
     #[must_use]
     pub fn skip_replays(mut self) -> Self {
         self.skips_replays = true;
         self
     }
 
-    /// Begins where this says; decided by the first definition of the group.
+    /// Sets where the group begins. Only the first definition of the group decides this.
     #[must_use]
     pub fn start(mut self, start: GroupStart) -> Self {
         self.definition.start = start;
         self
     }
 
-    /// Processes at most so many keys at a time.
+    /// Sets the most keys that are processed concurrently.
     #[must_use]
     pub fn in_flight(mut self, keys: u32) -> Self {
         self.definition.in_flight = keys;
         self
     }
 
-    /// Retries failed messages as this says.
+    /// Sets the retry policy for failed messages.
     #[must_use]
     pub fn retry(mut self, retry: ProcessingRetry) -> Self {
         self.definition.retry = retry;
         self
     }
 
-    /// Delivers one of the messages that this guard calls the same, and passes the others once it succeeded. It is remembered for an hour.
+    /// Delivers only one of the messages that this guard considers equivalent, and passes the others once it has succeeded. Keys are
+    /// remembered for an hour.
     #[must_use]
     pub fn guard(mut self, by: Guard) -> Self {
         self.definition.guard = Some(GuardSettings::new(by));
         self
     }
 
-    /// Brings older events up to date before their functions get them, after the upcasters of the registry. An event that they discard is
-    /// done.
+    /// Upgrades older events before their functions receive them, after the upcasters of the registry. An event that they discard counts
+    /// as processed.
     #[must_use]
     pub fn upcasting(mut self, upcasters: Upcasters) -> Self {
         self.upcasters = upcasters;
         self
     }
 
-    /// Defines the group, and processes its messages in this process for as long as the host runs. Where the host publishes the tenant's
-    /// events to a broker of its own, the consumer joins the group there; else the group follows the log.
+    /// Defines the group, and processes its messages in this process for as long as the host runs. If the host publishes the tenant's
+    /// events to an external broker, the consumer joins the group there; else the group follows the log.
     ///
     /// # Errors
     /// `invalid_group` for a topic without a function; else as [`Groups::put`].
@@ -151,8 +152,8 @@ pub(super) struct Functions {
 }
 
 impl Functions {
-    /// Calls the function of an event's type with the event in its newest form; where there is none, that of the topic to which a replay
-    /// sent the event. An event that the upcasters discard is done.
+    /// Calls the function of an event's type with the event in its newest generation; if there is none, that of the topic to which a
+    /// replay sent the event. An event that the upcasters discard counts as processed.
     pub fn call(
         &self,
         event: &RecordedEvent,

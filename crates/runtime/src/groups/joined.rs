@@ -1,5 +1,5 @@
-//! A consumer on a broker of its own, where groups join: a member of the group as a task of the host. Which message is processed next is
-//! decided by [`annals_core::consuming`].
+//! A consumer on an external broker where groups join: a member of the group as a task of the host. [`annals_core::consuming`] decides
+//! which message is processed next.
 //!
 //! ```text
 //!  Broker::join ─▶ membership.rs: messages ─▶ event.rs: read ─▶ machine ─▶ function of the type ─▶ offsets committed
@@ -33,7 +33,7 @@ use crate::host::{Ended, Host, Shared, Supervised, is_set, locked, supervise};
 use crate::topics::TenantTopics;
 use membership::Membership;
 
-/// The first and the longest pause before the group is joined again.
+/// The first and the longest pause before rejoining the group.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// The status of a consumer that joined its group on a broker.
@@ -43,23 +43,23 @@ pub struct ConsumerStatus {
     pub tenant: String,
     /// The group.
     pub group: ByteString,
-    /// The partitions that it has now.
+    /// The number of partitions that are assigned to it now.
     pub partitions: usize,
-    /// Messages that were processed since it started.
+    /// The number of messages that were processed since it started.
     pub processed: u64,
-    /// Attempts that failed.
+    /// The number of attempts that failed.
     pub failed: u64,
-    /// Messages that could not be read as events of their topics. They are among the dead letters.
+    /// The number of messages that could not be read as events of their topics. They are among the dead letters.
     pub unreadable: u64,
-    /// Messages that became dead letters.
+    /// The number of messages that became dead letters.
     pub dead_letters: u64,
-    /// Whether so many messages in a row became dead letters that none does until one succeeds.
+    /// Whether so many consecutive messages became dead letters that no more do until one succeeds.
     pub broken: bool,
-    /// What failed last on the broker or in the store, while it does.
+    /// The last error of the broker or the store, while it persists.
     pub last_error: Option<String>,
 }
 
-/// What a consumer works with.
+/// The dependencies and the state of a consumer.
 struct Work {
     shared: Arc<Shared>,
     tenant: String,
@@ -71,7 +71,7 @@ struct Work {
     definition: GroupDefinition,
     types: Arc<dyn EventTypes>,
     functions: Arc<Functions>,
-    /// The name of its processor, by which dead letters know it.
+    /// The name of its processor, under which its dead letters are stored.
     processor: String,
     /// The name of this member.
     member: String,
@@ -81,7 +81,7 @@ struct Work {
 struct Task(Arc<Work>);
 
 impl Host {
-    /// The consumers of this process that joined groups on a broker.
+    /// Returns the status of this process's consumers that joined groups on a broker.
     pub fn consumers(&self) -> Vec<ConsumerStatus> {
         locked(&self.0.consumers).iter().map(|status| status.borrow().clone()).collect()
     }
@@ -140,14 +140,14 @@ impl Host {
 }
 
 impl Work {
-    /// Joins the group. Topics that are missing are created.
+    /// Joins the group, and creates missing topics.
     async fn member(&self) -> Result<Box<dyn GroupMember>, BrokerError> {
         for topic in &self.definition.topics {
             self.topics.create(topic).await?;
         }
         let settings = self.topics.settings();
         let subscription = GroupSubscription {
-            // Groups of two tenants on one cluster are two groups.
+            // Groups of different tenants on one cluster are different groups.
             group: settings.topic_of(&self.definition.name),
             topics: self.definition.topics.iter().map(|topic| settings.topic_of(topic)).collect(),
             start: self.definition.start,
@@ -156,7 +156,7 @@ impl Work {
         self.broker.join(subscription).await
     }
 
-    /// The event type of a topic of this group.
+    /// Returns the event type of a topic of this group.
     fn type_of<'t>(&self, topic: &'t str) -> &'t str {
         self.topics.settings().type_of(topic).unwrap_or(topic)
     }

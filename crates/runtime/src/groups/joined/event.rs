@@ -1,4 +1,4 @@
-//! A message of a broker as an event.
+//! Reading a broker's message as an event.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use annals_core::{
 };
 use serde_json::json;
 
-/// Where the message of an event is, among the headers that its consumer and its dead letter see.
+/// The headers with the place of a message on the broker, as seen by its consumer and in its dead letter.
 pub(crate) const PARTITION: &str = "broker-partition";
 const OFFSET: &str = "broker-offset";
-/// Most text of an unreadable message that its dead letter shows. The message itself is on the topic.
+/// The most text of an unreadable message that its dead letter shows. The message itself stays on the topic.
 const SHOWN_BYTES: usize = 8 * 1024;
-/// Numbers of unreadable messages begin here, far above every number of a log.
+/// Unreadable messages are numbered from here, far above every sequence number of a log.
 const UNREADABLE_FROM: u64 = 1 << 62;
 
 /// Reads the event of a message, which must be of the type that its topic carries.
 ///
-/// What a message does not carry is empty: the commit id, the request id and the tags.
+/// Fields that a message does not carry are empty: the commit id, the request id and the tags.
 pub(super) fn read(message: &Message, event_type: &str) -> Result<RecordedEvent, String> {
     let (headers, body) = match &message.content {
         Content::Event(event) => return Ok((**event).clone()),
@@ -51,7 +51,7 @@ pub(super) fn read(message: &Message, event_type: &str) -> Result<RecordedEvent,
     Ok(recorded)
 }
 
-/// What stands for a message that cannot be read: its place, and as much of it as a person needs to recognise it.
+/// Returns a substitute event for a message that cannot be read: its place, and enough of its content for a person to recognise it.
 pub(super) fn unreadable(message: &Message, event_type: &str) -> RecordedEvent {
     let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES)]).into_owned();
     let (headers, body) = match &message.content {
@@ -77,12 +77,13 @@ pub(super) fn unreadable(message: &Message, event_type: &str) -> RecordedEvent {
     recorded(facts, event_type, Aggregate::of_source(key_of(message)), data, place(message).into())
 }
 
-/// Whether an event stands for a message that could not be read.
+/// Returns whether an event is a substitute for an unreadable message.
 pub(super) fn is_unreadable(number: u64) -> bool {
     number >= UNREADABLE_FROM
 }
 
-/// The key of a message as text. Keys of other producers may be anything; one that is no id of an aggregate is named by its digest.
+/// Returns the key of a message as text. Other producers may use any key; a key that is not a valid aggregate id is replaced by its
+/// digest.
 pub(super) fn key_of(message: &Message) -> ByteString {
     let Some(key) = &message.key else { return ByteString::new() };
     match ByteString::try_from(key.clone()) {
@@ -91,7 +92,7 @@ pub(super) fn key_of(message: &Message) -> ByteString {
     }
 }
 
-/// The size of a message in memory.
+/// Returns the size of a message in memory.
 pub(super) fn bytes_of(message: &Message) -> usize {
     match &message.content {
         Content::Event(event) => event.data.as_bytes().len(),
@@ -101,7 +102,7 @@ pub(super) fn bytes_of(message: &Message) -> usize {
     }
 }
 
-/// The partition and the offset that a header names.
+/// Returns the partition and the offset in the headers of a letter.
 pub(super) fn place_in(header: &annals_core::bson::Document) -> Option<(u32, u64)> {
     let number = |name: &str| header.get_str(name).ok()?.parse::<u64>().ok();
     Some((u32::try_from(number(PARTITION)?).ok()?, number(OFFSET)?))
@@ -156,12 +157,12 @@ fn recorded(
     }
 }
 
-/// Names a place on a broker by 128 bits, the same in every process.
+/// Returns 128 bits that identify a place on a broker, the same in every process.
 fn fingerprint(at: &TopicPartition, offset: u64) -> u128 {
     digest(&[&at.topic.as_bytes()[..], &at.partition.to_be_bytes(), &offset.to_be_bytes()].concat())
 }
 
-/// FNV-1a.
+/// Computes the FNV-1a hash of some bytes, in 128 bits.
 fn digest(bytes: &[u8]) -> u128 {
     bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, byte| {
         (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
