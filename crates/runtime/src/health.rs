@@ -1,5 +1,5 @@
-//! The health of every handler, filter, projection, saga and subscription, from the store: what a worker or an owner claims of itself does
-//! not count.
+//! The health of every handler, filter, projection, saga and subscription, derived from the store. What a worker or an owner claims about
+//! itself does not count.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::host::{Host, Shared};
 use crate::projections::TenantProjections;
 use crate::sagas::HostSagas;
 
-/// What was read is shown again for this long, so that frequent probes cost little.
+/// How long a result is reused, so that frequent probes cost little.
 const KEPT: Duration = Duration::from_secs(1);
-/// A store that does not answer for so long is reported as such.
+/// How long the store may take to respond before it is reported as unresponsive.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What was read of all processors.
+/// The result of reading the health of all processors.
 pub(crate) type Read = Result<Arc<Vec<ProcessorHealth>>, ReadError>;
 
 /// The health of a handler, filter, projection, subscription, or of the sagas of a definition.
@@ -40,49 +40,49 @@ pub struct ProcessorHealth {
     pub tenant: String,
     /// `handler`, `group`, `filter`, `projection`, `saga`, `subscription`, `archive`, or `dead_letters` while too many are open.
     pub kind: &'static str,
-    /// Its name; of a filter in another scope than the default one `SCOPE/STREAM`.
+    /// Its name; for a filter outside the default scope, `SCOPE/STREAM`.
     pub name: String,
     /// Everything below this position of its source is processed, or belongs to a failing partition.
     pub position: u64,
     /// The number of events in its source.
     pub head: u64,
-    /// The age of the oldest event that it has not processed, in seconds; 0 when there is none.
+    /// The age in seconds of the oldest event that it has not processed; 0 if there is none.
     pub lag_seconds: u64,
-    /// How long ago it progressed, or was defined, in seconds.
+    /// Seconds since it last progressed, or since it was defined.
     pub seconds_since_progress: u64,
-    /// How many partitions are failing.
+    /// The number of failing partitions.
     pub failing: u64,
-    /// How many of them wait for an operator.
+    /// The number of failing partitions that are blocked until an operator acts.
     pub blocked: u64,
-    /// How many of its dead letters are open.
+    /// The number of its open dead letters.
     pub letters: u64,
-    /// The process that runs it.
+    /// The process that runs it, if any.
     pub owner: Option<String>,
-    /// Why it is not healthy; none when it is.
+    /// Why it is degraded; `None` if it is healthy.
     pub degraded: Option<String>,
 }
 
 impl ProcessorHealth {
-    /// How many positions of its source it has not processed.
+    /// Returns the number of positions of its source that it has not processed.
     pub fn lag(&self) -> u64 {
         self.head.saturating_sub(self.position)
     }
 }
 
-/// What is known of a processor before its source is looked at.
+/// What is known about a processor before its source is read.
 pub(crate) struct Known<'a> {
     pub position: u64,
     pub head: u64,
     pub oldest: u64,
     pub now: Timestamp,
     pub is_owned: bool,
-    /// When it progressed last, or was defined.
+    /// When it last progressed, or was defined.
     pub progressed: Timestamp,
     pub stored: Option<&'a ProcessorRecord>,
 }
 
 impl<'a> Known<'a> {
-    /// The vital signs of a processor whose state is a [`ProcessorRecord`].
+    /// Returns the vital signs of a processor whose state is a [`ProcessorRecord`].
     pub fn vitals(&self) -> Vitals<'a> {
         let stored = self.stored;
         let number = |of: fn(&ProcessorRecord) -> i64| stored.map_or(0, |stored| of(stored).cast_unsigned());
@@ -101,11 +101,11 @@ impl<'a> Known<'a> {
 }
 
 impl Host {
-    /// Returns the health of every handler, filter, projection, saga definition and subscription of all tenants, as the store has it, at
-    /// most a second old.
+    /// Returns the health of every handler, filter, projection, saga definition and subscription of all tenants, from the store. The
+    /// result is at most one second old.
     ///
     /// # Errors
-    /// When the store cannot be read, or does not answer within 2 s.
+    /// If the store cannot be read, or does not respond within 2 s.
     pub fn health(&self) -> BoxFuture<'_, Result<Arc<Vec<ProcessorHealth>>, ReadError>> {
         self.known_health().boxed()
     }
@@ -126,7 +126,7 @@ impl Host {
                 Err(StoreError::Unreachable(format!("the store did not answer within {PATIENCE:?}")).into())
             }
         };
-        // A store that does not answer is not asked again by each request that waits here.
+        // Keep failures too, so that the other requests that wait here do not each ask a store that does not respond.
         *known = Some((clock.now(), read.clone()));
         read
     }
@@ -154,7 +154,7 @@ impl Host {
     }
 }
 
-/// Open dead letters above a threshold are shown as a processor that is not healthy.
+/// Adds a degraded processor if there are more open dead letters than a threshold.
 fn of_tenant_letters(tenant: &str, open: u64, health: &mut Vec<ProcessorHealth>) {
     let level = Level::of(open);
     let above = match level {
@@ -181,11 +181,11 @@ fn of_tenant_letters(tenant: &str, open: u64, health: &mut Vec<ProcessorHealth>)
     });
 }
 
-/// What is stored of all processors of a tenant.
+/// The stored records of all processors of a tenant.
 struct Stored {
     handlers: Vec<DefinitionRecord>,
     groups: Vec<DefinitionRecord>,
-    /// How many letters of each consumer are open.
+    /// The number of open letters of each consumer.
     letters: BTreeMap<String, u64>,
     processors: HashMap<String, ProcessorRecord>,
     filters: Vec<FilterRecord>,
@@ -193,7 +193,7 @@ struct Stored {
     filtered: HashMap<String, FilterProgressRecord>,
     projections: Vec<ProjectionRecord>,
     sagas: Vec<SagaDefinitionRecord>,
-    /// The holders of the leases that are in force.
+    /// The holders of the leases in force, by task.
     owners: HashMap<String, String>,
     now: Timestamp,
 }
@@ -224,12 +224,12 @@ impl Stored {
     }
 }
 
-/// All records of a type; none where its collection is not declared yet.
+/// Reads all records of a type; none if its collection is not declared yet.
 pub(crate) async fn all<T: RecordType>(records: &Arc<dyn Records>) -> Result<Vec<T>, ReadError> {
     all_in(records, T::COLLECTION).await
 }
 
-/// All records of a type in a collection of this name.
+/// Reads all records of a type in a collection of this name.
 async fn all_in<T: RecordType>(records: &Arc<dyn Records>, collection: &'static str) -> Result<Vec<T>, ReadError> {
     let typed = TypedRecords::<T>::declared_as(Arc::clone(records), collection);
     let mut query = RecordQuery::new(collection).matching(Condition::All).limit(limits::PAGE_MAX);
@@ -256,7 +256,7 @@ fn time(date: annals_core::bson::DateTime) -> Timestamp {
     Timestamp::from_millis(date.timestamp_millis())
 }
 
-/// A build: what is known of it, its vital signs, and the process that runs it.
+/// A build of a projection: what is known about it, its vital signs, and the process that runs it.
 type OfBuild<'a> = (Known<'a>, Vitals<'a>, Option<&'a String>);
 
 struct OfTenant<'a> {
@@ -283,7 +283,7 @@ impl<'a> OfTenant<'a> {
         });
     }
 
-    /// A processor whose definition cannot be read is not healthy, and hides no other.
+    /// Adds a processor whose definition cannot be read as degraded, so that it does not hide the others.
     fn unreadable(&mut self, kind: &'static str, name: &str, why: &dyn std::fmt::Display) {
         let (tenant, name) = (self.tenant.to_owned(), name.to_owned());
         self.health.push(ProcessorHealth {
@@ -302,7 +302,7 @@ impl<'a> OfTenant<'a> {
         });
     }
 
-    /// The processors that people define and workers pull from: handlers or groups.
+    /// Adds the processors that people define and workers pull from: handlers or groups.
     async fn handlers(
         &mut self,
         kind: &'static str,
@@ -435,7 +435,7 @@ impl<'a> OfTenant<'a> {
     }
 }
 
-/// The vital signs of a filter whose next event failed, if it did.
+/// Returns the vital signs of a filter, given the failure of its next event, if any.
 pub(crate) fn of_failure<'a>(vitals: Vitals<'a>, failure: Option<&'a FilterFailureRecord>) -> Vitals<'a> {
     let Some(failure) = failure else { return vitals };
     let is_blocked = failure.retry_at.is_none();

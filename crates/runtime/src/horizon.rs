@@ -1,11 +1,11 @@
-//! The event horizon of a tenant: consents, what is offered under them, and the owners of subscriptions. The contract is [`Horizon`].
+//! The event horizon of a tenant: consents, the events offered under them, and the owners of subscriptions. The contract is [`Horizon`].
 //!
 //! ```text
 //!  consumer's request ─▶ horizon/offer.rs: consent? public? ─▶ page of the stream, or a wait that ends when the consent does
 //!  subscription ─▶ horizon/owner.rs: lease ─▶ connect ─▶ horizon/pages.rs ─▶ Intake ─▶ Receiving::receive
 //! ```
 //!
-//! INVARIANT: events and the position after them are one write, which expects the position at which they begin. An owner that lost its
+//! INVARIANT: events and the position after them are stored in one write, which expects the position before them. An owner that lost its
 //! lease therefore stores nothing twice.
 
 mod consents;
@@ -40,7 +40,7 @@ pub(crate) struct TenantHorizon {
     watching: Mutex<bool>,
     /// Counts the changes of consents in this process.
     consented: watch::Sender<u64>,
-    /// The tenants of the same store.
+    /// The horizons of all tenants of the store.
     peers: Weak<Horizons>,
     me: Weak<Self>,
 }
@@ -49,12 +49,12 @@ pub(crate) struct TenantHorizon {
 #[derive(Default)]
 pub(crate) struct Horizons(Mutex<HashMap<String, Arc<TenantHorizon>>>);
 
-/// A subscription in this process, whether or not its owner runs here.
+/// A subscription as seen by this process, whether or not its owner runs here.
 struct Slot {
     /// Counts the changes of the definition.
     changed: watch::Sender<u64>,
     runs: Mutex<bool>,
-    /// What the owner knows while it holds the lease.
+    /// The progress known to the owner while it holds the lease.
     known: Mutex<Option<Progress>>,
 }
 
@@ -81,18 +81,18 @@ impl Horizons {
 }
 
 impl Host {
-    /// The event horizon of a tenant.
+    /// Returns the event horizon of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn horizon(&self, tenant: &str) -> Result<Arc<dyn Horizon>, UnknownLog> {
         Ok(self.horizon_of(tenant)?)
     }
 
-    /// What a tenant offers to consumers that have its consent.
+    /// Returns what a tenant offers to consumers that have its consent.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn offering(&self, tenant: &str) -> Result<Arc<dyn Offering>, UnknownLog> {
         Ok(self.horizon_of(tenant)?)
     }
@@ -123,7 +123,7 @@ impl TenantHorizon {
         if *self.shared.stop.borrow() { Err(StoreError::Closed.into()) } else { Ok(()) }
     }
 
-    /// The same tenant's neighbour in the store.
+    /// Returns the event horizon of another tenant of the store.
     fn peer(&self, tenant: &str) -> Result<Arc<TenantHorizon>, HorizonError> {
         let peers = self.peers.upgrade().ok_or(StoreError::Closed)?;
         Ok(peers.of(&self.shared, tenant)?)
@@ -149,12 +149,12 @@ impl TenantHorizon {
         Ok(())
     }
 
-    /// The record of an act on a consent or a subscription.
+    /// Builds the record of an act on a consent or a subscription.
     fn act(&self, on: &str, act: &str, reason: Reason) -> ActRecord {
         ActRecord::new(on, act, reason, (self.clock().now(), 0, self.shared.options.random.bits()))
     }
 
-    /// Starts the owner of a subscription, unless it runs.
+    /// Starts the owner of a subscription, unless it runs already.
     fn start(&self, name: &str) {
         let Some(horizon) = self.me.upgrade() else { return };
         let slot = self.slot(name);
@@ -211,7 +211,7 @@ fn whatever() -> Expected {
     Expected::AbsentOr(Condition::All)
 }
 
-/// A collection that is not declared yet holds nothing.
+/// Treats a collection that is not declared yet as empty.
 fn absent<T>(found: Result<Option<T>, RecordError>) -> Result<Option<T>, RecordError> {
     match found {
         Err(RecordError::UnknownCollection(_)) => Ok(None),

@@ -1,4 +1,4 @@
-//! The partners of a tenant: definitions, received events, acts, and the tasks that select and send. The contract is [`Partners`].
+//! The partners of a tenant: definitions, received events, acts, and the tasks that select and send events. The contract is [`Partners`].
 //!
 //! ```text
 //!  log ─▶ partners/select.rs: Condition of each partner ─▶ records, deliveries, position (one batch)
@@ -9,7 +9,7 @@
 //!  claims and ends of all lanes ─▶ writer.rs ─▶ one batch for what has gathered meanwhile
 //! ```
 //!
-//! INVARIANT: every batch of the owner's tasks expects the epoch of its lease. A process that lost it writes nothing.
+//! INVARIANT: every batch of the owner's tasks expects the epoch of its lease. A process that lost the lease cannot write.
 
 mod acts;
 mod archive;
@@ -50,12 +50,12 @@ use crate::host::{Host, Shared, locked};
 pub use metrics::{PartnerFailures, PartnerMetrics};
 pub use secrets::PartnerKeys;
 
-/// How a host exchanges events with partners.
+/// Options for exchanging events with partners.
 #[derive(Clone)]
 pub struct PartnerOptions {
-    /// How requests reach partners. They reach none unless it is set.
+    /// How requests reach partners. If unset, they reach none.
     pub sending: Arc<dyn Sending>,
-    /// What encrypts the partners' secrets; without it, none can be stored.
+    /// The keys that encrypt the partners' secrets. Without them, no secret can be stored.
     pub keys: Option<PartnerKeys>,
 }
 
@@ -75,14 +75,14 @@ pub(crate) struct TenantPartners {
     runs: Mutex<bool>,
     /// Whether this process owns the partners of the tenant.
     owns: AtomicBool,
-    /// What a lane waits for.
+    /// The signals that wake lanes.
     wakes: Mutex<HashMap<String, Arc<Notify>>>,
-    /// There is a replay to run.
+    /// Signals a replay to run.
     replays: Notify,
     /// Until when breakers are open, by lane.
     breakers: Mutex<BTreeMap<String, Timestamp>>,
     metrics: metrics::Counters,
-    /// The order of the event that was received last.
+    /// The order of the last received event.
     arrived: AtomicI64,
     me: Weak<Self>,
 }
@@ -120,10 +120,10 @@ impl AllPartners {
 }
 
 impl Host {
-    /// The partners of a tenant.
+    /// Returns the partners of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn partners(&self, tenant: &str) -> Result<Arc<dyn Partners>, UnknownLog> {
         Ok(self.partners_of(tenant)?)
     }
@@ -140,7 +140,7 @@ impl Host {
         }
     }
 
-    /// What was counted of partners in this process.
+    /// Returns the counters of partners in this process.
     pub fn partner_metrics(&self) -> Vec<PartnerMetrics> {
         locked(&self.0.partners.0).values().flat_map(|partners| partners.counted()).collect()
     }
@@ -180,17 +180,17 @@ impl TenantPartners {
         Ok(())
     }
 
-    /// The record of an act on a partner or an event.
+    /// Builds the record of an act on a partner or an event.
     fn act(&self, on: &str, act: &str, reason: Reason) -> ActRecord {
         ActRecord::new(on, act, reason, (self.now(), 0, self.random()))
     }
 
-    /// What the lane waits for beside time.
+    /// Returns the signal that wakes the lane before its next delivery is due.
     fn wake_of(&self, lane: &str) -> Arc<Notify> {
         Arc::clone(locked(&self.wakes).entry(lane.to_owned()).or_default())
     }
 
-    /// Lets the owner of a lane look, in whatever process it is.
+    /// Wakes the owner of a lane, in whichever process it runs.
     async fn wake(&self, lane: &str, partner: &str) {
         self.wake_of(lane).notify_one();
         self.replays.notify_one();
@@ -199,7 +199,7 @@ impl TenantPartners {
         }
         let touched = [("touched", self.now().as_millis().into())];
         let change = RecordChange::set_if(PARTNERS, partner, touched, Expected::Present);
-        // The owner looks by itself when something else becomes due.
+        // If this fails, the owner looks by itself when something else becomes due.
         if let Err(error) = self.records.write(vec![change]).await {
             tracing::debug!(partner, %error, "the owner of a partner was not told");
         }
@@ -268,7 +268,7 @@ fn whatever() -> Expected {
     Expected::AbsentOr(Condition::All)
 }
 
-/// A collection that is not declared yet holds nothing.
+/// Treats a collection that is not declared yet as empty.
 fn absent<T: Default>(found: Result<T, RecordError>) -> Result<T, RecordError> {
     match found {
         Err(RecordError::UnknownCollection(_)) => Ok(T::default()),

@@ -1,23 +1,23 @@
-//! What is counted of groups in this process.
+//! Counters of groups in this process.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::host::{Host, locked};
 
-/// What was counted of a group with a guard since the process started.
+/// Counters of a group with a guard since the process started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMetrics {
     /// The tenant.
     pub tenant: String,
     /// The group.
     pub group: String,
-    /// Messages that the guard passed as duplicates.
+    /// The number of messages that the guard passed as duplicates.
     pub duplicates: u64,
 }
 
 impl Host {
-    /// What this process counted of each group with a guard that it has owned.
+    /// Returns the counters of each group with a guard that this process has owned.
     pub fn group_metrics(&self) -> Vec<GroupMetrics> {
         self.0.shared.duplicates.counted()
     }
@@ -28,7 +28,7 @@ impl Host {
 pub(crate) struct Duplicates(Mutex<BTreeMap<(String, String), u64>>);
 
 impl Duplicates {
-    /// Counts duplicates that are stored as passed. A group without any is shown with 0.
+    /// Counts duplicates that were stored as passed. A group without duplicates is listed with 0.
     pub fn passed(&self, tenant: &str, group: &str, count: u64) {
         *locked(&self.0).entry((tenant.to_owned(), group.to_owned())).or_default() += count;
     }

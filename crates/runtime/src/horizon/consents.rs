@@ -65,7 +65,7 @@ impl TenantHorizon {
         Ok(())
     }
 
-    /// The consent for a request: the first by id, if there are several.
+    /// Returns the consent for a request: the first one by id if there are several.
     pub(super) async fn consent_for(&self, request: &OfferRequest) -> Result<Consent, HorizonError> {
         let is = |field: &str, value: &str| Condition::eq(field, value);
         let condition = Condition::and([
@@ -79,7 +79,7 @@ impl TenantHorizon {
             Err(RecordError::UnknownCollection(_)) => None,
             found => found?.0.into_iter().next(),
         };
-        // The store compares as conditions do; a consent is for exactly what it says.
+        // The store compares by the semantics of conditions; a consent requires exact equality.
         let found = found.map(|found| found.value.read()).filter(|consent| consent.admits(request));
         found.ok_or_else(|| HorizonError::MissingConsent {
             microservice: request.microservice.to_string(),

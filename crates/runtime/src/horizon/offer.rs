@@ -1,6 +1,6 @@
-//! What a producer sends: pages of its public streams, under consent.
+//! What a producer offers: pages of its public streams, under consent.
 //!
-//! INVARIANT: the consent is read after the events, so no event is sent whose consent was revoked before it was read.
+//! INVARIANT: the consent is read after the events, so no event is sent if the consent was revoked before the event was read.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use super::TenantHorizon;
 use crate::host::is_set;
 
-/// How often a waiting request looks at consents that another process may revoke. It bounds how long the flow goes on.
+/// How often a waiting request checks for consents that another process revoked. This bounds how long events flow after a revocation.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 #[async_trait]
@@ -47,7 +47,7 @@ impl Offering for TenantHorizon {
 }
 
 impl TenantHorizon {
-    /// Whether partners may see the stream.
+    /// Returns whether partners may see the stream.
     async fn is_public(&self, stream: &str) -> Result<bool, HorizonError> {
         if is_public_stream(stream) {
             return Ok(true);
@@ -65,7 +65,7 @@ impl TenantHorizon {
         Ok(streams.read_events(request.query()).await?)
     }
 
-    /// Waits until the stream has more entries, the consents change or the time is up, whichever comes first.
+    /// Waits until the stream has more entries, the consents change, or the time is up, whichever comes first.
     async fn wait(
         &self,
         request: &OfferRequest,
@@ -100,8 +100,8 @@ impl TenantHorizon {
     }
 }
 
-/// What is sent of an event: not its header, its request, its owner or its tags. An event that is not public is never sent, whatever the
-/// stream holds.
+/// Returns the part of an event that is sent: without its header, request id, owner and tags. An event that is not public is never sent,
+/// whatever the stream contains.
 fn sent(entry: StreamEvent) -> Option<IncomingEvent> {
     let StreamEvent { position, event, .. } = entry;
     if !event.public {

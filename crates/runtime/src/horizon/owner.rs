@@ -1,4 +1,4 @@
-//! The task that owns a subscription: it holds the lease, asks the producer, and stores what comes.
+//! The task that owns a subscription: it holds the lease, requests pages from the producer, and stores the received events.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use super::pages::Pages;
 use super::{Slot, TenantHorizon, whatever};
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked};
 
-/// How often the lease is asked for that another process holds. With the time of a lease it bounds a takeover.
+/// How often to ask for a lease that another process holds. Together with the time of a lease, this bounds the time of a takeover.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// How often what is known of the producer is noted while nothing but numbers changes.
+/// How often progress is noted while only its numbers change.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
-/// How long a producer waits for the first event of a page.
+/// How long a producer waits for the first event of a page, in milliseconds.
 const WAIT_MS: u64 = 10_000;
-/// Among how many of the newest events of the scope the one is looked for that was received last.
+/// The number of the scope's newest events among which the last received one is looked up.
 const LOOK_BACK: usize = 100;
 
-/// The owner of a subscription, over restarts.
+/// The state of a subscription's owner that survives restarts of its task.
 pub(super) struct Owner {
     pub horizon: Arc<TenantHorizon>,
     pub name: String,
     pub slot: Arc<Slot>,
 }
 
-/// An owner at work.
+/// The state of an owner while it holds the lease.
 struct Work<'o> {
     owner: &'o Owner,
     definition: SubscriptionDefinition,
@@ -53,13 +53,13 @@ struct Work<'o> {
 enum Stop {
     /// The host is drained, or the subscription was deleted.
     Done,
-    /// The store is being closed. It may refuse writes before reads.
+    /// The store is being closed. It may refuse writes before it refuses reads.
     Closed,
     /// Another process owns the subscription.
     Lost,
     /// A less busy process gets the subscription.
     Given(String),
-    /// It is to begin again, because the definition changed.
+    /// The definition changed, so the work must start over.
     Again,
     Failed(String),
 }
@@ -69,7 +69,7 @@ impl Supervised for Owner {
         loop {
             match self.own().await {
                 stop @ (Stop::Done | Stop::Closed) => {
-                    // A new owner would meet the same refusal at once, so this one pauses.
+                    // A new owner would be refused at once as well, so this one pauses.
                     if matches!(stop, Stop::Closed) && self.can_be_read().await {
                         return Ended::Failed(StoreError::Closed.to_string());
                     }
@@ -85,13 +85,13 @@ impl Supervised for Owner {
 }
 
 impl Owner {
-    /// Whether a new owner would start at once: the store may refuse writes while its reads still work.
+    /// Returns whether a new owner would start at once: the store may refuse writes while its reads still work.
     async fn can_be_read(&self) -> bool {
         let is_drained = *self.horizon.shared.stop.borrow();
         !is_drained && self.horizon.definition(&self.name).await.is_ok()
     }
 
-    /// Ends, so that a new owner can start. A definition that was put meanwhile has found this one running.
+    /// Ends, so that a new owner can start. A definition that was put meanwhile found this one still running.
     async fn end(&mut self) {
         *locked(&self.slot.runs) = false;
         let is_drained = *self.horizon.shared.stop.borrow();
@@ -100,15 +100,15 @@ impl Owner {
         }
     }
 
-    /// Takes the lease, works, and gives the lease back.
+    /// Takes the lease, works, and releases the lease.
     async fn own(&self) -> Stop {
-        // The change is read first: one that is made after it is noticed.
+        // Subscribe to changes first, so that a later change is noticed.
         let mut changed = self.slot.changed.subscribe();
         let (leases, held) = match self.take(&mut changed).await {
             Ok(taken) => taken,
             Err(stop) => return stop,
         };
-        // Also when it cannot begin: a lease that a living process keeps keeps every other one away.
+        // This also covers a failure to begin: a lease kept by a living process would keep out every other process.
         let stop = match self.begin(&leases, &held, changed).await {
             Ok(mut work) => {
                 let Err(stop) = work.run().await;
@@ -213,7 +213,7 @@ impl Work<'_> {
         *locked(&self.owner.slot.known) = Some(self.intake.progress().clone());
     }
 
-    /// Waits for something, and meanwhile watches the lease and notes what is known.
+    /// Waits for `work`, and meanwhile keeps the lease and notes the progress.
     async fn beside<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
         let mut work = pin!(work);
         let mut stop = self.owner.horizon.shared.stop.subscribe();
@@ -245,7 +245,7 @@ impl Work<'_> {
         self.noted != ProgressRecord::of(&self.definition, self.intake.progress())
     }
 
-    /// A change of state is noted at once, a change of numbers once a second.
+    /// Returns whether to note the progress: at once if the state changed, once a second if only numbers did.
     fn is_worth_noting(&self, now: Timestamp) -> bool {
         let (noted, progress) = (&self.noted, self.intake.progress());
         let is_other = noted.state != progress.state
@@ -276,7 +276,7 @@ impl Work<'_> {
         }
     }
 
-    /// Asks the producer who it is.
+    /// Asks the producer for its identity.
     async fn greet(&mut self, incarnation: Option<u32>) -> Result<Result<Offered, Refusal>, Stop> {
         let (offering, request) = (Arc::clone(&self.offering), self.request(0, incarnation));
         let greeted = self.beside(async move { offering.offer(request).await }).await?;
@@ -294,7 +294,7 @@ impl Work<'_> {
         let key = OriginRecord::key(&self.definition.scope, &subscription);
         let known = origins.get(key).await?.map(|found| found.value.read()).transpose().map_err(Stop::Failed)?;
         if let Some(known) = known.as_ref().filter(|known| known.incarnation != offered.identity.incarnation) {
-            // Up to which number the log agrees with the incarnation that is known.
+            // Ask up to which number the log agrees with the known incarnation.
             offered = match self.greet(Some(known.incarnation)).await? {
                 Ok(offered) => offered,
                 Err(refusal) => return Ok(Err(refusal)),
@@ -313,14 +313,14 @@ impl Work<'_> {
                 Err(error) => return Ok(Err(Refusal::from(&error))),
             };
             let is_older = known.as_ref().is_some_and(|known| known.incarnation != offered.identity.incarnation);
-            // What a restore means for received events is said by numbers.
+            // For an older incarnation, the numbers decide what a restore means for received events.
             if let (false, Err(refusal)) = (is_older, check_last(&last, found.as_ref())) {
                 return Ok(Err(refusal));
             }
         }
         match self.intake.connect(subscription.clone(), stored, known.as_ref(), &offered) {
             Ok(Some(origin)) => {
-                // INVARIANT: the origin is stored before the first event that comes from it.
+                // INVARIANT: the origin is stored before the first event from that origin.
                 let record = OriginRecord::of(&self.definition.scope, &subscription, &origin);
                 origins.replace_if(&record, whatever()).await?;
                 Ok(Ok(()))
@@ -330,7 +330,7 @@ impl Work<'_> {
         }
     }
 
-    /// The event that was received last, if it is among the newest of the scope's log.
+    /// Returns the last received event, if it is among the newest events of the scope's log.
     async fn last_received(
         &self,
         subscription: &Subscription,
@@ -385,7 +385,7 @@ impl Work<'_> {
     }
 }
 
-/// What it means for a subscription that events were not stored.
+/// Converts an error of storing events to its consequence for the subscription.
 fn not_stored(error: ReceiveError) -> Result<Refusal, Stop> {
     match error {
         ReceiveError::Store(StoreError::Closed) => Err(Stop::Closed),

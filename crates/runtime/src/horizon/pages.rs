@@ -1,4 +1,4 @@
-//! Asks a producer for pages, one ahead of the owner: while it stores a page, the next one is on its way.
+//! Requests pages from a producer, one ahead of the owner: while it stores a page, the next one is in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use annals_core::{Clock, StreamPosition};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// The least time between two questions that found nothing, so that a producer that does not wait is not asked all the time.
+/// The shortest interval between requests that return nothing, so that a producer that does not wait is not polled continuously.
 const EMPTY_EVERY: Duration = Duration::from_millis(100);
 
-/// Where a page begins, and the page.
+/// The position where a page begins, and the page.
 pub(super) type Asked = (StreamPosition, Result<Offered, HorizonError>);
 
-/// A task that asks; it ends when this is dropped, and after an error.
+/// A task that requests pages. It ends when this value is dropped, and after an error.
 pub(super) struct Pages {
     pages: mpsc::Receiver<Asked>,
     task: JoinHandle<()>,
@@ -27,13 +27,13 @@ impl Drop for Pages {
 }
 
 impl Pages {
-    /// Asks from the position of `request` on.
+    /// Starts requesting pages from the position of `request`.
     pub fn start(offering: Arc<dyn Offering>, request: OfferRequest, clock: Arc<dyn Clock>) -> Self {
         let (out, pages) = mpsc::channel(1);
         Self { pages, task: tokio::spawn(ask(offering, request, clock, out)) }
     }
 
-    /// The next page. None after an error.
+    /// Returns the next page; `None` after an error.
     pub async fn next(&mut self) -> Option<Asked> {
         self.pages.recv().await
     }

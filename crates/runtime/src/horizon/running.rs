@@ -1,4 +1,4 @@
-//! Running every subscription that is defined, and following definitions that another process on the same store changes.
+//! Running every defined subscription, and following definitions that another process on the same store changes.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ struct Watch {
 }
 
 impl TenantHorizon {
-    /// Runs the subscriptions from now on.
+    /// Starts running the subscriptions.
     pub(super) fn watch(&self) {
         if std::mem::replace(&mut *locked(&self.watching), true) {
             return;
@@ -45,7 +45,7 @@ impl Watch {
             let changes = match follower.next_page().await {
                 Ok(changes) => changes,
                 Err(ChangesError::Store(StoreError::Closed)) => return Ok(()),
-                // One that is too far behind reads all of them again.
+                // A follower that is too far behind starts over and reads all definitions again.
                 Err(error) => return Err(error.to_string()),
             };
             for name in changes.iter().filter_map(|change| change.id.as_str()) {

@@ -1,4 +1,4 @@
-//! The state of subscriptions, from what is stored.
+//! The status of subscriptions, from stored data.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl TenantHorizon {
     pub(super) async fn status(&self, definition: SubscriptionDefinition) -> Result<SubscriptionStatus, HorizonError> {
         let mut progress = self.noted(&definition).await?;
         let owner = self.owner_of(&definition.name).await?;
-        // Where the owner is here, it knows more than it has noted.
+        // If the owner runs here, it knows more than it has noted.
         if owner.as_ref() == Some(&self.shared.process)
             && let Some(known) = locked(&self.slot(&definition.name).known).clone()
         {
@@ -37,7 +37,7 @@ impl TenantHorizon {
         Ok(SubscriptionStatus::of(definition, progress, stored, owner, self.clock().now()))
     }
 
-    /// The process that follows the producer now.
+    /// Returns the process that follows the producer now.
     async fn owner_of(&self, name: &str) -> Result<Option<String>, HorizonError> {
         let leases = TypedRecords::<Lease>::declared(Arc::clone(&self.records));
         let lease = absent(leases.get(format!("subscription/{name}")).await)?.map(|lease| lease.value);
@@ -49,7 +49,7 @@ impl TenantHorizon {
         Ok(holds.then_some(lease.holder))
     }
 
-    /// The health of every subscription.
+    /// Returns the health of every subscription.
     pub(crate) async fn health(&self) -> Result<Vec<ProcessorHealth>, ReadError> {
         let mut health = Vec::new();
         for record in all::<SubscriptionRecord>(&self.records).await? {
@@ -62,7 +62,7 @@ impl TenantHorizon {
         Ok(health)
     }
 
-    /// A subscription whose state cannot be read is not healthy, and hides no other.
+    /// Returns the health of one subscription. One whose state cannot be read is degraded and does not hide the others.
     fn health_of(&self, record: &SubscriptionRecord, status: Result<SubscriptionStatus, String>) -> ProcessorHealth {
         let defined = Timestamp::from_millis(record.defined.timestamp_millis());
         let since_defined = self.clock().now().since(defined).as_secs();
@@ -82,7 +82,7 @@ impl TenantHorizon {
             name: record.name.clone(),
             position: known.map_or(0, |status| status.head.saturating_sub(status.lag)),
             head: known.map_or(0, |status| status.head),
-            // How old the producer's events are that were not received is not known here.
+            // The age of the producer's events that were not received is not known here.
             lag_seconds: 0,
             seconds_since_progress: known.and_then(|status| status.seconds_since_progress).unwrap_or(since_defined),
             failing: u64::from(matches!(state, Some(IntakeState::Failing | IntakeState::Refused))),

@@ -17,7 +17,7 @@ impl TenantHorizon {
         TypedRecords::declared(Arc::clone(&self.records))
     }
 
-    /// The definition with its credential, and its record.
+    /// Returns the definition with its credential, and its record.
     pub(super) async fn definition(
         &self,
         name: &str,
@@ -29,7 +29,7 @@ impl TenantHorizon {
         Ok((SubscriptionDefinition { credential, ..record.read()? }, record))
     }
 
-    /// What the definition's producer offers.
+    /// Returns the offering of the definition's producer.
     pub(super) fn offering(&self, definition: &SubscriptionDefinition) -> Result<Arc<dyn Offering>, HorizonError> {
         let SubscriptionDefinition { producer, tenant, credential, .. } = definition;
         if **producer == *LOCAL_PRODUCER {
@@ -65,7 +65,7 @@ impl TenantHorizon {
             };
             self.records.write(vec![credential, TypedRecords::replacement(&record, whatever())?]).await?;
         }
-        // One that waits before its next attempt begins at once, also if nothing changed.
+        // An owner that pauses before its next attempt begins at once, even if nothing changed.
         slot.changed.send_modify(|count| *count += 1);
         self.start(name);
         Ok(found.is_none())
@@ -95,7 +95,7 @@ impl TenantHorizon {
         Ok(SubscriptionPage { items, cursor })
     }
 
-    /// The names of all subscriptions.
+    /// Returns the names of all subscriptions.
     pub(super) async fn defined(&self) -> Result<Vec<String>, HorizonError> {
         Ok(readable(&self.typed_subscriptions()).await?.into_iter().map(|found| found.value.name).collect())
     }

@@ -1,4 +1,4 @@
-//! What operators do to events: resend and cancel.
+//! Acts of operators on events: resend and cancel.
 
 use annals_core::bson::Bson;
 use annals_core::handlers::Reason;
@@ -13,7 +13,7 @@ use super::finish::{expiry, of_event};
 use super::{TenantPartners, date, whatever};
 
 impl TenantPartners {
-    /// The delivery of an event on which an operator acts.
+    /// Returns the delivery of an event on which an operator acts.
     async fn acted_on(&self, id: &str, act: &str) -> Result<DeliveryRecord, PartnerError> {
         let (event, delivery) = self.find_event(id).await?;
         let Some(delivery) = delivery else {
@@ -55,7 +55,7 @@ impl TenantPartners {
             return Err(PartnerError::State { id: id.to_owned(), state, act });
         }
         let now = self.now();
-        // The events of a partner that was deleted stay.
+        // The events of a deleted partner are kept.
         let definition = self.definition(&delivery.partner).await.ok();
         let expires = definition.as_ref().and_then(|(definition, _)| expiry(definition, Ending::Cancelled, now));
         let beside = match &definition {
@@ -74,7 +74,7 @@ impl TenantPartners {
             ("ended", Ending::Cancelled.as_str().into()),
         ];
         if delivery.open {
-            // The owner sees it once more, and lets the next event of the entity go.
+            // Make it due once more, so that the owner releases the next event of the entity.
             fields.push(("due", date(now).into()));
         }
         fields.extend(expires.map(|at| ("expireAt", date(at).into())));

@@ -1,8 +1,9 @@
-//! Copies of final events: where an archive is configured, an event gets a date of expiry in the write that stores its copy.
+//! Copies of final events. If an archive is configured, an event gets its expiry date in the write that stores its copy.
 //!
-//! An event that ended before its partner was archived has such a date and no copy. The owner copies these events once `archive` is set.
+//! An event that ended before its partner was archived has an expiry date and no copy. The owner copies these events once `archive` is
+//! set.
 //!
-//! INVARIANT: a date of expiry without a copy is written only while the partner is not archived. So the owner, which begins to copy after
+//! INVARIANT: an expiry date without a copy is written only while the partner is not archived. So the owner, which starts copying after
 //! `archive` was set, finds every event that has such a date.
 
 use std::sync::Arc;
@@ -21,27 +22,28 @@ use super::owner::Work;
 use super::{TenantPartners, absent, date, whatever};
 use crate::host::is_set;
 
-/// How many events are looked at together.
+/// The number of events that are processed together.
 const PAGE: usize = 100;
-/// How many bytes of copies are written together; one copy may be larger.
+/// The most bytes of copies that are written together; a single copy may be larger.
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// How often in a row the same page is read again because one of its events has changed.
 const CONFLICTS_MAX: usize = 100;
 
-/// The change that makes a batch fail once `archive` has changed.
+/// Returns the check that makes a batch fail once `archive` has changed.
 pub(super) fn same_archive(record: &PartnerRecord) -> RecordChange {
     RecordChange::check(PARTNERS, record.id.as_str(), of_turn(record.archive_turn))
 }
 
 fn of_turn(turn: i64) -> Expected {
     let same = Condition::eq("archive_turn", turn);
-    // A partner that was defined by an earlier version counts from 0.
+    // A partner that was defined by an earlier version of Annals counts from 0.
     let unset = (turn == 0).then(|| Condition::missing("archive_turn"));
     Expected::Matching(Condition::or([same].into_iter().chain(unset)))
 }
 
 impl TenantPartners {
-    /// The change that stores the copy of an event which becomes final now and may be deleted later. None where nothing is archived.
+    /// Returns the change that stores the copy of an event which becomes final now and may be deleted later; `None` if nothing is
+    /// archived.
     pub(super) async fn archiving(
         &self,
         archive: PartnerArchive,
@@ -58,8 +60,7 @@ impl TenantPartners {
         TypedRecords::replacement(&copy, whatever()).map(Some)
     }
 
-    /// Returns whether the partner of a definition is archived by now, and what a batch that gives an event a date without a copy depends
-    /// on.
+    /// Returns whether the partner of a definition is archived by now, and the check for a batch that sets an expiry date without a copy.
     pub(super) async fn archived_by_now(
         &self,
         definition: &PartnerDefinition,
@@ -123,7 +124,7 @@ impl Work {
             let (page, next) = self.partners.typed_events().find_readable(query.clone(), unreadable).await?;
             match self.copy_some(self.partners.without_copy(page).await?).await {
                 Ok(()) => conflicts = 0,
-                // One was sent again or has expired since it was read.
+                // An event was resent or has expired since it was read.
                 Err(RecordError::NotAsExpected { collection, .. })
                     if collection == PARTNER_EVENTS && conflicts < CONFLICTS_MAX =>
                 {
@@ -144,7 +145,7 @@ impl Work {
         }
     }
 
-    /// Writes the copies of events as they were read.
+    /// Writes the copies of events, unless they have changed since they were read.
     async fn copy_some(&self, events: Vec<Stored<PartnerEventRecord>>) -> Result<(), RecordError> {
         let now = date(self.partners.now());
         let (mut batch, mut bytes) = (vec![self.fence()], 0);

@@ -1,4 +1,4 @@
-//! One attempt: claim the delivery, and send it or commit it. Its end (finish.rs) stores what became of it.
+//! One attempt: claims the delivery, and sends or commits its event. `finish.rs` stores the outcome.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use super::date;
 use super::known::Partner;
 use super::owner::Work;
 
-/// How long the owner of an attempt may take beside the attempt's own time, before the delivery is claimed again.
+/// How long the owner of an attempt may take in addition to the attempt's own time limit, before the delivery is claimed again.
 const LEASE_BEYOND: Duration = Duration::from_secs(15);
-/// When a delivery is looked at again whose store failed.
+/// The pause before a delivery is tried again after a failure of the store.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// How an attempt went.
+/// The result of an attempt.
 pub(super) enum Attempted {
-    /// It was made, and what became of it is not stored yet.
+    /// It was made, and its outcome is not stored yet.
     Made(Box<Made>),
     /// It is over.
     Over(Done),
@@ -34,33 +34,33 @@ pub(super) struct Made {
     pub outcome: Outcome,
 }
 
-/// What a lane learns of an attempt that is over.
+/// What a lane learns about an attempt that is over.
 pub(super) struct Done {
     pub key: String,
-    /// Whether something else became due.
+    /// Whether another delivery became due.
     pub look: bool,
-    /// When it is due again.
+    /// When this delivery is due again.
     pub later: Option<Timestamp>,
 }
 
-/// What a claim found.
+/// The result of claiming a delivery.
 enum Claim {
-    /// The attempt with this number is on record.
+    /// The attempt with this number is stored.
     Begun(Box<PartnerEventRecord>, i32),
     /// There is nothing to attempt.
     Nothing { look: bool },
 }
 
-/// Whose turn it is among the deliveries of an entity.
+/// Which delivery of an entity is next.
 enum Turn {
-    /// That of the delivery; whether others of the entity can be open beside it.
+    /// This delivery; with whether other deliveries of the entity can be open besides it.
     Its { followed: bool },
-    /// Another one's, and whether that one became due.
+    /// Another delivery; with whether that one became due.
     Anothers { look: bool },
 }
 
 impl Work {
-    /// Attempts a delivery that is due. The event is read unless it is given.
+    /// Attempts a delivery that is due. The event is read unless it is passed in.
     pub async fn attempt(
         self: Arc<Self>,
         partner: Arc<Partner>,
@@ -90,7 +90,8 @@ impl Work {
         Attempted::Made(Box::new(Made { partner, delivery, outcome }))
     }
 
-    /// What a lane learns of an attempt that panicked. What it claimed is claimed again after its lease, and what it did not, at this time.
+    /// Returns what a lane learns about an attempt that panicked. A delivery that it claimed is claimed again after its lease; one that it
+    /// did not claim is attempted again after `LEASE_BEYOND`.
     pub fn panicked(&self, key: String, said: &str) -> Done {
         tracing::error!(key, said, "an attempt of a delivery panicked");
         let later = self.partners.now().plus(LEASE_BEYOND);
@@ -140,7 +141,7 @@ impl Work {
         let processing: [(&str, Bson); 3] =
             [("event_status", "PROCESSING".into()), (&path, millis.clone().into()), ("lastUpdatedTime", millis.into())];
         let as_read = Expected::Matching(delivery.unchanged());
-        // INVARIANT: the attempt is stored before it is made.
+        // INVARIANT: an attempt is stored before it is made.
         let changes = vec![
             RecordChange::set_if(DELIVERIES, delivery.key.as_str(), leased, as_read),
             RecordChange::set_if(PARTNER_EVENTS, delivery.event, processing, Expected::Present),
@@ -150,7 +151,7 @@ impl Work {
                 self.queues.claimed(delivery, followed);
                 Ok(Claim::Begun(Box::new(event), attempt))
             }
-            // The event was deleted since it was read.
+            // The event was deleted after it was read.
             Err(RecordError::NotAsExpected { collection, .. }) if collection == PARTNER_EVENTS => {
                 Ok(Claim::Nothing { look: true })
             }
@@ -160,12 +161,12 @@ impl Work {
         }
     }
 
-    /// Whose turn it is. Puts the delivery behind an earlier one of its entity, if there is one.
+    /// Determines which delivery of the entity is next. If an earlier one is, this delivery is set to wait for it.
     async fn turn(&self, delivery: &DeliveryRecord) -> Result<Turn, RecordError> {
         if delivery.alone || delivery.leased {
             return Ok(Turn::Its { followed: true });
         }
-        // Two, because the second one tells whether anything follows the first.
+        // Read two, because the second one shows whether anything follows the first.
         let open = self.first_of(DeliveryRecord::open_of(&delivery.lane, &delivery.entity), 2).await?;
         let Some(first) = open.first() else { return Ok(Turn::Its { followed: true }) };
         if first.key == delivery.key {
@@ -186,14 +187,14 @@ impl Work {
         }
     }
 
-    /// The first open delivery of the same entity that waits.
+    /// Returns the first open delivery of the same entity that waits.
     pub(super) async fn first_waiting(&self, of: &DeliveryRecord) -> Result<Option<DeliveryRecord>, RecordError> {
         let open = DeliveryRecord::open_of(&of.lane, &of.entity);
         let waiting = Condition::and([open, Condition::eq("waits", true)]);
         Ok(self.first_of(waiting, 1).await?.into_iter().next())
     }
 
-    /// The first deliveries of an entity for which the condition holds, in order.
+    /// Returns the first deliveries of an entity that match the condition, in order.
     async fn first_of(&self, condition: Condition, limit: usize) -> Result<Vec<DeliveryRecord>, RecordError> {
         let deliveries = TypedRecords::<DeliveryRecord>::declared(Arc::clone(&self.partners.records));
         let query = TypedRecords::<DeliveryRecord>::query().matching(condition).ascending("order").limit(limit);

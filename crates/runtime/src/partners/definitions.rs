@@ -17,7 +17,7 @@ use annals_core::{
 use super::{TenantPartners, absent, date, time, whatever};
 use crate::host::locked;
 
-/// How often a definition is written that another process changes meanwhile.
+/// The number of attempts to write a definition that another process changes meanwhile.
 const TRIES: usize = 10;
 
 impl TenantPartners {
@@ -25,7 +25,7 @@ impl TenantPartners {
         TypedRecords::declared(Arc::clone(&self.records))
     }
 
-    /// The definition of a partner without its secrets, and its record.
+    /// Returns the definition of a partner without its secrets, and its record.
     pub(super) async fn definition(&self, id: &str) -> Result<(PartnerDefinition, PartnerRecord), PartnerError> {
         let found = absent(self.typed().get(id).await)?;
         let record = found.ok_or_else(|| PartnerError::Unknown(id.to_owned()))?.value;
@@ -108,7 +108,7 @@ impl TenantPartners {
         keys.encrypt(&self.tenant, id, &secrets, || self.random())
     }
 
-    /// Makes the selection read the definitions again.
+    /// Returns the change that makes the selection read the definitions again.
     fn next_generation(&self, selection: Option<SelectionRecord>, head: u64) -> Result<RecordChange, PartnerError> {
         let Some(selection) = selection else {
             let first = SelectionRecord { id: SELECTION.to_owned(), position: head.cast_signed(), generation: 1 };
@@ -119,7 +119,7 @@ impl TenantPartners {
         Ok(RecordChange::set_if(SelectionRecord::COLLECTION, SELECTION, next, expected))
     }
 
-    /// What a new partner gets of the log that is there.
+    /// Returns the replay that gives a new partner the existing events of the log that it selects; `None` if it starts with the latest.
     fn catch_up(&self, definition: &PartnerDefinition, head: u64) -> Result<Option<RecordChange>, PartnerError> {
         let from = match definition.start {
             SelectFrom::Latest => return Ok(None),
@@ -195,7 +195,7 @@ impl TenantPartners {
         Err(StoreError::Unreachable(message).into())
     }
 
-    /// Changes `paused` in the definition as it is now, and records who did it why. Returns false if the definition has changed since it
+    /// Changes `paused` in the current definition, and records who did it and why. Returns false if the definition has changed since it
     /// was read.
     async fn try_switch(&self, id: &str, paused: bool, reason: &Reason) -> Result<bool, PartnerError> {
         let found = absent(self.typed().get(id).await)?.ok_or_else(|| PartnerError::Unknown(id.to_owned()))?;
@@ -237,7 +237,7 @@ impl TenantPartners {
         }
     }
 
-    /// Whether this process owns the partners of the tenant.
+    /// Sets whether this process owns the partners of the tenant.
     pub(super) fn set_owner(&self, owns: bool) {
         self.owns.store(owns, Ordering::SeqCst);
         if !owns {

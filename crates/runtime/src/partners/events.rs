@@ -22,7 +22,7 @@ impl TenantPartners {
         TypedRecords::declared(Arc::clone(&self.records))
     }
 
-    /// The record of an event, and its delivery unless other software wrote it.
+    /// Returns the record of an event, and its delivery unless other software wrote the record.
     pub(super) async fn find_event(
         &self,
         id: &str,
@@ -73,7 +73,7 @@ impl TenantPartners {
         Ok(PartnerEventPage { items, unreadable, cursor })
     }
 
-    /// Lists what is due, the longest first, or what ended in some way.
+    /// Lists the events that are due, the longest due first, or those that ended in some way.
     async fn list_by_delivery(&self, partner: &str, query: EventsQuery) -> Result<PartnerEventPage, PartnerError> {
         let lanes: Vec<Bson> = EventDirection::ALL
             .iter()
@@ -139,7 +139,7 @@ impl TenantPartners {
     }
 }
 
-/// The condition of the records that a query means.
+/// Returns the condition for the records of a query.
 fn condition(partner: &str, query: &EventsQuery) -> Condition {
     let text = |path: &str, value: &Option<String>| value.as_ref().map(|value| Condition::eq(path, value.as_str()));
     let mut all = vec![Condition::eq("entity_metadata.partnerId", partner)];

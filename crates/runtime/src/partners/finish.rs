@@ -1,4 +1,4 @@
-//! Storing what became of an attempt, and letting the next event of the entity go.
+//! Storing the outcome of an attempt, and releasing the next event of the entity.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use super::date;
 use super::known::Partner;
 use super::owner::Work;
 
-/// How often what became of an attempt is written while the store fails.
+/// The number of attempts to store an outcome while the store fails.
 const TRIES: usize = 10;
-/// The time between two of them.
+/// The pause between two of them.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Most characters of a reason.
+/// The most characters of a reason.
 const REASON_MAX: usize = 500;
 
 impl Work {
-    /// Stores what became of an attempt. Returns what a lane learns of it.
+    /// Stores the outcome of an attempt. Returns what a lane learns about it.
     pub(super) async fn end_attempt(self: Arc<Self>, made: Made) -> Done {
         let Made { partner, delivery, outcome } = made;
         let (next, look) = self.finish_in_time(&partner, &delivery, &outcome).await;
@@ -34,8 +34,8 @@ impl Work {
         Done { key: delivery.key, look, later }
     }
 
-    /// Stores what became of an attempt, also if the store fails for a while. None when it was not stored: the delivery is claimed again
-    /// after its lease.
+    /// Stores the outcome of an attempt, and retries while the store fails. Returns `None` if it was not stored; the delivery is then
+    /// claimed again after its lease.
     async fn finish_in_time(
         &self,
         partner: &Partner,
@@ -49,7 +49,7 @@ impl Work {
             };
             match finished {
                 Ok((next, look)) => return (Some(next), look),
-                // The partner was archived, or is not any more, since the batch was made.
+                // The partner's `archive` setting has changed since the batch was built.
                 Err(RecordError::NotAsExpected { collection, .. }) if collection == PARTNERS => {}
                 // Another process owns it.
                 Err(RecordError::NotAsExpected { .. } | RecordError::Store(StoreError::Closed)) => break,
@@ -107,7 +107,7 @@ impl Work {
         Ok((next, look))
     }
 
-    /// The changes that end a delivery, and whether they make another one due. Nothing waits for a delivery that is not `followed`.
+    /// Returns the changes that end a delivery, and whether they make another one due. No delivery waits for one that is not `followed`.
     async fn ending(
         &self,
         definition: &PartnerDefinition,
@@ -118,7 +118,7 @@ impl Work {
     ) -> Result<(Vec<RecordChange>, bool), RecordError> {
         let now = self.partners.now();
         let expires = expiry(definition, ending, now);
-        // The definition was read before the attempt, and may be archived since.
+        // The definition was read before the attempt, and the partner may be archived by now.
         let (archive, same) = match expires {
             Some(_) => self.partners.archived_by_now(definition).await?,
             None => (definition.archive, None),
@@ -154,7 +154,7 @@ impl Work {
         let ended = (ending, known, Vec::new());
         let (mut changes, look) = self.ending(&partner.definition, delivery, ended, expected, true).await?;
         if ending == Ending::Cancelled {
-            // There is no record any more.
+            // The record no longer exists.
             changes.remove(1);
         }
         match self.write(changes).await {
@@ -163,7 +163,7 @@ impl Work {
         }
     }
 
-    /// Lets the next event of an entity go, whose first one an operator has ended. Returns whether there is one.
+    /// Releases the next event of an entity after an operator ended the first one. Returns whether there is one.
     pub(super) async fn release(&self, delivery: &DeliveryRecord) -> Result<bool, RecordError> {
         let expected = Expected::Matching(delivery.unchanged());
         let released = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), [("waits", false.into())], expected);
@@ -177,7 +177,7 @@ impl Work {
     }
 }
 
-/// The change of an event's record.
+/// Returns the change of an event's record.
 pub(super) fn of_event(
     delivery: &DeliveryRecord,
     status: &str,
@@ -190,7 +190,7 @@ pub(super) fn of_event(
     RecordChange::set_if(PARTNER_EVENTS, delivery.event, fields, Expected::Present)
 }
 
-/// When an event that ended so may be deleted. What failed for the last time stays until somebody has decided about it.
+/// Returns when an event with this ending may be deleted. An event that failed for the last time is kept until a person decides about it.
 pub(super) fn expiry(definition: &PartnerDefinition, ending: Ending, now: Timestamp) -> Option<Timestamp> {
     let days = definition.retention_days?;
     let time = Duration::from_secs(u64::from(days) * 24 * 60 * 60);

@@ -1,4 +1,4 @@
-//! The partners as the owner knows them.
+//! The partners as known to the owner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use annals_core::{Matcher, RecordError, SequenceNumber, TypedRecords, limits};
 
 use super::{TenantPartners, absent};
 
-/// All partners of a tenant at one moment.
+/// All partners of a tenant at one point in time.
 pub(super) struct Known {
     /// Counts the changes of definitions.
     pub generation: i64,
     pub partners: BTreeMap<String, Arc<Partner>>,
 }
 
-/// A partner at one moment.
+/// A partner at one point in time.
 pub(super) struct Partner {
     pub definition: PartnerDefinition,
     pub from: SequenceNumber,
@@ -30,21 +30,21 @@ pub(super) struct Partner {
 }
 
 impl Partner {
-    /// Whether events that ended before it was archived may have no copies.
+    /// Returns whether events that ended before the partner was archived may have no copies.
     pub fn has_older(&self) -> bool {
         self.definition.archive != PartnerArchive::None && self.copied_turn != self.archive_turn
     }
 }
 
 impl Known {
-    /// The first number of the log that some partner selects from; none when none selects.
+    /// Returns the first sequence number from which any partner selects; `None` if none selects.
     pub fn from(&self) -> Option<SequenceNumber> {
         self.partners.values().filter(|partner| partner.matcher.is_some()).map(|partner| partner.from).min()
     }
 }
 
 impl TenantPartners {
-    /// Reads all partners. The generation is read first: a definition that changes meanwhile changes it.
+    /// Reads all partners. The generation is read first, so that a definition that changes meanwhile is noticed.
     pub(super) async fn load(&self) -> Result<Known, RecordError> {
         let selection = self.selection().await?;
         let records = TypedRecords::<PartnerRecord>::declared(Arc::clone(&self.records));
@@ -81,13 +81,13 @@ impl TenantPartners {
         Ok(Partner { definition, from, matcher, secrets, archive_turn, copied_turn })
     }
 
-    /// How far the log was selected from.
+    /// Reads up to where events of the log have been selected.
     pub(super) async fn selection(&self) -> Result<Option<SelectionRecord>, RecordError> {
         let records = TypedRecords::<SelectionRecord>::declared(Arc::clone(&self.records));
         Ok(absent(records.get(SELECTION).await)?.map(|found| found.value))
     }
 
-    /// The secrets of a partner.
+    /// Decrypts the secrets of a partner.
     pub(super) async fn secrets(&self, partner: &str) -> Result<Vec<SigningSecret>, PartnerError> {
         let records = TypedRecords::<SecretsRecord>::declared(Arc::clone(&self.records));
         let Some(found) = absent(records.get(partner).await)? else { return Ok(Vec::new()) };

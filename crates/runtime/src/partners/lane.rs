@@ -16,35 +16,34 @@ use super::known::Partner;
 use super::owner::Work;
 use crate::host::{is_set, locked, message_of};
 
-/// How many deliveries are looked up at once.
+/// The number of deliveries that are looked up at once.
 const LOOK: usize = 100;
-/// How often a lane looks again although nobody told it, on a store that other processes write to.
+/// How often a lane looks even if it was not woken, on a store that other processes write to.
 const LOOK_ANYWAY: Duration = Duration::from_secs(60);
-/// When a lane looks again whose store failed.
+/// The pause before a lane looks again after a failure of the store.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// A lane at work. What an attempt stores at its end is stored while the next attempts are made, so that the claims of these and the ends
-/// of those share batches.
+/// The state of a lane. The outcomes of attempts are stored while the next attempts are made, so that outcomes and claims share batches.
 pub(super) struct Lane {
     work: Arc<Work>,
     partner: String,
     direction: EventDirection,
     name: String,
-    /// Claims and requests in flight: as many as the partner takes at a time, at most.
+    /// Claims and requests in flight: at most as many as the partner accepts concurrently.
     attempts: JoinSet<Attempted>,
-    /// What became of attempts and is being stored.
+    /// Outcomes of attempts that are being stored.
     ends: JoinSet<Done>,
-    /// Due now, and not begun.
+    /// Deliveries that are due and not started.
     ready: VecDeque<DeliveryRecord>,
-    /// How many of the next ones have had their events read.
+    /// The number of the next deliveries whose events have been read.
     read: usize,
-    /// The events that were found.
+    /// Those of their events that were found.
     events: HashMap<ObjectId, PartnerEventRecord>,
-    /// Begun, and not ended.
+    /// The keys of deliveries that are started and not ended.
     taken: HashSet<String>,
-    /// Whether there may be more than what is known.
+    /// Whether there may be due deliveries that are not known yet.
     look: bool,
-    /// When something else becomes due.
+    /// When the next delivery becomes due.
     later: Option<Timestamp>,
     breaker: Breaker,
 }
@@ -69,7 +68,7 @@ impl Lane {
         }
     }
 
-    /// Attempts what is due, until the partner is deleted or the owner ends. Returns the lane's name.
+    /// Attempts due deliveries, until the partner is deleted or the owner ends. Returns the lane's name.
     pub async fn run(mut self) -> String {
         let partners = Arc::clone(&self.work.partners);
         let (mut known, mut ending) = (self.work.known.subscribe(), self.work.ending.subscribe());
@@ -89,7 +88,7 @@ impl Lane {
             };
             let until = self.begin(&partner).await;
             tokio::select! {
-                // One that panics ends as well.
+                // An attempt that panics ends as well.
                 Some(Ok(attempted)) = self.attempts.join_next() => self.attempted(attempted),
                 Some(Ok(done)) = self.ends.join_next() => self.ended(done),
                 () = wake.notified() => self.look = true,
@@ -100,7 +99,7 @@ impl Lane {
                 _ = known.changed() => self.look = true,
                 () = is_set(&mut ending) => {}
             }
-            // What else is over by now, so that as many as possible begin together.
+            // Take everything else that has ended by now, so that as many attempts as possible start together.
             while let Some(Ok(attempted)) = self.attempts.try_join_next() {
                 self.attempted(attempted);
             }
@@ -110,7 +109,7 @@ impl Lane {
         }
     }
 
-    /// How many attempts may be in flight now, and when that changes by itself.
+    /// Returns how many attempts may be in flight now, and when that changes by itself.
     fn most(&self, partner: &Partner, now: Timestamp) -> (usize, Option<Timestamp>) {
         let definition = &partner.definition;
         let concurrency = definition.limits.concurrency as usize;
@@ -124,7 +123,7 @@ impl Lane {
         (self.breaker.admits(now, concurrency, wait), self.breaker.opens_until(wait).filter(|until| *until > now))
     }
 
-    /// Begins attempts as far as they may be in flight. Returns when to look again.
+    /// Starts as many attempts as may be in flight. Returns when to look again.
     async fn begin(&mut self, partner: &Arc<Partner>) -> Option<Timestamp> {
         let now = self.work.partners.now();
         let (most, opens) = self.most(partner, now);
@@ -132,7 +131,7 @@ impl Lane {
             (self.read, self.events) = (0, HashMap::new());
             return opens;
         }
-        // No more ends gather while the store is slow than there are attempts.
+        // Bound the ends too, so that they do not accumulate while the store is slow.
         while self.attempts.len() < most && self.attempts.len() + self.ends.len() < 2 * most {
             if self.ready.is_empty()
                 && self.look
@@ -159,12 +158,12 @@ impl Lane {
                 }
             });
         }
-        // A process that records a delivery and ends before it tells the owner leaves it to be found.
+        // A process that stores a delivery and dies before it wakes the owner leaves the delivery to be found.
         let anyway = self.work.partners.shared.may_share().then(|| now.plus(LOOK_ANYWAY));
         [self.later, anyway].into_iter().flatten().min()
     }
 
-    /// Reads the events of the next deliveries together. An attempt whose event this does not find reads it alone, and fails alone.
+    /// Reads the events of the next deliveries together. An attempt whose event was not found reads it by itself, and fails by itself.
     async fn read_events(&mut self, most: usize) {
         let ids: Vec<ObjectId> = self.ready.iter().take(most).map(|delivery| delivery.event).collect();
         (self.read, self.events) = (ids.len(), HashMap::new());
@@ -183,7 +182,7 @@ impl Lane {
         let deliveries = TypedRecords::<DeliveryRecord>::declared(Arc::clone(&self.work.partners.records));
         let limit = LOOK + self.taken.len().min(LOOK);
         let query = TypedRecords::<DeliveryRecord>::query().matching(DeliveryRecord::due_in(&self.name));
-        // What is woken meanwhile is looked up again.
+        // Reset before the read, so that a later wake-up causes another look-up.
         self.look = false;
         let (found, _) =
             deliveries.find(query.ascending("due").limit(limit)).await.inspect_err(|_| self.look = true)?;
@@ -203,7 +202,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Takes note of an attempt, and begins to store what became of it.
+    /// Handles an attempt that has been made, and starts storing its outcome.
     fn attempted(&mut self, attempted: Attempted) {
         let made = match attempted {
             Attempted::Made(made) => *made,
@@ -236,7 +235,7 @@ impl Lane {
         }
     }
 
-    /// Takes note of an attempt that is over.
+    /// Handles an attempt whose outcome is stored.
     fn ended(&mut self, done: Done) {
         self.taken.remove(&done.key);
         self.look |= done.look;

@@ -1,4 +1,4 @@
-//! What is counted of partners in this process.
+//! Counters of partners in this process.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use annals_core::{GroupQuery, RecordError, limits};
 use super::{TenantPartners, absent};
 use crate::host::{Host, locked};
 
-/// What was counted of a partner since the process started.
+/// The counters of a partner since the process started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartnerMetrics {
     /// The tenant.
@@ -18,31 +18,31 @@ pub struct PartnerMetrics {
     pub partner: String,
     /// Attempts by direction and outcome: `delivered`, `failed` or `refused`.
     pub attempts: Vec<(&'static str, &'static str, u64)>,
-    /// Attempts after the first one of their deliveries, by direction.
+    /// Retries by direction.
     pub retries: Vec<(&'static str, u64)>,
     /// Requests of the partner by outcome: `accepted`, `repeated` or `refused`.
     pub received: Vec<(&'static str, u64)>,
-    /// Whether the breaker lets nothing through.
+    /// Whether the breaker is open.
     pub is_failing: bool,
 }
 
-/// The events of a partner and direction that failed for the last time, and wait for a decision.
+/// The events of a partner and direction that failed for the last time and wait for a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartnerFailures {
     /// The tenant.
     pub tenant: String,
     /// The partner.
     pub partner: String,
-    /// Whom the events come from.
+    /// The direction of the events.
     pub direction: EventDirection,
-    /// How many they are.
+    /// The number of events.
     pub count: u64,
 }
 
 impl Host {
-    /// Counts the events that failed for the last time and that nobody has resent or cancelled.
+    /// Counts the events that failed for the last time and were neither resent nor cancelled.
     ///
-    /// A tenant whose events cannot be read is left out.
+    /// Tenants whose events cannot be read are left out.
     pub async fn partner_failures(&self) -> Vec<PartnerFailures> {
         let mut failures = Vec::new();
         for tenant in self.store().tenants() {
@@ -68,7 +68,7 @@ struct Counted {
 }
 
 impl Counters {
-    /// Counts an attempt that is about to be made. A partner whose deliveries succeed at once is shown with 0 retries.
+    /// Counts an attempt that is about to be made. A partner without retries is listed with 0.
     pub fn begun(&self, partner: &str, direction: EventDirection, attempt: i32) {
         let mut counters = locked(&self.0);
         let counted = counters.entry(partner.to_owned()).or_default();
@@ -110,7 +110,7 @@ impl TenantPartners {
         Ok(counted.collect())
     }
 
-    /// What was counted of each partner.
+    /// Returns the counters of each partner.
     pub(super) fn counted(&self) -> Vec<PartnerMetrics> {
         let breakers = locked(&self.breakers).clone();
         let counters = locked(&self.metrics.0);

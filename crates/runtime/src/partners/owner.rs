@@ -1,4 +1,4 @@
-//! The task that owns the partners of a tenant: it holds the lease, and runs selection, replays and lanes while it does.
+//! The task that owns the partners of a tenant: while it holds the lease, it runs selection, replays and lanes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,31 +18,31 @@ use super::queues::Queues;
 use super::writer::Job;
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked};
 
-/// How often the lease is asked for that another process holds.
+/// How often to ask for a lease that another process holds.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// The lease of the tenant's partners.
+/// The task's name for its lease.
 const TASK: &str = "partners";
-/// Among how many locks the entities are divided.
+/// The number of locks over which entities are distributed.
 const STRIPES: usize = 256;
 
-/// The owner of a tenant's partners, over restarts.
+/// The state of the owner of a tenant's partners that survives restarts of its task.
 pub(super) struct Owner {
     pub partners: Arc<TenantPartners>,
 }
 
-/// What the owner's tasks share.
+/// The state that the owner's tasks share.
 pub(super) struct Work {
     pub partners: Arc<TenantPartners>,
-    /// Counts the ownerships; every batch expects it.
+    /// The epoch of this ownership, which every batch expects.
     pub epoch: i64,
     pub known: watch::Sender<Arc<Known>>,
-    /// Set when nothing new is to be begun.
+    /// Set when nothing new may start.
     pub ending: watch::Sender<bool>,
-    /// What attempts store; see writer.rs.
+    /// The queue of the writer; see `writer.rs`.
     pub jobs: mpsc::UnboundedSender<Job>,
-    /// What can wait behind the deliveries in flight.
+    /// Whether other deliveries can wait for those in flight.
     pub queues: Queues,
-    /// INVARIANT: what decides about an entity's order holds the lock of its stripe.
+    /// INVARIANT: code that decides about the order of an entity's deliveries holds the lock of the entity's stripe.
     stripes: Vec<Mutex<()>>,
 }
 
@@ -174,18 +174,18 @@ impl Owner {
 }
 
 impl Work {
-    /// Begins nothing new, and waits until what is in flight is stored.
+    /// Starts nothing new, and waits until everything in flight is stored.
     async fn end(&self, tasks: &mut JoinSet<Result<(), String>>) {
         self.ending.send_replace(true);
         while tasks.join_next().await.is_some() {}
     }
 
-    /// Makes a batch fail once another process owns the partners.
+    /// Returns the check that makes a batch fail once another process owns the partners.
     pub fn fence(&self) -> RecordChange {
         RecordChange::check(Lease::COLLECTION, TASK, Expected::Matching(Condition::eq("epoch", self.epoch)))
     }
 
-    /// The lock of an entity's stripe.
+    /// Returns the lock of an entity's stripe.
     pub fn stripe(&self, lane: &str, entity: &str) -> &Mutex<()> {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
@@ -193,7 +193,7 @@ impl Work {
         &self.stripes[hasher.finish() as usize % STRIPES]
     }
 
-    /// Follows what happens to partners, here and in other processes.
+    /// Follows the changes of partners, made here and in other processes.
     async fn follow(self: Arc<Self>, last: u64) -> Result<(), String> {
         let mut ending = self.ending.subscribe();
         let mut follower = ChangeFollower::new(Arc::clone(&self.partners.records), PARTNERS, last);
@@ -221,7 +221,7 @@ impl Work {
     /// Runs a lane for each partner and direction, and the writer of their attempts.
     async fn run_lanes(self: Arc<Self>, asked: mpsc::UnboundedReceiver<Job>) -> Result<(), String> {
         let (mut known, mut ending) = (self.known.subscribe(), self.ending.subscribe());
-        // It ends with this task, once the lanes have ended.
+        // It is aborted with this task, once the lanes have ended.
         let mut writer = JoinSet::new();
         writer.spawn(Arc::clone(&self).write_jobs(asked));
         let mut lanes: JoinSet<String> = JoinSet::new();
@@ -244,7 +244,7 @@ impl Work {
                 }
                 changed = known.changed() => if changed.is_err() { return Ok(()) },
                 Some(ended) = lanes.join_next() => match ended {
-                    // Its partner was deleted. If it is defined again, the lane starts again.
+                    // Its partner was deleted. If the partner is defined again, the lane starts again.
                     Ok(lane) => { running.remove(&lane); }
                     Err(error) => return Err(error.to_string()),
                 },

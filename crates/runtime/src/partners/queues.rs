@@ -1,7 +1,7 @@
-//! Whether anything can wait behind a delivery in flight, so that most deliveries end without a look-up.
+//! Whether any delivery can wait for one in flight, so that most deliveries end without a look-up.
 //!
-//! Only the owner's attempts make deliveries wait. So whatever waits behind a delivery in flight either was open when that one was claimed,
-//! which the claim's look-up has shown, or was put behind it since, by this process.
+//! Only the owner's attempts make deliveries wait. So a delivery that waits for one in flight either was open when that one was claimed,
+//! which the claim's look-up has shown, or was set to wait since then, by this process.
 //!
 //! INVARIANT: the caller holds the lock of the entity's stripe.
 
@@ -12,31 +12,31 @@ use annals_core::partners::DeliveryRecord;
 
 use crate::host::locked;
 
-/// The entities that have a delivery in flight, by lane and entity: as many as there are attempts, at most.
+/// The entities with a delivery in flight, by lane and entity: at most as many as there are attempts.
 #[derive(Default)]
 pub(super) struct Queues(Mutex<HashMap<(String, String), InFlight>>);
 
-/// The delivery that was claimed last.
+/// The delivery that was last claimed.
 struct InFlight {
     key: String,
-    /// Whether another one of the entity can wait behind it.
+    /// Whether another delivery of the entity can wait for it.
     followed: bool,
 }
 
 impl Queues {
-    /// Notes that a delivery was claimed, and whether other deliveries of its entity can be open.
+    /// Records that a delivery was claimed, and whether other deliveries of its entity can be open.
     pub fn claimed(&self, delivery: &DeliveryRecord, followed: bool) {
         locked(&self.0).insert(entity(delivery), InFlight { key: delivery.key.clone(), followed });
     }
 
-    /// Notes that a delivery is about to wait behind others of its entity.
+    /// Records that a delivery is about to wait for others of its entity.
     pub fn waits(&self, delivery: &DeliveryRecord) {
         if let Some(first) = locked(&self.0).get_mut(&entity(delivery)) {
             first.followed = true;
         }
     }
 
-    /// Forgets a delivery whose attempt is over. Returns whether another one can wait behind it, which is so wherever it is not known.
+    /// Removes a delivery whose attempt is over. Returns whether another one can wait for it; true if that is unknown.
     pub fn ended(&self, delivery: &DeliveryRecord) -> bool {
         let (mut all, entity) = (locked(&self.0), entity(delivery));
         if all.get(&entity).is_none_or(|known| known.key != delivery.key) {

@@ -1,4 +1,4 @@
-//! Receiving an event of a partner: it is stored before it is answered.
+//! Receiving an event from a partner: it is stored before it is acknowledged.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ impl TenantPartners {
         if let Some(known) = self.same_event(same.as_deref()).await? {
             return Ok(known);
         }
-        // What can never be committed is refused now, while the partner listens.
+        // Refuse an event that can never be committed now, while the partner waits for the response.
         let commit = definition.commit(webhook_id, &body.event_type, &body.entity_id, &body.data);
         commit.map_err(|message| Invalid::new(Code::InvalidData, "", message))?;
         let (now, entity) = (self.now(), format!("{}/{}", body.entity_type, body.entity_id));
@@ -72,7 +72,7 @@ impl TenantPartners {
         match self.records.write(changes).await {
             Ok(_) => {}
             Err(error @ (RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. })) => {
-                // The same request, or the same event, came twice at once.
+                // The same request, or the same event, arrived twice concurrently.
                 let known = match self.received_before(partner, webhook_id, &digest).await? {
                     None => self.same_event(same.as_deref()).await?,
                     known => known,
@@ -103,7 +103,7 @@ impl TenantPartners {
         }
     }
 
-    /// The answer to an event that was recorded before under another id.
+    /// Returns the response to an event that was already recorded under another id.
     async fn same_event(&self, same: Option<&str>) -> Result<Option<Accepted>, PartnerError> {
         let Some(same) = same else { return Ok(None) };
         let deliveries = TypedRecords::<DeliveryRecord>::declared(Arc::clone(&self.records));
@@ -113,7 +113,7 @@ impl TenantPartners {
         Ok(known.map(|known| Accepted { id: known.value.event.to_hex(), repeated: true }))
     }
 
-    /// A number that is above those of the events that came before.
+    /// Returns a number above those of all earlier events.
     fn arrival(&self) -> i64 {
         let now = self.now().as_millis().saturating_mul(1_000);
         let next = |last: i64| Some(now.max(last + 1));

@@ -1,4 +1,4 @@
-//! Replays: ranges of the log whose events are sent again, or to a partner that starts before its definition.
+//! Replays: ranges of the log whose events are sent again, or sent to a partner that starts before its definition.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::owner::Work;
 use super::{TenantPartners, date, whatever};
 use crate::host::is_set;
 
-/// How many events of the log are read at once.
+/// The number of events of the log that are read at once.
 const PAGE: usize = 200;
 
 impl TenantPartners {
@@ -85,7 +85,7 @@ impl Work {
         let running = Condition::eq("state", "running");
         let (found, _) = tasks.find(TypedRecords::<ReplayTask>::query().matching(running)).await?;
         if !found.is_empty() {
-            // What is known follows the definitions, and may not have the partner yet whose definition began the replay: its events
+            // The known partners lag behind the definitions, and may lack the partner whose definition started the replay; its events
             // would be left out.
             self.known.send_replace(Arc::new(self.partners.load().await?));
         }
@@ -101,7 +101,7 @@ impl Work {
         Ok(())
     }
 
-    /// Records the next page of a replay. None when another process has moved it.
+    /// Records the next page of a replay. Returns `None` if another process has moved it.
     async fn step(&self, task: ReplayTask) -> Result<Option<ReplayTask>, RecordError> {
         let known = Arc::clone(&self.known.borrow());
         let (from, to) = (task.next.cast_unsigned(), task.to.cast_unsigned());

@@ -1,4 +1,4 @@
-//! Running the owner once there are partners, and following what other processes on the same store define.
+//! Running the owner once there are partners, and following definitions by other processes on the same store.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ struct Watch {
 }
 
 impl TenantPartners {
-    /// Runs the partners from now on.
+    /// Starts running the partners.
     pub(super) fn watch(&self) {
         if std::mem::replace(&mut *locked(&self.watching), true) {
             return;
@@ -25,7 +25,7 @@ impl TenantPartners {
         }
     }
 
-    /// Starts the owner of the tenant's partners, unless it runs.
+    /// Starts the owner of the tenant's partners, unless it runs already.
     pub(super) fn start(&self) {
         let Some(partners) = self.me.upgrade() else { return };
         if !std::mem::replace(&mut *locked(&self.runs), true) {

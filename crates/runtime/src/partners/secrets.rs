@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest;
 
-/// What encrypts the secrets of partners: the first key encrypts, all of them decrypt. Its `Debug` form does not show them.
+/// The keys that encrypt the secrets of partners: the first key encrypts, all of them decrypt. Its `Debug` form does not show them.
 #[derive(Clone)]
 pub struct PartnerKeys(Arc<Vec<Key>>);
 
@@ -30,7 +30,7 @@ impl PartnerKeys {
     /// Reads keys, the current one first, each 32 random bytes in base64.
     ///
     /// # Errors
-    /// A sentence that says what is wrong, without the key.
+    /// A message that says what is wrong, without the key.
     pub fn read<'a>(keys: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let read = |text: &str| {
             let wrong = || "is not the base64 of 32 random bytes; `openssl rand -base64 32` makes one".to_owned();
@@ -41,7 +41,7 @@ impl PartnerKeys {
         if keys.is_empty() { Err("there is no key".to_owned()) } else { Ok(Self(Arc::new(keys))) }
     }
 
-    /// A key that everybody knows, for development.
+    /// Returns a publicly known key, for development.
     pub fn for_development() -> Self {
         Self(Arc::new(Key::of(&[0x41; 32]).into_iter().collect()))
     }
@@ -101,7 +101,7 @@ impl Key {
     }
 }
 
-/// A ciphertext is of one partner, and cannot be put in the place of another's.
+/// Binds a ciphertext to one partner, so that it cannot be used in another's record.
 fn aad(tenant: &str, partner: &str) -> Aad<Vec<u8>> {
     Aad::from(format!("annals partner secret/{tenant}/{partner}").into_bytes())
 }

@@ -1,4 +1,4 @@
-//! Following the log, and recording what each partner selects.
+//! Following the log, and recording the events that each partner selects.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use super::owner::Work;
 use super::{TenantPartners, date};
 use crate::host::is_set;
 
-/// How often in a row the position may turn out to have moved under the same definitions.
+/// How often in a row the position may have moved under the same definitions.
 const MOVED_MAX: u32 = 3;
-/// After how many events that nobody selects the position is stored.
+/// The number of events that no partner selects after which the position is stored.
 const STORE_EVERY: u64 = 1_000;
-/// How many records are written together.
+/// The number of records that are written together.
 const BATCH: usize = 500;
-/// How many bytes of events are written together, about.
+/// The approximate number of bytes of events that are written together.
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 
 /// A record and its delivery, to be stored together.
 pub(super) type Pair = (PartnerEventRecord, DeliveryRecord);
 
-/// Why selecting begins again from what is stored.
+/// Why selecting starts over from the stored state.
 enum Again {
     /// Definitions changed, or another process owns the partners.
     Changed,
@@ -56,8 +56,8 @@ impl Work {
                 Again::Failed(error) => return Err(error),
                 Again::Changed => {
                     let fresh = self.partners.load().await.map_err(|error| error.to_string())?;
-                    // A write of ours that was broken off by a new definition may have moved the position after it was read. Only a
-                    // position that goes on moving is another process's.
+                    // A write of this process that a new definition interrupted may have moved the position after it was read. Only a
+                    // position that keeps moving indicates another process.
                     moved = if fresh.generation == now_known.generation { moved + 1 } else { 0 };
                     self.known.send_replace(Arc::new(fresh));
                     if moved > MOVED_MAX {
@@ -68,7 +68,7 @@ impl Work {
         }
     }
 
-    /// Selects by these definitions, until they change.
+    /// Selects by these definitions until they change.
     async fn select_by(&self, known: &Known) -> Again {
         let Some(first) = known.from() else { return std::future::pending().await };
         let stored = match self.partners.selection().await {
@@ -89,7 +89,7 @@ impl Work {
         first: SequenceNumber,
     ) -> Result<std::convert::Infallible, Again> {
         let head = self.partners.log.head().await?;
-        // After a restore, the log goes on below what was selected.
+        // After a restore, the log continues below what was selected.
         let begin = stored.max(first).min(head.max(first));
         let mut follower = Follower::new(Arc::clone(&self.partners.log), begin.min(head), Filter::default());
         loop {
@@ -124,7 +124,7 @@ impl Work {
         }
     }
 
-    /// Stores what was selected and the position after it.
+    /// Stores the selected events and the position after them.
     async fn store(
         &self,
         known: &Known,
@@ -142,11 +142,11 @@ impl Work {
         self.insert(vec![self.fence(), position], pairs).await
     }
 
-    /// Inserts pairs beside other changes. Those that are there already are left as they are.
+    /// Inserts pairs together with other changes. Pairs that are already stored are left unchanged.
     async fn insert(&self, beside: Vec<RecordChange>, mut pairs: Vec<Pair>) -> Result<(), Again> {
         loop {
             let mut changes = beside.clone();
-            // Collection by collection: a store may send neighbouring changes of one collection as one command.
+            // Grouped by collection: a store may send adjacent changes of one collection as one command.
             for (event, _) in &pairs {
                 changes.push(TypedRecords::replacement(event, Expected::Absent)?);
             }
@@ -174,7 +174,7 @@ impl Work {
         Ok(())
     }
 
-    /// Inserts the pairs of a replay and moves it on.
+    /// Inserts the pairs of a replay, and advances the replay.
     pub async fn insert_replayed(&self, beside: Vec<RecordChange>, pairs: Vec<Pair>) -> Result<bool, String> {
         match self.insert(beside, pairs).await {
             Ok(()) => Ok(true),
@@ -185,7 +185,7 @@ impl Work {
 }
 
 impl TenantPartners {
-    /// The record of an event of the log for a partner.
+    /// Builds the record and the delivery of an event of the log for a partner.
     pub(super) fn outgoing(&self, partner: &Partner, event: &RecordedEvent, replay: Option<&str>) -> Pair {
         let (definition, commit, now) = (&partner.definition, &event.commit, self.now());
         let id = definition.id.to_string();

@@ -1,13 +1,13 @@
-//! Group commit of what attempts store: what gathers while one batch is being written goes into the next one.
+//! Group commit of the writes of attempts: what gathers while one batch is being written goes into the next one.
 //!
-//! A job is what one attempt stores at one step, such as its claim or its end: changes that are applied all or none. A batch holds the jobs
-//! of many deliveries, of every partner, and checks the epoch once.
+//! A job is what one attempt stores at one step, such as its claim or its end: changes that are applied all or none. A batch contains the
+//! jobs of many deliveries of all partners, and checks the epoch once.
 //!
-//! INVARIANT: two jobs of a batch are never about the same entity, because an attempt holds the lock of its entity's stripe until its job
-//! is answered. So they change different records, and no job depends on the order of a batch.
+//! INVARIANT: two jobs of a batch never concern the same entity, because an attempt holds the lock of its entity's stripe until its job
+//! is answered. So they change different records, and no job depends on the order within a batch.
 //!
-//! A batch that is refused has changed nothing. Each of its jobs is then written alone, so that a record that is not as expected refuses
-//! the job that expected it and no other.
+//! A batch that is refused has changed nothing. Each of its jobs is then written separately, so that a record that is not as expected
+//! refuses only the job that expected it.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::owner::Work;
 
-/// Most jobs of a batch.
+/// The most jobs in a batch.
 const JOBS_MAX: usize = 500;
-/// How many bytes are written together; one job may be larger.
+/// The most bytes that are written together; a single job may be larger.
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 
 type Written = Result<(), RecordError>;
@@ -36,14 +36,14 @@ impl Job {
     }
 
     fn answered(self, written: Written) {
-        // An attempt that was dropped meanwhile has its changes all the same.
+        // The changes are stored even if the attempt was dropped meanwhile.
         let _ = self.answer.send(written);
     }
 }
 
 impl Work {
-    /// Applies the changes of an attempt, all or none, while this process owns the partners. The caller holds the lock of the stripe of the
-    /// entity that they are about.
+    /// Applies the changes of an attempt, all or none, provided that this process owns the partners. The caller holds the lock of the
+    /// stripe of the entity that they concern.
     pub(super) async fn write(&self, changes: Vec<RecordChange>) -> Written {
         let (answer, answered) = oneshot::channel();
         let closed = || Err(StoreError::Closed.into());

@@ -1,4 +1,5 @@
-//! Dead letters of a consumer on a broker: what it passes becomes one, and what is due is processed again by one member at a time.
+//! Dead letters of a consumer on an external broker: a message that it passes becomes one, and one member at a time processes due
+//! letters.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,24 +19,24 @@ use crate::dead_letters::Edits;
 use crate::handler::{HandleFailure, RetryWish};
 use crate::host::{Asked, Held, Leases};
 
-/// How often letters are looked for that are due, and keys that a person or another member has freed.
+/// How often to look for due letters, and for keys that a person or another member has freed.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often a change is written that another process is ahead of.
+/// The number of attempts to write a change that conflicts with another process's.
 const TRIES: usize = 20;
-/// Most letters that are processed at a time.
+/// The most letters that are processed concurrently.
 const DUE_MAX: usize = 50;
 
-/// The letters of a consumer, as far as this member looks after them.
+/// The letters of a consumer, as far as this member manages them.
 pub(super) struct Letters<'w> {
     work: &'w Work,
     leases: Leases,
     held: Option<Held>,
-    /// When they are looked at next.
+    /// When to look at them next.
     pub look_at: Timestamp,
     busy: HashSet<String>,
 }
 
-/// A letter that is due, with its event.
+/// A due letter, with its event.
 pub(super) struct Due {
     pub id: String,
     pub event: RecordedEvent,
@@ -62,7 +63,7 @@ impl<'w> Letters<'w> {
         Edits::new(&self.work.records, self.work.policies.clone(), random, self.now())
     }
 
-    /// Stores letters in one batch. Returns the keys that have no open letter all the same, because their policies allow no retry.
+    /// Stores letters in one batch. Returns the keys that still have no open letter, because their policies allow no retry.
     pub async fn store(&self, passing: &[Passing<RecordedEvent>]) -> Result<Vec<String>, RecordError> {
         self.work.records.declare(<DeadLetter as RecordType>::collection()).await?;
         let mut last = None;
@@ -98,7 +99,7 @@ impl<'w> Letters<'w> {
         Ok(ended.into_iter().collect())
     }
 
-    /// The keys that have open letters, as the store knows them. Empty where order is not kept.
+    /// Reads the keys that have open letters; empty if order is not kept.
     pub async fn held_keys(&self) -> Result<HashSet<ByteString>, RecordError> {
         let mut keys = HashSet::new();
         let mut query = GroupQuery::new(DEAD_LETTERS).by("key").limit(limits::PAGE_MAX);
@@ -117,7 +118,7 @@ impl<'w> Letters<'w> {
         }
     }
 
-    /// Returns the letters that are due, if this member is the one that looks after them. Each is to be [`settled`](Self::settled).
+    /// Returns the due letters if this member is the one that manages them. Each must then be [`settled`](Self::settled).
     pub async fn due(&mut self) -> Result<Vec<Due>, RecordError> {
         let now = self.now();
         if now < self.look_at {
@@ -138,7 +139,7 @@ impl<'w> Letters<'w> {
             return Ok(Vec::new());
         }
         let mut due = Vec::new();
-        // What was found before the lease was taken may be over.
+        // Read again: letters that were found before the lease was taken may be closed.
         let (found, _) = self.letters().find(query).await?;
         for letter in found.into_iter().map(|stored| stored.value) {
             if self.busy.len() + due.len() >= DUE_MAX || self.busy.contains(&letter.id) {
@@ -159,14 +160,14 @@ impl<'w> Letters<'w> {
                 }
             }
         }
-        // Only now: an error above hands none of them out, and they are due again.
+        // Only now, because an error above hands out none of them, and they stay due.
         self.busy.extend(due.iter().map(|due| due.id.clone()));
         Ok(due)
     }
 
-    /// Whether this member looks after the letters: it takes the lease if it is free.
+    /// Returns whether this member manages the letters. It takes the lease if it is free.
     async fn leads(&mut self) -> Result<bool, RecordError> {
-        // Another member of this process.
+        // Another member of this process manages them.
         if !self.leases.claim() {
             return Ok(false);
         }
@@ -183,12 +184,12 @@ impl<'w> Letters<'w> {
         Ok(self.held.is_some())
     }
 
-    /// The event of a letter: from its message if the broker still has it, else from the log.
+    /// Returns the event of a letter: from its message if the broker still has it, else from the log.
     async fn event_of(&self, letter: &DeadLetter) -> Result<Option<RecordedEvent>, RecordError> {
         let topic = ByteString::from(letter.original_topic.as_str());
         if let Some((partition, offset)) = event::place_in(&letter.headers) {
             let at = TopicPartition { topic: topic.clone(), partition };
-            // INVARIANT: only what is known to be gone is given up. A broker that cannot be reached is asked again.
+            // INVARIANT: a letter is given up only if its message is known to be gone. An unreachable broker is retried.
             let found = match self.work.broker.read(ReadMessages { at, from: offset, limit: 1 }).await {
                 Ok(page) => page.messages.into_iter().next(),
                 Err(BrokerError::UnknownTopic(_)) => None,
@@ -209,14 +210,14 @@ impl<'w> Letters<'w> {
         Ok(page.events.into_iter().next().filter(is_it))
     }
 
-    /// Stores what came of a letter. Returns the keys that have no open letter any more.
+    /// Stores the outcome of a letter. Returns the keys that no longer have open letters.
     pub async fn settled(
         &mut self,
         due: &Due,
         ending: Result<(), HandleFailure>,
         counts: bool,
     ) -> Result<Vec<String>, RecordError> {
-        // Whatever becomes of the write, the letter is not in process any more.
+        // Even if the write fails, the letter is no longer being processed.
         self.busy.remove(&due.id);
         let failure = ending.err().map(|HandleFailure { reason, retry }| LetterFailure {
             reason,
@@ -232,7 +233,7 @@ impl<'w> Letters<'w> {
             match self.write(edits).await {
                 Err(error @ RecordError::NotAsExpected { .. }) => last = Some(error),
                 written => {
-                    // Those behind them are due now. Where nothing can be stored, the same ones would be due without end.
+                    // The letters after them are due now. Only after a successful write: else the same ones would be due endlessly.
                     if written.is_ok() && self.busy.is_empty() {
                         self.look_at = self.now();
                     }
@@ -240,11 +241,11 @@ impl<'w> Letters<'w> {
                 }
             }
         }
-        // It is due again, and its consumer bears a repetition.
+        // It becomes due again, and its consumer tolerates the repetition.
         last.map_or(Ok(Vec::new()), Err)
     }
 
-    /// Lets another member look after them.
+    /// Releases the lease, so that another member can manage them.
     pub async fn release(&mut self) {
         if let Some(held) = self.held.take() {
             self.leases.release(&held).await;

@@ -1,4 +1,4 @@
-//! One membership of a group: from joining to leaving or to an error after which the group is joined again.
+//! One membership of a group, from joining until leaving, or until an error after which the group is joined again.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,36 +16,36 @@ use super::{Work, event};
 use crate::handler::{HandleFailure, RetryWish};
 use crate::host::{is_set, message_of};
 
-/// Messages and bytes of them that are read ahead of what is done.
+/// The most messages, and the most bytes of them, that are read ahead.
 const BUFFERED: (usize, usize) = (10_000, 64 * 1024 * 1024);
-/// How often offsets are committed, and how long that may take before the loop goes on.
+/// How often offsets are committed, and the longest time that the loop waits for that.
 const COMMIT_EVERY: Duration = Duration::from_millis(100);
 const COMMIT_MAX: Duration = Duration::from_secs(5);
-/// When something is tried again that the store or the broker refused.
+/// The pause before an operation that the store or the broker refused is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long attempts in flight may go on when the host is drained.
+/// How long attempts in flight may continue when the host is drained.
 const FINISH_MAX: Duration = Duration::from_secs(4);
-/// How many messages are processed without letting other tasks run.
+/// The number of messages that are processed before other tasks may run.
 const TURN: usize = 200;
-/// How many letters are stored in one batch.
+/// The number of letters that are stored in one batch.
 const STORED_TOGETHER: usize = 100;
 
-/// A member at work.
+/// The state of a joined member.
 pub(super) struct Membership<'w> {
     work: &'w Work,
     member: Box<dyn GroupMember>,
     machine: Consuming<RecordedEvent>,
     attempts: JoinSet<(Of, Result<(), HandleFailure>)>,
     letters: Letters<'w>,
-    /// Messages whose letters could not be stored yet.
+    /// Passed messages whose letters could not be stored yet.
     unstored: Vec<Passing<RecordedEvent>>,
     store_at: Timestamp,
-    /// Partitions that are to be released once they are idle.
+    /// Partitions to release once they are idle.
     closing: Vec<TopicPartition>,
     commit_at: Timestamp,
 }
 
-/// What an attempt is of.
+/// The target of an attempt.
 enum Of {
     Message(u64),
     Letter(Box<Due>),
@@ -84,7 +84,7 @@ impl<'w> Membership<'w> {
         self.work.shared.options.random.bits() as u64
     }
 
-    /// Consumes until the host is drained, or until the group has to be joined again.
+    /// Consumes until the host is drained, or until the group must be joined again.
     pub async fn run(mut self) -> Result<(), BrokerError> {
         let mut stop = self.work.shared.stop.subscribe();
         loop {
@@ -106,12 +106,12 @@ impl<'w> Membership<'w> {
                 }
                 step = self.member.next(room) => match step {
                     Ok(step) => self.step(step).await,
-                    // It goes on by itself once the broker is back.
+                    // The member continues by itself once the broker is back.
                     Err(error @ BrokerError::Unavailable(_)) => self.work.says(Some(error.to_string())),
-                    // Offsets of a topic that is gone mean nothing on the one that is created in its place.
+                    // Offsets of a deleted topic are meaningless on a topic that is created in its place.
                     Err(error @ BrokerError::UnknownTopic(_)) => return Err(error),
                     Err(error) => {
-                        // What is done need not be repeated, if the broker still takes it.
+                        // Commit what is processed, if the broker still accepts it, so that it need not be repeated.
                         self.commit(true).await;
                         return Err(error);
                     }
@@ -121,7 +121,7 @@ impl<'w> Membership<'w> {
         }
     }
 
-    /// Starts what may be processed. An attempt that ends at once needs no task.
+    /// Starts the attempts that are allowed now. An attempt that completes at once needs no task.
     async fn start_attempts(&mut self) {
         for turn in 1.. {
             let Some(attempt) = self.machine.take(self.clock().now()) else { return };
@@ -142,7 +142,7 @@ impl<'w> Membership<'w> {
     fn attempting(&self, event: RecordedEvent) -> impl Future<Output = Result<(), HandleFailure>> + Send + 'static {
         let (types, functions) = (Arc::clone(&self.work.types), Arc::clone(&self.work.functions));
         async move {
-            // As the registry has it now: in its newest form, and checked.
+            // The event as the registry defines it now: upgraded to its newest generation, and validated.
             let attempt = async {
                 match types.consume(&event).await {
                     Ok(current) => functions.call(&current.unwrap_or(event), None).await,
@@ -192,7 +192,7 @@ impl<'w> Membership<'w> {
         }
     }
 
-    /// Stores what is passed as dead letters. Until that succeeds nothing of it counts as done.
+    /// Stores passed messages as dead letters. Until that succeeds, none of them counts as processed.
     async fn store_letters(&mut self) {
         while self.machine.has_passing() || !self.unstored.is_empty() {
             if !self.unstored.is_empty() && self.clock().now() < self.store_at {
@@ -219,7 +219,7 @@ impl<'w> Membership<'w> {
         }
     }
 
-    /// Processes letters that are due, and learns which keys are free again.
+    /// Processes due letters, and finds out which keys are free again.
     async fn look_at_letters(&mut self) {
         if self.clock().now() < self.letters.look_at {
             return;
@@ -275,7 +275,8 @@ impl<'w> Membership<'w> {
         self.work.status.send_if_modified(|status| std::mem::replace(&mut status.partitions, partitions) != partitions);
     }
 
-    /// Another member may have passed messages of keys that are this one's now. Without knowing, nothing is processed.
+    /// Loads the keys with open letters, because another member may have passed messages of keys that are assigned to this one now.
+    /// Nothing is processed until this succeeds.
     async fn hold_keys(&mut self) {
         loop {
             match self.letters.held_keys().await {
@@ -315,7 +316,7 @@ impl<'w> Membership<'w> {
         }
     }
 
-    /// Commits what is done.
+    /// Commits the offsets of processed messages.
     async fn commit(&mut self, now: bool) {
         let time = self.clock().now();
         if time < self.commit_at && !now {
@@ -333,7 +334,7 @@ impl<'w> Membership<'w> {
         };
         match committed {
             Ok(()) => self.machine.committed(&offsets),
-            // The step that says so follows.
+            // The event that reports the revocation follows.
             Err(BrokerError::NotAssigned(..)) => self.commit_at = time.plus(AGAIN),
             Err(error) => {
                 self.work.says(Some(error.to_string()));
@@ -342,7 +343,7 @@ impl<'w> Membership<'w> {
         }
     }
 
-    /// Releases partitions of which nothing is in flight any more.
+    /// Releases revoked partitions that have nothing in flight.
     async fn release(&mut self) -> Result<(), BrokerError> {
         let (idle, busy) = std::mem::take(&mut self.closing).into_iter().partition(|at| self.machine.is_idle(at));
         self.closing = busy;
@@ -356,7 +357,7 @@ impl<'w> Membership<'w> {
         Ok(())
     }
 
-    /// When there is something to do, whatever happens on the broker.
+    /// Returns when there is something to do even if nothing happens on the broker.
     fn wake_at(&self) -> Timestamp {
         let mut wake = self.letters.look_at;
         if !self.machine.uncommitted().is_empty() {
@@ -368,7 +369,7 @@ impl<'w> Membership<'w> {
         self.machine.due_at().map_or(wake, |due| wake.min(due))
     }
 
-    /// Ends what is in flight, commits what is done, and leaves the group.
+    /// Waits for attempts in flight, commits offsets, and leaves the group.
     async fn leave(mut self) -> Result<(), BrokerError> {
         let clock = self.clock();
         let ends = clock.now().plus(FINISH_MAX);
@@ -383,7 +384,7 @@ impl<'w> Membership<'w> {
         self.store_letters().await;
         self.commit(true).await;
         self.letters.release().await;
-        // A broker that is away learns it when the session of the member ends.
+        // An unreachable broker notices when the member's session expires.
         if let Err(error) = self.member.leave().await {
             tracing::debug!(%error, "the group was not told that a consumer leaves");
         }
