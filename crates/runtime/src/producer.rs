@@ -1,4 +1,4 @@
-//! One call for what a program says to others: the event is committed, and on its topic by that.
+//! Publishing events with one call: committing an event puts it on its topic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::host::{Host, Stage, StageError};
 /// The stage of a commit whose events are on their topics.
 const PUBLISHED: &str = "published";
 
-/// Publishes events of one tenant. It takes the place of Integr8sCode's `UnifiedProducer`, which stores an event and then sends it: here
-/// one commit does both, because topics follow the log.
+/// Publishes events of one tenant. It replaces Integr8sCode's `UnifiedProducer`, which stores an event and then sends it. Here one commit
+/// does both, because topics follow the log.
 ///
-/// - **Once.** The id of the event is its request id: publishing it again adds nothing, whatever had become of the first answer.
+/// - **Once.** The id of the event is its request id, so publishing it again adds nothing, whatever happened to the first response.
 /// - **In order per key.** The key is the id of the aggregate.
-/// - **Nothing to mend.** An event is committed or it is not. There is no event that is stored and was never sent.
+/// - **Nothing to repair.** An event is committed or it is not. No event can be stored without being sent.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -41,27 +41,27 @@ pub struct Producer {
     wait: Option<Duration>,
 }
 
-/// What became of an event.
+/// The result of publishing an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
-    /// Its id: the one that it had, or a new one.
+    /// The event's id: the one that it had, or a new one.
     pub event_id: Uuid,
-    /// Its number in the log; none while a store assigns it later.
+    /// Its sequence number in the log; `None` if the store assigns it later.
     pub sequence_number: Option<SequenceNumber>,
-    /// Whether it had been published before. Nothing was added then.
+    /// Whether it had been published before, so that nothing was added.
     pub is_duplicate: bool,
-    /// Whether it was on its topic when the producer answered; always false unless the producer waits.
+    /// Whether it was on its topic when the call returned; always false unless the producer waits.
     pub is_published: bool,
 }
 
-/// Why an event was not published. It is not in the log.
+/// Why an event was not published. It is not in the log, unless a [`CommitError`] says that the outcome is unknown.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// The log refused it, or cannot say; repeating the call with the same event id is safe.
+    /// The log refused it, or its outcome is unknown. Repeating the call with the same event id is safe.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// It cannot be waited for.
+    /// The stage cannot be waited for.
     #[error(transparent)]
     Stage(#[from] StageError),
     /// The tenant is not declared.
@@ -87,10 +87,10 @@ impl std::fmt::Debug for Producer {
 }
 
 impl Host {
-    /// Returns a producer of a tenant. It does not wait.
+    /// Returns a producer for a tenant. It does not wait.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn producer(&self, tenant: &str) -> Result<Producer, UnknownLog> {
         let log = self.store().log(tenant, DEFAULT_SCOPE)?;
         Ok(Producer { host: self.clone(), tenant: tenant.to_owned(), log, header: Vec::new(), wait: None })
@@ -98,7 +98,7 @@ impl Host {
 }
 
 impl Producer {
-    /// Waits at most this long until an event is on its topic.
+    /// Makes each call wait until the event is on its topic, at most this long.
     #[must_use]
     pub fn waiting(self, at_most: Duration) -> Self {
         Self { wait: Some(at_most), ..self }
@@ -111,7 +111,7 @@ impl Producer {
         self
     }
 
-    /// Publishes an event of an aggregate, whose id is the key of the message. An event without an id gets one.
+    /// Publishes an event of an aggregate, whose id becomes the key of the message. An event without an id gets one.
     ///
     /// # Errors
     /// `request_id_reused` for another event under the same id; else see [`PublishError`].

@@ -1,4 +1,4 @@
-//! Projections of a program: their reducer is a Rust function.
+//! Projections of a program, whose reducers are Rust functions.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ impl Host {
     /// Returns the projections of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn projections(&self, tenant: &str) -> Result<Arc<dyn Projections>, UnknownLog> {
         Ok(self.projections_of(tenant)?)
     }
@@ -36,11 +36,11 @@ impl Host {
         }
     }
 
-    /// Defines a projection whose events `reducer` folds, in this process for as long as the host runs. `reducer` gets the record of the
-    /// event's key, `None` where there is none, and leaves what it is to become. It must depend on nothing else: after a crash it is
-    /// called again for events whose records were not stored. An error, or a panic, stops the projection before the event.
+    /// Defines a projection whose events `reducer` folds in this process for as long as the host runs. `reducer` receives the record of
+    /// the event's key, or `None` if there is none, and leaves the new record in its place. It must depend on nothing else: after a crash
+    /// it is called again for events whose records were not stored. An error or a panic stops the projection before the event.
     ///
-    /// A changed reducer needs a greater version in its definition: its records are built beside the live ones and take their place.
+    /// A changed reducer needs a higher version in its definition. Its records are then built beside the live ones and replace them.
     ///
     /// # Errors
     /// [`UnknownLog`] as [`ProjectionError::Invalid`]; else as [`Projections::put`].

@@ -1,4 +1,4 @@
-//! Projections of a tenant: what is stored of them, and the builds that run in this process. The contract is [`Projections`].
+//! The projections of a tenant: their stored state, and the builds that run in this process. The contract is [`Projections`].
 //!
 //! ```text
 //!  PUT ─▶ ProjectionRecord ─┬─ live ─────▶ build.rs ─▶ fold.rs ─▶ records of one collection ◀── reads
@@ -49,21 +49,21 @@ pub(crate) struct TenantProjections {
     streams: Arc<dyn Streams>,
     /// The reducers of this program, by projection and version.
     reducers: Mutex<HashMap<(String, u32), Arc<Reducer>>>,
-    /// The builds that run here, by projection and number.
+    /// The builds that run in this process, by projection and number.
     builds: Mutex<HashMap<(String, i64), Running>>,
-    /// The projections whose dropped builds are being removed here.
+    /// The projections whose dropped builds this process is removing.
     removing: Mutex<HashSet<String>>,
     started: AtomicBool,
     me: Weak<Self>,
 }
 
-/// What is stored of a projection, and which write it is of.
+/// The stored record of a projection, with its revision.
 type Seen = (Revision, Arc<ProjectionRecord>);
 
 /// A build in this process.
 struct Running {
     seen: watch::Sender<Seen>,
-    /// Every event below it is folded and stored, or is not the projection's. Closed once the build has ended.
+    /// Every event below it is folded and stored, or does not match the projection's source. Closed once the build has ended.
     position: watch::Receiver<u64>,
 }
 
@@ -102,7 +102,7 @@ impl TenantProjections {
         TypedRecords::declared(Arc::clone(&self.records))
     }
 
-    /// Returns what is stored of a projection, deleted ones included.
+    /// Reads the record of a projection, including deleted ones.
     async fn stored(&self, name: &str) -> Result<Option<Stored<ProjectionRecord>>, ProjectionError> {
         match self.typed().get(name).await {
             Err(RecordError::UnknownCollection(_)) => Ok(None),
@@ -116,8 +116,8 @@ impl TenantProjections {
         Ok(record.value.collection_of(live.slot))
     }
 
-    /// Returns the live build of a projection and the one that is built beside it: their numbers and collections. None where it is not
-    /// defined.
+    /// Returns the numbers and collections of a projection's live build and of the one that is being built beside it; empty if the
+    /// projection is not defined.
     pub(crate) async fn builds_of(&self, name: &str) -> Result<Vec<(i64, String)>, ProjectionError> {
         let Some(found) = self.stored(name).await? else { return Ok(Vec::new()) };
         let record = &found.value;
@@ -126,7 +126,7 @@ impl TenantProjections {
         Ok(builds.map(|build| (build.number, record.collection_of(build.slot))).collect())
     }
 
-    /// Returns a projection that is defined, and its live build.
+    /// Returns a defined projection and its live build.
     async fn defined(&self, name: &str) -> Result<(Stored<ProjectionRecord>, BuildRecord), ProjectionError> {
         self.open()?;
         let found = self.stored(name).await?;
@@ -134,7 +134,7 @@ impl TenantProjections {
         found.zip(live).ok_or_else(|| ProjectionError::Unknown(name.into()))
     }
 
-    /// Lets builds of this program's definition use a reducer.
+    /// Registers the reducer for the builds of this program's definition.
     pub fn register(&self, definition: &ProjectionDefinition, reducer: Arc<Reducer>) {
         let key = (definition.name.to_string(), definition.version());
         locked(&self.reducers).insert(key, reducer);
@@ -144,7 +144,7 @@ impl TenantProjections {
         Source::of(&definition.source(), Arc::clone(&self.log), Arc::clone(&self.streams))
     }
 
-    /// Starts what is defined, unless that has happened, and follows what other processes define.
+    /// Starts the defined projections, unless that has happened, and follows definitions by other processes.
     pub fn start(&self) {
         if !self.started.swap(true, Ordering::Relaxed) {
             self.follow_definitions();
@@ -165,7 +165,7 @@ impl TenantProjections {
         let mut builds = locked(&self.builds);
         builds.retain(|_, running| running.position.has_changed().is_ok());
         for (_, running) in builds.iter().filter(|((of, _), _)| of == name) {
-            // What was read earlier may arrive later.
+            // An older read may arrive later.
             running.seen.send_if_modified(|known| {
                 let is_newer = known.0 < seen.0;
                 if is_newer {
@@ -224,7 +224,7 @@ impl TenantProjections {
         }
     }
 
-    /// Makes the collection of a new build, and returns the changes that make its processor.
+    /// Declares the collection of a new build, and returns the change that creates its processor.
     async fn prepared(
         &self,
         record: &ProjectionRecord,
@@ -236,7 +236,7 @@ impl TenantProjections {
         Ok(TypedRecords::replacement(&processor, whatever())?)
     }
 
-    /// Writes a changed projection with what belongs to it. Returns false when it has changed since it was read.
+    /// Writes a changed projection together with related changes. Returns false if it has changed since it was read.
     async fn write(
         &self,
         record: &ProjectionRecord,
@@ -291,7 +291,7 @@ impl TenantProjections {
         }
     }
 
-    /// Returns what becomes of a projection when it is defined so, none where nothing does.
+    /// Applies a definition to a projection. Returns what changes; `None` if nothing does.
     fn redefined(
         &self,
         record: &mut ProjectionRecord,
@@ -327,7 +327,7 @@ impl TenantProjections {
     }
 }
 
-/// What changes with a definition.
+/// The changes that follow from a definition.
 struct Redefined {
     begun: Option<BuildRecord>,
     dropped: Option<BuildRecord>,
@@ -338,7 +338,7 @@ fn whatever() -> Expected {
     Expected::AbsentOr(Condition::All)
 }
 
-/// Forgets the processor of a build, so that its owner writes nothing more.
+/// Returns the change that deletes the processor of a build, so that its owner can write nothing more.
 fn ended(record: &ProjectionRecord, build: &BuildRecord) -> RecordChange {
     RecordChange::delete_if(PROCESSORS, record.processor_of(build.number), whatever())
 }
@@ -378,7 +378,7 @@ impl Projections for TenantProjections {
             let (record, live) = self.defined(name).await?;
             let query = RecordQuery { collection: record.value.collection_of(live.slot), ..query.clone() };
             let page = self.records.find(query).await?;
-            // Its records are removed only after another build is live.
+            // Records are removed only after another build has become live.
             if self.defined(name).await?.1.number == live.number {
                 return Ok(page);
             }

@@ -1,4 +1,4 @@
-//! The work queues of a tenant: definitions, which are records, over what holds the items.
+//! The work queues of a tenant: definitions, which are records, and the backend that stores the items.
 //!
 //! ```text
 //!  request ─▶ queue.rs: definition ─▶ WorkQueue ─┬─ queue/records.rs ─▶ queue/turn.rs: core's Machine ─▶ one batch of records
@@ -25,7 +25,7 @@ use async_trait::async_trait;
 use crate::host::{Host, Shared, locked};
 pub use records::RecordsQueue;
 
-/// How long a definition is taken for the one in force without being read again.
+/// How long a definition is used without being read again.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// The queues of one tenant.
@@ -37,10 +37,10 @@ pub(crate) struct TenantQueues {
 }
 
 impl Host {
-    /// The work queues of a tenant.
+    /// Returns the work queues of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn queues(&self, tenant: &str) -> Result<Arc<dyn Queues>, UnknownLog> {
         let shared = Arc::clone(&self.0.shared);
         let mut queues = locked(&self.0.queues);
@@ -68,10 +68,10 @@ impl TenantQueues {
         TypedRecords::declared(Arc::clone(&self.records))
     }
 
-    /// The definition in force.
+    /// Returns the definition in force.
     async fn definition(&self, queue: &str) -> Result<QueueDefinition, QueueError> {
         let now = self.now();
-        // After a clock was set back, what was read is of no known age.
+        // If the clock was set back, the age of the known definition is unknown.
         if let Some((read, known)) = locked(&self.known).get(queue)
             && now >= *read
             && now.since(*read) < KNOWN_FOR
@@ -97,7 +97,7 @@ impl TenantQueues {
         Ok(QueueStatus { definition, counts, oldest_seconds })
     }
 
-    /// Records what an operator did.
+    /// Records an act of an operator.
     async fn acted(&self, queue: &str, act: &str, reason: Reason) -> Result<(), QueueError> {
         tracing::info!(queue, act, reason = reason.reason, by = reason.by, "an operator acted on a work queue");
         self.records.declare(<ActRecord as RecordType>::collection()).await?;
@@ -186,7 +186,7 @@ impl Queues for TenantQueues {
     async fn release_item(&self, queue: &str, id: &str, reason: Reason) -> Result<ItemResult, QueueError> {
         reason.validate()?;
         let definition = self.definition(queue).await?;
-        // An id that is not there is released without effect; an operator should hear that it was mistyped.
+        // Releasing an unknown id has no effect, but an operator should learn that it was mistyped.
         let _ = self.work.item(&definition, id).await?;
         let released = self.work.release(&definition, &[ItemRef::current(id)]).await?.into_iter().next();
         let unanswered = || QueueError::Unavailable("the queue answered nothing about the item; read it".to_owned());
@@ -223,17 +223,17 @@ impl Queues for TenantQueues {
     }
 }
 
-/// The queues of a tenant, for metrics.
+/// The status of a tenant's queue, for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantQueueStatus {
     /// The tenant.
     pub tenant: ByteString,
-    /// One of its queues.
+    /// The status of one of its queues.
     pub queue: QueueStatus,
 }
 
 impl Host {
-    /// Reads the state of every queue of every tenant.
+    /// Reads the status of every queue of every tenant.
     ///
     /// # Errors
     /// See [`QueueError`].

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use crate::host::{Host, Shared, locked, supervise};
 use task::Task;
 
-/// What a relay publishes, and how.
+/// Options of a relay.
 #[derive(Debug, Clone, Default)]
 pub struct RelayOptions {
     /// The topics of event types.
@@ -40,18 +40,18 @@ pub(crate) struct TenantRelay {
     log: Arc<dyn EventLog>,
     records: Arc<dyn Records>,
     messages: MessageOptions,
-    /// Gives types that are registered their categories.
+    /// Supplies the categories of registered types.
     types: Arc<dyn EventTypes>,
     topics: watch::Sender<Arc<RelayTopics>>,
     status: watch::Sender<RelayStatus>,
 }
 
 impl Host {
-    /// Publishes the events of a tenant through a broker for as long as the host runs. Where processes share the store, one at a time
-    /// publishes. A tenant that has a relay already keeps it, with these topics. Needs an async runtime.
+    /// Publishes the events of a tenant through a broker for as long as the host runs. If processes share the store, one of them
+    /// publishes at a time. If the tenant already has a relay, that relay continues with these topics. Needs an async runtime.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn relay(&self, tenant: &str, broker: Arc<dyn Broker>, options: RelayOptions) -> Result<(), UnknownLog> {
         self.use_broker(tenant, Arc::clone(&broker), options.topics.settings.clone());
         let mut relays = locked(&self.0.relays);
@@ -76,14 +76,14 @@ impl Host {
         Ok(())
     }
 
-    /// Changes the topics of a tenant's relay. Nothing happens for a tenant without one.
+    /// Changes the topics of a tenant's relay. Does nothing for a tenant without one.
     pub fn relay_topics(&self, tenant: &str, topics: RelayTopics) {
         if let Some(relay) = locked(&self.0.relays).get(tenant) {
             relay.topics.send_replace(Arc::new(topics));
         }
     }
 
-    /// The relays of this process, by tenant.
+    /// Returns the status of this process's relays, by tenant.
     pub fn relays(&self) -> Vec<RelayStatus> {
         let relays: Vec<_> = locked(&self.0.relays).values().map(|relay| relay.status.borrow().clone()).collect();
         if relays.is_empty() {
@@ -116,7 +116,7 @@ impl TenantRelay {
         Ok(())
     }
 
-    /// Notes what it is doing. Whoever waits for a position looks again.
+    /// Updates the state of the relay, which wakes callers that wait for a position.
     fn is_now(&self, state: RelayState, error: Option<String>) {
         self.status.send_if_modified(|status| {
             let changed = status.state != state || status.last_error != error;

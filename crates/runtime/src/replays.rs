@@ -1,4 +1,4 @@
-//! Replays of a tenant: what is stored of them, and those that this process sends. The contract is [`Replays`].
+//! The replays of a tenant: their stored state, and those that this process sends. The contract is [`Replays`].
 //!
 //! ```text
 //!  POST …/start ─▶ ReplaySession: running ─▶ run.rs: lease ─▶ browse view: which events, in which order ─▶ log: the events
@@ -7,8 +7,8 @@
 //!  pull ─▶ inbox.rs: deliveries of replays, beside those of the handler itself ◀── settle
 //! ```
 //!
-//! INVARIANT: only a batch that finds the session at its last revision moves it on, so two processes never send the same event as two
-//! successes.
+//! INVARIANT: a batch advances a replay only if it finds the session at its last revision, so two processes never count the same event as
+//! sent twice.
 
 mod acts;
 mod claims;
@@ -42,9 +42,9 @@ use crate::browse::TenantBrowse;
 use crate::handlers::TenantHandlers;
 use crate::host::{Brokers, Host, Shared, locked};
 
-/// How often a replay is looked at that another process sends.
+/// How often a replay that another process sends is read.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How many events a preview shows.
+/// The number of events in a preview.
 const SHOWN_MAX: usize = 100;
 
 /// The replays of one tenant in this process.
@@ -56,11 +56,11 @@ pub(crate) struct TenantReplays {
     browse: Arc<TenantBrowse>,
     handlers: Arc<TenantHandlers>,
     groups: Arc<TenantHandlers>,
-    /// Where events are published to besides.
+    /// The external brokers to which events are published.
     brokers: Arc<Brokers>,
-    /// Those that this process sends or waits to send.
+    /// The replays that this process sends or waits to send.
     running: Mutex<HashSet<String>>,
-    /// Counts writes of this process.
+    /// Counts the writes of this process.
     changes: watch::Sender<u64>,
     started: AtomicBool,
     me: Weak<Self>,
@@ -70,7 +70,7 @@ impl Host {
     /// Returns the replays of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn replays(&self, tenant: &str) -> Result<Arc<dyn Replays>, UnknownLog> {
         Ok(self.replays_of(tenant)?)
     }
@@ -111,7 +111,7 @@ impl Host {
     }
 }
 
-/// Deletes the deliveries of a replay that were not settled.
+/// Deletes the unsettled deliveries of a replay.
 pub(crate) async fn clear_inbox(records: &dyn Records, session: &str) -> Result<(), RecordError> {
     let condition = Condition::eq("session", session);
     let query = RecordQuery { projection: Projection::only(["session"]), ..RecordQuery::new(INBOX) };
@@ -161,12 +161,13 @@ impl TenantReplays {
         self.stored(id).await?.ok_or_else(|| ReplayError::Unknown(id.into()))
     }
 
-    /// Tells those who wait in this process that something was written.
+    /// Wakes callers in this process that wait for changes.
     fn wake(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Writes a session that was read at a revision, with what belongs to it, and returns its new revision; none when it has changed since.
+    /// Writes a session that was read at a revision, together with related changes. Returns its new revision; `None` if it has changed
+    /// since.
     async fn write(
         &self,
         session: &ReplaySession,
@@ -184,7 +185,7 @@ impl TenantReplays {
         }
     }
 
-    /// Checks what only the store and this process know.
+    /// Checks what depends on the store and this process.
     async fn check(&self, body: &ReplayBody) -> Result<(), ReplayError> {
         body.validate()?;
         match &body.target {
@@ -209,8 +210,8 @@ impl TenantReplays {
         Ok(())
     }
 
-    /// Refuses to send to topics on a broker of its own: what is published there follows the log, in its order and once, and another
-    /// publisher would fence the relay. Groups that follow the log get a replay there too, so one that reads the topic is enough.
+    /// Refuses to send to topics on an external broker: its content follows the log, in order and once, and another publisher would fence
+    /// the relay. Groups that follow the log receive a replay even then, so one such group that reads the topic is enough.
     async fn check_reach(&self, body: &ReplayBody) -> Result<(), ReplayError> {
         let has_own = locked(&self.brokers).contains_key(&self.tenant);
         if !has_own || self.reads_a_topic_of(body).await? {
@@ -293,7 +294,7 @@ impl Replays for TenantReplays {
         loop {
             changes.mark_unchanged();
             let now = self.get(id).await?;
-            // The time that is left is estimated anew with each look.
+            // The remaining time is estimated again with each read.
             let same = |seen: &&ReplayStatus| {
                 ReplayStatus { eta: None, ..(*seen).clone() } == ReplayStatus { eta: None, ..now.clone() }
             };
@@ -317,7 +318,7 @@ impl Replays for TenantReplays {
 }
 
 impl TenantReplays {
-    /// Starts what is running, follows what other processes start, and removes what ended long ago, unless that has happened.
+    /// Starts running replays, follows those that other processes start, and removes those that ended long ago. Later calls do nothing.
     pub fn start(&self) {
         if !self.started.swap(true, Ordering::Relaxed) {
             self.follow();

@@ -1,4 +1,4 @@
-//! Sagas of a program: steps and compensations that are functions in Rust.
+//! Sagas of a program, whose steps and compensations are Rust functions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,22 +11,23 @@ use futures_util::future::{BoxFuture, FutureExt};
 use crate::host::{Host, locked};
 pub use crate::sagas::HostSagas;
 
-/// What a function of a saga is called with.
+/// The arguments of a saga's function.
 #[derive(Debug, Clone)]
 pub struct SagaCall {
-    /// The saga.
+    /// The id of the saga.
     pub saga_id: ByteString,
-    /// What its events have in common.
+    /// The correlation: the value that the saga's events share.
     pub execution_id: ByteString,
-    /// The step or compensation.
+    /// The name of the step or compensation.
     pub step: ByteString,
-    /// The context.
+    /// The context of the saga.
     pub context: Document,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// Why the saga failed, in a compensation.
+    /// In a compensation, why the saga failed.
     pub cause: Option<String>,
-    /// The same in each attempt of this step of this saga and in nothing else: other services recognise a repetition by it.
+    /// A key that is the same in each attempt of this step of this saga, and unique to it. Other services can use it to recognise a
+    /// repetition.
     pub key: String,
 }
 
@@ -48,10 +49,10 @@ impl SagaCall {
 /// A function of a saga.
 pub(crate) type Function = Arc<dyn Fn(SagaCall) -> BoxFuture<'static, Result<SagaActed, SagaFailure>> + Send + Sync>;
 
-/// A definition with its functions. Their dependencies are what they capture.
+/// A definition with its functions, which capture their dependencies.
 ///
-/// A function is called again after a crash, with the same attempt: what it does elsewhere must bear a repetition, by [`SagaCall::key`].
-/// The commands that it returns are committed once all the same.
+/// A function is called again after a crash, with the same attempt number, so its effects elsewhere must be idempotent by
+/// [`SagaCall::key`]. The commands that it returns are committed exactly once.
 #[derive(Clone)]
 pub struct SagaProgram {
     pub(crate) definition: SagaDefinition,
@@ -65,12 +66,12 @@ impl std::fmt::Debug for SagaProgram {
 }
 
 impl SagaProgram {
-    /// A definition whose steps with `"action": "program"` get their functions next.
+    /// Creates a program from a definition. Add a function for each step with `"action": "program"`.
     pub fn new(definition: SagaDefinition) -> Self {
         Self { definition, functions: HashMap::new() }
     }
 
-    /// Carries out a step or a compensation.
+    /// Sets the function of a step or a compensation.
     #[must_use]
     pub fn function<F, R>(mut self, name: &str, function: F) -> Self
     where
@@ -87,7 +88,7 @@ impl Host {
     /// Returns the sagas of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn sagas(&self, tenant: &str) -> Result<Arc<HostSagas>, UnknownLog> {
         let mut tenants = locked(&self.0.sagas);
         if let Some(known) = tenants.get(tenant) {

@@ -1,4 +1,4 @@
-//! Sagas of a tenant: their definitions, and the definitions that this process carries out. The contract is [`Sagas`].
+//! The sagas of a tenant: their definitions, and the owners of those that this process runs. The contract is [`Sagas`].
 //!
 //! ```text
 //!  log ─▶ engine/reader.rs ─▶ owner.rs ─▶ core: SagaMachine ─▶ one batch of records: position, sagas with their outboxes
@@ -57,15 +57,15 @@ impl std::fmt::Debug for HostSagas {
     }
 }
 
-/// What is stored of a definition, and which write it is of.
+/// The stored record of a definition, with its revision.
 type Seen = (Revision, Arc<SagaDefinitionRecord>);
 
-/// A definition that this process carries out, or stands by for.
+/// A definition that this process runs, or stands by for.
 struct Running {
     seen: watch::Sender<Seen>,
-    /// Every event below it is taken into account. Closed once the owner has ended.
+    /// Every event below it has been applied. Closed once the owner has ended.
     position: watch::Receiver<u64>,
-    /// Tells that an operator asked something of one of its sagas.
+    /// Signals that an operator has requested an act on one of its sagas.
     wake: Arc<Notify>,
 }
 
@@ -88,10 +88,10 @@ impl HostSagas {
         }))
     }
 
-    /// Defines sagas whose steps are functions of this program, which carries them out for as long as the host runs.
+    /// Defines sagas whose steps are functions of this program, and runs them for as long as the host runs.
     ///
     /// # Errors
-    /// `invalid_saga` when a function is missing; else as [`Sagas::define`].
+    /// `invalid_saga` if a function is missing; else as [`Sagas::define`].
     pub async fn register(&self, program: SagaProgram) -> Result<PutSaga, SagaError> {
         let SagaProgram { definition, functions } = program;
         if let Some(missing) = definition.functions().into_iter().find(|name| !functions.contains_key(*name)) {
@@ -136,7 +136,7 @@ impl HostSagas {
         Ok(self.records.declare(SagaRecord::collection()).await?)
     }
 
-    /// Starts what is defined, unless that has happened, and follows what other processes define and ask.
+    /// Starts the defined sagas, unless that has happened, and follows definitions and requests by other processes.
     pub(crate) fn start(&self) {
         if !self.started.swap(true, Ordering::Relaxed) {
             self.follow_definitions();
@@ -153,7 +153,7 @@ impl HostSagas {
         if self.started.load(Ordering::Relaxed) {
             match self.stored(name).await? {
                 Some(found) => self.arrange(name, (found.revision, Arc::new(found.value))),
-                // Its owner ends once nobody can tell it anything more.
+                // Its owner ends once its channels are dropped.
                 None => drop(locked(&self.running).remove(name)),
             }
         }
@@ -164,7 +164,7 @@ impl HostSagas {
         let mut running = locked(&self.running);
         running.retain(|_, running| running.position.has_changed().is_ok());
         if let Some(known) = running.get(name) {
-            // What was read earlier may arrive later.
+            // An older read may arrive later.
             known.seen.send_if_modified(|known| {
                 let is_newer = known.0 < seen.0;
                 if is_newer {
@@ -186,7 +186,7 @@ impl HostSagas {
         running.insert(name.to_owned(), Running { seen, position, wake });
     }
 
-    /// Whether this process has every function that the newest version needs.
+    /// Returns whether this process has every function that the newest version needs.
     fn can_carry_out(&self, name: &str, record: &SagaDefinitionRecord) -> bool {
         let Some(newest) = record.versions.last() else { return false };
         match newest.read(name) {
@@ -213,7 +213,7 @@ impl HostSagas {
         }
     }
 
-    /// Stores a definition. Returns what became of it, and its version.
+    /// Stores a definition. Returns what changed, and its version.
     async fn put(&self, definition: SagaDefinition) -> Result<(PutSaga, i64), SagaError> {
         self.open()?;
         self.declare().await?;
@@ -253,7 +253,7 @@ impl HostSagas {
         }
     }
 
-    /// How the processor of a new definition begins.
+    /// Returns the change that creates the processor of a new definition.
     async fn processor(
         &self,
         record: &SagaDefinitionRecord,
@@ -273,7 +273,7 @@ enum Further {
     New(u32),
 }
 
-/// Compares a definition with the versions that are stored.
+/// Compares a definition with the stored versions.
 fn further(record: &SagaDefinitionRecord, definition: &SagaDefinition) -> Result<Further, SagaError> {
     let Some(newest) = record.versions.last() else { return Ok(Further::New(definition.version().unwrap_or(1))) };
     let wanted = definition.version().map(i64::from);

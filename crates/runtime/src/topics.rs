@@ -1,4 +1,4 @@
-//! The topics of a tenant: one for each registered event type, on the broker.
+//! The topics of a tenant on its broker: one for each registered event type.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,24 +24,25 @@ pub(crate) struct TenantTopics {
     types: Arc<dyn EventTypes>,
     groups: Arc<TenantHandlers>,
     broker: Arc<dyn Broker>,
-    /// The log as a broker, which the groups that follow the log have their positions in.
+    /// The log as a broker, in which groups that follow the log have their positions.
     views: Views,
     settings: TopicSettings,
 }
 
 impl Host {
-    /// The topics of a tenant.
+    /// Returns the topics of a tenant.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn topics(&self, tenant: &str) -> Result<Arc<dyn Topics>, UnknownLog> {
         Ok(Arc::new(self.topics_of(tenant)?))
     }
 
-    /// The broker of a tenant: the one that its events are published to, else the embedded one, whose topics are views of the log.
+    /// Returns the broker of a tenant: the one that its events are published to, else the embedded one, whose topics are views of the
+    /// log.
     ///
     /// # Errors
-    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    /// [`UnknownLog::Tenant`] if the tenant is not declared.
     pub fn broker(&self, tenant: &str) -> Result<Arc<dyn Broker>, UnknownLog> {
         match self.copies(tenant) {
             Some((broker, _)) => Ok(broker),
@@ -49,13 +50,13 @@ impl Host {
         }
     }
 
-    /// Shows the topics of a tenant on a broker of its own, whether or not this host is the one that publishes to it. A relay does so by
-    /// itself.
+    /// Makes the topics of a tenant those on an external broker, whether or not this host publishes to it. A relay calls this itself.
     pub fn use_broker(&self, tenant: &str, broker: Arc<dyn Broker>, settings: TopicSettings) {
         locked(&self.0.brokers).insert(tenant.to_owned(), (broker, settings));
     }
 
-    /// The broker that a tenant's events are published to, with the names of its topics; none where topics are views of the log.
+    /// Returns the external broker to which a tenant's events are published, with the names of its topics; `None` if topics are views of
+    /// the log.
     pub(crate) fn copies(&self, tenant: &str) -> Option<(Arc<dyn Broker>, TopicSettings)> {
         locked(&self.0.brokers).get(tenant).cloned()
     }
@@ -77,12 +78,12 @@ impl Host {
         }
     }
 
-    /// The topics as views of the log, whatever they are published to.
+    /// Returns the topics as views of the log, wherever events are published.
     pub(crate) fn views_of(&self, tenant: &str) -> Result<TenantTopics, UnknownLog> {
         self.topics_on(tenant, Arc::new(self.views(tenant)?), self.0.shared.options.topics.clone())
     }
 
-    /// The topics on a broker.
+    /// Returns the topics on a broker.
     pub(crate) fn topics_on(
         &self,
         tenant: &str,
@@ -115,24 +116,24 @@ impl TenantTopics {
         &*self.shared.options.clock
     }
 
-    /// The topic that an event type should have.
+    /// Returns the definition of the topic that an event type should have.
     async fn definition(&self, event_type: &str) -> Result<TopicDefinition, BrokerError> {
         let category = match self.types.get(event_type).await {
             Ok(known) => known.category,
-            // A bare adapter has no registry.
+            // An adapter by itself has no registry.
             Err(TypeError::Unknown(_) | TypeError::Store(StoreError::NotSupported(_))) => DEFAULT_CATEGORY.into(),
             Err(error) => return Err(of_types(error)),
         };
         Ok(self.wanted(event_type, &category)?)
     }
 
-    /// A category that is not configured has the numbers of the default one.
+    /// Returns the definition of a type's topic. A category that is not configured has the settings of the default one.
     fn wanted(&self, event_type: &str, category: &str) -> Result<TopicDefinition, annals_core::Invalid> {
         let configured = if self.settings.categories.contains_key(category) { category } else { DEFAULT_CATEGORY };
         Ok(TopicDefinition { category: category.into(), ..self.settings.definition(event_type, configured)? })
     }
 
-    /// Creates the topic of an event type, unless it exists.
+    /// Creates the topic of an event type. Returns false if it exists.
     pub async fn create(&self, event_type: &str) -> Result<bool, BrokerError> {
         self.broker.create_topic(&self.definition(event_type).await?).await
     }
@@ -152,7 +153,7 @@ impl TenantTopics {
         }
     }
 
-    /// What should be there by name: the topics of registered types.
+    /// Returns the topics of registered types, by name.
     async fn all_wanted(&self) -> Result<BTreeMap<ByteString, TopicDefinition>, BrokerError> {
         let wanted = self.all_types().await?.into_iter().map(|it| Ok(self.wanted(&it.name, &it.category)?));
         wanted.map(|it| it.map(|it: TopicDefinition| (it.name.clone(), it))).collect()
@@ -220,7 +221,7 @@ impl Topics for TenantTopics {
             shown.groups.push(TopicGroup { group, lag });
         }
         for TopicGroup { group, lag } in self.broker.joined_groups(name).await? {
-            // Those of other programs are shown by the names that they have on the broker.
+            // Groups of other programs are shown under their names on the broker.
             let group = self.settings.type_of(&group).map_or_else(|| group.clone(), ByteString::from);
             shown.groups.push(TopicGroup { group, lag });
         }

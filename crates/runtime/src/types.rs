@@ -1,4 +1,4 @@
-//! Typed stores: what is committed is checked against the registry of event types, on the caller's task, before it is queued.
+//! Typed stores: commits are checked against the registry of event types, on the caller's task, before they are queued.
 //!
 //! ```text
 //!  commit ─▶ typed log ─▶ known types of the tenant ─┬─ no types ─────────────▶ the store's log
@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 
 pub use store::TypedStore;
 
-/// Returns the first generation of a type whose data is a `T`, in the default category: the schema follows from the Rust type.
+/// Returns the first generation of a type with data of type `T`, in the default category. The schema is derived from the Rust type.
 ///
 /// ```
 /// use annals_runtime::types::type_of;

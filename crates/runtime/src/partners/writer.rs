@@ -53,7 +53,7 @@ impl Work {
         answered.await.unwrap_or_else(|_| closed())
     }
 
-    /// Writes jobs for as long as there can be any.
+    /// Writes jobs until no more can arrive.
     pub(super) async fn write_jobs(self: Arc<Self>, mut asked: mpsc::UnboundedReceiver<Job>) {
         let mut jobs = Vec::new();
         while asked.recv_many(&mut jobs, JOBS_MAX).await > 0 {
@@ -73,7 +73,7 @@ impl Work {
                 return;
             }
         }
-        // At the same time, so that the store makes durable together what it accepts of them.
+        // Concurrently, so that the store can make those that it accepts durable together.
         join_all(jobs.into_iter().map(|job| self.write_alone(job))).await;
     }
 
@@ -84,8 +84,8 @@ impl Work {
         let _ = answer.send(written);
     }
 
-    /// The changes of several jobs as one batch: the epoch first, then collection by collection, each in the order of its jobs. A store may
-    /// send neighbouring changes of one collection as one command.
+    /// Returns the changes of several jobs as one batch: the epoch first, then grouped by collection, each in the order of the jobs. A
+    /// store may send adjacent changes of one collection as one command.
     fn together(&self, jobs: &[Job]) -> Vec<RecordChange> {
         let mut changes: Vec<RecordChange> = jobs.iter().flat_map(|job| job.changes.iter().cloned()).collect();
         changes.sort_by(|one, other| one.collection().cmp(other.collection()));
@@ -94,7 +94,7 @@ impl Work {
     }
 }
 
-/// How many of the first jobs fit into one batch: at least one.
+/// Returns how many of the first jobs fit into one batch: at least one.
 fn fitting(jobs: &[Job]) -> usize {
     let mut bytes = 0;
     let fit = jobs.iter().take_while(|job| {
@@ -104,7 +104,7 @@ fn fitting(jobs: &[Job]) -> usize {
     fit.count().max(1)
 }
 
-/// Whether an error concerns every job of a batch: it is of the store, or of the epoch, which is checked first.
+/// Returns whether an error concerns every job of a batch: it comes from the store itself, or from the epoch, which is checked first.
 fn is_of_all(error: &RecordError) -> bool {
     matches!(error, RecordError::Store(_) | RecordError::NotAsExpected { change: 0, .. })
 }

@@ -1,9 +1,9 @@
 //! The task of one build: it holds the build's lease, follows the log and folds events into the records of one collection.
 //!
-//! INVARIANT: the records are those of exactly the events below the stored position, because one batch writes both.
+//! INVARIANT: the records result from exactly the events below the stored position, because one batch writes both.
 //!
-//! INVARIANT: a process that lost the lease, or whose build was dropped, writes nothing. Every batch expects the epoch and the turn of the
-//! build's processor, and whatever drops a build deletes its processor in the same batch.
+//! INVARIANT: a process that lost the lease, or whose build was dropped, cannot write. Every batch expects the epoch and the turn of the
+//! build's processor, and a batch that drops a build deletes its processor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,40 +20,40 @@ use crate::engine::reader::{Page, Reader};
 use crate::engine::source::Source;
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
 
-/// How often the lease is asked for that another process holds.
+/// How often to ask for a lease that another process holds.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// How often a position is stored that moves over events that are not the projection's.
+/// How often a position is stored that only advanced over events that do not match the projection's source.
 const STORE_EVERY: Duration = Duration::from_secs(1);
 
-/// A build of this process, over restarts.
+/// The state of a build that survives restarts of its task.
 pub(super) struct Build {
     pub projections: Arc<TenantProjections>,
     pub build: BuildRecord,
     pub projector: Projector,
     pub source: Source,
-    /// The projection as it is stored.
+    /// The stored record of the projection.
     pub seen: watch::Receiver<Seen>,
-    /// Every event below it is folded and stored, or is not the projection's.
+    /// Every event below it is folded and stored, or does not match the projection's source.
     pub position: watch::Sender<u64>,
 }
 
-/// A build at work.
+/// The state of a build while it holds the lease.
 pub(super) struct Work<'b> {
     pub build: &'b mut Build,
     pub clock: Arc<dyn Clock>,
     pub journal: Journal,
     pub reader: Reader,
     pub working: Working,
-    /// Where its records are.
+    /// The collection of its records.
     pub collection: String,
-    /// Every event below it was read and folded, or is not the projection's.
+    /// Every event below it was read and folded, or does not match the projection's source.
     pub read_to: u64,
     pub last_stored: Timestamp,
-    /// The projection's resumptions when it began.
+    /// The number of the projection's resumptions when this work began.
     pub resumed: i64,
-    /// Whether an event stopped it.
+    /// Whether it is blocked by an event.
     pub is_blocked: bool,
-    /// The settings of the browse view that its documents are made with; none of another projection.
+    /// The expected settings of the browse view, which its documents are based on; `None` for other projections.
     pub settings: Option<Expected>,
 }
 
@@ -65,7 +65,7 @@ pub(super) enum Stop {
     Lost,
     /// A less busy process gets the build.
     Given(String),
-    /// It is to begin again from what is stored.
+    /// The work must start over from the stored state.
     Again,
     Failed(String),
 }
@@ -84,7 +84,7 @@ impl Supervised for Build {
 }
 
 impl Build {
-    /// The lease is that of the collection, whose epochs therefore ascend over all builds that fill it.
+    /// Returns the name for the lease, which belongs to the collection: epochs therefore ascend over all builds that fill it.
     fn task(&self) -> String {
         format!("projection/{}/{}", self.projector.definition().name, self.build.slot)
     }
@@ -93,7 +93,7 @@ impl Build {
         self.seen.borrow().1.build(self.build.number).is_none()
     }
 
-    /// Takes the lease, works, and gives the lease back.
+    /// Takes the lease, works, and releases the lease.
     async fn own(&mut self) -> Stop {
         let records = Arc::clone(&self.projections.records);
         let leases = Leases::new(&self.projections.shared, &self.projections.tenant, records, self.task()).spread();
@@ -151,7 +151,7 @@ impl<'b> Work<'b> {
         let processor = record.processor_of(number);
         let records = Arc::clone(&projections.records);
         let journal = Journal::retake(records, Arc::clone(&clock), &processor, epoch).await?;
-        // Whatever deletes the processor has dropped the build.
+        // A missing processor means that the build was dropped.
         let journal = journal.ok_or(Stop::Done)?;
         let from = journal.record().position.cast_unsigned();
         let is_first = journal.record().turn == 1;
@@ -181,7 +181,7 @@ impl<'b> Work<'b> {
     async fn run(&mut self, leases: &Leases, held: &Held) -> Stop {
         loop {
             if let Err(stop) = self.turn(leases, held).await {
-                // What was read and is not stored is read again after a restart.
+                // Events that were read and whose position is not stored would be read again after a restart.
                 let is_over = matches!(stop, Stop::Done | Stop::Given(_)) && self.is_unstored();
                 if is_over && let Err(NotWritten::Lost) = self.store(&[], |_| ()).await {
                     return Stop::Lost;
@@ -238,7 +238,7 @@ impl<'b> Work<'b> {
         match page {
             None => Err(Stop::Failed("the log cannot be read any more".to_owned())),
             Some(Err(ReadError::Store(StoreError::Closed))) => Err(Stop::Done),
-            // The reader reads again by itself.
+            // The reader retries by itself.
             Some(Err(error)) => {
                 tracing::debug!(collection = self.collection, %error, "a projection could not read the log");
                 Ok(())
@@ -255,12 +255,12 @@ impl<'b> Work<'b> {
         }
     }
 
-    /// Whether events were passed over since the position was stored.
+    /// Returns whether events were passed over since the position was stored.
     fn is_unstored(&self) -> bool {
         self.read_to > self.journal.record().position.cast_unsigned()
     }
 
-    /// Stores that everything below `read_to` is folded, with what belongs to it.
+    /// Stores that everything below `read_to` is folded, together with these effects.
     pub async fn store(
         &mut self,
         effects: &[RecordChange],

@@ -1,4 +1,4 @@
-//! Following the definitions of projections, which another process on the same store may change or delete.
+//! Following the definitions of projections, which other processes on the same store may change or delete.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl TenantProjections {
 }
 
 impl Follow {
-    /// Starts what is defined; where other processes may define more, follows that.
+    /// Starts the defined projections, and follows the definitions if other processes may change them.
     async fn follow(&self) -> Result<(), String> {
         let projections = &self.projections;
         let text = |error: ProjectionError| error.to_string();
@@ -46,7 +46,7 @@ impl Follow {
             let changes = match follower.next_page().await {
                 Ok(changes) => changes,
                 Err(ChangesError::Store(StoreError::Closed)) => return Ok(()),
-                // One that is too far behind reads all of them again.
+                // A follower that is too far behind starts over and reads all definitions again.
                 Err(error) => return Err(error.to_string()),
             };
             for change in &changes {

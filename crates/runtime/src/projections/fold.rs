@@ -1,4 +1,4 @@
-//! Folding a page of events: many events of one key become one write of its record, and the page one batch.
+//! Folding a page of events: many events of one key become one write of its record, and the page becomes one batch.
 
 use annals_core::projections::{Unfolded, Working};
 use annals_core::{Condition, RecordError, RecordQuery, RecordedEvent, limits};
@@ -6,19 +6,19 @@ use annals_core::{Condition, RecordError, RecordQuery, RecordedEvent, limits};
 use super::build::{Stop, Work};
 use crate::engine::journal::NotWritten;
 
-/// Most changes and bytes of records in one batch.
+/// The most changes, and the most bytes of records, in one batch.
 const BATCH_MAX: (usize, usize) = (limits::RECORD_CHANGES_MAX / 2, limits::RECORD_CHANGES_BYTES_MAX / 2);
 
-/// What became of folding some events.
+/// The result of folding some events.
 enum Attempt {
     Stored,
-    /// One does not fit. Nothing was written.
+    /// An event does not fit. Nothing was written.
     Unfolded(Unfolded),
-    /// The browse view has an event of the same id already. Nothing was written.
+    /// The browse view already has an event with the same id. Nothing was written.
     Duplicate,
     /// The settings of the browse view have changed. Nothing was written.
     Unsettled,
-    /// Their records are too many or too large for one batch, or the store refused one. Nothing was written.
+    /// There are too many records for one batch, they are too large, or the store refused one. Nothing was written.
     Refused(String),
 }
 
@@ -36,9 +36,9 @@ impl Work<'_> {
                 }
                 Attempt::Unsettled => self.read_retention().await.map_err(NotWritten::from)?,
                 Attempt::Duplicate if count > 1 => most = count / 2,
-                // The first event of an id is the one that is shown.
+                // The first event with an id is the one that is shown.
                 Attempt::Duplicate => rest = &rest[1..],
-                // The events before it are folded first. It is attempted again alone after them.
+                // Fold the events before it first. It is then attempted again by itself.
                 Attempt::Unfolded(Unfolded { at, .. }) if at > 0 => most = at,
                 Attempt::Unfolded(Unfolded { misfit, .. }) => return self.block(&rest[0], &misfit.to_string()).await,
                 Attempt::Refused(_) if count > 1 => most = count / 2,
@@ -52,7 +52,7 @@ impl Work<'_> {
         self.build.projector.definition().is_browse()
     }
 
-    /// Nothing in work: what a build begins with, and goes on with after an attempt that was not written.
+    /// Returns the empty working set with which a build begins, and continues after an attempt that was not written.
     pub(super) fn nothing_in_work(&self, is_first: bool) -> Working {
         match (self.is_browse(), is_first) {
             (true, _) => Working::of_each(),
@@ -68,7 +68,7 @@ impl Work<'_> {
         for some in self.working.wanted(&keys).chunks(limits::PAGE_MAX) {
             let mut query = RecordQuery::new(&*self.collection).matching(Condition::is_in("_id", some.iter().cloned()));
             query.limit = limits::PAGE_MAX;
-            // A page ends early where its records are large.
+            // A page ends early if its records are large.
             loop {
                 let page = self.build.projections.records.find(query.clone()).await.map_err(NotWritten::from)?;
                 for record in page.records {
@@ -83,7 +83,7 @@ impl Work<'_> {
             Err(unfolded) => Attempt::Unfolded(unfolded),
         };
         if !matches!(attempt, Attempt::Stored) {
-            // It holds what was not written.
+            // It contains changes that were not written.
             self.working = self.nothing_in_work(false);
         }
         Ok(attempt)
@@ -113,7 +113,7 @@ impl Work<'_> {
                 self.read_to = before;
                 Ok(Attempt::Duplicate)
             }
-            // The records of a page expect nothing, so it is the settings that are not as expected.
+            // The changes of records expect nothing, so it is the settings that have changed.
             Err(NotWritten::Refused(RecordError::NotAsExpected { .. })) if self.is_browse() => {
                 self.read_to = before;
                 Ok(Attempt::Unsettled)
@@ -126,7 +126,7 @@ impl Work<'_> {
         }
     }
 
-    /// Stops before an event, and stores why.
+    /// Blocks the build before an event, and stores the reason.
     async fn block(&mut self, event: &RecordedEvent, why: &str) -> Result<(), Stop> {
         let reason = format!("event {} ({}): {why}", event.sequence_number, event.event_type);
         tracing::warn!(collection = self.collection, reason, "a projection is blocked");

@@ -1,4 +1,4 @@
-//! Removing the records of builds that were dropped, in bounded steps.
+//! Removing the records of dropped builds, in bounded steps.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use annals_core::{
 use super::{TenantProjections, whatever};
 use crate::host::{Ended, Supervised, is_set, locked, supervise};
 
-/// Removes what a projection has dropped.
+/// Removes the dropped builds of one projection.
 struct Removal {
     projections: Arc<TenantProjections>,
     name: String,
 }
 
 impl TenantProjections {
-    /// Removes the records of dropped builds, unless that happens already.
+    /// Removes the records of dropped builds, unless that is in progress.
     pub(super) fn remove_dropped(&self, name: &str) {
         let Some(projections) = self.me.upgrade() else { return };
         if locked(&self.removing).insert(name.to_owned()) {
@@ -35,7 +35,7 @@ impl Removal {
             if self.remove_known().await? {
                 continue;
             }
-            // What is dropped from now on begins a task of its own; what was dropped before is seen now.
+            // A later drop starts a task of its own; an earlier one is seen now.
             locked(removing).remove(&self.name);
             let found = self.projections.stored(&self.name).await?;
             let more = found.is_some_and(|found| !found.value.dropped.is_empty());
@@ -45,7 +45,7 @@ impl Removal {
         }
     }
 
-    /// Returns whether there was something to remove.
+    /// Removes the first dropped build. Returns whether there was one.
     async fn remove_known(&self) -> Result<bool, ProjectionError> {
         let Some(found) = self.projections.stored(&self.name).await? else { return Ok(false) };
         let mut record = found.value;
@@ -56,7 +56,7 @@ impl Removal {
         Ok(true)
     }
 
-    /// Removes a page of records; false when there are none, or when they are not this build's any more.
+    /// Removes a page of records. Returns false if there are none, or if they no longer belong to this build.
     async fn remove_some(&self, record: &ProjectionRecord, dropped: &DroppedRecord) -> Result<bool, ProjectionError> {
         let collection = record.collection_of(dropped.slot);
         let query = RecordQuery::new(&*collection).projection(Projection::Only(vec!["_id".to_owned()]));

@@ -1,4 +1,4 @@
-//! What a restore means for a build: records that hold events which the restored log does not have are built again.
+//! Restores, as seen by a build: records with events that the restored log does not have are rebuilt.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::build::{Stop, Work};
 use super::ended;
 
 impl Work<'_> {
-    /// Compares the store with the one whose position is stored. Where the restored log begins to differ below that position, another
-    /// build is begun, and this one folds nothing any more.
+    /// Compares the identity of the store with the one stored with the position. If the fork of the restored log is below the position,
+    /// another build is started, and this one folds nothing more.
     pub(super) async fn check_restored(&mut self) -> Result<(), Stop> {
         let projections = Arc::clone(&self.build.projections);
         if self.journal.record().ended {
@@ -27,7 +27,7 @@ impl Work<'_> {
             return Ok(());
         }
         let head = self.build.source.head().await?;
-        // The records were copied with the log where the store is another one; its numbers are the same.
+        // If it is another store, the records were copied with the log, whose sequence numbers are the same.
         let fork = if stored == store { identity.incarnation_start.min(head) } else { head };
         if self.read_to <= fork {
             let incarnation = identity.incarnation.into();

@@ -1,7 +1,7 @@
-//! What a build of the browse view needs of retention: when its documents expire, and which events stay deleted.
+//! Retention in builds of the browse view: when documents expire, and which events stay deleted.
 //!
-//! INVARIANT: no document is stored under settings that have changed. Every batch expects the settings that it was made with, so what a
-//! hold or a rule does not find in the view is written later under it.
+//! INVARIANT: no document is stored under settings that have changed. Every batch expects the settings on which it is based. So a
+//! document that a new hold or rule does not find in the view is written later under that hold or rule.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use super::build::Work;
 use crate::browse::settings_of;
 
 impl Work<'_> {
-    /// Reads the settings by which documents of the browse view expire.
+    /// Reads the settings that determine when documents of the browse view expire.
     pub(super) async fn read_retention(&mut self) -> Result<(), RecordError> {
         let records = Arc::clone(&self.build.projections.records);
         records.declare(<ViewRecord as RecordType>::collection()).await?;
@@ -25,13 +25,13 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Makes a batch depend on the settings.
+    /// Returns the check that makes a batch depend on the settings.
     pub(super) fn same_settings(&self) -> Option<RecordChange> {
         let expected = self.settings.clone()?;
         Some(RecordChange::check(BROWSE_SETTINGS, ViewRecord::ID, expected))
     }
 
-    /// Leaves out events whose types are off, and those that were deleted.
+    /// Removes events whose types are off, and events that were deleted.
     pub(super) async fn browsed<'e>(
         &self,
         events: &'e [RecordedEvent],
@@ -46,7 +46,8 @@ impl Work<'_> {
         Ok(Cow::Owned(kept))
     }
 
-    /// Leaves out events that a person deleted from the view, and later events with their ids: the first of an id is the one that counts.
+    /// Removes events that a person deleted from the view, and later events with their ids, because only the first event with an id
+    /// counts.
     async fn not_deleted<'e>(&self, events: &'e [RecordedEvent]) -> Result<Cow<'e, [RecordedEvent]>, RecordError> {
         let below = self.build.projector.retention().map_or(0, |plan| plan.deleted_below());
         if below == 0 {
@@ -86,7 +87,7 @@ impl Work<'_> {
     }
 }
 
-/// The id of an event, as its document has it.
+/// Returns the id of an event as its document has it.
 fn id_of(event: &RecordedEvent) -> String {
     event.id.hyphenated().to_string()
 }

@@ -1,4 +1,4 @@
-//! The state of projections, from what is stored; the position also from the build where it runs here.
+//! The status of projections, from stored data; the position also from the build if it runs in this process.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl TenantProjections {
         }
     }
 
-    /// Returns up to which event a build is stored, or knows that it has nothing to store.
+    /// Returns the position up to which a build has stored its records, or knows that it has nothing to store, and its processor.
     pub(super) async fn position(
         &self,
         record: &ProjectionRecord,
@@ -39,7 +39,7 @@ impl TenantProjections {
             let incarnation = i64::from(identity.incarnation);
             match stored.store == identity.store_id.to_string() && stored.incarnation == incarnation {
                 true => position,
-                // Of before a restore, which the owner has not compared with the log yet.
+                // The position is from before a restore, and the owner has not compared it with the log yet.
                 false => position.min(identity.incarnation_start),
             }
         });
@@ -116,7 +116,7 @@ impl TenantProjections {
         })
     }
 
-    /// The process that writes the records of a build.
+    /// Returns the process that writes the records of a build.
     async fn owner(&self, record: &ProjectionRecord, build: &BuildRecord) -> Result<Option<String>, ProjectionError> {
         let leases = TypedRecords::<Lease>::declared(Arc::clone(&self.records));
         let task = format!("projection/{}/{}", record.name, build.slot);

@@ -1,4 +1,4 @@
-//! A build that has caught up takes the place of the live one.
+//! Swapping: a build that has caught up replaces the live one.
 
 use annals_core::handlers::PROCESSORS;
 use annals_core::{Condition, Expected, RecordChange, RecordError, TypedRecords, limits};
@@ -7,14 +7,14 @@ use super::build::{Stop, Work};
 use crate::engine::journal::NotWritten;
 
 impl Work<'_> {
-    /// Whether it is where the log ends, or a page before that: a log that is written to all the time is never read to its end.
+    /// Returns whether it is at most a page behind the head of the log. A log that is written continuously is never read to its end.
     pub(super) async fn has_caught_up(&self) -> Result<bool, Stop> {
         let head = self.build.source.head().await?;
         Ok(head.saturating_sub(self.read_to) < limits::PAGE_MAX as u64)
     }
 
-    /// Makes this build the live one, unless the live one has stored more than this one. One batch drops that one, so that it writes
-    /// nothing more. Returns whether it is done.
+    /// Makes this build the live one, unless the live one has stored more. One batch also drops the previous one, so that it can write
+    /// nothing more. Returns whether the swap happened.
     pub(super) async fn swap(&mut self) -> Result<bool, Stop> {
         let projections = std::sync::Arc::clone(&self.build.projections);
         let name = self.build.projector.definition().name.to_string();

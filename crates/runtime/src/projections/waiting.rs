@@ -16,7 +16,7 @@ impl TenantProjections {
         self.defined(name).await.map(drop)
     }
 
-    /// Waits until every event below a sequence number is in the live records, or is not the projection's.
+    /// Waits until every event below a sequence number is in the live records, or does not match the projection's source.
     pub(crate) async fn until_projected(&self, name: &str, number: u64) -> Result<(), ProjectionError> {
         self.start();
         self.sync(name).await?;
@@ -28,7 +28,7 @@ impl TenantProjections {
             }
             let moved = async {
                 match here {
-                    // One that has ended was dropped, or its host is drained.
+                    // A build that has ended was dropped, or its host is drained.
                     Some(mut position) => _ = position.wait_for(|position| *position >= number).await,
                     None => std::future::pending().await,
                 }

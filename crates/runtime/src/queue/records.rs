@@ -1,8 +1,8 @@
-//! Work queues whose items are records: the adapter that every store has.
+//! Work queues whose items are records: the adapter that works on every store.
 //!
-//! Callers of one queue wait for the same turn, which applies all that is waiting to the queue's state in memory, and makes it durable with
-//! one batch of records. INVARIANT: each batch expects the ledger that the turn began with, so that of two processes one succeeds, and the
-//! other one reads again.
+//! Concurrent callers of one queue share a turn, which applies all waiting requests to the queue's state in memory, and makes the result
+//! durable with one batch of records. INVARIANT: each batch expects the ledger with which the turn began, so of two processes one
+//! succeeds, and the other reads again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,14 +19,14 @@ use tokio::sync::{OnceCell, oneshot};
 use super::turn::{Answer, Ask, Known, Request, turn};
 use crate::host::locked;
 
-/// The queues of one tenant, as records.
+/// The queues of one tenant, stored as records.
 pub struct RecordsQueue {
     place: Arc<Place>,
     queues: Mutex<BTreeMap<String, Arc<One>>>,
     declared: OnceCell<()>,
 }
 
-/// Where queues are stored, and by which clock they go.
+/// The records and the clock of queues.
 pub(super) struct Place {
     pub records: Arc<dyn Records>,
     pub clock: Arc<dyn Clock>,
@@ -39,13 +39,13 @@ struct One {
     known: tokio::sync::Mutex<Option<Known>>,
 }
 
-/// How much one turn takes on: what it changes stays below the bounds of a batch of records.
+/// The most weight of one turn, so that its changes stay within the limits of a batch of records.
 const WEIGHT_MAX: usize = 2_000;
-/// The weight of an item that is enqueued, whose payload may be large.
+/// The weight of an enqueued item, whose payload may be large.
 const WEIGHT_OF_PAYLOAD: usize = 20;
 
 impl RecordsQueue {
-    /// The queues whose items are in these records.
+    /// Creates the queues whose items are in these records.
     pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
         let place = Arc::new(Place { records, clock });
         Self { place, queues: Mutex::default(), declared: OnceCell::new() }
@@ -62,7 +62,8 @@ impl RecordsQueue {
         declared.await.copied()
     }
 
-    /// Has a request answered by the next turn of the queue. The turn runs to its end also when the caller goes away.
+    /// Submits a request to the next turn of the queue, and waits for the answer. The turn runs to completion even if the caller goes
+    /// away.
     async fn ask(&self, queue: &QueueDefinition, ask: Ask) -> Result<Answer, QueueError> {
         self.declare().await?;
         let one = Arc::clone(locked(&self.queues).entry(queue.name.to_string()).or_default());
@@ -71,11 +72,12 @@ impl RecordsQueue {
         let place = Arc::clone(&self.place);
         tokio::spawn(async move {
             let mut known = one.known.lock().await;
-            // A turn that others began has answered it.
+            // Another caller's turn has answered it.
             if locked(&one.waiting).is_empty() {
                 return;
             }
-            // The callers that the last turn answered run first: one batch takes what they ask next and what has waited meanwhile.
+            // Let the callers that the last turn answered run first, so that one batch takes their next requests along with those that
+            // were waiting.
             tokio::task::yield_now().await;
             turn(&place, &mut known, one.next_turn()).await;
         });
@@ -85,7 +87,8 @@ impl RecordsQueue {
 }
 
 impl One {
-    /// Takes what the next turn answers. Each caller begins a turn, so what is left waits for one that has begun.
+    /// Takes the requests of the next turn. Each caller starts a turn, so the remaining requests are taken by a turn that is already
+    /// queued.
     fn next_turn(&self) -> Vec<Request> {
         let mut waiting = locked(&self.waiting);
         let mut weight = 0;

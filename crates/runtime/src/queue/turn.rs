@@ -1,4 +1,4 @@
-//! One turn of a queue: what is waiting is applied in memory, made durable by one batch of records, and answered.
+//! One turn of a queue: the waiting requests are applied in memory, made durable by one batch of records, and answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 
 use super::records::Place;
 
-/// How often a turn is begun again because another process was first.
+/// The number of attempts at a turn when other processes are faster.
 const TRIES: usize = 200;
 
-/// What a caller wants.
+/// The request of a caller.
 #[derive(Debug, Clone)]
 pub(super) enum Ask {
     Enqueue(NewItem),
@@ -32,7 +32,7 @@ pub(super) enum Ask {
     Clear,
 }
 
-/// What a caller gets.
+/// The answer to a caller.
 pub(super) enum Answer {
     Enqueued(Enqueued),
     Taken(Taken),
@@ -43,24 +43,24 @@ pub(super) enum Answer {
     Cleared(()),
 }
 
-/// A caller that waits.
+/// The request of a waiting caller.
 pub(super) struct Request {
     pub queue: QueueDefinition,
     pub ask: Ask,
     pub answer: oneshot::Sender<Result<Answer, QueueError>>,
 }
 
-/// A queue as it is stored.
+/// The stored state of a queue.
 pub(super) struct Known {
     machine: Machine,
-    /// The ledger that was stored last, and which write it is of.
+    /// The revision and the turn of the last stored ledger.
     stored: Option<(Revision, i64)>,
 }
 
 /// Payloads of items that are new in this turn.
 type Payloads = BTreeMap<ByteString, String>;
 
-/// Answers these requests, which are of one queue. What is known afterwards is what is stored, or nothing.
+/// Answers these requests, which are for one queue. Afterwards `known` is the stored state, or nothing.
 pub(super) async fn turn(place: &Place, known: &mut Option<Known>, requests: Vec<Request>) {
     let Some(name) = requests.first().map(|request| request.queue.name.clone()) else { return };
     let mut outcome = Err(QueueError::Unavailable("other processes change the queue all the time".to_owned()));
@@ -70,7 +70,7 @@ pub(super) async fn turn(place: &Place, known: &mut Option<Known>, requests: Vec
                 outcome = Ok(answers);
                 break;
             }
-            // Another process was first.
+            // Another process was faster.
             Ok(None) => *known = None,
             Err(error) => {
                 *known = None;
@@ -82,7 +82,7 @@ pub(super) async fn turn(place: &Place, known: &mut Option<Known>, requests: Vec
     match outcome {
         Ok(answers) => {
             for (request, answer) in requests.into_iter().zip(answers) {
-                // A caller that has gone away needs no answer.
+                // A caller that has gone needs no answer.
                 drop(request.answer.send(answer));
             }
         }
@@ -92,7 +92,7 @@ pub(super) async fn turn(place: &Place, known: &mut Option<Known>, requests: Vec
 
 type Answers = Vec<Result<Answer, QueueError>>;
 
-/// Applies the requests and stores what they change. None when another process has changed the queue meanwhile.
+/// Applies the requests and stores their changes. Returns `None` if another process has changed the queue meanwhile.
 async fn attempt(
     place: &Place,
     name: &str,
@@ -162,7 +162,7 @@ fn apply(
     })
 }
 
-/// Hands out items. One whose payload is gone is dropped, and the next one is handed out instead.
+/// Hands out items. An item whose payload is missing is dropped, and the next one is handed out instead.
 async fn take(
     place: &Place,
     machine: &mut Machine,
@@ -225,7 +225,7 @@ async fn stored_payloads(
     Ok(found)
 }
 
-/// Makes sure that what is known is what is stored.
+/// Reads the stored state, unless it is known already.
 async fn current<'k>(place: &Place, name: &str, known: &'k mut Option<Known>) -> Result<&'k mut Known, QueueError> {
     for _ in 0..TRIES {
         let ledger = ledger(place, name).await?;
@@ -235,7 +235,7 @@ async fn current<'k>(place: &Place, name: &str, known: &'k mut Option<Known>) ->
         }
         let items = all_items(place, name).await?;
         let numbers = ledger.map(|it| it.value.ledger()).unwrap_or_default();
-        // The ledger that follows is the same one unless a process wrote while the items were read.
+        // The next iteration finds the same ledger, unless a process wrote while the items were read.
         *known = Some(Known { machine: Machine::restore(numbers, items), stored });
     }
     known.as_mut().ok_or_else(|| QueueError::Unavailable("other processes change the queue all the time".to_owned()))
@@ -260,7 +260,7 @@ async fn all_items(place: &Place, name: &str) -> Result<Vec<Item>, QueueError> {
     }
 }
 
-/// Stores what has changed, if nobody else has changed the queue.
+/// Stores the changes, unless another process has changed the queue.
 async fn store(
     place: &Place,
     name: &str,
@@ -294,9 +294,9 @@ async fn store(
     Ok(())
 }
 
-/// Removes everything of a queue, in steps that a batch can hold.
+/// Removes everything of a queue, in steps that fit into a batch.
 async fn clear(place: &Place, name: &str, known: &mut Known) -> Result<(), QueueError> {
-    // The ledger is last: a queue that was cleared in part is what its items are.
+    // The ledger comes last, so that a queue that was cleared partially still matches its remaining items.
     for items in all_items(place, name).await?.chunks(1_000) {
         let any = || Expected::AbsentOr(Condition::All);
         let removed = items.iter().flat_map(|item| {

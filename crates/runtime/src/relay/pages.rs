@@ -1,4 +1,4 @@
-//! Pages of the log as they are published, and the topics of their events.
+//! Pages of the log, encoded for publishing, and the topics of their events.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use annals_core::{
 use super::TenantRelay;
 use super::task::Stop;
 
-/// A page of the log as it is published.
+/// A page of the log that is ready to be published.
 pub(super) struct Prepared {
     pub batch: RelayBatch,
     /// The sequence numbers of its messages.
@@ -27,21 +27,21 @@ impl Prepared {
 
 /// Reads the log page by page.
 ///
-/// INVARIANT: between two calls the follower stands behind every event that was prepared and those of `page`, and behind no other one.
+/// INVARIANT: between two calls, the follower's position is after exactly the events that were prepared and those in `page`.
 pub(super) struct Pages {
     follower: Follower,
-    /// What was read and is not prepared yet: its types were being looked up when the call was dropped.
+    /// Events that were read and are not prepared yet, because the call was dropped while their types were being looked up.
     page: Option<Vec<RecordedEvent>>,
 }
 
 impl Pages {
-    /// Begins with the event of this number.
+    /// Starts at this sequence number.
     pub fn from(log: &Arc<dyn EventLog>, number: SequenceNumber) -> Self {
         Self { follower: Follower::new(Arc::clone(log), number, Filter::default()), page: None }
     }
 
-    /// Waits for the next page and encodes what is published of it. Topics that it is the first to need are in `routes.new`. Cancelling
-    /// loses nothing.
+    /// Waits for the next page and encodes the events to publish. Topics that it is the first to need are added to `routes.new`.
+    /// Cancel-safe.
     pub async fn prepare(
         &mut self,
         tenant: &TenantRelay,
@@ -66,7 +66,7 @@ impl Pages {
     }
 }
 
-/// The topics of event types, as the session has looked them up.
+/// The topics of event types, as looked up by the session.
 pub(super) struct Routes {
     pub topics: Arc<RelayTopics>,
     /// Whether messages name the schemas of their events.
@@ -74,9 +74,9 @@ pub(super) struct Routes {
     pub known: HashMap<ByteString, Option<ByteString>>,
     /// The registered generations of types.
     registered: HashMap<ByteString, HashSet<u32>>,
-    /// Topics that were not looked at yet.
+    /// Topics that have not been checked yet.
     pub new: Vec<TopicDefinition>,
-    /// Topics that exist.
+    /// Topics that are known to exist.
     pub created: HashSet<ByteString>,
 }
 
@@ -86,9 +86,9 @@ impl Routes {
         Self { topics, names_schemas, known, registered, new: Vec::new(), created: HashSet::new() }
     }
 
-    /// Looks up the types of these events. A type that has no topic is looked up again for each page, because it may get one at any time.
-    /// So is a generation without a schema, where messages name schemas. A registry that does not answer ends it: a type that only seems
-    /// to have no topic would be passed for good.
+    /// Looks up the types of these events. A type without a topic is looked up again for each page, because it may get one at any time.
+    /// If messages name schemas, so is a generation without a schema. An error of the registry ends the session, because events of a type
+    /// that only seems to have no topic would be skipped permanently.
     async fn learn(&mut self, types: &dyn EventTypes, events: &[RecordedEvent]) -> Result<(), TypeError> {
         let is_unknown = |event: &&RecordedEvent| {
             self.topic_of(&event.event_type).is_none() || self.names_schemas && !self.is_registered(event)

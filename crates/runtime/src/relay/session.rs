@@ -1,4 +1,4 @@
-//! One opened publisher: batches are published one after the other, and the next one is read and encoded meanwhile.
+//! One open publisher: batches are published one after the other, while the next one is being read and encoded.
 
 use std::pin::pin;
 
@@ -16,10 +16,10 @@ use super::pages::{Pages, Prepared, Routes};
 use super::task::Stop;
 use crate::host::is_set;
 
-/// How often other processes of the store are told the position.
+/// How often the position is stored for other processes of the store.
 const TELL_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
 
-/// A publisher at work.
+/// The state of an open publisher.
 pub(super) struct Session<'r> {
     tenant: &'r TenantRelay,
     publisher: Box<dyn Publisher>,
@@ -30,7 +30,8 @@ pub(super) struct Session<'r> {
 }
 
 impl<'r> Session<'r> {
-    /// Publishes until something ends it. `before` is what the session before this one knew, which this process ended with an error.
+    /// Publishes until something ends the session. `before` is the state of the previous session, if this process ended that one with an
+    /// error.
     pub async fn run(tenant: &'r TenantRelay, before: Option<&Relay>) -> Stop {
         let mut session = match Self::open(tenant, before).await {
             Ok(session) => session,
@@ -52,7 +53,7 @@ impl<'r> Session<'r> {
                 tenant.is_now(RelayState::Views, None);
                 return Err(Stop::Done);
             }
-            // Opening fences others, and nothing fences what is being opened but a later incarnation.
+            // Opening fences others; only a later incarnation can fence a publisher that is being opened.
             Err(BrokerError::Fenced) => return Err(RelayRefusal::Later { here: store.incarnation }.into()),
             Err(error) => return Err(Stop::Retry(error)),
         };
@@ -76,7 +77,7 @@ impl<'r> Session<'r> {
         Ok(session)
     }
 
-    /// Says on the broker where this incarnation left the one that was published before.
+    /// Announces on the broker where this incarnation forked from the one that was published before.
     async fn announce(&mut self) -> Result<(), Stop> {
         let Some(batch) = self.relay.announcement() else { return Ok(()) };
         if let Some(fork) = batch.position.fork {
@@ -101,7 +102,7 @@ impl<'r> Session<'r> {
         let mut prepared = None;
         loop {
             if topics.has_changed().unwrap_or(false) {
-                // What was prepared is of the topics before.
+                // The prepared batch used the previous topics.
                 let changed = topics.borrow_and_update().clone();
                 self.routes.topics = changed;
                 self.routes.known.clear();
@@ -136,7 +137,7 @@ impl<'r> Session<'r> {
         Pages::from(&self.tenant.log, self.relay.position().next)
     }
 
-    /// Waits for events, and stores the position once a second while it moves without any.
+    /// Waits for events, and stores the position once a second while it advances without any.
     async fn until_prepared(&mut self, following: &mut Pages) -> Result<Prepared, Stop> {
         let (clock, mut draining) = (&self.tenant.shared.options.clock, self.tenant.shared.stop.subscribe());
         let mut topics = self.tenant.topics.subscribe();
@@ -151,7 +152,7 @@ impl<'r> Session<'r> {
         }
     }
 
-    /// Publishes a batch, and prepares the next one meanwhile.
+    /// Publishes a batch while preparing the next one.
     async fn publish(&mut self, next: Prepared, following: &mut Pages) -> Result<Outcome, Stop> {
         let Prepared { batch: RelayBatch { messages, position }, numbers, .. } = next;
         let count = messages.len() as u64;
@@ -162,7 +163,7 @@ impl<'r> Session<'r> {
             let publishing = pin!(self.publisher.publish(messages, position));
             let preparing = pin!(following.prepare(self.tenant, &ahead, &mut self.routes));
             match select(publishing, preparing).await {
-                // What was read of the next page is kept.
+                // Whatever was read of the next page is kept in `following`.
                 Either::Left((published, _)) => published.map(|()| None),
                 Either::Right((prepared, publishing)) => match publishing.await {
                     Ok(()) => Ok(Some(prepared?)),
@@ -185,7 +186,7 @@ impl<'r> Session<'r> {
         }
     }
 
-    /// Leaves an event out. It is noted in the store before anything after it is published.
+    /// Holds an event. This is stored before any later event is published.
     async fn hold(&mut self, number: SequenceNumber, topic: ByteString, reason: String) -> Result<(), Stop> {
         let query = annals_core::LogQuery { from: Some(number), limit: 1, ..annals_core::LogQuery::default() };
         let event = self.tenant.log.read(query).await?.events.into_iter().next();
@@ -212,7 +213,7 @@ impl<'r> Session<'r> {
         Ok(())
     }
 
-    /// Creates topics that are not known to exist, and reports those that exist with other numbers.
+    /// Creates topics that are not known to exist, and reports existing ones that differ from their definitions.
     async fn create_topics(&mut self) -> Result<(), Stop> {
         let mut existing = Vec::new();
         for topic in std::mem::take(&mut self.routes.new) {
@@ -228,7 +229,7 @@ impl<'r> Session<'r> {
         report_differences(self.tenant, &existing).await.map_err(Stop::Retry)
     }
 
-    /// Tells how far it is.
+    /// Reports the progress.
     async fn moved(&mut self, published: u64) -> Result<(), Stop> {
         let (position, tenant) = (self.relay.position(), self.tenant);
         tenant.status.send_modify(|status| {
@@ -254,15 +255,15 @@ impl<'r> Session<'r> {
     }
 }
 
-/// What became of a batch.
+/// The result of publishing a batch.
 enum Outcome {
-    /// It is published; the next one may be prepared.
+    /// It was published; the next batch may be prepared already.
     Published(Option<Prepared>),
     /// One of its events is held; the rest is read again.
     Held,
 }
 
-/// Says where topics differ from their definitions. Nothing is altered.
+/// Logs where topics differ from their definitions. Nothing is altered.
 async fn report_differences(relay: &TenantRelay, existing: &[TopicDefinition]) -> Result<(), BrokerError> {
     if existing.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The task of a relay: it holds the lease, opens the broker, and opens it again after every failure.
+//! The task of a relay: it holds the lease, opens the broker, and reopens it after every failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::TenantRelay;
 use super::session::Session;
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
 
-/// How often the lease is asked for that another process holds. With the time of a lease it bounds a takeover.
+/// How often to ask for a lease that another process holds. Together with the time of a lease, this bounds the time of a takeover.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// The first and the longest pause before the broker is opened again.
+/// The first and the longest pause before the broker is reopened.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// How long a batch in flight may take once the host is drained. What it did not publish then is published at the next start.
+/// How long a batch in flight may take once the host is drained. Whatever it did not publish is published after the next start.
 const FINISH_MAX: Duration = Duration::from_secs(2);
 
-/// The relay of a tenant, over restarts.
+/// The state of a tenant's relay that survives restarts of its task.
 pub(super) struct Task {
     relay: Arc<TenantRelay>,
 }
@@ -32,11 +32,11 @@ pub(super) enum Stop {
     /// The broker could not be reached.
     Retry(BrokerError),
     /// A batch failed, its outcome is unknown, or the publisher was fenced: by another relay, or because its transaction took too long.
-    /// What was known then tells the two apart.
+    /// The state at that time distinguishes the last two.
     Reopen(BrokerError, Box<Relay>),
-    /// A person has to look.
+    /// An operator has to intervene.
     Refused(RelayRefusal),
-    /// The store.
+    /// The store failed.
     Failed(String),
 }
 
@@ -84,7 +84,7 @@ impl Task {
         Self { relay }
     }
 
-    /// Takes the lease, publishes, and gives the lease back.
+    /// Takes the lease, publishes, and releases the lease.
     async fn own(&self) -> Stop {
         let relay = &*self.relay;
         if let Err(error) = relay.declare().await {
@@ -127,7 +127,7 @@ impl Task {
         }
     }
 
-    /// Publishes until the host is drained, opening the broker again after each failure, later and later.
+    /// Publishes until the host is drained, and reopens the broker after each failure with increasing pauses.
     async fn publish(&self) -> Stop {
         let relay = &*self.relay;
         if let Err(error) = relay.count_held().await {

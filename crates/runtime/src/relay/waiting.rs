@@ -33,7 +33,7 @@ impl TenantRelay {
         }
     }
 
-    /// The position as the process that publishes has told it.
+    /// Reads the position that the publishing process has stored.
     async fn stored_position(&self) -> Result<SequenceNumber, RecordError> {
         let records = TypedRecords::<RelayRecord>::declared(std::sync::Arc::clone(&self.records));
         match records.get(RelayRecord::ID).await {

@@ -1,4 +1,4 @@
-//! What operators do to replays.
+//! Acts of operators on replays.
 
 use annals_core::bson::DateTime;
 use annals_core::handlers::{ActRecord, Reason};
@@ -10,7 +10,7 @@ use annals_core::{
 use super::{TenantReplays, clear_inbox};
 
 impl TenantReplays {
-    /// Changes the state of a replay and records who did it why, in one batch.
+    /// Changes the state of a replay, and records in the same batch who did it and why.
     pub(super) async fn carry_out(
         &self,
         id: &str,
@@ -53,7 +53,7 @@ impl TenantReplays {
         }
     }
 
-    /// Deletes replays that ended before a time, and returns how many.
+    /// Deletes replays that ended before a time, and returns their number.
     pub(super) async fn remove_ended_before(&self, before: Timestamp) -> Result<u64, ReplayError> {
         let over = [ReplayState::Completed, ReplayState::Failed, ReplayState::Cancelled].map(ReplayState::name);
         let condition = Condition::and([

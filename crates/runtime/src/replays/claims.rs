@@ -1,8 +1,8 @@
 //! Files of replays: where they are, and which replay may write one.
 //!
 //! INVARIANT: a replay writes a file only while the record of the file's name has its id. The record is written in the batch that starts
-//! the replay, and goes to another replay only after the end of that one. Opening a file cuts off lines whose sending was not stored;
-//! without the record, these could be lines of another replay.
+//! the replay, and passes to another replay only after the first one has ended. Opening a file truncates lines that are not stored as
+//! sent; without the record, these could be lines of another replay.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use annals_core::{Code, Expected, Invalid, RecordChange, RecordError, Stored, Ty
 use super::TenantReplays;
 
 impl TenantReplays {
-    /// Returns the path of a file. Each tenant has a folder of its own, so that nobody learns which names other tenants use.
+    /// Returns the path of a file. Each tenant has a separate folder, so that tenants cannot discover each other's file names.
     pub(super) fn path_in(&self, folder: &Path, name: &str) -> PathBuf {
         folder.join(&self.tenant).join(name)
     }
 
-    /// Returns the change that gives a replay its file, if it has one, as part of the batch that starts it. Whether the file exists is
-    /// checked after this: the replay that had the name before may have written it until now.
+    /// Returns the change that claims the file of a replay, if it has one, for the batch that starts it. Whether the file exists is
+    /// checked afterwards, because the previous replay of that name may have been writing it until now.
     pub(super) async fn claim(
         &self,
         session: &ReplaySession,
@@ -40,7 +40,7 @@ impl TenantReplays {
         Ok(Some(TypedRecords::replacement(&claim, expected)?))
     }
 
-    /// Returns the change that gives up the file of a replay that is removed, if it still has one.
+    /// Returns the change that releases the file of a replay that is removed, if it still has one.
     pub(super) async fn giving_up_file(&self, session: &ReplaySession) -> Result<Option<RecordChange>, RecordError> {
         let Ok(ReplayBody { target: ReplayTarget::File { name }, .. }) = session.body() else { return Ok(None) };
         let claims = TypedRecords::<FileRecord>::declared(Arc::clone(&self.records));

@@ -1,4 +1,4 @@
-//! Following sessions, which another process on the same store may start, pause or resume.
+//! Following sessions, which other processes on the same store may start, pause or resume.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::TenantReplays;
 use super::run::Runner;
 use crate::host::{Ended, Supervised, is_set, locked, supervise};
 
-/// Starts the replays of a tenant that are running, and follows the changes of others.
+/// Starts the running replays of a tenant, and follows changes by other processes.
 struct Follow {
     replays: Arc<TenantReplays>,
 }
@@ -50,7 +50,7 @@ impl TenantReplays {
                 page => page?,
             };
             page.iter().for_each(|found| self.run(&found.value.id));
-            // Deliveries may be waiting also of replays that have sent everything.
+            // Replays that have sent everything may still have deliveries waiting.
             self.wake();
             let Some(cursor) = next else { return Ok(()) };
             query = query.after(cursor);
@@ -73,7 +73,7 @@ impl Follow {
             let changes = match follower.next_page().await {
                 Ok(changes) => changes,
                 Err(ChangesError::Store(StoreError::Closed)) => return Ok(()),
-                // One that is too far behind reads all of them again.
+                // A follower that is too far behind starts over and reads all sessions again.
                 Err(error) => return Err(error.to_string()),
             };
             for change in &changes {

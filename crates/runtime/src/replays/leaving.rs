@@ -9,17 +9,17 @@ use annals_core::{StoreError, Timestamp};
 use super::TenantReplays;
 use crate::host::{Ended, Supervised, is_set, supervise};
 
-/// How often it is looked for replays that ended long ago.
+/// How often to look for replays that ended long ago.
 const EVERY: Duration = Duration::from_secs(60 * 60);
 
 struct Leaving {
     replays: Arc<TenantReplays>,
-    /// How long a replay stays after its end.
+    /// How long a replay is kept after its end.
     kept: Duration,
 }
 
 impl TenantReplays {
-    /// Removes replays some time after their end, for as long as the host runs, unless they stay for ever.
+    /// Removes replays some time after their end for as long as the host runs, unless they are kept forever.
     pub(super) fn let_leave(&self) {
         if let (Some(kept), Some(replays)) = (self.shared.options.replay_retention, self.me.upgrade()) {
             supervise(&self.shared, format!("replays-leaving/{}", self.tenant), Leaving { replays, kept });
@@ -37,7 +37,7 @@ impl Leaving {
                 Ok(removed) => {
                     tracing::info!(tenant = self.replays.tenant, removed, "replays that ended long ago are removed");
                 }
-                // A store that cannot be written, or whose records are damaged, keeps them.
+                // A store that is read-only or has damaged records keeps them.
                 Err(ReplayError::Store(
                     StoreError::Closed | StoreError::ReadOnly(_) | StoreError::RecordsDamaged(_),
                 )) => return Ended::Done,

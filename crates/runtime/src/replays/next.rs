@@ -1,4 +1,4 @@
-//! The next events of a replay: the browse view says which and in which order, the log has the events.
+//! The next events of a replay: the browse view determines which ones and their order, and the log supplies the events.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,19 @@ use annals_core::{Condition, LogQuery, Projection, RecordQuery, RecordedEvent, l
 use super::{ReplayError, TenantReplays};
 use crate::browse::below;
 
-/// Numbers that are closer than this are read in one page.
+/// Sequence numbers that are at most this far apart are read in one page.
 const GAP_MAX: u64 = 8;
 
-/// An event that a replay comes to.
+/// The next event of a replay.
 pub(super) struct Next {
     pub after: After,
-    /// The event; none for a document that is none of an event of this log, or that has the place of one and another id: the filter
-    /// selected what other software wrote there, which may be anything.
+    /// The event. `None` for a document that does not belong to an event of this log, or that has the number of one but another id. Other
+    /// software may have written anything into the view, and the filter selected it.
     pub event: Option<RecordedEvent>,
 }
 
-/// Returns the query of a session's events, from its place on: their ids and times, because the events themselves are read from the log.
+/// Returns the query of a session's events after its position. It returns only their ids and times, because the events themselves are
+/// read from the log.
 pub(super) fn query_of(session: &ReplaySession, body: &ReplayBody) -> RecordQuery {
     let mut all = vec![selected(session, body)];
     let query = RecordQuery { projection: Projection::only(["event_id", "timestamp"]), ..RecordQuery::new("") };
@@ -36,7 +37,7 @@ pub(super) fn query_of(session: &ReplaySession, body: &ReplayBody) -> RecordQuer
                 all.push(Condition::gte("timestamp", time.clone()));
                 all.push(Condition::or([Condition::gt("timestamp", time), Condition::gt("_id", id)]));
             }
-            // A document of other software, whose time is a number or a text: it comes before those with a time.
+            // A document of other software, whose time is a number or a string. It sorts before documents with a date.
             (ReplayOrder::Timestamp, Some(other)) => {
                 let equal = Condition::and([Condition::eq("timestamp", other.clone()), Condition::gt("_id", id)]);
                 let dated = Condition::gte("timestamp", DateTime::MIN);
@@ -53,12 +54,12 @@ pub(super) fn query_of(session: &ReplaySession, body: &ReplayBody) -> RecordQuer
     query.matching(Condition::and(all))
 }
 
-/// The condition of all events of a session.
+/// Returns the condition for all events of a session.
 pub(super) fn selected(session: &ReplaySession, body: &ReplayBody) -> Condition {
     Condition::and([body.filter.condition(), below(session.annals.until.cast_unsigned())])
 }
 
-/// Returns the place that a document of the view has in the order of a replay.
+/// Returns the position of a document of the view in the order of a replay.
 fn place_of(document: &RawDocument) -> After {
     let value = |name: &str| document.get(name).ok().flatten().and_then(|value| Bson::try_from(value).ok());
     let time = value("timestamp").filter(|time| *time != Bson::Null);
@@ -81,7 +82,7 @@ impl TenantReplays {
         Ok(places.into_iter().map(next).collect())
     }
 
-    /// Reads events by their numbers.
+    /// Reads events by their sequence numbers.
     pub(super) async fn numbered(&self, mut numbers: Vec<u64>) -> Result<BTreeMap<u64, RecordedEvent>, ReplayError> {
         numbers.sort_unstable();
         let mut events = BTreeMap::new();

@@ -14,15 +14,15 @@ use super::webhook::Posted;
 use super::{LOOK_EVERY, ReplaySession, TenantReplays};
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked};
 
-/// Most records that one batch of a topic writes.
+/// The most records that one batch for a topic writes.
 const CHANGES_MAX: usize = 5_000;
-/// Most deliveries of a replay that are not settled. A pause comes into effect after them.
+/// The most unsettled deliveries of a replay. Those that exist when it is paused are still delivered.
 const UNSETTLED_MAX: u64 = 1_000;
 
 /// The longest pause between two attempts while a target is down.
 const OUTAGE_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// A replay of this process.
+/// A replay that this process sends.
 pub(super) struct Runner {
     pub replays: Arc<TenantReplays>,
     pub id: String,
@@ -30,9 +30,9 @@ pub(super) struct Runner {
 
 /// Why a replay stops.
 enum Stop {
-    /// The process sends no more, or the replay is not running any more.
+    /// The process sends nothing more, or the replay is no longer running.
     Done,
-    /// What is stored has changed: it begins again from there.
+    /// The stored session has changed, so the work must start over from it.
     Again,
     Failed(ReplayError),
 }
@@ -52,7 +52,7 @@ impl From<RecordError> for Stop {
     }
 }
 
-/// A replay at work.
+/// The state of a replay while this process holds the lease.
 struct Work<'r> {
     runner: &'r Runner,
     leases: &'r Leases,
@@ -61,11 +61,11 @@ struct Work<'r> {
     revision: u64,
     body: ReplayBody,
     target: Target,
-    /// Held from before events are sent until it is stored that they were. The run does not end meanwhile.
+    /// Held from before events are sent until they are stored as sent. The run does not end meanwhile.
     sending: &'r Mutex<()>,
-    /// When this run sent its first event, and when that one happened.
+    /// When this run sent its first event, and when that event happened.
     anchor: Option<(Timestamp, Timestamp)>,
-    /// When the event before was due.
+    /// When the previous event was due.
     last_due: Option<Timestamp>,
 }
 
@@ -75,7 +75,7 @@ impl Supervised for Runner {
             let ended = match self.own().await {
                 Ok(()) | Err(Stop::Done) => Ended::Done,
                 Err(Stop::Again) => continue,
-                // What will not pass ends the replay; anything else is attempted again.
+                // A permanent failure ends the replay; any other is retried.
                 Err(Stop::Failed(error)) => match self.fail(error).await {
                     Some(error) => return Ended::Failed(error),
                     None => Ended::Done,
@@ -99,7 +99,7 @@ impl Runner {
         Ok(found.filter(|found| found.value.status == ReplayState::Running))
     }
 
-    /// Ends the replay where attempting it again does not help; returns the error otherwise.
+    /// Ends the replay if a retry cannot succeed. Otherwise returns the error.
     async fn fail(&self, error: ReplayError) -> Option<String> {
         let kind = match &error {
             ReplayError::Invalid(_) => "invalid_settings",
@@ -123,16 +123,16 @@ impl Runner {
         }
     }
 
-    /// Shows why this process cannot send the replay, which no other one sends.
+    /// Stores why this process cannot send a replay that no other process sends.
     async fn show(&self, mut found: Stored<ReplaySession>, why: &str) -> Result<(), RecordError> {
         if found.value.is_left(why) {
-            // What another writer made of it in the meantime says more.
+            // If another writer has changed it meanwhile, that change takes precedence.
             self.replays.write(&found.value, Expected::Revision(found.revision), Vec::new()).await?;
         }
         Ok(())
     }
 
-    /// Takes the lease, sends, and gives the lease back.
+    /// Takes the lease, sends, and releases the lease.
     async fn own(&self) -> Result<(), Stop> {
         let replays = &self.replays;
         replays.records.declare(<annals_core::Lease as annals_core::RecordType>::collection()).await?;
@@ -145,7 +145,8 @@ impl Runner {
                 return Err(Stop::Done);
             }
             let Some(found) = self.load().await? else { return Ok(()) };
-            // Before the lease is asked for, so that it stays with a process that can. What cannot be read is told by the lease's holder.
+            // Check before asking for the lease, so that it stays with a process that can send. A body that cannot be read is reported by
+            // the holder of the lease.
             let cannot = found.value.body().ok().and_then(|body| replays.can_send(&body).err());
             if let Some(error) = cannot {
                 let is_elsewhere = leases.is_elsewhere().await?;
@@ -167,7 +168,7 @@ impl Runner {
         let sending = Mutex::new(());
         let stopped = async {
             is_set(&mut stop).await;
-            // What is being posted would otherwise be posted again after the restart. The lock is fair, so no further event is sent.
+            // Wait for a post in progress: it would be posted again after the restart. The lock is fair, so no further event is sent.
             let _sent = sending.lock().await;
         };
         let ended = tokio::select! {
@@ -229,13 +230,13 @@ impl Work<'_> {
         }
     }
 
-    /// How many events become one batch.
+    /// Returns the number of events in one batch.
     fn batch(&self) -> usize {
         let most = CHANGES_MAX / self.target.receivers().max(1);
         (self.body.batch_size as usize).min(most.max(1))
     }
 
-    /// Sends the events of a page, those together that are due.
+    /// Sends the events of a page; those that are due together are sent together.
     async fn send_page(&mut self, page: Vec<Next>) -> Result<(), Stop> {
         let mut group = Vec::with_capacity(page.len());
         for next in page {
@@ -255,7 +256,7 @@ impl Work<'_> {
         self.send(group).await
     }
 
-    /// When an event is due.
+    /// Returns when an event is due.
     fn due(&mut self, next: &Next) -> Timestamp {
         let now = self.now();
         let mut due = now;
@@ -272,7 +273,7 @@ impl Work<'_> {
         due
     }
 
-    /// Waits for a time, and notices meanwhile that the replay was paused or cancelled.
+    /// Waits until a time, and meanwhile checks whether the replay was paused or cancelled.
     async fn wait_until(&mut self, time: Timestamp) -> Result<(), Stop> {
         let mut changes = self.replays().changes.subscribe();
         loop {
@@ -292,7 +293,7 @@ impl Work<'_> {
         }
     }
 
-    /// Checks that nobody else has written the session.
+    /// Checks that no other writer has changed the session.
     async fn unchanged(&self) -> Result<(), Stop> {
         match self.runner.load().await? {
             Some(found) if found.revision == self.revision => Ok(()),
@@ -306,7 +307,7 @@ impl Work<'_> {
         if self.leases.keeps(self.held).await? { Ok(()) } else { Err(Stop::Again) }
     }
 
-    /// Sends events and stores what became of them.
+    /// Sends events and stores the outcome.
     async fn send(&mut self, group: Vec<Next>) -> Result<(), Stop> {
         if group.is_empty() {
             return Ok(());
@@ -315,7 +316,7 @@ impl Work<'_> {
         if self.target.is_inbox() {
             self.wait_for_room(UNSETTLED_MAX).await?;
         }
-        // Whoever paused it in the meantime wants no further event.
+        // If it was paused meanwhile, no further event must be sent.
         self.unchanged().await?;
         let (mut attempt, mut outages, sending) = (0, 0, self.sending);
         let (outcome, _sending) = loop {
@@ -360,13 +361,13 @@ impl Work<'_> {
         stored
     }
 
-    /// What the end of the process waits for beyond the time that tasks have: what was posted is not posted again.
+    /// Counts a post, for which the end of the process waits beyond the time that tasks have, so that it is not posted again.
     fn posts(&self) -> Option<Posted> {
         self.target.sends_singly().then(|| Posted::begin(&self.replays().shared.posted))
     }
 
-    /// Counts an event that was posted while somebody paused, resumed or cancelled the replay: it must not be posted again. `before` is the
-    /// place of the event before it.
+    /// Counts an event that was posted while the replay was paused, resumed or cancelled, because it must not be posted again. `before`
+    /// is the position of the previous event.
     async fn count_posted(&self, before: Option<&Bson>, after: After, sent: Sent) -> Result<(), Stop> {
         while let Some(found) = self.replays().stored(&self.runner.id).await? {
             let mut session = found.value;
@@ -382,7 +383,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Shows that the target is down, and waits before the next attempt. Nothing of the event is counted.
+    /// Shows that the target is down, and waits before the next attempt. The event is not counted.
     async fn sit_out(&mut self, reason: &str, before: u32) -> Result<(), Stop> {
         if self.session.waits(reason) {
             self.store(Vec::new()).await?;
@@ -391,7 +392,7 @@ impl Work<'_> {
         self.wait_until(self.now().plus(pause)).await
     }
 
-    /// Waits until fewer deliveries than this are not settled.
+    /// Waits until there are fewer unsettled deliveries than this.
     async fn wait_for_room(&mut self, most: u64) -> Result<(), Stop> {
         let of_it = Condition::eq("session", self.session.id.as_str());
         loop {
@@ -416,13 +417,13 @@ impl Work<'_> {
             self.unchanged().await?;
         }
         let now = self.now();
-        // Without an event nothing was answered that would end what it says it waits for.
+        // If no event is left, no response clears the notice that the replay waits for its target.
         self.session.answered();
         self.session.completed(now);
         self.store(Vec::new()).await
     }
 
-    /// Stores the session. Another writer was faster when its revision is another one: then nothing was stored.
+    /// Stores the session. If its revision has changed, another writer was faster, and nothing is stored.
     async fn store(&mut self, beside: Vec<annals_core::RecordChange>) -> Result<(), Stop> {
         let expected = Expected::Revision(self.revision);
         match self.replays().write(&self.session, expected, beside).await? {

@@ -1,4 +1,4 @@
-//! Where a replay sends events. What a target stores in records is part of the batch that moves the replay on.
+//! The targets of replays. Records that a target stores are part of the batch that advances the replay.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -22,10 +22,10 @@ use super::webhook::Webhook;
 use super::{ReplayError, TenantReplays};
 use crate::handlers::Kind;
 
-/// A target that is ready to be sent to.
+/// A target that is ready to receive events.
 pub(super) enum Target {
     Nowhere,
-    /// The handlers or groups that get deliveries.
+    /// The handlers or groups that receive deliveries.
     Inbox(Vec<Receiver>),
     File(Lines),
     Webhook(Webhook),
@@ -37,7 +37,7 @@ pub(super) struct Receiver {
     definition: HandlerDefinition,
     filter: Filter,
     matcher: Option<Matcher>,
-    /// The topics that a group reads; none of a handler.
+    /// The topics that a group reads; `None` for a handler.
     topics: Option<Vec<ByteString>>,
 }
 
@@ -47,21 +47,21 @@ pub(super) struct Lines {
     bytes: u64,
 }
 
-/// What became of sending some events.
+/// The outcome of sending some events.
 pub(super) struct Outcome {
     pub sent: Vec<Sent>,
     pub changes: Vec<RecordChange>,
 }
 
 impl Outcome {
-    /// Why the target is down, if it is.
+    /// Returns why the target is down, if it is.
     pub fn unreachable(&self) -> Option<&str> {
         self.sent.iter().find_map(|sent| if let Sent::Unreachable(reason) = sent { Some(&**reason) } else { None })
     }
 }
 
 impl TenantReplays {
-    /// Opens the target of a session; an error is a sentence about what is wrong with it.
+    /// Opens the target of a session. An error describes what is wrong with the target.
     pub(super) async fn target(&self, session: &ReplaySession, body: &ReplayBody) -> Result<Target, ReplayError> {
         match &body.target {
             ReplayTarget::Test {} => Ok(Target::Nowhere),
@@ -81,7 +81,7 @@ impl TenantReplays {
         }
     }
 
-    /// Checks that this process has what sending to the target takes; another one may have it.
+    /// Checks that this process has what sending to the target requires; another process may have it.
     pub(super) fn can_send(&self, body: &ReplayBody) -> Result<(), ReplayError> {
         match &body.target {
             ReplayTarget::File { .. } => self.exports().map(|_| ()),
@@ -98,7 +98,7 @@ impl TenantReplays {
         })
     }
 
-    /// Whether a group that follows the log reads a topic that events of a replay may go to.
+    /// Returns whether a group that follows the log reads a topic to which events of a replay may be sent.
     pub(super) async fn reads_a_topic_of(&self, body: &ReplayBody) -> Result<bool, HandlerError> {
         let receivers = self.group_receivers().await?;
         let mut read = receivers.iter().filter_map(|it| it.topics.as_ref()).flatten();
@@ -106,7 +106,7 @@ impl TenantReplays {
             Some(types) if !types.is_empty() => {
                 read.any(|topic| types.iter().any(|it| body.target.topic_of(it) == &**topic))
             }
-            // Of any type.
+            // Events of any type.
             _ => read.any(|topic| match &body.target {
                 ReplayTarget::Topic { name: Some(name), topics } => {
                     topic == name || topics.values().any(|it| it == topic)
@@ -142,7 +142,7 @@ impl Receiver {
         Self { processor, definition, filter, matcher, topics }
     }
 
-    /// Whether it takes an event.
+    /// Returns whether it takes an event.
     fn takes(&self, next: &Next, target: &ReplayTarget) -> bool {
         let Some(event) = &next.event else { return false };
         match &self.topics {
@@ -156,7 +156,7 @@ impl Receiver {
 }
 
 impl Target {
-    /// How many records each event can become.
+    /// Returns the most records that each event can become.
     pub fn receivers(&self) -> usize {
         match self {
             Self::Inbox(receivers) => receivers.len(),
@@ -168,12 +168,12 @@ impl Target {
         matches!(self, Self::Inbox(_))
     }
 
-    /// Whether each event is stored as sent before the next one is: what was sent cannot be taken back.
+    /// Returns whether each event is stored as sent before the next one is sent, because sending cannot be undone.
     pub fn sends_singly(&self) -> bool {
         matches!(self, Self::Webhook(_))
     }
 
-    /// Sends events. Those of an inbox are sent by writing the changes.
+    /// Sends events. For an inbox, they are sent by writing the changes.
     pub async fn send(
         &mut self,
         session: &mut ReplaySession,
@@ -188,7 +188,7 @@ impl Target {
                 outcome.sent.push(Sent::Failed("its document is not that of an event of this log".to_owned()));
                 match body.on_error {
                     OnError::Skip => continue,
-                    // What follows it is not sent.
+                    // The events after it are not sent.
                     OnError::Stop => break,
                 }
             };
@@ -249,22 +249,22 @@ impl Target {
     }
 }
 
-/// What an event says of the replay that sends it.
+/// Returns the description of the replay that each of its events carries.
 pub(super) fn replay_of(session: &ReplaySession) -> Value {
     json!({ "id": session.replay_id, "session_id": session.id })
 }
 
-/// An event as JSON: the document of the browse view, and the replay that sends it.
+/// Returns an event as JSON: the document of the browse view, and the replay that sends it.
 pub(super) fn line(event: &RecordedEvent, replay: &Value) -> String {
     let line = |document: &RawDocument| ShownDocument::new(document).with("replay", replay).readable_text();
-    // Without data that cannot be decoded.
+    // The event without data that cannot be decoded.
     let bare = || RecordedEvent { data: Data::empty(), ..event.clone() };
     let written = line(&stored_browse_document(event, None));
     written.or_else(|| line(&stored_browse_document(&bare(), None))).unwrap_or_default()
 }
 
 impl Lines {
-    /// Opens a file and cuts off what follows the stored length: lines whose sending was not stored.
+    /// Opens a file and truncates it to the stored length, which removes lines that are not stored as sent.
     fn open(path: PathBuf, bytes: u64) -> std::io::Result<Self> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -278,7 +278,8 @@ impl Lines {
         Ok(Self { file, bytes })
     }
 
-    /// Appends lines and syncs them, and returns the length of the file. After a failure the file has its earlier length.
+    /// Appends lines and syncs them. Returns the length of the file. After a failure the file is truncated to its earlier length, if
+    /// possible.
     fn append(&mut self, lines: &[u8]) -> std::io::Result<u64> {
         let written = self.file.seek(SeekFrom::Start(self.bytes)).and_then(|_| self.file.write_all(lines));
         match written.and_then(|()| self.file.sync_data()) {

@@ -1,4 +1,4 @@
-//! Events of a replay that are posted to a URL, by the sender of partner events: it checks addresses and follows no redirect.
+//! Posting events of a replay to a URL, with the sender of partner events, which checks addresses and does not follow redirects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use tokio::sync::watch;
 
 use super::targets::{line, replay_of};
 
-/// How long a request may take, with its answer.
+/// The time limit of a request, including its response.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A URL that is sent to.
+/// A URL that events are posted to.
 pub(super) struct Webhook {
     pub sending: Arc<dyn Sending>,
     pub url: String,
 }
 
-/// An event that is posted, and not yet stored as sent. Counted until this is dropped.
+/// An event that was posted and is not yet stored as sent. Counted until this value is dropped.
 pub(super) struct Posted(watch::Sender<usize>);
 
 impl Posted {
-    /// Counts one more.
+    /// Counts one more event.
     pub fn begin(posted: &watch::Sender<usize>) -> Self {
         posted.send_modify(|count| *count += 1);
         Self(posted.clone())
@@ -37,7 +37,7 @@ impl Drop for Posted {
 }
 
 impl Webhook {
-    /// Posts an event. Every attempt has the same `webhook-id`, so that a receiver can tell a repetition.
+    /// Posts an event. Every attempt has the same `webhook-id`, so that a receiver can recognise a repetition.
     pub async fn send(&self, event: &RecordedEvent, session: &ReplaySession) -> Sent {
         let request = Outgoing {
             url: self.url.clone(),

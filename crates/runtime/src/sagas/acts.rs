@@ -1,4 +1,4 @@
-//! What operators ask of a saga: it is written into the saga's record, which its owner reads.
+//! Acts of operators on a saga: the request is written into the saga's record, which its owner reads.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use annals_core::{Condition, Expected, RecordError, TypedRecords, bson};
 
 use super::{HostSagas, whatever};
 
-/// How long an act waits until the owner has done it, which it may do later as well.
+/// How long an act waits for the owner to perform it, which may also happen later.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the stored saga is read while another process owns it.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The condition of a write: that the saga is as it was read.
+/// Returns the expectation that the saga has not changed since it was read.
 pub(super) fn unchanged(saga: &SagaRecord) -> Expected {
     Expected::Matching(Condition::eq("revision_id", saga.revision_id))
 }
 
 impl HostSagas {
-    /// Returns a saga.
+    /// Reads a saga.
     pub(super) async fn saga(&self, id: &str) -> Result<SagaRecord, SagaError> {
         self.open()?;
         let found = match self.typed::<SagaRecord>().get(id).await {
@@ -29,7 +29,7 @@ impl HostSagas {
         found.map(|found| found.value).ok_or_else(|| SagaError::Unknown(id.into()))
     }
 
-    /// Writes what an operator asks into the saga, with the act, and waits for its owner.
+    /// Writes an operator's request into the saga, together with the act, and waits for the saga's owner.
     pub(super) async fn ask(&self, id: &str, act: &str, reason: Reason) -> Result<SagaStatus, SagaError> {
         reason.validate()?;
         self.declare().await?;
@@ -63,7 +63,7 @@ impl HostSagas {
         self.until_done(id).await
     }
 
-    /// Waits until the owner has done what was asked, for a while.
+    /// Waits for a limited time until the owner has performed the request.
     async fn until_done(&self, id: &str) -> Result<SagaStatus, SagaError> {
         let until = self.clock().now().plus(PATIENCE);
         loop {
@@ -81,7 +81,7 @@ impl HostSagas {
     }
 }
 
-/// Whether the state of a saga allows an act.
+/// Checks that the state of a saga allows an act.
 fn check(saga: &SagaRecord, act: &str) -> Result<(), SagaError> {
     let refused = |state: String| {
         Err(SagaError::NotAllowed { act: act.to_owned(), what: format!("saga {:?}", saga.saga_id), state })

@@ -1,4 +1,4 @@
-//! Following the definitions of sagas and what operators ask of sagas, which happens in other processes on the same store as well.
+//! Following the definitions of sagas and the requests of operators, which may also come from other processes on the same store.
 
 use std::sync::Arc;
 
@@ -30,18 +30,18 @@ impl HostSagas {
     }
 }
 
-/// The next changes; none once the store is closing.
+/// Returns the next changes; `None` once the store is closing.
 async fn next(follower: &mut ChangeFollower) -> Result<Option<Vec<RecordedChange>>, String> {
     match follower.next_page().await {
         Ok(changes) => Ok(Some(changes)),
         Err(ChangesError::Store(StoreError::Closed)) => Ok(None),
-        // One that is too far behind reads all of them again.
+        // A follower that is too far behind starts over and reads everything again.
         Err(error) => Err(error.to_string()),
     }
 }
 
 impl Follow {
-    /// Starts what is defined; where other processes may define and ask more, follows that.
+    /// Starts the defined sagas, and follows definitions and requests if other processes may write them.
     async fn follow(&self) -> Result<(), String> {
         let sagas = &self.sagas;
         let text = |error: SagaError| error.to_string();
@@ -50,7 +50,7 @@ impl Follow {
             sagas.sync_all().await.map_err(text)?;
         }
         while !sagas.shared.may_share() {
-            // Another host of this process may open the store as well.
+            // Another host of this process may start on the same store.
             let _ = hosts.changed().await;
         }
         sagas.declare().await.map_err(text)?;

@@ -1,10 +1,10 @@
-//! The task of one definition: it holds the definition's lease, follows the log and the clock, and carries out its sagas.
+//! The task of one definition: it holds the definition's lease, follows the log and the clock, and runs its sagas.
 //!
-//! INVARIANT: an event is taken into account once, because one batch writes the sagas that it changes and the position after it.
+//! INVARIANT: an event is applied once, because one batch writes the sagas that it changes and the position after it.
 //!
-//! INVARIANT: a process that lost the lease writes nothing, because every batch expects the epoch and the turn of the definition's
-//! processor. What it still commits was decided and stored before, under the same request ids, so its successor commits it as well and
-//! adds nothing.
+//! INVARIANT: a process that lost the lease cannot write, because every batch expects the epoch and the turn of the definition's
+//! processor. It may still commit events, but those were decided and stored before. Its successor commits them under the same request
+//! ids, which adds nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::engine::reader::{Page, Reader};
 use crate::engine::source::Source;
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
 
-/// How often the lease is asked for that another process holds.
+/// How often to ask for a lease that another process holds.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// How often a position is stored that moves over events of no saga.
+/// How often a position is stored that only advanced over events of no saga.
 const STORE_EVERY: Duration = Duration::from_secs(1);
-/// Most sagas with work under way; no more events are read meanwhile.
+/// The most sagas with work in progress. At this number, no more events are read.
 const UNDER_WAY_MAX: usize = 1_000;
-/// Most outcomes that are written in one batch.
+/// The most outcomes that are written in one batch.
 const OUTCOMES_MAX: usize = 256;
 
-/// The owner of a definition in this process, over restarts.
+/// The state of a definition's owner in this process that survives restarts of its task.
 pub(super) struct Owner {
     pub sagas: Arc<HostSagas>,
     pub name: String,
@@ -42,7 +42,7 @@ pub(super) struct Owner {
     wake: Arc<Notify>,
 }
 
-/// An owner at work.
+/// The state of an owner while it holds the lease.
 pub(super) struct Work<'o> {
     pub owner: &'o mut Owner,
     pub clock: Arc<dyn Clock>,
@@ -51,10 +51,10 @@ pub(super) struct Work<'o> {
     pub definitions: HashMap<i64, SagaDefinition>,
     pub newest: i64,
     reader: Reader,
-    /// Every event below it was taken into account.
+    /// Every event below it has been applied.
     pub read_to: u64,
     last_stored: Timestamp,
-    /// The sagas with work under way, as they were written last.
+    /// The sagas with work in progress, as last written.
     pub busy: HashMap<String, Arc<SagaRecord>>,
     pub running: HashMap<String, Task>,
     pub tasks: JoinSet<(String, u64, Done)>,
@@ -64,10 +64,10 @@ pub(super) struct Work<'o> {
     pub next_due: Option<Timestamp>,
 }
 
-/// Work under way for a saga.
+/// Work in progress for a saga.
 pub(super) struct Task {
     pub number: u64,
-    /// The function that is called; none while the outbox is committed.
+    /// The function that is being called; `None` while the outbox is being committed.
     pub function: Option<annals_core::sagas::SagaWork>,
     pub handle: AbortHandle,
 }
@@ -80,7 +80,7 @@ pub(super) enum Stop {
     Lost,
     /// A less busy process gets it.
     Given(String),
-    /// It is to begin again from what is stored.
+    /// The work must start over from the stored state.
     Again,
     Failed(String),
 }
@@ -113,7 +113,7 @@ impl Owner {
         format!("saga/{}", self.name)
     }
 
-    /// Takes the lease, works, and gives the lease back.
+    /// Takes the lease, works, and releases the lease.
     async fn own(&mut self) -> Stop {
         let records = Arc::clone(&self.sagas.records);
         let leases = Leases::new(&self.sagas.shared, &self.sagas.tenant, records, self.task()).spread();
@@ -164,7 +164,7 @@ impl<'o> Work<'o> {
         let newest = record.versions.last().map_or(0, |version| version.version);
         let records = Arc::clone(&sagas.records);
         let journal = Journal::retake(records, Arc::clone(&clock), &record.processor(), epoch).await?;
-        // Whatever deletes the processor has deleted the definition.
+        // A missing processor means that the definition was deleted.
         let journal = journal.ok_or(Stop::Done)?;
         let all: Vec<_> = definitions.values().cloned().collect();
         let source = sagas.source(&all, &owner.name);
@@ -190,7 +190,7 @@ impl<'o> Work<'o> {
         Ok(work)
     }
 
-    /// A position above the fork of a restored store is taken back to it: other events stand there now.
+    /// Moves a position above the fork of a restored store back to the fork, because other events are there now.
     async fn check_restored(&mut self, source: &Source) -> Result<(), Stop> {
         let sagas = Arc::clone(&self.owner.sagas);
         let (stored, seen) = (self.journal.record().store.clone(), self.journal.record().incarnation);
@@ -216,7 +216,7 @@ impl<'o> Work<'o> {
     async fn run(&mut self, leases: &Leases, held: &Held) -> Stop {
         loop {
             if let Err(stop) = self.turn(leases, held).await {
-                // What was read and is not stored is read again after a restart.
+                // Events that were read and whose position is not stored would be read again after a restart.
                 let is_over = matches!(stop, Stop::Done | Stop::Given(_)) && self.is_unstored();
                 if is_over && let Err(NotWritten::Lost) = self.store(&[], |_| ()).await {
                     return Stop::Lost;
@@ -267,7 +267,7 @@ impl<'o> Work<'o> {
         }
     }
 
-    /// Writes what tasks came to: as many as have ended.
+    /// Writes the outcomes of all tasks that have ended by now.
     async fn done(&mut self, first: Option<(String, u64, Done)>) -> Result<(), Stop> {
         let mut ended: Vec<_> = first.into_iter().collect();
         while ended.len() < OUTCOMES_MAX {
@@ -278,7 +278,7 @@ impl<'o> Work<'o> {
         }
         let mut items = Vec::with_capacity(ended.len());
         for (id, number, done) in ended {
-            // A task that was given up has nothing to say any more.
+            // The outcome of a cancelled task is ignored.
             if self.running.get(&id).is_some_and(|task| task.number == number) {
                 self.running.remove(&id);
                 items.push(Item { id, input: Input::Done(done), next: self.read_to });
@@ -291,7 +291,7 @@ impl<'o> Work<'o> {
         let page = match page {
             None => return Err(Stop::Failed("the log cannot be read any more".to_owned())),
             Some(Err(ReadError::Store(StoreError::Closed))) => return Err(Stop::Done),
-            // The reader reads again by itself.
+            // The reader retries by itself.
             Some(Err(error)) => {
                 tracing::debug!(definition = self.owner.name, %error, "sagas could not read the log");
                 return Ok(());
@@ -306,7 +306,7 @@ impl<'o> Work<'o> {
             for id in self.sagas_of(event) {
                 items.push(Item { id, input: Input::Event(event), next: event.sequence_number });
             }
-            // The event is taken into account once all of its sagas are written.
+            // The event counts as applied once all of its sagas are written.
             if let Some(last) = items[first..].last_mut() {
                 last.next = next;
             }
@@ -317,14 +317,14 @@ impl<'o> Work<'o> {
         Ok(())
     }
 
-    /// The sagas that an event may be of.
+    /// Returns the ids of the sagas to which an event may belong.
     fn sagas_of(&self, event: &RecordedEvent) -> Vec<String> {
         let name = &self.owner.name;
         let mut ids = Vec::new();
         for (version, definition) in &self.definitions {
             let correlation = match definition.correlation(event) {
                 Ok(correlation) => correlation,
-                // It fails visibly, under its event's id.
+                // The saga is created under the event's id, so that its failure is visible.
                 Err(_) if *version == self.newest && definition.is_started_by(event) => {
                     event.id.hyphenated().to_string()
                 }
@@ -338,12 +338,12 @@ impl<'o> Work<'o> {
         ids
     }
 
-    /// Whether events were passed over since the position was stored.
+    /// Returns whether events were passed over since the position was stored.
     fn is_unstored(&self) -> bool {
         self.read_to > self.journal.record().position.cast_unsigned()
     }
 
-    /// Stores that everything below `read_to` is taken into account, with what belongs to it.
+    /// Stores that everything below `read_to` has been applied, together with these effects.
     pub async fn store(
         &mut self,
         effects: &[RecordChange],

@@ -1,4 +1,4 @@
-//! What a saga does outside of its record: committing what is in its outbox, and calling functions.
+//! The work of a saga outside its record: committing the entries of its outbox, and calling functions.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use futures_util::FutureExt;
 use crate::host::message_of;
 use crate::saga::{Function, SagaCall};
 
-/// The first and the longest pause before a commit is repeated whose outcome is unknown, or that the store could not take.
+/// The first and the longest pause before a commit is repeated because its outcome is unknown or the store could not take it.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 
-/// What came of it.
+/// The outcome of the work.
 pub(super) enum Done {
     Sent { count: usize, refused: Option<String> },
     Acted { work: SagaWork, result: Result<SagaActed, SagaFailure> },
 }
 
-/// Commits the entries of the outbox in order, up to one that is refused. An entry that was committed before adds nothing.
+/// Commits the entries of the outbox in order, up to one that is refused. An entry that was already committed adds nothing.
 pub(super) async fn send(log: Arc<dyn EventLog>, clock: Arc<dyn Clock>, saga: Arc<SagaRecord>) -> Done {
     for (count, entry) in saga.annals.outbox.iter().enumerate() {
         let commit = match entry.commit(&saga) {
@@ -43,12 +43,12 @@ pub(super) async fn send(log: Arc<dyn EventLog>, clock: Arc<dyn Clock>, saga: Ar
     Done::Sent { count: saga.annals.outbox.len(), refused: None }
 }
 
-/// Whether the store may take the same commit later.
+/// Returns whether the store may accept the same commit later.
 fn is_passing(error: &StoreError) -> bool {
     !matches!(error, StoreError::NotSupported(_))
 }
 
-/// Carries out a step or compensation that is a function.
+/// Calls the function of a step or compensation.
 pub(super) async fn call(function: Function, saga: Arc<SagaRecord>, work: SagaWork) -> Done {
     let called = AssertUnwindSafe(async { function(SagaCall::of(&saga, &work)).await }).catch_unwind().await;
     let result = called.unwrap_or_else(|panic| {

@@ -1,4 +1,4 @@
-//! Sagas and definitions as they are stored, for readers.
+//! The status of sagas and definitions, from stored data.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::HostSagas;
 /// The states of sagas that are not over.
 const ACTIVE: [&str; 3] = ["created", "running", "compensating"];
 
-/// Of which a compensation waits for an operator.
+/// Returns the condition for parked sagas.
 fn is_parked() -> Condition {
     Condition::gt("annals.parked", DateTime::from_millis(0))
 }
@@ -38,7 +38,7 @@ impl HostSagas {
         self.count(Condition::and([of(name), Condition::is_in("state", ACTIVE)])).await
     }
 
-    /// Returns of how many sagas a compensation waits for an operator.
+    /// Returns the number of parked sagas, whose compensations wait for an operator.
     pub(crate) async fn parked(&self, name: &str) -> Result<u64, SagaError> {
         self.count(Condition::and([of(name), is_parked()])).await
     }
@@ -122,7 +122,7 @@ impl HostSagas {
         })
     }
 
-    /// The process that carries out the sagas of a definition.
+    /// Returns the process that runs the sagas of a definition.
     async fn owner(&self, name: &str) -> Result<Option<String>, SagaError> {
         let leases = TypedRecords::<Lease>::declared(Arc::clone(&self.records));
         let found = match leases.get(format!("saga/{name}").as_str()).await {

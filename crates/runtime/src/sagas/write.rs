@@ -1,4 +1,4 @@
-//! Applying inputs to sagas: what many inputs change is one batch, and what the sagas are to do next is begun once that is stored.
+//! Applying inputs to sagas: the changes of many inputs are one batch, and the next work of the sagas starts once that batch is stored.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::owner::{Stop, Task, Work};
 use super::sending::{Done, call, send};
 use crate::engine::journal::NotWritten;
 
-/// Most inputs of one batch.
+/// The most inputs in one batch.
 const BATCH_MAX: usize = 256;
 
 /// An input of a saga.
 pub(super) struct Item<'e> {
     pub id: String,
     pub input: Input<'e>,
-    /// Everything below it is taken into account once this input is.
+    /// Everything below it has been applied once this input has.
     pub next: u64,
 }
 
@@ -42,7 +42,7 @@ impl<'e> Input<'e> {
     }
 }
 
-/// Sagas that inputs change, each with what a write of it expects, in order.
+/// Sagas that inputs change, in order, each with the expectation of its write.
 #[derive(Default)]
 struct Changed {
     order: Vec<String>,
@@ -70,14 +70,14 @@ impl Work<'_> {
                 match self.write(&changed).await {
                     Ok(()) => {}
                     Err(NotWritten::Refused(RecordError::NotAsExpected { .. })) => {
-                        // An operator asked something of a saga meanwhile.
+                        // An operator requested an act on a saga meanwhile.
                         self.read_to = before;
                         self.read_again(some).await?;
                         waiting.push(some);
                         continue;
                     }
                     Err(NotWritten::Refused(RecordError::DuplicateKey { change, .. })) => {
-                        // Other software has a saga of the same correlation under another id.
+                        // Other software has a saga with the same correlation under another id.
                         self.read_to = before;
                         refused.extend(change.checked_sub(1).and_then(|at| changed.order.get(at)).cloned());
                         tracing::error!(definition = self.owner.name, change, "a saga exists under another id");
@@ -85,7 +85,7 @@ impl Work<'_> {
                         continue;
                     }
                     Err(NotWritten::Refused(RecordError::Invalid(_))) if some.len() > 1 => {
-                        // Together they are too large.
+                        // Together they are too large: halve them.
                         self.read_to = before;
                         let (first, second) = some.split_at(some.len() / 2);
                         waiting.extend([second, first]);
@@ -99,7 +99,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// What becomes of the sagas.
+    /// Applies the inputs in memory, and returns the changed sagas.
     async fn changed(&mut self, items: &[Item<'_>], refused: &HashSet<String>) -> Result<Changed, Stop> {
         let loaded = self.load(items).await?;
         let now = self.clock.now();
@@ -140,7 +140,7 @@ impl Work<'_> {
         SagaMachine::of(definition, saga.clone()).apply(input.read(), now)
     }
 
-    /// Reads the sagas that are not known.
+    /// Reads the sagas that are not in memory.
     async fn load(&self, items: &[Item<'_>]) -> Result<HashMap<String, SagaRecord>, Stop> {
         let mut ids: Vec<&str> = items.iter().map(|item| &*item.id).filter(|id| !self.busy.contains_key(*id)).collect();
         ids.sort_unstable();
@@ -159,7 +159,7 @@ impl Work<'_> {
         }
     }
 
-    /// Forgets what was known of sagas that were changed by others.
+    /// Reloads sagas that other writers have changed.
     async fn read_again(&mut self, items: &[Item<'_>]) -> Result<(), Stop> {
         let typed = self.owner.sagas.typed::<SagaRecord>();
         for id in items.iter().map(|item| &item.id) {
@@ -180,7 +180,7 @@ impl Work<'_> {
         self.store(&effects, |_| ()).await
     }
 
-    /// Begins what the sagas are to do next.
+    /// Starts the next work of the sagas.
     fn go_on(&mut self, items: &[Item<'_>], mut changed: Changed) {
         for id in &changed.order {
             if let Some((saga, _)) = changed.sagas.remove(id) {
@@ -188,7 +188,7 @@ impl Work<'_> {
             }
         }
         for item in items.iter().filter(|item| matches!(item.input, Input::Done(_))) {
-            // Its task has ended, and changed nothing.
+            // Its task has ended without changing the saga.
             if !self.running.contains_key(&item.id)
                 && let Some(saga) = self.busy.remove(&item.id)
             {
@@ -197,7 +197,7 @@ impl Work<'_> {
         }
     }
 
-    /// Begins what a saga that is stored so is to do next.
+    /// Starts the next work of a stored saga.
     fn begin_work(&mut self, saga: Arc<SagaRecord>) {
         let id = saga.saga_id.clone();
         let sooner = saga.timer().into_iter().chain(self.next_due).min();
@@ -209,7 +209,7 @@ impl Work<'_> {
                 self.busy.insert(id, saga);
                 return;
             }
-            // The step was given up: what its function comes to is of no interest any more.
+            // The step was given up, so the outcome of its function is irrelevant.
             task.handle.abort();
             self.running.remove(&id);
         }
@@ -236,7 +236,7 @@ impl Work<'_> {
         }
     }
 
-    /// Finds the sagas that are due, by their index, and lets their timers fire or their work begin.
+    /// Finds due sagas by their index, and fires their timers or starts their work.
     pub(super) async fn fire(&mut self) -> Result<(), Stop> {
         let now = self.clock.now();
         let of = Condition::eq("saga_name", self.owner.name.as_str());
@@ -252,7 +252,7 @@ impl Work<'_> {
                 let id = saga.saga_id.clone();
                 let fires = saga.annals.asked.is_some() || saga.timer().is_some_and(|timer| timer <= now);
                 match self.busy.get_mut(&id) {
-                    // What others wrote is newer than what is known.
+                    // What other writers stored is newer than the state in memory.
                     Some(known) if known.annals.turn < saga.annals.turn => *known = saga,
                     Some(_) => {}
                     None if !fires => self.begin_work(saga),

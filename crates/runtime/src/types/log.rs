@@ -1,4 +1,4 @@
-//! A log whose commits are checked.
+//! A log whose commits are checked against the registry.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use async_trait::async_trait;
 
 use super::registry::Registry;
 
-/// A log and the registry that its commits are checked against. Copies of commits are not checked: their events are recorded already.
+/// A log, and the registry against which its commits are checked. Copies of commits are not checked, because their events are recorded
+/// already.
 pub(super) struct TypedLog {
     pub inner: Arc<dyn EventLog>,
     pub registry: Arc<Registry>,

@@ -1,4 +1,4 @@
-//! The registry of a tenant: what is stored, and the compiled schemas that commits are checked with.
+//! The registry of a tenant: the stored types, and the compiled schemas with which commits are checked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,7 +18,7 @@ use tokio::sync::OnceCell;
 
 use super::validator::Validator;
 
-/// How long another process's registration may be unknown, where processes share a store, in milliseconds.
+/// How long another process's registration may go unnoticed if processes share a store, in milliseconds.
 const LOOK_EVERY_MS: i64 = 1_000;
 
 /// The registry of one tenant.
@@ -29,16 +29,16 @@ pub(super) struct Registry {
     shared: bool,
     known: RwLock<Arc<Known>>,
     loaded: OnceCell<()>,
-    /// When what is stored was looked at last.
+    /// When the store was last checked for changes.
     looked: AtomicI64,
 }
 
-/// The types of a tenant at one moment.
+/// The types of a tenant at one point in time.
 #[derive(Default)]
 pub(super) struct Known {
     types: HashMap<ByteString, Arc<KnownType>>,
     unknown: UnknownTypes,
-    /// The numbers of the newest changes of the types, and of the settings.
+    /// The numbers of the newest changes of the types and of the settings.
     changes: (u64, u64),
 }
 
@@ -46,17 +46,17 @@ struct KnownType {
     record: TypeRecord,
     policy: SchemaPolicy,
     generations: HashMap<u32, Arc<Validator>>,
-    /// What turns data into that of a generation, by generation.
+    /// The upcasters to a generation, by generation.
     upcasters: BTreeMap<u32, Vec<UpcastStep>>,
 }
 
 impl Known {
-    /// Whether there is nothing to check.
+    /// Returns whether there is nothing to check.
     pub fn is_empty(&self) -> bool {
         self.types.is_empty() && self.unknown == UnknownTypes::Accept
     }
 
-    /// Checks the event at this place of its commit.
+    /// Checks the event with this ordinal in its commit.
     pub fn check(&self, at: usize, event: &NewEvent) -> Result<(), Invalid> {
         let Some(known) = self.types.get(&event.event_type) else {
             return match self.unknown {
@@ -75,7 +75,7 @@ impl Known {
         known.judged(&event.event_type, refused)
     }
 
-    /// An event as consumers get it; none where that is as it was recorded.
+    /// Returns an event as consumers receive it; `None` if that is how it was recorded.
     pub fn consume(&self, event: &RecordedEvent) -> Result<Option<RecordedEvent>, Invalid> {
         let Some(known) = self.types.get(&event.event_type) else {
             return match self.unknown {
@@ -97,7 +97,7 @@ impl Known {
 }
 
 impl KnownType {
-    /// Why an event is no value of its type; the path begins with `data` or names another field of the event.
+    /// Returns why an event is not valid for its type. The path begins with `data` or names another field of the event.
     fn refused(&self, event_type: &str, generation: u32, data: &Data) -> Option<Invalid> {
         match (self.policy, self.generations.get(&generation)) {
             (SchemaPolicy::Off, _) => None,
@@ -115,7 +115,7 @@ impl KnownType {
         }
     }
 
-    /// What the policy of the type makes of an event that is no value of it.
+    /// Applies the policy of the type to an event that is not valid.
     fn judged(&self, event_type: &str, refused: Option<Invalid>) -> Result<(), Invalid> {
         match refused {
             Some(refused) if self.policy == SchemaPolicy::Enforce => Err(refused),
@@ -132,7 +132,7 @@ impl KnownType {
         }
     }
 
-    /// The event with the data of the newest generation that an upcaster leads to; none where none does.
+    /// Returns the event with the data of the newest generation to which upcasters lead; `None` if there are none.
     fn upcast(&self, event: &RecordedEvent) -> Result<Option<RecordedEvent>, Invalid> {
         let mut current: Option<RecordedEvent> = None;
         for (generation, steps) in self.upcasters.range(event.generation.saturating_add(1)..) {
@@ -153,7 +153,7 @@ impl Registry {
         Self { records, clock, shared, known, loaded, looked }
     }
 
-    /// The types that hold now.
+    /// Returns the types in force now.
     pub async fn current(&self) -> Result<Arc<Known>, StoreError> {
         if !self.loaded.initialized() {
             self.loaded.get_or_try_init(|| self.load_at_first()).await?;
@@ -168,7 +168,7 @@ impl Registry {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Loads what is stored. Where records are damaged, the log is not concerned: commits go on unchecked.
+    /// Loads the stored types. If records are damaged, the log is not affected, and commits continue unchecked.
     async fn load_at_first(&self) -> Result<(), StoreError> {
         match self.load().await {
             Err(error @ (StoreError::RecordsDamaged(_) | StoreError::NotSupported(_))) => {
@@ -179,7 +179,7 @@ impl Registry {
         }
     }
 
-    /// Loads again what another process may have changed.
+    /// Loads the types again if another process has changed them.
     async fn look(&self) -> Result<(), StoreError> {
         let now = self.clock.now().as_millis();
         let looked = self.looked.load(Ordering::Relaxed);
@@ -188,11 +188,11 @@ impl Registry {
         {
             return Ok(());
         }
-        // Of two callers, one looks; the other goes on with what was known until now.
+        // Of two concurrent callers, one checks; the other continues with the types known until now.
         if self.changes().await == self.known().changes { Ok(()) } else { self.load().await }
     }
 
-    /// The numbers of the newest changes; 0 where nothing was ever registered.
+    /// Returns the numbers of the newest changes; 0 if nothing was ever registered.
     async fn changes(&self) -> (u64, u64) {
         let types = self.records.last_change(EVENT_TYPES).await.unwrap_or(0);
         (types, self.records.last_change(TYPE_SETTINGS).await.unwrap_or(0))
@@ -203,7 +203,7 @@ impl Registry {
             RecordError::Store(error) => error,
             other => StoreError::Io(other.to_string()),
         };
-        // Before the types, so that one that is registered meanwhile is loaded again rather than missed.
+        // Read before the types, so that a concurrent registration causes another load and is not missed.
         let changes = self.changes().await;
         let mut known = Known { unknown: self.stored_unknown().await.map_err(store)?, changes, ..Known::default() };
         let before = self.known();
@@ -215,7 +215,7 @@ impl Registry {
                 page => page.map_err(store)?,
             };
             for found in page {
-                // What has not changed is not compiled again.
+                // Schemas that have not changed are not compiled again.
                 let name: ByteString = found.value.name.as_str().into();
                 let same = before.types.get(&name).filter(|known| known.record == found.value).cloned();
                 known.types.insert(name, same.unwrap_or_else(|| Arc::new(KnownType::of(found.value))));
@@ -226,7 +226,7 @@ impl Registry {
             }
         }
         let mut current = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        // Of two that load, the later one wins.
+        // If two loads run concurrently, the later one wins.
         if current.changes.0 <= known.changes.0 && current.changes.1 <= known.changes.1 {
             *current = Arc::new(known);
         }
@@ -254,7 +254,7 @@ impl KnownType {
     fn of(record: TypeRecord) -> Self {
         let compiled = record.generations.iter().filter_map(|it| {
             let number = u32::try_from(it.generation).ok()?;
-            // It was compiled before it was stored.
+            // This schema was compiled once before it was stored.
             let validator = Validator::of(&it.schema());
             let compiled = validator.inspect_err(|error| {
                 tracing::warn!(event_type = record.name, generation = number, error, "a stored schema cannot be used");
@@ -271,7 +271,7 @@ impl KnownType {
     }
 }
 
-/// Changes what is stored of a type as the definition says; none when it says nothing new.
+/// Applies a definition to a stored type. Returns `None` if it changes nothing.
 fn changed(
     record: &TypeRecord,
     definition: &TypeDefinition,
@@ -295,7 +295,7 @@ fn changed(
     let newest = record.generations.last();
     match record.generations.iter().find(|it| it.generation == number) {
         Some(known) if known.schema() == definition.schema => {
-            // An upcaster can be mended: it changes no event.
+            // An upcaster may be corrected, because it does not change any event.
             let upcaster = GenerationRecord::written(&definition.upcaster);
             for it in next.generations.iter_mut().filter(|it| it.generation == number && upcaster.is_some()) {
                 it.upcaster.clone_from(&upcaster);

@@ -1,4 +1,4 @@
-//! A store whose commits are checked.
+//! A store whose commits are checked against the registry.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::log::TypedLog;
 use super::registry::Registry;
 use crate::host::locked;
 
-/// A store that checks what is committed against its registry of event types. Everything else is the inner store's.
+/// A store that checks commits against its registry of event types, and delegates everything else to the inner store.
 ///
 /// `annals::open` returns one.
 pub struct TypedStore {
@@ -26,7 +26,7 @@ pub struct TypedStore {
 }
 
 impl TypedStore {
-    /// Checks what is committed to `inner` through the store that is returned.
+    /// Creates a store that checks the commits to `inner`.
     pub fn new(inner: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         Self { inner, clock, registries: Mutex::default() }
     }
@@ -47,7 +47,7 @@ impl TypedStore {
 impl Store for TypedStore {
     fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
         let log = self.inner.log(tenant, scope)?;
-        // Other scopes take no commits.
+        // Other scopes do not take commits.
         match self.inner.scope_name(scope) == DEFAULT_SCOPE {
             true => Ok(Arc::new(TypedLog { inner: log, registry: self.registry(tenant)? })),
             false => Ok(log),

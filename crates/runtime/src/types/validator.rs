@@ -5,7 +5,7 @@ use annals_core::types::SchemaWork;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
-/// A compiled schema of the data of events. It never reads a file or a network.
+/// A compiled schema of event data. It never reads files or uses the network.
 pub(super) struct Validator {
     compiled: jsonschema::Validator,
     schema: Value,
@@ -29,7 +29,7 @@ impl Validator {
         }
         let error = self.compiled.validate(&value).err()?;
         let mut path = path_of(error.instance_path().as_str());
-        // A field that is missing, or that is not allowed, is what the refusal is about.
+        // If a field is missing or not allowed, the refusal names that field.
         let field = match error.kind() {
             ValidationErrorKind::Required { property } => property.as_str(),
             ValidationErrorKind::AdditionalProperties { unexpected } => unexpected.first().map(String::as_str),
@@ -43,7 +43,7 @@ impl Validator {
     }
 }
 
-/// A JSON pointer as a path: `/items/2/price` is `data.items[2].price`.
+/// Converts a JSON pointer to a path: `/items/2/price` becomes `data.items[2].price`.
 fn path_of(pointer: &str) -> String {
     let mut path = "data".to_owned();
     for name in pointer.split('/').skip(1) {
