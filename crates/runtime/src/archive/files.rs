@@ -231,8 +231,8 @@ impl TenantArchive {
         Some(NewFile { record, marks, content })
     }
 
-    /// Writes a file whose place is prepared, sets the expiry dates of its documents, and adds their number to `moved`; nothing if one of
-    /// them has changed since it was read.
+    /// Writes a file whose place is prepared, sets the expiry dates of its documents, and adds their number to `moved`. Does nothing if one
+    /// of them has changed since it was read.
     async fn written_file(
         &self,
         guard: &Guard<'_>,

@@ -1,4 +1,4 @@
-//! The handlers of a tenant with their dead letters. Deleting a handler discards its letters.
+//! The handlers of a tenant with their dead letters. Deleting a handler discards its open letters.
 
 use std::sync::Arc;
 

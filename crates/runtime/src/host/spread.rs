@@ -1,5 +1,5 @@
 //! Spreading tasks over the processes that share a store: the tasks that this process runs or could run, and the task that renews its
-//! heartbeat and compares it with the others once a second. The decisions are made in [`annals_core::spread`].
+//! heartbeat and compares it with the others, four times per lease. The decisions are made in [`annals_core::spread`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

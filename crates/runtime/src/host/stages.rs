@@ -43,7 +43,7 @@ const ENTRIES: [Entry; 4] = [
     Entry { name: "projected", form: "projected:NAME", find: |host, tenant, of| projected(host, tenant, of).boxed() },
 ];
 
-/// The event that a stage waits for.
+/// The condition that a stage waits for.
 #[async_trait]
 trait Awaited: Send + Sync {
     /// Waits until a commit that is in the log has reached the stage.

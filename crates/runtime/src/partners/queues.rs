@@ -1,7 +1,7 @@
 //! Whether any delivery can wait for one in flight, so that most deliveries end without a look-up.
 //!
-//! Only the owner's attempts make deliveries wait. So a delivery that waits for one in flight either was open when that one was claimed,
-//! which the claim's look-up has shown, or was set to wait since then, by this process.
+//! Only the owner's attempts make deliveries wait. So a delivery that waits for one in flight has one of two origins. Either it was open
+//! when that one was claimed, which the claim's look-up has shown, or this process has set it to wait since then.
 //!
 //! INVARIANT: the caller holds the lock of the entity's stripe.
 

@@ -63,7 +63,7 @@ impl Work<'_> {
         .await
     }
 
-    /// The processor restarts from here, so its state in memory no longer matters.
+    /// Stores a move. The processor then restarts from there, so its state in memory no longer matters.
     async fn store_move(&mut self, record: ActRecord, moved: Move) -> Result<(), NotWritten> {
         self.store_progress().await?;
         let mut effects = vec![TypedRecords::replacement(&record, whatever())?];

@@ -192,7 +192,7 @@ impl Work<'_> {
         Ok(records.iter().map(change).collect::<Result<_, _>>()?)
     }
 
-    /// Called once the batch is stored: passes the events that waited for a key that has succeeded, because they are duplicates now.
+    /// Passes the events that waited for keys that have succeeded, because they are duplicates once the batch is stored.
     pub(super) fn guard_stored(&mut self) {
         let now = self.clock.now();
         for key in std::mem::take(&mut self.guarded.ended) {

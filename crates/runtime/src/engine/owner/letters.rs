@@ -172,7 +172,7 @@ impl Work<'_> {
         Ok(next.map_or(now.plus(RARELY), |at| at.min(now.plus(RARELY))))
     }
 
-    /// Called when a person changed letters: those that were read earlier may be closed.
+    /// Forgets the letters that were read earlier, because a person changed some and they may be closed.
     pub(super) fn letters_changed(&mut self) {
         self.machine.forget_letters();
         self.letters_at = Timestamp::from_millis(0);
