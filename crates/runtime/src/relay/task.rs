@@ -31,8 +31,8 @@ pub(super) enum Stop {
     Lost,
     /// The broker could not be reached.
     Retry(BrokerError),
-    /// A batch failed, its outcome is unknown, or the publisher was fenced: by another relay, or because its transaction took too long.
-    /// The state at that time distinguishes the last two.
+    /// A batch failed, its outcome is unknown, or the publisher was fenced: by another relay, or because its transaction took too long. The
+    /// state at that time shows which of the last two it was.
     Reopen(BrokerError, Box<Relay>),
     /// An operator has to intervene.
     Refused(RelayRefusal),
