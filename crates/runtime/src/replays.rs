@@ -4,7 +4,7 @@
 //!  POST …/start ─▶ ReplaySession: running ─▶ run.rs: lease ─▶ browse view: which events, in which order ─▶ log: the events
 //!                       ▲                                                                                    │
 //!                       └── one batch of records: position, counters, deliveries ◀── targets.rs ◀────────────┘
-//!  pull ─▶ inbox.rs: deliveries of replays, beside those of the handler itself ◀── settle
+//!  pull ─▶ handlers/replayed.rs: deliveries of replays, beside those of the handler itself ◀── settle
 //! ```
 //!
 //! INVARIANT: a batch advances a replay only if it finds the session at its last revision, so two processes never count the same event as
