@@ -7,8 +7,8 @@
 //! A change without a commit (`prepare.rs`) is a frame without events. It lies in the log at the point where it happened and consumes no
 //! sequence number.
 //!
-//! A change is checked against these sources, in this order: earlier changes in the same request, the batch, segments whose index was in
-//! memory when the caller looked (or that are newer), and what the caller found in the other segments.
+//! A change is checked against these sources, in this order: earlier changes in the same request, the batch, and the segments whose
+//! index was in memory when the caller looked, or that are newer. What the caller found in the other segments comes last.
 
 use std::ops::RangeBounds;
 
