@@ -1,4 +1,4 @@
-//! The disk under the store: the lowest trait, so that faults and crashes can be tested under the real code.
+//! The disk under the store: the lowest trait, so that tests can inject faults and crashes below the real code.
 
 mod above;
 mod memory;
@@ -15,44 +15,44 @@ pub use real::RealDisk;
 
 /// A folder with files. Paths are relative to it and written with `/`.
 ///
-/// What survives a power loss: bytes of a file that a later [`DiskFile::sync`] of it confirmed, under a name that a later
-/// [`Disk::sync_dir`] of its folder confirmed. Everything else may be there, be gone, or be there in part, in any order. A file's
-/// length counts as its content.
+/// Bytes survive a power loss if a later [`DiskFile::sync`] of their file confirmed them, under a name that a later [`Disk::sync_dir`] of
+/// its folder confirmed. Everything else may be present, missing or partly present, in any order. The length of a file counts as its
+/// content.
 pub trait Disk: Send + Sync + 'static {
     /// Creates a folder and its parents, unless they exist.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the operating system.
     fn create_dir(&self, dir: &str) -> io::Result<()>;
 
-    /// The names in a folder, in no order; empty if there is no such folder.
+    /// Lists the names in a folder, in no particular order. The list is empty if the folder does not exist.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the operating system.
     fn list(&self, dir: &str) -> io::Result<Vec<String>>;
 
     /// Opens a file.
     ///
     /// # Errors
-    /// `NotFound`, `AlreadyExists` with [`Open::Create`], or what the system says.
+    /// `NotFound`, `AlreadyExists` with [`Open::Create`], or an error of the operating system.
     fn open(&self, path: &str, open: Open) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Gives a file another name, replacing what has that name: afterwards one of both is there, whole.
+    /// Renames a file and replaces the one that has the new name. After a crash either of the two is found under that name, complete.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the operating system.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the operating system.
     fn remove(&self, path: &str) -> io::Result<()>;
 
-    /// Removes an empty folder; nothing where folders are only parts of paths.
+    /// Removes an empty folder. Does nothing on a disk whose folders are only prefixes of paths.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the operating system.
     fn remove_dir(&self, dir: &str) -> io::Result<()> {
         let _ = dir;
         Ok(())
@@ -61,35 +61,35 @@ pub trait Disk: Send + Sync + 'static {
     /// Makes the names in a folder durable.
     ///
     /// # Errors
-    /// What the system says; nothing is known about the names then.
+    /// Errors of the operating system, after which nothing is known about the names.
     fn sync_dir(&self, dir: &str) -> io::Result<()>;
 
-    /// The bytes that this process may still write; `u64::MAX` where nothing limits them.
+    /// Returns how many bytes this process may still write; `u64::MAX` if nothing limits them.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the operating system.
     fn free_bytes(&self) -> io::Result<u64> {
         Ok(u64::MAX)
     }
 
-    /// Takes the folder for this process alone, until the guard is dropped or the process ends, however it ends.
+    /// Locks the folder exclusively, until the guard is dropped or the process ends in any way.
     ///
     /// # Errors
-    /// `WouldBlock` when another process has it, or what the system says.
+    /// `WouldBlock` if another process holds the lock, or an error of the operating system.
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>>;
 
-    /// Takes the folder for reading: beside other readers, but never beside a process that may write. Writes nothing.
+    /// Locks the folder for reading: shared with other readers, but never with a process that may write. Writes nothing.
     ///
     /// # Errors
-    /// `WouldBlock` when a process has it that may write, or what the system says.
+    /// `WouldBlock` if a process that may write holds the lock, or an error of the operating system.
     fn lock_to_read(&self) -> io::Result<Box<dyn Send + Sync>> {
         self.lock()
     }
 
-    /// Whether the lock that this process took is still the one that others would meet. It costs one call of the system at most.
+    /// Checks that the lock taken by this process is still the one that other processes would encounter. Costs at most one system call.
     ///
     /// # Errors
-    /// The lock or the folder was removed or replaced, so that another process may have the folder.
+    /// The lock or the folder was removed or replaced, so another process may be using the folder.
     fn check_lock(&self) -> io::Result<()> {
         Ok(())
     }
@@ -98,26 +98,27 @@ pub trait Disk: Send + Sync + 'static {
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Open {
-    /// An existing file, to read.
+    /// An existing file, for reading.
     Read,
-    /// An existing file, to read and write.
+    /// An existing file, for reading and writing.
     Write,
-    /// A new file, to read and write; it must not exist.
+    /// A new file, for reading and writing; it must not exist.
     Create,
 }
 
-/// An open file. All calls may be made from several threads at once.
+/// An open file. All methods may be called from several threads at once.
 pub trait DiskFile: Send + Sync {
     /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the operating system.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Reads up to `length` bytes onto the end of `buffer`; fewer only at the end of the file. It saves filling them with zeros first.
+    /// Appends up to `length` bytes at `offset` to `buffer`; fewer only at the end of the file. Implementations can avoid zeroing the
+    /// buffer first.
     ///
     /// # Errors
-    /// What the system says; some bytes may have been read onto `buffer`.
+    /// Errors of the operating system; some bytes may have been appended to `buffer`.
     fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<()> {
         let start = buffer.len();
         buffer.resize(start + length, 0);
@@ -126,31 +127,31 @@ pub trait DiskFile: Send + Sync {
         Ok(())
     }
 
-    /// Says that these bytes will be read soon, so that a disk can fetch them beside others. It may do nothing.
+    /// Announces that these bytes will be read soon, so that the disk can fetch them in parallel with others. May do nothing.
     fn announce(&self, _offset: u64, _length: u64) {}
 
-    /// Writes all of `bytes`, extending the file if need be. Not durable before [`sync`](Self::sync).
+    /// Writes all of `bytes`, extending the file if necessary. Not durable before [`sync`](Self::sync).
     ///
     /// # Errors
-    /// What the system says; some of the bytes may have been written.
+    /// Errors of the operating system; some of the bytes may have been written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Makes everything written to this file so far durable, with the length that reading it back needs.
+    /// Makes everything written to this file so far durable, including the length that is needed to read it back.
     ///
     /// # Errors
-    /// What the system says. The bytes may then be gone although reads still show them, and a later sync that succeeds proves
+    /// Errors of the operating system. The bytes may then be lost although reads still return them, and a later successful sync proves
     /// nothing about them.
     fn sync(&self) -> io::Result<()>;
 
-    /// The file's length in bytes.
+    /// Returns the length of the file in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the operating system.
     fn length(&self) -> io::Result<u64>;
 
-    /// Cuts the file to `length` bytes. Not durable before [`sync`](Self::sync).
+    /// Truncates the file to `length` bytes. Not durable before [`sync`](Self::sync).
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the operating system.
     fn truncate(&self, length: u64) -> io::Result<()>;
 }

@@ -16,14 +16,14 @@
 //!   look.rs      a map that no process has open, to be read without changing a byte
 //! ```
 //!
-//! The map is kept by the crate redb, a copy-on-write B-tree in one file; docs/decisions/0005-records-engine.md says why, and
-//! docs/decisions/0029-a-journal-before-the-map.md why a journal stands before it. Whoever uses
-//! the engine owns a key space: the first byte of its keys, one of [`Space`].
+//! The map is stored by the crate redb, a copy-on-write B-tree in one file; docs/decisions/0005-records-engine.md gives the reasons.
+//! docs/decisions/0029-a-journal-before-the-map.md explains why a journal precedes it. Each user of the engine owns a key space: the
+//! first byte of its keys, one of [`Space`].
 //!
 //! Invariants:
-//! - Nobody is answered, and no reader sees anything, before the sync of the batch it was part of.
-//! - A write that is refused leaves nothing behind, and never harms the others of its batch.
-//! - After a failed write or sync the engine takes no writes until the store is opened again.
+//! - No caller is answered, and no reader sees a write, before the batch that contains it has been synced.
+//! - A refused write leaves nothing behind, and never affects the other writes of its batch.
+//! - After a failed write or sync the engine accepts no writes until the store is reopened.
 
 mod blocking;
 mod change;
@@ -70,11 +70,11 @@ use crate::disk::Disk;
 use crate::floor::Floor;
 use crate::options::SeededBug;
 
-/// Who owns the keys that begin with this byte.
+/// The owner of a key space, by the first byte of its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Space {
-    /// The engine's own: its format.
+    /// The engine itself: its format.
     Engine = 0,
     /// Records: documents, index entries, changes.
     Records = 1,
@@ -82,13 +82,13 @@ pub(crate) enum Space {
     Streams = 2,
 }
 
-/// Writes that may wait; callers beyond wait for room.
+/// Limit on queued writes; further callers wait for room.
 const WAITING_MAX: usize = 8_192;
 
 /// The ordered map of one tenant.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
-    /// What opening passed over, for people.
+    /// What opening skipped, as notes for operators.
     recovery: Vec<String>,
     threads: Mutex<Option<Threads>>,
 }
@@ -98,20 +98,20 @@ struct Threads {
     moves: JoinHandle<()>,
 }
 
-/// What callers and the writer share.
+/// State that callers and the threads share.
 pub(crate) struct Shared {
     disk: Arc<dyn Disk>,
     dir: String,
     options: Options,
     queue: Queue,
     room: Semaphore,
-    /// Where the writer writes; nobody else takes it while that runs.
+    /// The writer holds this lock while it writes a batch.
     journal: Mutex<Journal>,
     moves: Moves,
-    /// None until something is written for the first time: a tenant without records costs no file.
+    /// `None` until the first write: a tenant without records costs no file.
     database: Mutex<Option<redb::Database>>,
     made: Mutex<Made>,
-    /// What waits while the disk is full.
+    /// Lets the mover wait while the disk is full.
     patience: Arc<Patience>,
     floor: Floor,
     marks: Marks,
@@ -122,41 +122,41 @@ pub(crate) struct Shared {
     batches: watch::Sender<Batches>,
 }
 
-/// What was made of the map since opening.
+/// What has been done to the map since opening.
 #[derive(Default)]
 struct Made {
-    /// It is there and of this version's format.
+    /// The map exists and has this version's format.
     map: bool,
-    /// It is new, and nothing says yet that there is one.
+    /// The map is new and `tenant.json` does not mention it yet.
     unnoted: bool,
 }
 
-/// What is known beside a map of whether it was ever made.
+/// What is known about a map from outside its own file.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// It was, so that one that is not there is missing.
+    /// Whether it was ever created, so that its absence is a loss.
     pub(crate) made: bool,
-    /// What it must hold.
+    /// The marks that it must carry.
     pub(crate) marks: Marks,
-    /// Notes that it is made, and its generation. Without it neither is noted.
+    /// Records that the map exists, and its generation. If absent, neither is recorded.
     pub(crate) note: Option<Note>,
 }
 
-/// How far the engine has come.
+/// The engine's progress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Batches {
-    /// Batches made durable since it was opened.
+    /// Batches made durable since the engine was opened.
     pub(crate) durable: u64,
-    /// It is being closed.
+    /// Whether the engine is closing.
     pub(crate) closed: bool,
 }
 
 impl Engine {
-    /// Opens the map in this folder; where there is none, it is made by the first write. A damaged map opens refusing, so that what is
-    /// beside it can be used.
+    /// Opens the map in this folder. If there is none, the first write creates it. A damaged map opens in a state that refuses reads and
+    /// writes, so that the logs beside it remain usable.
     ///
     /// # Errors
-    /// `newer_format`, `store_read_only`, `disk_full`, `read_failed`. Nothing is changed then.
+    /// `newer_format`, `store_read_only`, `disk_full`, `read_failed`. Nothing has been changed then.
     pub(crate) fn open(disk: Arc<dyn Disk>, dir: String, known: Known, options: &Options) -> Result<Self, OpenError> {
         if options.has(SeededBug::ForgetJournalOnOpening) {
             let _ = journal::remove_all(&*disk, &dir);
@@ -202,20 +202,20 @@ impl Engine {
         Ok(Self { shared, recovery, threads: Mutex::new(None) })
     }
 
-    /// What opening passed over, for people; empty after an ordinary close.
+    /// Returns what opening skipped, as notes for operators; empty after a clean shutdown.
     pub(crate) fn recovery(&self) -> &[String] {
         &self.recovery
     }
 
-    /// Runs `work` in the next batch, and answers once it is durable. `work` sees everything that was written before it, by others of
-    /// its batch too. When it refuses, all that it changed is undone; the answer waits for the sync all the same, because what it was
-    /// judged by may not be durable before.
+    /// Runs `work` in the next batch and returns its result once the batch is durable. `work` sees everything written before it,
+    /// including earlier writes of its batch. If it refuses, all its changes are undone. The answer still waits for the sync, because the
+    /// refusal may rest on writes that are not durable yet.
     ///
-    /// Dropping the future does not undo the write: it may or may not happen, whole.
+    /// Dropping the future does not undo the write: it happens completely or not at all.
     ///
     /// # Errors
-    /// What `work` says, or a [`StoreError`] when the map cannot be read or written. After [`StoreError::Failed`] it is unknown
-    /// whether the write will be there when the store is opened again.
+    /// The error of `work`, or a [`StoreError`] if the map cannot be read or written. After [`StoreError::Failed`] it is unknown whether
+    /// the write will be present when the store is reopened.
     pub(crate) async fn write<T, E>(
         &self,
         work: impl FnOnce(&mut Change) -> Result<T, E> + Send + 'static,
@@ -227,15 +227,15 @@ impl Engine {
         self.write_then(work, |_| ()).await
     }
 
-    /// Reads the durable state: one moment of it, however long `work` takes.
+    /// Reads the durable state as of one moment, however long `work` takes.
     ///
     /// # Errors
-    /// What `work` says, or why nothing can be read.
+    /// The error of `work`, or why nothing can be read.
     pub(crate) fn read<T, E: From<StoreError>>(&self, work: impl FnOnce(&dyn View) -> Result<T, E>) -> Result<T, E> {
         work(&*self.snapshot()?)
     }
 
-    /// The durable state at this moment, for a reader that takes its time.
+    /// Returns the durable state as of now, for a long-running reader.
     ///
     /// # Errors
     /// Why nothing can be read.
@@ -249,7 +249,7 @@ impl Engine {
         Ok(self.shared.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// The durable state at this moment, for a backup; none where nothing was ever written.
+    /// Returns the durable state as of now, for a backup, or `None` if nothing was ever written.
     ///
     /// # Errors
     /// Why nothing can be read.
@@ -258,12 +258,12 @@ impl Engine {
         Ok(snapshot.get(FORMAT_KEY)?.map(|_| snapshot))
     }
 
-    /// Whether anything was ever written, and can be read.
+    /// Returns whether anything was ever written and can be read.
     pub(crate) fn has_map(&self) -> bool {
         self.shared.database().is_some()
     }
 
-    /// Where its file is, below the store's folder.
+    /// Returns the path of the map's file, relative to the store's folder.
     pub(crate) fn path(&self) -> String {
         format!("{}/{FILE}", self.shared.dir)
     }
@@ -273,17 +273,17 @@ impl Engine {
         self.shared.refusal.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
     }
 
-    /// Why writes are refused; none when they are taken.
+    /// Returns why writes are refused, or `None` if they are accepted.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.shared.refusal()
     }
 
-    /// How far it has come, for those who wait for more.
+    /// Subscribes to the engine's progress.
     pub(crate) fn batches(&self) -> watch::Receiver<Batches> {
         self.shared.batches.subscribe()
     }
 
-    /// Starts the writer and what moves its journal into the map, unless they run.
+    /// Starts the writer and the mover, unless they are running.
     fn start(&self) -> Result<(), StoreError> {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
@@ -301,7 +301,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes no more writes, lets the waiting ones finish, moves all into the map and closes it. Blocks until that is done.
+    /// Stops accepting writes, lets the queued ones finish, moves everything into the map and closes it. Blocks until that is done.
     pub(crate) fn close(&self) {
         self.shared.queue.close();
         self.shared.batches.send_modify(|batches| batches.closed = true);
@@ -324,8 +324,8 @@ impl Drop for Engine {
 }
 
 impl Shared {
-    /// Closes the map. The journal goes only where all that it held was moved and the map does not name it any more: whatever ended a
-    /// thread, what was answered for stays in one of both.
+    /// Closes the map. The journal is removed only if everything it held was moved and the map no longer names it. Whatever ended a
+    /// thread, every acknowledged write therefore remains in the journal or in the map.
     fn close_files(&self) {
         let Some(database) = self.database().take() else { return };
         let ended = self.end_journal(&database);
@@ -337,11 +337,11 @@ impl Shared {
         }
     }
 
-    /// Moves what the map does not hold yet, and takes the journal's name out of it. Answers whether the journal's files may go: never
-    /// after a failure, because it may hold what nothing else does.
+    /// Moves what the map does not hold yet, and removes the journal's name from it. Returns whether the journal's files may be removed:
+    /// never after a failure, because they may hold the only copy of a write.
     fn end_journal(&self, database: &redb::Database) -> bool {
         let (journal, state) = (self.journal(), self.state());
-        // Behind a lock that is gone, another process may have the journal.
+        // If the lock was lost, another process may own the journal.
         if self.refusal().is_some() || !journal.is_begun() || self.disk.check_lock().is_err() {
             return false;
         }
@@ -357,12 +357,12 @@ impl Shared {
         true
     }
 
-    /// The durable state at this moment.
+    /// Returns the durable state as of now.
     fn state(&self) -> Snapshot {
         Snapshot::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Lets readers see another state.
+    /// Publishes a new state to readers.
     fn publish(&self, next: impl FnOnce(&Snapshot) -> Snapshot) {
         let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
         *snapshot = Arc::new(next(&snapshot));
@@ -380,7 +380,7 @@ impl Shared {
         self.refusal.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Refuses writes from now on. The first reason stays.
+    /// Refuses writes from now on. The first reason is kept.
     fn refuse(&self, why: StoreError) {
         tracing::error!(dir = self.dir, %why, "records and streams take no writes");
         self.refusal.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);

@@ -1,14 +1,14 @@
-//! What the disk below a store looks like to an operator.
+//! Diagnoses the disk below a store for operators.
 
 use annals_core::doctor::{Diagnosis, Finding, Severity};
 
 use crate::Options;
 use crate::disk::Disk;
 
-/// So many times the floor of free bytes is little: an operator should hear of it before commits are refused.
+/// Free space below this multiple of the floor is reported, so that an operator learns of it before commits are refused.
 const FLOORS: u64 = 10;
 
-/// Looks at the disk.
+/// Examines the disk.
 pub(crate) fn examine(disk: &dyn Disk, options: &Options) -> Diagnosis {
     let free = disk.free_bytes().ok().filter(|free| *free != u64::MAX);
     let examined = free.map(|free| format!("the disk, {} MiB free", mib(free)));

@@ -1,8 +1,8 @@
-//! The floor of free disk: below it commits are refused while there is still room to read, to close in order and to repair.
+//! The floor of free disk space. Below it commits are refused while there is still room to read, to close cleanly and to repair.
 //!
-//! Segments are made ahead, so a commit takes no room of its own; others on the same disk do. The disk is asked at most every quarter
-//! of a second, and at every write while it is below the floor, so that writes are taken again as soon as there is room. The store's
-//! lock is looked at as often: a process that was idle learns that it lost its store before it writes.
+//! Segments are preallocated, so a commit takes no additional space; other users of the disk do. The disk is checked at most every
+//! quarter of a second. While it is below the floor it is checked at every write, so that writes are accepted again as soon as there is
+//! room. The store's lock is checked equally often: a process that was idle learns that it lost its store before it writes.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -27,7 +27,7 @@ impl Floor {
         Self { least, looked_at: AtomicI64::new(i64::MIN), below: AtomicBool::new(false) }
     }
 
-    /// Refuses a write below the floor with `DiskFull`, and one to a store whose lock is gone with `Failed`.
+    /// Refuses a write below the floor with `DiskFull`, and a write to a store whose lock was lost with `Failed`.
     pub(crate) fn check(&self, disk: &dyn Disk, now: Timestamp) -> Result<(), StoreError> {
         let (now, last) = (now.as_millis(), self.looked_at.load(Ordering::Relaxed));
         let recent = now >= last && now.saturating_sub(last) < LOOK_EVERY_MILLIS;
@@ -39,7 +39,7 @@ impl Floor {
         if self.least == 0 {
             return Ok(());
         }
-        // A disk that does not say is not taken for a full one.
+        // A disk that does not report its free space is not treated as full.
         let free = disk.free_bytes().unwrap_or(u64::MAX);
         let below = free < self.least;
         if self.below.swap(below, Ordering::Relaxed) != below {
@@ -48,7 +48,7 @@ impl Floor {
         if below { Err(StoreError::DiskFull(self.sentence(free, 0))) } else { Ok(()) }
     }
 
-    /// Whether a file of this size can be written without getting below the floor.
+    /// Checks that a file of this size can be written without falling below the floor.
     pub(crate) fn leaves_room(&self, disk: &dyn Disk, bytes: u64) -> io::Result<()> {
         if self.least == 0 {
             return Ok(());

@@ -1,4 +1,5 @@
-//! What a segment file is made of: a header, then frames, then zeros. A packed one (`packed.rs`) has the same header and another format.
+//! The layout of a segment file: a header, then frames, then zeros. A packed segment (`packed.rs`) has the same header with another
+//! format number.
 //!
 //! ```text
 //! segment   64 bytes of header │ frame │ frame │ … │ zeros written ahead
@@ -10,18 +11,18 @@
 //!                  24 durable_to u64 · 32 crc32c of the payload · 36 crc32c of (salt, offset of the frame, bytes 0..36)
 //! ```
 //!
-//! A frame is a commit, or a change of prepare keys alone: then it has no events, its version is 0, and its first sequence number is the
-//! one that the next event gets.
+//! A frame holds a commit, or only a change of prepare keys. In the latter case it has no events, its version is 0, and its first
+//! sequence number is the one that the next event will get.
 //!
-//! All numbers are little-endian. The owner is a keyed hash of the scope's name, so a segment of another store or scope is told apart; 0
-//! says nothing. `durable_to` is the offset in the same segment up to which everything had been synced when the
-//! frame was written: the start of its batch. The salt is random and the offset is part of the checksum, so no event data and no
-//! bytes left over elsewhere can pass for a frame. Kinds and flags that are not known here are refused: they belong to a newer
-//! format, which will say so in the segment header. Flags are reserved for a chained hash and a key id.
+//! All numbers are little-endian. The owner is a keyed hash of the scope's name, by which a segment of another store or scope is
+//! recognised; 0 means that none was recorded. `durable_to` is the offset in the same segment up to which everything had been synced when
+//! the frame was written: the start of its batch. The salt is random and the offset is part of the checksum, so neither event data nor
+//! leftover bytes can pass for a frame. Unknown kinds and flags are refused: they belong to a newer format, which will be recorded in the
+//! segment header. Flags are reserved for a chained hash and a key id.
 
-/// The format of stores: of their small files, and of segments of frames.
+/// The format of stores: of their small files, and of segments of plain frames.
 pub const FORMAT: u32 = 1;
-/// The format of packed segments, and the newest this code reads.
+/// The format of packed segments, which is the newest that this version reads.
 const PACKED_FORMAT: u32 = 2;
 pub(crate) const SEGMENT_HEADER: u64 = 64;
 pub(crate) const FRAME_HEADER: usize = 40;
@@ -29,7 +30,7 @@ const SEGMENT_MAGIC: &[u8; 8] = b"ANNALSEG";
 const FRAME_MAGIC: u16 = 0x4e41;
 const KIND_COMMIT: u8 = 1;
 
-/// Largest payload a reader believes: a commit's data and everything beside it.
+/// The largest payload that a reader accepts: a commit's data and everything stored with it.
 pub(crate) const PAYLOAD_MAX: usize = 32 * 1024 * 1024;
 
 /// The header of a segment.
@@ -37,27 +38,27 @@ pub(crate) const PAYLOAD_MAX: usize = 32 * 1024 * 1024;
 pub(crate) struct SegmentHeader {
     pub(crate) number: u64,
     pub(crate) salt: u64,
-    /// The bytes the file had, all synced, before this header was written. A shorter file has been cut since.
+    /// The size of the file in bytes, all synced, before this header was written. A shorter file was cut since.
     pub(crate) capacity: u64,
-    /// The sequence number of the first event of a packed segment; none in a segment of frames.
+    /// The sequence number of the first event of a packed segment; `None` for a segment of plain frames.
     pub(crate) packed_from: Option<u64>,
-    /// Which store and scope it is of; 0 where that was not said.
+    /// The store and scope it belongs to; 0 if not recorded.
     pub(crate) owner: u64,
 }
 
 impl SegmentHeader {
-    /// Whether it says that it is somebody else's.
+    /// Returns whether the header names another store or scope as its owner.
     pub(crate) fn is_foreign(&self, owner: u64) -> bool {
         self.owner != 0 && self.owner != owner
     }
 }
 
-/// Why a segment header is no header.
+/// Why the bytes are not a valid segment header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SegmentHeaderFault {
     /// Written by a newer version.
     Newer(u32),
-    /// Not what was written, or never written whole.
+    /// Not as written, or never completely written.
     Damaged,
 }
 
@@ -93,7 +94,7 @@ impl SegmentHeader {
     }
 }
 
-/// The header of a frame: what the log writer adds to a payload that was encoded before it knew its place.
+/// The header of a frame: what the log writer adds to a payload that was encoded before its place was known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) payload_length: u32,
@@ -104,7 +105,7 @@ pub(crate) struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// The bytes of a frame with this payload length, padding included.
+    /// Returns the length of a frame with this payload length, including padding.
     pub(crate) fn frame_length(payload_length: usize) -> usize {
         (FRAME_HEADER + payload_length).next_multiple_of(8)
     }
@@ -123,7 +124,7 @@ impl FrameHeader {
         out
     }
 
-    /// Reads the header of the frame at `offset`; none when the bytes are anything else.
+    /// Decodes the header of the frame at `offset`, or returns `None` if the bytes are not one.
     pub(crate) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Option<Self> {
         let bytes = bytes.get(..FRAME_HEADER)?;
         let known = bytes[0..2] == FRAME_MAGIC.to_le_bytes() && bytes[2] == KIND_COMMIT && bytes[3] == 0;
@@ -140,14 +141,15 @@ impl FrameHeader {
         (header.payload_length as usize <= PAYLOAD_MAX).then_some(header)
     }
 
-    /// The payload behind this header in `frame`; none when it is cut short or not what was written.
+    /// Returns the payload that follows this header in `frame`, or `None` if it is truncated or not as written.
     pub(crate) fn payload<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {
         let payload = frame.get(FRAME_HEADER..FRAME_HEADER + self.payload_length as usize)?;
         (crc32c::crc32c(payload) == self.payload_crc).then_some(payload)
     }
 }
 
-/// Gives the bytes at the start of `frame` the checksums of a frame, for fuzzers; the frame's length, or none when it cannot be one.
+/// Gives the bytes at the start of `frame` the checksums of a frame, for fuzzers. Returns the frame's length, or `None` if the bytes
+/// cannot be a frame.
 pub(crate) fn repair_frame(frame: &mut [u8], salt: u64, offset: u64) -> Option<usize> {
     frame[0..2].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
     (frame[2], frame[3]) = (KIND_COMMIT, 0);

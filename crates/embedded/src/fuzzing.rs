@@ -1,4 +1,4 @@
-//! The decoders of what is on disk, for fuzzers. Not part of the API.
+//! Decoders of the on-disk formats, for fuzzers. Not part of the API.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ fn file(bytes: &[u8]) -> Option<Arc<dyn DiskFile>> {
     Some(file)
 }
 
-/// Decodes the payload of a frame; how many events it has, and how many prepare keys it changes, when it is one.
+/// Decodes the payload of a frame. Returns how many events it has and how many prepare keys it changes, or `None` if it is invalid.
 pub fn decode_payload(bytes: &[u8]) -> Option<(usize, usize)> {
     record::decode(bytes.to_vec().into(), 7, 3, &record::unknown_origin)
         .map(|record| (record.commit.events.len(), record.keys.reserve.len() + record.keys.release.len()))
 }
 
-/// Reads a segment whose frames have been given good checksums, so that the fuzzer gets past them; the number of its commits.
+/// Reads a segment whose frames were given valid checksums, so that the fuzzer gets past them. Returns the number of its commits.
 pub fn decode_frames(bytes: &[u8]) -> Option<usize> {
     let header = SegmentHeader { number: 1, salt: 9, capacity: 0, packed_from: None, owner: 0 };
     let mut segment = header.encode().to_vec();
     segment.extend_from_slice(&bytes[..bytes.len().min(1 << 20)]);
     let mut at = SEGMENT_HEADER as usize;
     while let Some(frame) = segment.get_mut(at..).filter(|frame| frame.len() >= FRAME_HEADER) {
-        // What is too short for its own length is a torn tail, which is read too.
+        // A frame shorter than its own length is a torn tail, which is read too.
         let Some(length) = crate::format::repair_frame(frame, header.salt, at as u64) else { break };
         at += length;
     }
@@ -37,7 +37,7 @@ pub fn decode_frames(bytes: &[u8]) -> Option<usize> {
     Some(commits)
 }
 
-/// Reads an index file whose pages have been given good checksums; the number of its commits.
+/// Reads an index file whose pages were given valid checksums. Returns the number of its commits.
 pub fn decode_index(bytes: &[u8]) -> Option<u32> {
     let pages = crate::index::repair_pages(&bytes[..bytes.len().min(1 << 20)]);
     let index = FileIndex::open(file(&pages)?, "fuzz".to_owned()).ok()?;

@@ -1,7 +1,7 @@
-//! The index of one segment: in memory while the segment is written to, in a file once it is closed.
+//! The index of one segment: in memory while the segment is being written, in a file once it is closed.
 //!
-//! Both answer the same questions, in ordinals: the place of a commit in its segment, counted from 0. Postings say which commits
-//! *may* hold what a term stands for; who reads the frame finds out.
+//! Both forms answer the same questions, in ordinals: a commit's place in its segment, counted from 0. Postings name the commits that
+//! *may* contain what a term represents; only reading the frame makes it certain.
 
 mod bloom;
 mod file;
@@ -21,10 +21,10 @@ pub(crate) use sealed::Sealed;
 
 use crate::terms::Term;
 
-/// Where a commit's frame stands.
+/// The location of a commit's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The sequence number of its first event, or the one that the next event gets.
+    /// The sequence number of its first event, or the next one if it has no events.
     pub(crate) sequence_number: SequenceNumber,
     /// The offset of its frame in the segment.
     pub(crate) offset: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Entry {
     pub(crate) length: u32,
 }
 
-/// An index file does not hold what was written: what and where.
+/// A damaged index file: what is wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IndexFault(pub(crate) String);
 
@@ -40,9 +40,9 @@ pub(crate) type Answer<T> = Result<T, IndexFault>;
 
 /// The index of one segment.
 pub(crate) enum Index {
-    /// Of a segment that is written to, or closed and not yet indexed in a file. Holds durable commits only.
+    /// The index of a segment that is being written, or that is closed but has no index file yet. Holds only durable commits.
     Memory(RwLock<MemoryIndex>),
-    /// Of a closed segment.
+    /// The index file of a closed segment.
     File(Box<Sealed>),
 }
 
@@ -51,7 +51,7 @@ impl Index {
         Self::Memory(RwLock::new(index))
     }
 
-    /// How far the durable commits reach: the offset behind the last frame, and the next sequence number.
+    /// Returns how far the durable commits reach: the offset after the last frame, and the next sequence number.
     pub(crate) fn reach(&self) -> (u64, SequenceNumber) {
         match self {
             Self::Memory(index) => read(index).reach(),
@@ -59,7 +59,7 @@ impl Index {
         }
     }
 
-    /// The number of commits.
+    /// Returns the number of commits.
     pub(crate) fn commits(&self) -> u32 {
         match self {
             Self::Memory(index) => read(index).commits(),
@@ -67,8 +67,8 @@ impl Index {
         }
     }
 
-    /// The ordinal of the last commit that begins at or before this sequence number. What has no events stands before the commit with
-    /// the same number, so it is only found where there is no such commit yet.
+    /// Returns the ordinal of the last commit that begins at or before this sequence number. A frame without events precedes the commit
+    /// with the same number, so it is found only while there is no such commit.
     pub(crate) fn ordinal_of(&self, sequence_number: SequenceNumber) -> Answer<Option<u32>> {
         match self {
             Self::Memory(index) => Ok(read(index).ordinal_of(sequence_number)),
@@ -76,7 +76,7 @@ impl Index {
         }
     }
 
-    /// Where these commits stand; ordinals past the end are left out.
+    /// Returns the entries of these commits, without ordinals past the end.
     pub(crate) fn entries(&self, ordinals: &[u32]) -> Answer<Vec<Entry>> {
         match self {
             Self::Memory(index) => Ok(read(index).entries(ordinals)),
@@ -84,7 +84,7 @@ impl Index {
         }
     }
 
-    /// The commits of these ordinals that may hold this term, ascending.
+    /// Returns the ordinals in a range whose commits may contain this term, ascending.
     pub(crate) fn postings(&self, term: Term, within: Range<u32>) -> Answer<Vec<u32>> {
         match self {
             Self::Memory(index) => Ok(read(index).postings(term, within)),
@@ -92,13 +92,13 @@ impl Index {
         }
     }
 
-    /// The commits that may hold this term, ascending.
+    /// Returns all ordinals whose commits may contain this term, ascending.
     pub(crate) fn all_postings(&self, term: Term) -> Answer<Vec<u32>> {
         self.postings(term, 0..u32::MAX)
     }
 
-    /// How many commits' postings are worth asking for at once. In memory they are copied, so that the lock is held for a moment
-    /// only; from a file they are decoded from the beginning each time.
+    /// Returns the number of commits for which postings should be requested at once. In memory they are copied in parts, so that the lock
+    /// is held only briefly. From a file they are decoded from the beginning each time.
     pub(crate) fn stride(&self) -> u32 {
         const COPIED_AT_ONCE: u32 = 16 * 1024;
         match self {
@@ -107,8 +107,8 @@ impl Index {
         }
     }
 
-    /// The aggregates with a commit in this segment whose key is greater than `after` and begins with `prefix`, with their
-    /// tenantId, ascending.
+    /// Returns the aggregates with a commit in this segment whose key is greater than `after` and begins with `prefix`, with their
+    /// tenantIds, ascending.
     pub(crate) fn aggregates(
         &self,
         prefix: &[u8],
@@ -122,7 +122,7 @@ impl Index {
     }
 }
 
-/// The part of an ascending list that lies within a range.
+/// Returns the part of an ascending list that lies within a range.
 fn part(ordinals: &[u32], within: &Range<u32>) -> Range<usize> {
     let start = ordinals.partition_point(|ordinal| *ordinal < within.start);
     start..ordinals.partition_point(|ordinal| *ordinal < within.end).max(start)
@@ -132,7 +132,7 @@ pub(crate) fn read(index: &RwLock<MemoryIndex>) -> std::sync::RwLockReadGuard<'_
     index.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The key an aggregate is listed under: its name, a NUL, its id. Neither part can hold a NUL.
+/// Returns the key under which an aggregate is listed: its name, a NUL, its id. Neither part can contain a NUL.
 pub(crate) fn aggregate_key(name: &str, id: &str) -> ByteString {
     [name, "\0", id].concat().into()
 }

@@ -1,8 +1,8 @@
-//! The embedded store: the event log on a disk or in memory, with nothing to install. It is a crate of its own because it is the only
-//! one with a format on disk.
+//! The embedded store keeps the event log on a disk or in memory and needs nothing installed. It is a crate of its own because it is the
+//! only one with an on-disk format.
 //!
-//! The write path: `log/commit.rs` validates and encodes on the caller's task, `log/writer.rs` judges, writes, syncs and answers on
-//! the log's one writer thread, `format.rs` and `record.rs` are the bytes, and `disk/real.rs` holds the call that makes them durable.
+//! The write path: `log/commit.rs` validates and encodes on the caller's task. `log/writer.rs` checks, writes, syncs and answers on the
+//! log's single writer thread. `format.rs` and `record.rs` define the bytes, and `disk/real.rs` makes the call that makes them durable.
 
 pub mod disk;
 mod engine;

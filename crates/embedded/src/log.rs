@@ -73,19 +73,19 @@ pub(crate) struct Log {
     threads: std::sync::Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
-/// Which log it is and where it is kept.
+/// The identity of a log and where it is stored.
 pub(crate) struct Place {
     pub(crate) tenant: String,
     pub(crate) scope: String,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: String,
     pub(crate) key: TermKey,
-    /// Whether its first segment was ever made.
+    /// Whether the log's first segment was ever created.
     pub(crate) begun: bool,
 }
 
 impl Place {
-    /// What the headers of its segments say.
+    /// Returns the owner value that the headers of this log's segments carry.
     pub(crate) fn owner(&self) -> u64 {
         self.key.owner(&self.scope)
     }
@@ -112,7 +112,7 @@ impl Log {
         Ok(Self { core, stats: stats::Known::default(), threads: threads.into() })
     }
 
-    /// Packs every closed segment that is worth it, now and as fast as it goes. `progress` counts bytes of segments.
+    /// Packs every closed segment that is worth packing, immediately and without rate limit. `progress` counts bytes of segments.
     pub(crate) fn pack(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Packed, StoreError> {
         packer::pack_all(&self.core, progress)
     }
@@ -126,12 +126,12 @@ impl Log {
         self.core.refuse_with(why);
     }
 
-    /// Takes no more commits, lets the waiting ones finish and ends the threads. Blocks until they have ended.
+    /// Stops accepting commits, lets the queued ones finish and ends the threads. Blocks until they have ended.
     pub(crate) fn close(&self) {
         self.core.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         for thread in threads {
-            // A thread that panicked has refused everything already; there is nothing left to save here.
+            // A thread that panicked has already refused everything; there is nothing left to save here.
             let _ = thread.join();
         }
     }
@@ -244,7 +244,7 @@ impl EventLog for Log {
 
     async fn stats(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
         let stats = self.core.noticed(stats::stats(&self.core, &self.stats, progress).await)?;
-        // The numbers of a part are not those of the log.
+        // Statistics of the readable part must not be mistaken for those of the whole log.
         Ok(self.core.unless_about_the_end(stats, true)?)
     }
 }

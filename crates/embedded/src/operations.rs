@@ -1,7 +1,7 @@
-//! What an operator does to a store: check it, cut what is damaged, pack it, back it up and restore it.
+//! Operations on whole stores: check, repair, pack, back up and restore.
 //!
-//! [`check()`], [`repair()`], [`reindex()`] and [`pack()`] work on the files of a store that no process has open; a backup is taken
-//! from an open one ([`annals_core::Store::backup`]) and [`restore()`] makes a new store of it.
+//! [`check()`], [`repair()`], [`reindex()`] and [`pack()`] work on the files of a store that no process has open. A backup is taken from
+//! an open store ([`annals_core::Store::backup`]), and [`restore()`] creates a new store from it.
 
 mod backup;
 mod check;
@@ -33,24 +33,24 @@ pub use repair::{Cut, CutStream, Repair, repair};
 pub struct OperationError {
     /// The stable code.
     pub code: Code,
-    /// What is wrong and what to do, as one sentence.
+    /// What is wrong and what to do, in one sentence.
     pub message: String,
-    /// What to do about this occurrence, as one sentence; none where the code's advice fits.
+    /// What to do about this occurrence, in one sentence; `None` if the code's advice fits.
     pub advice: Option<&'static str>,
 }
 
-/// Is told how far an operation has come: what is done, and all there is to do, in bytes or events.
+/// Receives the progress of an operation: how much is done, and how much there is in total, in bytes or events.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 type Outcome<T> = Result<T, OperationError>;
 
 impl OperationError {
-    /// An error with its sentence.
+    /// Creates an error.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), advice: None }
     }
 
-    /// The same, with advice for this occurrence where the code's does not fit.
+    /// Adds advice for this occurrence, where the code's advice does not fit.
     #[must_use]
     pub fn advise(self, advice: &'static str) -> Self {
         Self { advice: Some(advice), ..self }
@@ -77,12 +77,12 @@ impl From<StoreError> for OperationError {
     }
 }
 
-/// What the system said about a file that was to be written.
+/// Converts an I/O error of a file that was being written.
 fn unwritable(path: &str, error: &io::Error) -> OperationError {
     cannot_open(path, error).into()
 }
 
-/// What the system said about a file that was read.
+/// Converts an I/O error of a file that was being read.
 fn unreadable(path: &str, error: &io::Error) -> OperationError {
     let refusal = OperationError::new(Code::ReadFailed, format!("{path} cannot be read: {error}"));
     match error.kind() {
@@ -92,7 +92,7 @@ fn unreadable(path: &str, error: &io::Error) -> OperationError {
     }
 }
 
-/// Every log in a store's folder: tenant and scope.
+/// Returns every log in a store's folder, as tenant and scope.
 pub(crate) fn logs_on_disk(disk: &dyn crate::disk::Disk) -> Outcome<Vec<(String, String)>> {
     let tenants = survey::tenants(disk)?;
     let logs = tenants.into_iter().flat_map(|tenant| {

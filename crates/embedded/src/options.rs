@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Options for opening a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,46 +6,46 @@ use std::time::Duration;
 use annals_core::{Clock, DEFAULT_TENANT, Randomness, limits};
 use annals_system::{SystemClock, SystemRandomness};
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Clone)]
 pub struct Options {
-    /// The declared tenants. A new one is created, one that is left out stays on the disk untouched.
+    /// The declared tenants. A new tenant is created; one that is no longer declared stays on disk untouched.
     pub tenants: Vec<String>,
-    /// Scopes of every tenant beside the default one.
+    /// The scopes of every tenant, in addition to the default one.
     pub scopes: Vec<String>,
-    /// Bytes of a log's first segment; each next one is twice as large, up to `segment_bytes_max`.
+    /// The size in bytes of a log's first segment. Each further segment is twice as large, up to `segment_bytes_max`.
     pub segment_bytes_first: u64,
-    /// Bytes of a segment at most. A commit that needs more gets a segment of its own size.
+    /// The maximum size of a segment in bytes. A commit that needs more gets a segment of its own size.
     pub segment_bytes_max: u64,
-    /// How often expired records are looked for.
+    /// The interval at which expired records are deleted.
     pub expiry_every: Duration,
-    /// How many of the newest changes of records are kept.
+    /// How many of the newest record changes are kept.
     pub record_changes_kept: u64,
-    /// Bytes of records and streams, about, that are written to a tenant's journal and held in memory before they are moved into its map;
-    /// up to five times as many while that is slower than writing.
+    /// The approximate number of bytes of records and streams that are written to a tenant's journal and held in memory before they are
+    /// moved into its map. Up to five times as many are held while moving is slower than writing.
     pub journal_bytes_max: usize,
-    /// With fewer bytes free on the disk commits are refused with `disk_full`, so that there is room left to read, to close and to
-    /// repair; they are taken again when there is more. 0 is no floor.
+    /// If fewer bytes are free on the disk, commits are refused with `disk_full`, so that there is room left to read, close and repair.
+    /// They are accepted again once there is more room. 0 disables the floor.
     pub min_free_disk_bytes: u64,
     /// When closed segments are packed.
     pub packing: Packing,
-    /// Where times come from.
+    /// The source of times.
     pub clock: Arc<dyn Clock>,
-    /// Where ids and salts come from.
+    /// The source of ids and salts.
     pub random: Arc<dyn Randomness>,
-    /// The defect to have.
+    /// The defect to activate.
     #[cfg(feature = "seeded-bugs")]
     pub seeded_bug: Option<SeededBug>,
 }
 
-/// When closed segments are packed, and how fast. It is done in the background, and changes nothing that anybody reads.
+/// When closed segments are packed, and how fast. Packing runs in the background and changes nothing that a reader sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packing {
-    /// How many of a log's newest closed segments stay as they are; `usize::MAX` packs none.
+    /// How many of a log's newest closed segments are not packed; `usize::MAX` disables packing.
     pub behind: usize,
-    /// Bytes of segments that are read and written in a second at most, so that writers do not feel it; `u64::MAX` is no limit.
+    /// The most bytes of segments read and written per second, so that writers are not slowed down; `u64::MAX` means no limit.
     pub bytes_per_second: u64,
-    /// A segment stays as it is unless this share of it is saved, in percent.
+    /// A segment is packed only if that saves at least this share of its size, in percent.
     pub least_saving_percent: i32,
 }
 
@@ -75,7 +75,7 @@ impl Default for Options {
     }
 }
 
-/// A defect that the tests must catch. Each breaks one rule that a promise rests on.
+/// A defect that the tests must catch. Each breaks one rule on which a guarantee rests.
 #[cfg_attr(feature = "seeded-bugs", derive(Debug, Clone, Copy, PartialEq, Eq))]
 #[cfg_attr(not(feature = "seeded-bugs"), allow(dead_code))]
 #[allow(missing_docs, reason = "the names say it")]
@@ -124,13 +124,13 @@ pub enum SeededBug {
 }
 
 impl Options {
-    /// Whether the store was asked to have this defect; never in a product.
+    /// Returns whether this defect is active; never true in a release.
     #[cfg(feature = "seeded-bugs")]
     pub(crate) fn has(&self, bug: SeededBug) -> bool {
         self.seeded_bug == Some(bug)
     }
 
-    /// Whether the store was asked to have this defect; never in a product.
+    /// Returns whether this defect is active; never true in a release.
     #[cfg(not(feature = "seeded-bugs"))]
     pub(crate) fn has(&self, _bug: SeededBug) -> bool {
         false

@@ -1,4 +1,4 @@
-//! Packed segments: closed ones in a compact form.
+//! Packed segments: closed segments in a compact form.
 //!
 //! ```text
 //! file        64 bytes of header, as in format.rs │ dictionary │ packed frame │ packed frame │ … │ zeros up to a multiple of 8
@@ -9,8 +9,8 @@
 //!             the payload: as it is, or packed
 //! ```
 //!
-//! Lengths and numbers are of variable length unless they say otherwise. A packed frame holds one commit and can be read alone. It
-//! unpacks to the payload of the frame it was made of, byte for byte, so there is one decoder of commits, in `record.rs`.
+//! Lengths and numbers have variable length unless stated otherwise. A packed frame holds one commit and can be read on its own. It
+//! unpacks to the original payload, byte for byte, so there is a single decoder of commits, in `record.rs`.
 //!
 //! - `shape.rs`: documents as a shape and values
 //! - `payload.rs`: the parts of a payload, packed and unpacked
@@ -33,12 +33,12 @@ use crate::format::{SEGMENT_HEADER, SegmentHeader, u32_at};
 pub(crate) use dictionary::{Codes, Counts, Dictionary};
 pub(crate) use frame::{Framed, SPARE, Unpacked, pack, unpack};
 
-/// Bytes before those of the dictionary.
+/// The number of bytes before the dictionary.
 const DICTIONARY_HEADER: usize = 8;
-/// Largest dictionary that is believed.
+/// The largest dictionary that a reader accepts, in bytes.
 const DICTIONARY_BYTES_MAX: u32 = 16 * 1024 * 1024;
 
-/// What is needed to read a packed segment's packed frames.
+/// What is needed to read the packed frames of a segment.
 pub(crate) struct Packed {
     pub(crate) dictionary: Dictionary,
     /// The sequence number of the segment's first event.
@@ -48,7 +48,7 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// The beginning of the file of a packed segment, up to its first packed frame.
+    /// Returns the beginning of a packed segment's file, up to its first packed frame.
     pub(crate) fn prefix(header: &SegmentHeader, dictionary: &[u8]) -> Vec<u8> {
         let mut out = header.encode().to_vec();
         out.extend_from_slice(&(dictionary.len() as u32).to_le_bytes());
@@ -57,8 +57,8 @@ impl Packed {
         out
     }
 
-    /// Reads the dictionary of the packed segment with this header, whose first sequence number is `first`; none when it is not
-    /// what was written.
+    /// Reads the dictionary of the packed segment with this header, whose first sequence number is `first`. Returns `None` if it is not
+    /// as written.
     pub(crate) fn open(file: &dyn DiskFile, header: &SegmentHeader, first: u64) -> io::Result<Option<Self>> {
         let mut head = [0; DICTIONARY_HEADER];
         let got = file.read_at(&mut head, SEGMENT_HEADER)?;

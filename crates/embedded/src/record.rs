@@ -1,7 +1,7 @@
 //! The payload of a frame: one commit.
 //!
-//! Encoded by the caller before it queues, so that the log writer only adds a header. Sequence numbers and the version are in the
-//! frame's header. Ids that the store made are not stored one by one: an event's is its commit's plus its ordinal plus one.
+//! The caller encodes it before queuing, so that the log writer only adds a header. Sequence numbers and the version are in the frame's
+//! header. Ids that the store generated are not stored individually: an event's id is its commit's id plus its ordinal plus one.
 //!
 //! ```text
 //! payload   flags · commit id (16) · digest (16) · time · aggregate name · aggregate id · request id? · tenant? · owner? · space? ·
@@ -11,11 +11,11 @@
 //! event     flags (1) · type · time? · id (16)? · generation? · tags? · metadata? · data
 //! ```
 //!
-//! Numbers have variable length and texts, documents and lists stand behind theirs. What has a `?` is there when its flag is set. A commit
-//! at place 0 has the transaction's id as its own; a later one of a store that an early 0.1.0 wrote lacks it, and then it is read from
-//! the commit at place 0.
+//! Numbers have variable length; texts, documents and lists are preceded by their length. A part marked `?` is present if its flag is
+//! set. A commit at place 0 has the transaction's id as its own. A later commit in a store that an early 0.1.0 wrote lacks that id, which
+//! is then read from the commit at place 0.
 //!
-//! What was received over the event horizon is of no aggregate and has neither a version nor a request id of its own. Those in the frame's
+//! An event received over the event horizon has no aggregate, and neither a version nor a request id of its own. Those in the frame's
 //! header and in the index are the subscription's ([`Record::filed_under`]).
 
 mod decode;
@@ -44,13 +44,13 @@ pub(crate) const HAS_COMMAND: u64 = 1 << 5;
 pub(crate) const HAS_CORRELATION: u64 = 1 << 6;
 pub(crate) const HAS_CAUSATION: u64 = 1 << 7;
 pub(crate) const HAS_HEADER: u64 = 1 << 8;
-/// The commit named an expected version other than any; other layouts store that.
+/// The commit named an expected version other than `any`. Recorded because other layouts store it.
 const NAMED_VERSION: u64 = 1 << 9;
-/// The commit is one of a transaction's.
+/// The commit is part of a transaction.
 pub(crate) const IN_TRANSACTION: u64 = 1 << 10;
 /// The commit changes prepare keys.
 pub(crate) const HAS_KEYS: u64 = 1 << 11;
-/// The id of the commit's transaction is there.
+/// The id of the commit's transaction is stored.
 pub(crate) const HAS_TRANSACTION: u64 = 1 << 12;
 /// The commit was received over the event horizon.
 pub(crate) const HAS_RECEIVED: u64 = 1 << 13;
@@ -66,18 +66,19 @@ pub(crate) const KNOWN_EVENT_FLAGS: u8 = (1 << 6) - 1;
 
 pub(crate) use annals_core::event_uuid as derived_event_id;
 
-/// What the store adds to a commit before it knows its place in the log.
+/// What the store adds to a commit before its place in the log is known.
 pub(crate) struct Stamp {
     pub(crate) commit_id: Uuid,
-    /// Of its content, by which a repeat is told from a reuse; in the first commit of a transaction, of the transaction's content.
+    /// The digest of its content, which distinguishes a repeat from a reused request id. In the first commit of a transaction, the digest
+    /// of the whole transaction.
     pub(crate) digest: u128,
-    /// When it was accepted, which is the time of its events that have none of their own.
+    /// When it was accepted. This is the time of those of its events that have none of their own.
     pub(crate) now: Timestamp,
     pub(crate) transaction: Option<TransactionPlace>,
     pub(crate) received: Option<Arc<ReceivedFrom>>,
 }
 
-/// Encodes a valid commit, or one without aggregate and events that changes prepare keys.
+/// Encodes a valid commit, or a commit without aggregate and events that only changes prepare keys.
 pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
     let Stamp { commit_id, digest, now, transaction, ref received } = *stamp;
     let time = commit.events.first().and_then(|event| event.time).unwrap_or(now);
@@ -145,10 +146,10 @@ fn encode_received(out: &mut Vec<u8>, from: &ReceivedFrom) {
     put_signed(out, from.at.as_millis());
 }
 
-/// The name of the aggregates that subscriptions are filed under. It is no valid name, so nothing is committed to them.
+/// The name of the aggregates under which received events are filed. It is not a valid name, so nothing can be committed to them.
 pub(crate) const RECEIVED: &str = "received:";
 
-/// The aggregate under which the events of a subscription are filed. The parts hold no control characters.
+/// Returns the aggregate under which the events of a subscription are filed. The parts contain no control characters.
 pub(crate) fn aggregate_of(subscription: &Subscription) -> Aggregate {
     let Subscription { producer, tenant, stream, partition } = subscription;
     Aggregate::new(
@@ -190,7 +191,7 @@ fn encode_keys(out: &mut Vec<u8>, keys: &KeyChanges) {
     }
 }
 
-/// The UUID whose canonical text this is, so that 16 bytes stand for 36.
+/// Parses the canonical text of a UUID, so that 16 bytes can be stored instead of 36.
 fn canonical_uuid(text: &str) -> Option<Uuid> {
     let uuid = (text.len() == 36).then(|| Uuid::try_parse(text).ok()).flatten()?;
     let mut buffer = Uuid::encode_buffer();
@@ -236,11 +237,11 @@ fn encode_event(out: &mut Vec<u8>, event: &NewEvent, commit_time: Timestamp, now
     put_bytes(out, event.data.as_bytes());
 }
 
-/// A decoded payload. One without events is of no aggregate: it changes prepare keys, and nothing else.
+/// A decoded payload. One without events has no aggregate and only changes prepare keys.
 pub(crate) struct Record {
-    /// The sequence number of its first event, or the one that the next event gets.
+    /// The sequence number of its first event, or the next one if it has no events.
     pub(crate) first: SequenceNumber,
-    /// What the frame's header says: the version of the aggregate that it is filed under.
+    /// From the frame's header: the version of the aggregate under which it is filed.
     pub(crate) version: Version,
     pub(crate) commit: RecordedCommit,
     /// As in [`Stamp`].
@@ -248,8 +249,8 @@ pub(crate) struct Record {
     pub(crate) keys: KeyChanges,
 }
 
-/// Whether a commit goes on with the transaction of which `first` and so many commits have been read, or stands for itself where none has
-/// begun. Ids that were not looked up are nil.
+/// Returns whether a commit continues the transaction that starts with `first` and of which `begun` commits have been read, or stands
+/// alone if none has begun. Ids that were not looked up are nil.
 pub(crate) fn goes_on(first: Option<&Record>, begun: usize, record: &Record) -> bool {
     match (first.map(Record::transaction), record.transaction()) {
         (None, place) => place.is_none_or(|it| it.place == 0),
@@ -262,7 +263,7 @@ pub(crate) fn goes_on(first: Option<&Record>, begun: usize, record: &Record) -> 
 }
 
 impl Record {
-    /// The aggregate whose versions and requests the commit counts among: its own, or the one that stands for its subscription.
+    /// Returns the aggregate whose versions and request ids include this commit: its own, or the one that represents its subscription.
     pub(crate) fn filed_under(&self) -> Cow<'_, Aggregate> {
         match &self.commit.info.received {
             None => Cow::Borrowed(&self.commit.info.aggregate),
@@ -270,7 +271,7 @@ impl Record {
         }
     }
 
-    /// The request that the commit counts as there.
+    /// Returns the request id under which it is filed there.
     pub(crate) fn request(&self) -> Cow<'_, str> {
         match &self.commit.info.received {
             None => Cow::Borrowed(self.commit.info.request_id.as_deref().unwrap_or_default()),
@@ -278,22 +279,22 @@ impl Record {
         }
     }
 
-    /// Its place in a transaction.
+    /// Returns its place in a transaction.
     pub(crate) fn transaction(&self) -> Option<TransactionPlace> {
         self.commit.info.transaction
     }
 
-    /// Whether it is a commit, and not a change of prepare keys alone.
+    /// Returns whether it is a commit, rather than only a change of prepare keys.
     pub(crate) fn is_commit(&self) -> bool {
         !self.commit.events.is_empty()
     }
 
-    /// The sequence number behind its last event.
+    /// Returns the sequence number after its last event.
     pub(crate) fn next(&self) -> SequenceNumber {
         self.first + self.commit.events.len() as u64
     }
 
-    /// Adds the commit to the hash of the events that a log holds.
+    /// Adds the commit to a log's events' hash.
     pub(crate) fn add_to(&self, hash: &mut EventsHash) {
         if !self.is_commit() {
             return;

@@ -1,4 +1,4 @@
-//! Records of one tenant, in its engine.
+//! The records of one tenant, stored in its engine.
 //!
 //! ```text
 //!   write.rs     a batch of changes: judge · keep the indexes · note the change              runs on the engine's writer
@@ -17,8 +17,8 @@
 //! Invariants:
 //! - A record, its index entries and the note of its change are written by the same engine write, so a view of the map has all of them or
 //!   none.
-//! - An index entry exists for each key of each record that the index admits, and no other.
-//! - Every reader and writer takes the catalog from the view it works on: an index is used by those who can see its entries.
+//! - An index has one entry for each key of each record that it admits, and no others.
+//! - Every reader and writer takes the catalog from the view on which it works, so it uses an index only if it sees the index's entries.
 
 mod catalog;
 mod check;
@@ -72,7 +72,7 @@ pub(crate) struct TenantRecords {
 }
 
 impl TenantRecords {
-    /// The records in this engine.
+    /// Opens the records in this engine.
     pub(crate) fn new(engine: Arc<Engine>, options: &Options) -> Arc<Self> {
         let catalogs = Arc::new(CatalogCache::default());
         let totals = Arc::new(Totals::default());
@@ -83,14 +83,14 @@ impl TenantRecords {
             catalogs,
             totals,
         });
-        // Nothing can be awaited here, and whatever is wrong is said by the first use.
+        // Nothing can be awaited here; the first use reports any error.
         if records.expires().unwrap_or(false) {
             records.expiry.start();
         }
         records
     }
 
-    /// The time that windows of time are of.
+    /// Returns the time to which windows of time are relative.
     fn now(&self) -> Now {
         Now::utc(self.options.clock.now())
     }
@@ -99,7 +99,7 @@ impl TenantRecords {
         self.engine.read(|view| Ok(self.catalogs.of(view)?.expires()))
     }
 
-    /// Ends what runs in the background. Blocks until it has ended.
+    /// Ends the background thread. Blocks until it has ended.
     pub(crate) fn close(&self) {
         self.expiry.close();
     }

@@ -1,4 +1,4 @@
-//! Why a store cannot be opened, from what the disk said.
+//! Errors for stores that cannot be opened or written, derived from I/O errors.
 
 use std::io;
 
@@ -36,18 +36,18 @@ pub(crate) fn cannot_open(what: &str, error: &io::Error) -> OpenError {
     }
 }
 
-/// Whether the disk has no room.
+/// Returns whether the disk has no room.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Whether the process or the machine has no descriptor left for another file.
+/// Returns whether the process or the machine has no file descriptor left.
 pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Why nothing was written: the next try may succeed.
+/// Returns the error for a write of which nothing was written, so that a retry may succeed.
 pub(crate) fn not_begun(what: &str, error: &io::Error) -> StoreError {
     let why = format!("{what}: {error}");
     match error {

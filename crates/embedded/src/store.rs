@@ -41,17 +41,17 @@ mod tenant_file;
 pub(crate) use self::store_file::{StoreFile, TENANTS};
 pub(crate) use self::tenant_file::{TenantFile, TenantNotes};
 
-/// The file that makes a folder a store.
+/// The file that marks a folder as a store.
 pub const STORE_FILE: &str = "store.json";
 pub(crate) const TENANT_FILE: &str = "tenant.json";
 const FIRST_SEGMENT: &str = "0000000001.segment";
-/// No scope can have this name: names begin with a letter or digit.
+/// No scope can have this name, because names begin with a letter or digit.
 pub(crate) const ENGINE_DIR: &str = "_engine";
 pub(crate) const LOCK_FILE: &str = "lock";
-/// Segments are addressed with 32 bits.
+/// Offsets in a segment have 32 bits.
 const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
 
-/// The segment, in memory, behind the last commit of a store that takes none.
+/// The size of the in-memory segment after the last commit of a store that is opened read-only.
 const READ_ONLY_SEGMENT_BYTES: u64 = 64 * 1024;
 
 /// An open embedded store.
@@ -72,11 +72,11 @@ struct Tenant {
 }
 
 impl EmbeddedStore {
-    /// Opens the store in this folder, or makes one where there is nothing.
+    /// Opens the store in this folder, or creates one if the folder is empty.
     ///
     /// # Errors
-    /// `store_locked`, `store_read_only`, `newer_format`, `not_a_store`, `store_damaged` (only when not even its identity can be
-    /// read; a damaged log opens read-only), `invalid_config`, `disk_full`, `read_failed`. Nothing is changed then.
+    /// `store_locked`, `store_read_only`, `newer_format`, `not_a_store`, `store_damaged` (only if not even its identity can be read; a
+    /// damaged log opens read-only), `invalid_config`, `disk_full`, `read_failed`. Nothing has been changed then.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, OpenError> {
         let options = checked(options)?;
         let fail = |error: &io::Error| cannot_open("the store", error);
@@ -95,23 +95,23 @@ impl EmbeddedStore {
         for name in &options.tenants {
             tenants.insert(name.clone(), open_tenant(&disk, name, &options)?);
         }
-        // Behind their folders: a tenant that is named here is there.
+        // The tenants' folders exist by now, so `store.json` never names a tenant without one.
         file.note(&*disk, tenants.keys().cloned())?;
         Ok(Self { disk, options, tenants, lock: Arc::new(Mutex::new(Some(lock))) })
     }
 
-    /// Opens the store in this folder for reading and writes nothing to it: what opening has to repair is kept in memory. Writes are
-    /// refused with `store_read_only` and `why`. Other readers may have it open at the same time.
+    /// Opens the store in this folder for reading and writes nothing to it: repairs made on opening are kept in memory. Writes are
+    /// refused with `store_read_only` and `why`. Other readers may have the store open at the same time.
     ///
     /// # Errors
-    /// As [`open`](Self::open); `not_a_store` where there is none.
+    /// As for [`open`](Self::open); `not_a_store` if there is none.
     pub fn open_to_read(disk: Arc<dyn Disk>, options: Options, why: &str) -> Result<Self, OpenError> {
         let names = disk.list("").map_err(|error| cannot_open("the store", &error))?;
         if !names.iter().any(|name| name == STORE_FILE) {
             let message = format!("there is no store to be read, and none can be made: {why}");
             return Err(OpenError::new(Code::NotAStore, message));
         }
-        // Nothing is prepared for commits that will not come, or improved for readers that come later.
+        // A read-only store needs neither room for commits nor packed segments.
         let packing = Packing { behind: usize::MAX, ..options.packing };
         let (first, most) = (READ_ONLY_SEGMENT_BYTES, READ_ONLY_SEGMENT_BYTES);
         let options = Options { packing, segment_bytes_first: first, segment_bytes_max: most, ..options };
@@ -123,7 +123,7 @@ impl EmbeddedStore {
         Ok(store)
     }
 
-    /// Packs the closed segments of a log that are worth it, now. `progress` counts bytes of segments.
+    /// Packs the closed segments of a log that are worth packing, immediately. `progress` counts bytes of segments.
     pub(crate) fn pack(
         &self,
         tenant: &str,
@@ -134,7 +134,7 @@ impl EmbeddedStore {
         log.map_or(Ok(Packed::default()), |log| log.pack(progress))
     }
 
-    /// A backup with what `map` gives of the records and streams of a tenant.
+    /// Prepares a backup, with the image that `map` returns of each tenant's records and streams.
     fn taking(
         &self,
         earlier: Option<&[u8]>,
@@ -160,10 +160,10 @@ impl EmbeddedStore {
         Ok(on_disk.into_iter().filter(|(tenant, scope)| !open(tenant, scope)).collect())
     }
 
-    /// Reads everything that is stored of a scope's streams, and says what is not as it must be: nothing, when all is well.
+    /// Checks everything that is stored about a scope's streams, and returns the faults. The list is empty if there are none.
     ///
     /// # Errors
-    /// [`UnknownLog`] when there is no such scope.
+    /// [`UnknownLog`] if there is no such tenant or scope.
     pub fn check_streams(&self, tenant: &str, scope: &str) -> Result<Vec<StoreError>, UnknownLog> {
         Ok(self.streams_of(tenant, scope)?.faults())
     }
@@ -207,10 +207,10 @@ fn checked(mut options: Options) -> Result<Options, OpenError> {
     Ok(options)
 }
 
-/// A folder with other things in it is not taken over.
+/// Refuses a folder that contains anything other than a store.
 fn check_folder(disk: &dyn Disk) -> Result<(), OpenError> {
     let names = disk.list("").map_err(|error| cannot_open("the store", &error))?;
-    // What file systems and desktops put into an empty folder is nobody's data.
+    // Files that file systems and desktops put into an empty folder are not user data.
     let ours = |name: &String| {
         name == LOCK_FILE || name == "lost+found" || name.starts_with(STORE_FILE) || name.starts_with('.')
     };
@@ -265,7 +265,7 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
     Ok(Tenant { file, logs, streams, engine, records })
 }
 
-/// Opens what is under records and streams, and notes in `tenant.json` what the tenant has from now on.
+/// Opens the engine below records and streams, and records in `tenant.json` which parts the tenant now has.
 fn open_engine(
     disk: &Arc<dyn Disk>,
     dir: &str,
@@ -275,7 +275,7 @@ fn open_engine(
 ) -> Result<Arc<Engine>, OpenError> {
     let notes = TenantNotes::new(disk, dir, file);
     let engine = Engine::open(disk.clone(), format!("{dir}/{ENGINE_DIR}"), notes.of_map(), options)?;
-    // Both logs and map are durable when they are open, under names that are.
+    // By the time they are open, the logs and the map are durable under durable names.
     let map = engine.has_map().then(|| ENGINE_DIR.to_owned());
     notes.note_begun(logs.keys().cloned().chain(map)).map_err(|error| cannot_open(dir, &error))?;
     *file = notes.file();
@@ -292,7 +292,7 @@ fn has(disk: &dyn Disk, dir: &str, name: &str) -> Result<bool, OpenError> {
     Ok(names.iter().any(|there| there == name))
 }
 
-/// Reads a small JSON file, or writes it durably where there is none.
+/// Reads a small JSON file, or writes it durably if it does not exist.
 fn file_or<T: Serialize + DeserializeOwned>(
     disk: &dyn Disk,
     dir: &str,
@@ -325,8 +325,8 @@ fn file_or<T: Serialize + DeserializeOwned>(
     }
 }
 
-/// Whoever made a file may have been killed before its name was durable, or have been told that it is not; everything that follows
-/// hangs on it, so it is written again. Where there is no room for that, its name is at least synced: reads must go on.
+/// Rewrites a file that everything else depends on. The process that created it may have been killed before its name was durable. If the
+/// disk is full, at least its name is synced, because reads must continue.
 fn make_durable_again(disk: &dyn Disk, dir: &str, path: &str, bytes: &[u8]) -> io::Result<()> {
     match write_whole(disk, dir, path, bytes) {
         Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
@@ -336,7 +336,7 @@ fn make_durable_again(disk: &dyn Disk, dir: &str, path: &str, bytes: &[u8]) -> i
     }
 }
 
-/// The bounded context that snapshots and commits say they are of. A folder holds one, and nobody else reads it.
+/// The bounded context recorded in snapshots and commits. A folder holds only one, and no other software reads it.
 const CONTEXT: &str = "annals";
 
 #[async_trait]
@@ -407,7 +407,7 @@ impl Store for EmbeddedStore {
             let records_refusing = tenant.engine.refusal();
             let status = |(scope, log): (&String, &Arc<Log>)| {
                 let mut status = LogStatus { records_refusing: records_refusing.clone(), ..log.status() };
-                // The engine is the tenant's, so it is said once.
+                // The engine belongs to the tenant, so its notes are reported only once.
                 let of_engine = if *scope == DEFAULT_SCOPE { tenant.engine.recovery() } else { &[] };
                 status.recovery.extend_from_slice(of_engine);
                 status
@@ -418,7 +418,7 @@ impl Store for EmbeddedStore {
     }
 
     fn backup(&self, earlier: Option<&[u8]>) -> Result<Box<dyn Backup>, StoreError> {
-        // Before the logs' heads are read; backup/map.rs says why.
+        // Taken before the heads of the logs are read; see backup/map.rs for the reason.
         self.taking(earlier, |tenant| MapImage::take(&tenant.engine, &self.options).map(Some))
     }
 
@@ -432,7 +432,7 @@ impl Store for EmbeddedStore {
         let streams: Vec<_> = self.streams_of_all().cloned().collect();
         let lock = self.lock.clone();
         let (closed, wait) = tokio::sync::oneshot::channel();
-        // Joining the logs' threads blocks, so it is done on one of its own, which works under any runtime.
+        // Joining the logs' threads blocks, so a separate thread does it. This works under any runtime.
         let close = move || {
             logs.iter().for_each(|log| log.close());
             engines.iter().for_each(|(records, engine)| close_engine(records, engine));
@@ -449,7 +449,7 @@ impl Store for EmbeddedStore {
 
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
-        // Handles to logs may outlive the store; the lock must not be free while their writers run.
+        // Handles to logs may outlive the store, so their writers must end before the lock is released.
         self.logs().for_each(|log| log.close());
         self.engines().for_each(|(records, engine)| close_engine(records, engine));
         self.streams_of_all().for_each(|streams| streams.close());

@@ -1,4 +1,5 @@
-//! Streams: what filters said of the log's events, as positions into the log. The events themselves are stored once, in the log.
+//! Streams: the verdicts of filters on the log's events, stored as positions into the log. The events themselves are stored once, in the
+//! log.
 //!
 //! ```text
 //!   keys.rs      the keys in the engine, and the checksums of values
@@ -10,10 +11,11 @@
 //!   check.rs     caller's task      whether all of it is as it must be
 //! ```
 //!
-//! Invariants, each kept by the one write of the engine that changes a stream:
-//! - Block `n` holds the entries of the positions from `n × 256` on; all but the last hold 256, and together they hold `head` of them.
-//! - Each position stands in the positions of its entry's partition, once, and in no others.
-//! - No entry's sequence number is at or past `progress`, and `progress` is at or below the log's durable head.
+//! Invariants, each maintained by the single engine write that changes a stream:
+//! - Block `n` holds the entries of the positions from `n × 256` on. All blocks but the last hold 256 entries; together they hold `head`
+//!   entries.
+//! - Each position occurs exactly once in the positions of its entry's partition, and in no other's.
+//! - The sequence number of every entry is below `progress`, and `progress` is at most the log's durable head.
 
 mod append;
 mod block;
@@ -55,12 +57,12 @@ pub(crate) struct LogStreams {
     log: Arc<Log>,
     place: Arc<Place>,
     waiting: Arc<Lines>,
-    /// Why nothing is answered: the streams are not of this log.
+    /// Why every request is refused: the streams do not belong to this log.
     unfit: Option<StoreError>,
 }
 
 impl LogStreams {
-    /// Takes over streams of an earlier incarnation, and looks whether all are of this log. Blocks while it writes, which it only does
+    /// Cuts streams of earlier incarnations, and checks that all streams belong to this log. Blocks while it writes, which happens only
     /// after a restore.
     ///
     /// # Errors
@@ -84,12 +86,12 @@ impl LogStreams {
         Ok(Self { engine, log, place: Arc::new(place), waiting: Arc::default(), unfit })
     }
 
-    /// Wakes who waits. What is under way is the engine's to end.
+    /// Wakes all waiters. Writes in progress are ended by the engine.
     pub(crate) fn close(&self) {
         self.waiting.close();
     }
 
-    /// What is wrong with the streams of this scope; nothing when they are as they must be.
+    /// Returns the faults of this scope's streams; empty if there are none.
     pub(crate) fn faults(&self) -> Vec<StoreError> {
         if let Some(unfit) = &self.unfit {
             return vec![unfit.clone()];
@@ -97,7 +99,7 @@ impl LogStreams {
         self.engine.read(|view| Ok::<_, StoreError>(check::faults(view, &self.place.scope))).unwrap_or_else(|e| vec![e])
     }
 
-    /// Runs `work` on a stream in the durable state; `unknown` is the answer where nothing was appended to it.
+    /// Runs `work` on the durable state of a stream. Returns `unknown` if nothing was ever appended to it.
     fn with<T>(
         &self,
         stream: &str,
@@ -152,8 +154,8 @@ fn fit(engine: &Engine, log: &Log, place: &Place, identity: &Identity) -> Result
     }
 }
 
-/// Where this incarnation of the log began. The store's identity says it of the default scope; any log that is opened for the first time
-/// in an incarnation ends there.
+/// Returns where this incarnation of the log began. For the default scope the store's identity records it. Any other log, when first
+/// opened in an incarnation, ends exactly there.
 fn fork(log: &Log, place: &Place, identity: &Identity) -> Result<Fork, StoreError> {
     let start = match (log.unless_cut_short(), place.scope == DEFAULT_SCOPE) {
         (Ok(()), true) => identity.incarnation_start.min(log.durable_head()),
@@ -164,7 +166,7 @@ fn fork(log: &Log, place: &Place, identity: &Identity) -> Result<Fork, StoreErro
     Ok(Fork { incarnation: place.incarnation, start })
 }
 
-/// The name in a stream's key.
+/// Returns the name in a stream's key.
 fn name(key: &[u8]) -> String {
     let name = key.rsplit(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(name).into_owned()
@@ -216,7 +218,7 @@ impl Streams for LogStreams {
         let page = self.read(query).await?;
         let numbers: Vec<_> = page.entries.iter().map(|entry| entry.sequence_number).collect();
         let events = self.log.events(&numbers)?;
-        // Where the events are large, only the first are read.
+        // If the events are large, only the first ones were read.
         let next = page.entries.get(events.len()).map_or(page.next, |entry| entry.position);
         let joined = page.entries.into_iter().zip(events);
         let events =
@@ -255,7 +257,7 @@ impl Streams for LogStreams {
 
     async fn wait_past(&self, stream: &str, head: StreamPosition) -> Result<StreamPosition, ReadError> {
         valid_name("stream", stream)?;
-        // In line first and then looking: what becomes durable after the look wakes it.
+        // Join before reading, so that a later append wakes this waiter.
         let mut line = self.waiting.join(stream);
         let known = self.head(stream)?;
         if known > head {

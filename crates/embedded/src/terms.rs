@@ -1,23 +1,23 @@
-//! What the index is asked for: terms, each a keyed hash of what it stands for.
+//! Terms, by which the index is searched. Each is a keyed hash of what it represents.
 //!
-//! The key is secret and a tenant's own, so nobody can choose ids that collide. 128 bits name an aggregate or a request exactly;
-//! 64 bits of them look up postings, where a collision only costs reading a frame that is then found not to match.
+//! The key is secret and specific to a tenant, so nobody can choose ids that collide. 128 bits identify an aggregate or a request
+//! exactly. Half of them, 64 bits, look up postings, where a collision only costs reading a frame that turns out not to match.
 
 use std::hash::Hasher;
 
 use annals_core::{Aggregate, AggregateFilter, KeyChanges, NewCommit};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-/// The key of a tenant's hashes and digests.
+/// The secret key of a tenant's hashes and digests.
 #[derive(Clone, Copy)]
 pub(crate) struct TermKey(pub(crate) [u8; 16]);
 
-/// The exact name of an aggregate or a request.
+/// The exact identifier of an aggregate, a request or a prepare key.
 pub(crate) type ExactTerm = u128;
-/// What postings are looked up by.
+/// The term by which postings are looked up.
 pub(crate) type Term = u64;
 
-/// The postings term that goes with an exact one.
+/// Returns the postings term of an exact one.
 pub(crate) fn short(exact: ExactTerm) -> Term {
     exact as u64
 }
@@ -53,12 +53,12 @@ impl TermKey {
         short(self.hash(5, &[name.as_bytes()]))
     }
 
-    /// Whose segments those of a scope are, never 0.
+    /// Returns the owner value in the headers of a scope's segments; never 0.
     pub(crate) fn owner(&self, scope: &str) -> u64 {
         short(self.hash(7, &[scope.as_bytes()])).max(1)
     }
 
-    /// The exact name of a prepare key.
+    /// Returns the exact identifier of a prepare key.
     pub(crate) fn key(&self, name: &str, key: &str) -> ExactTerm {
         self.hash(6, &[name.as_bytes(), key.as_bytes()])
     }
@@ -70,7 +70,7 @@ impl TermKey {
         }
     }
 
-    /// The distinct terms of a commit's types, tags and prepare keys, and its aggregate's name's if it has one, ascending.
+    /// Returns the distinct terms of a commit's types, tags and prepare keys, and of its aggregate's name if it has one, ascending.
     pub(crate) fn filterable<'a>(
         &self,
         aggregate_name: &str,

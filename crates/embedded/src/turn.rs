@@ -1,10 +1,10 @@
-//! How long one reader works before others have their turn.
+//! Limits how long one reader works before it yields to other tasks.
 
 use std::time::Duration;
 
 use annals_system::Instant;
 
-/// Others wait for so long at most, and giving way costs little beside it.
+/// Other tasks wait at most this long, and yielding costs little in comparison.
 const TURN: Duration = Duration::from_micros(500);
 
 /// One turn of a reader.
@@ -15,7 +15,7 @@ impl Turn {
         Self(Instant::now())
     }
 
-    /// Whether others have their turn now.
+    /// Returns whether it is time to yield.
     pub(crate) fn is_over(&self) -> bool {
         self.0.elapsed() >= TURN
     }

@@ -1,8 +1,8 @@
-//! Numbers and texts of variable length, as frames and index files hold them.
+//! Numbers and texts of variable length, as stored in frames and index files.
 
 use bytes::{Buf, Bytes};
 
-/// Appends `value` in 7-bit groups, lowest first.
+/// Appends `value` in groups of 7 bits, lowest first.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -11,18 +11,18 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends a signed number; small magnitudes are short.
+/// Appends a signed number. Small magnitudes take few bytes.
 pub(crate) fn put_signed(out: &mut Vec<u8>, value: i64) {
     put(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
-/// Appends bytes behind their length.
+/// Appends the length of `bytes`, then the bytes.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Takes a number from the front; none when the bytes end early or it is longer than 64 bits.
+/// Takes a number from the front, or returns `None` if the bytes end early or the number is longer than 64 bits.
 pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
@@ -40,14 +40,14 @@ pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Takes from the front of bytes that are borrowed.
+/// Reads from the front of borrowed bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Cursor<'a> {
     #[inline(always)]
     pub(crate) fn number(&mut self) -> Option<u64> {
-        // Most are short.
+        // Most numbers are short.
         match self.0.split_first() {
             Some((&byte, rest)) if byte < 0x80 => {
                 self.0 = rest;
@@ -83,7 +83,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Takes from shared bytes, so that texts and data share the buffer they were read into.
+/// Reads from shared bytes, so that texts and data share the buffer into which they were read.
 pub(crate) struct Reader(pub(crate) Bytes);
 
 impl Reader {

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all.
+//! Files that exist completely or not at all.
 
 use std::io;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::disk::{Disk, DiskFile, Open};
 use crate::format::FORMAT;
 
-/// What a file is called until it is whole.
+/// The suffix of a file's name until the file is complete.
 pub(crate) const UNFINISHED: &str = ".unfinished";
 
-/// Writes a file so that after a crash it is there whole or not at all.
+/// Writes a file so that after a crash it exists completely or not at all.
 pub(crate) fn write_whole(disk: &dyn Disk, dir: &str, name: &str, bytes: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
     let unfinished = format!("{name}{}", UNFINISHED);
     match disk.remove(&unfinished) {
@@ -35,21 +35,21 @@ struct Sealed {
     crc32c: u32,
 }
 
-/// The bytes of a small file: JSON with a checksum.
+/// Encodes a small file: JSON with a checksum.
 pub(crate) fn seal(content: &impl Serialize) -> io::Result<Vec<u8>> {
     let content = to_raw_value(content)?;
     let crc32c = crc32c::crc32c(content.get().as_bytes());
     Ok(serde_json::to_vec(&Sealed { format: FORMAT, content, crc32c })?)
 }
 
-/// What [`seal`] was given; none when the bytes are anything else.
+/// Decodes what [`seal`] encoded, or returns `None` if the bytes are anything else.
 pub(crate) fn unseal<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let sealed: Sealed = serde_json::from_slice(bytes).ok()?;
     let whole = sealed.format == FORMAT && crc32c::crc32c(sealed.content.get().as_bytes()) == sealed.crc32c;
     serde_json::from_str(sealed.content.get()).ok().filter(|_| whole)
 }
 
-/// The format that a sealed file says it has, whatever else a newer version has put into it.
+/// Returns the format that a sealed file states, whatever else a newer version has added to it.
 pub(crate) fn format_of(bytes: &[u8]) -> Option<u32> {
     let document: serde_json::Value = serde_json::from_slice(bytes).ok()?;
     document.get("format")?.as_u64()?.try_into().ok()

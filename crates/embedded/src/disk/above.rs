@@ -1,4 +1,4 @@
-//! A file that is read, with what was written above it in memory.
+//! A file that is only read, with everything written to it kept in memory above it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::DiskFile;
 
-/// What is kept at once of what was written.
+/// Written data is kept in pages of this many bytes.
 const PAGE: u64 = 4096;
 
-/// A file with what was written above it, in memory.
+/// A file whose writes are kept in memory, above an underlying file.
 pub(crate) struct Above {
-    /// None under a file that is in memory alone.
+    /// `None` for a file that exists only in memory.
     file: Option<Arc<dyn DiskFile>>,
     state: Mutex<Written>,
-    /// Nothing was written yet: what is below is read as it is.
+    /// Whether nothing has been written yet, so that reads go directly to the underlying file.
     untouched: AtomicBool,
 }
 
 struct Written {
-    /// Whole pages, by their numbers.
+    /// Whole pages, by page number.
     pages: BTreeMap<u64, Box<[u8]>>,
     length: u64,
 }
@@ -33,20 +33,20 @@ impl fmt::Debug for Above {
 }
 
 impl Above {
-    /// Nothing is written above this file yet.
+    /// Wraps a file to which nothing has been written yet.
     pub(crate) fn of(file: Arc<dyn DiskFile>) -> io::Result<Self> {
         let length = file.length()?;
         let state = Mutex::new(Written { pages: BTreeMap::new(), length });
         Ok(Self { file: Some(file), state, untouched: AtomicBool::new(true) })
     }
 
-    /// A new file, in memory alone.
+    /// Creates a new file that exists only in memory.
     pub(super) fn new() -> Self {
         let state = Mutex::new(Written { pages: BTreeMap::new(), length: 0 });
         Self { file: None, state, untouched: AtomicBool::new(false) }
     }
 
-    /// A page as it is in the file, with zeros behind the file's end.
+    /// Reads a page of the underlying file, with zeros after its end.
     fn below(&self, number: u64) -> io::Result<Box<[u8]>> {
         let mut page = vec![0; PAGE as usize];
         if let Some(file) = &self.file {
@@ -104,7 +104,8 @@ impl DiskFile for Above {
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner).length)
     }
 
-    /// Only ever shortens what nothing refers to; what is below is still there if it grows again, which redb does not mind.
+    /// Shortens only parts that nothing refers to. If the file grows again, the bytes of the underlying file reappear, which redb
+    /// tolerates.
     fn truncate(&self, length: u64) -> io::Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.untouched.store(false, Ordering::Release);

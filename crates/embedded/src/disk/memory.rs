@@ -1,4 +1,4 @@
-//! A folder in memory: what `memory:` stores are kept on.
+//! A folder in memory, on which `memory:` stores are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

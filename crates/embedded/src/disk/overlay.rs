@@ -1,4 +1,4 @@
-//! A folder that is read, with what is written above it in memory: how a store is opened that must not, or cannot, be written.
+//! A folder that is only read, with everything written to it kept in memory: how a store is opened that must not or cannot be written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::above::Above;
 use super::{Disk, DiskFile, Open};
 
-/// A folder above another one, which it only reads. What is written lives as long as this does.
+/// A folder above another one, which it only reads. Whatever is written is lost when the overlay is dropped.
 pub struct Overlay {
     below: Arc<dyn Disk>,
     state: Mutex<State>,
@@ -15,14 +15,14 @@ pub struct Overlay {
 
 #[derive(Default)]
 struct State {
-    /// Files that were opened or made here.
+    /// Files that were opened or created here.
     files: BTreeMap<String, Arc<Above>>,
-    /// Names that have been taken from files below.
+    /// Names of underlying files that were removed or renamed.
     hidden: BTreeSet<String>,
 }
 
 impl Overlay {
-    /// Nothing is written yet.
+    /// Creates an overlay to which nothing has been written yet.
     pub fn new(below: Arc<dyn Disk>) -> Self {
         Self { below, state: Mutex::default() }
     }
@@ -31,7 +31,7 @@ impl Overlay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file of this name, wherever it is.
+    /// Returns the file with this name, from the overlay or from the folder below.
     fn find(&self, state: &mut State, path: &str) -> io::Result<Arc<Above>> {
         if let Some(file) = state.files.get(path) {
             return Ok(file.clone());

@@ -14,22 +14,24 @@ use rustix::fs::Advice;
 
 use super::{Disk, DiskFile, Open};
 
-/// The name of the file that the lock is taken on.
+/// The name of the file that carries the lock.
 const LOCK_FILE: &str = "lock";
 
 /// A folder of the operating system.
 ///
-/// The lock is taken twice: on the file `lock`, as every version takes it, and on the folder itself, which nobody removes by mistake. A
-/// file system that locks no folders (NFS) leaves it at the file. While the lock is held, every call that goes by a name first looks
-/// whether the name `lock` is still the file that was locked: a folder that was moved away and replaced is not written to.
+/// The lock is taken twice: on the file `lock`, as every version does, and on the folder itself, which nobody removes by mistake. If the
+/// file system cannot lock folders (NFS), only the file is locked. While the lock is held, every call that opens a file for writing, or
+/// renames or removes one, first checks that `lock` is still the locked file. A folder that was moved away and replaced is therefore not
+/// written to.
 pub struct RealDisk {
     root: PathBuf,
     held: Arc<Mutex<Option<FileId>>>,
-    /// Where the files are that are open to be written. One that is renamed through this disk is looked for under its new name.
+    /// The paths of files that are open for writing. A rename through this disk updates them, so that a sync finds the file under its new
+    /// name.
     open: Mutex<Vec<Weak<Mutex<PathBuf>>>>,
 }
 
-/// The file under a name: its device and inode.
+/// The identity of a file: its device and inode.
 type FileId = (u64, u64);
 
 fn id_of(known: &Metadata) -> FileId {
@@ -40,7 +42,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is locked, until it is dropped.
+/// The locked files. The lock is released when this is dropped.
 struct Guard {
     _files: Vec<File>,
     held: Arc<Mutex<Option<FileId>>>,
@@ -53,12 +55,12 @@ impl Drop for Guard {
 }
 
 impl RealDisk {
-    /// The folder at `root`, which need not exist yet.
+    /// Creates a disk for the folder at `root`, which need not exist yet.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), held: Arc::default(), open: Mutex::default() }
     }
 
-    /// The folder's own lock; none where the file system has none for folders.
+    /// Locks the folder itself; returns `None` if the file system cannot lock folders.
     fn lock_folder(&self, take: impl Fn(&File) -> Result<(), TryLockError>) -> io::Result<Option<File>> {
         let Ok(folder) = File::open(&self.root) else { return Ok(None) };
         match take(&folder) {
@@ -76,7 +78,7 @@ impl RealDisk {
         if relative.is_empty() { self.root.clone() } else { self.root.join(relative) }
     }
 
-    /// The place of a file that was opened under this name; none where the file system does not show that it is the same file.
+    /// Records the place of a file opened under this path. Returns `None` if the file system does not show the same file under that path.
     fn place_of(&self, file: &File, path: PathBuf) -> Option<Place> {
         let id = id_of(&file.metadata().ok()?);
         if id_of(&fs::metadata(&path).ok()?) != id {
@@ -95,7 +97,7 @@ impl Disk for RealDisk {
         let path = self.path(dir);
         let missing: Vec<&Path> = path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !p.exists()).collect();
         fs::create_dir_all(&path)?;
-        // Each new name is made durable in the folder above it.
+        // Each new name is made durable in its parent folder.
         for new in missing {
             let parent = new.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(parent)?.sync_all()?;
@@ -129,7 +131,7 @@ impl Disk for RealDisk {
         let (from, to) = (self.path(from), self.path(to));
         let open = locked(&self.open);
         let known: Vec<Arc<Mutex<PathBuf>>> = open.iter().filter_map(Weak::upgrade).collect();
-        // A sync that looks for the file meanwhile waits.
+        // A concurrent sync that looks for the file waits.
         let mut renamed: Vec<_> = known.iter().map(|path| locked(path)).filter(|path| **path == from).collect();
         fs::rename(&from, &to)?;
         for path in &mut renamed {
@@ -162,7 +164,7 @@ impl Disk for RealDisk {
         file.try_lock().map_err(not_taken)?;
         let id = id_of(&file.metadata()?);
         if self.id_of_lock()? != id {
-            // It was replaced between opening it and locking it.
+            // The file was replaced between opening and locking it.
             return Err(io::ErrorKind::WouldBlock.into());
         }
         *locked(&self.held) = Some(id);
@@ -176,7 +178,7 @@ impl Disk for RealDisk {
                 file.try_lock_shared().map_err(not_taken)?;
                 files.push(file);
             }
-            // A store that was copied without it: then the folder's lock has to do.
+            // The store was copied without its lock file, so the lock on the folder must suffice.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -203,26 +205,26 @@ fn not_taken(error: TryLockError) -> io::Error {
     }
 }
 
-/// A read that took longer came from the disk and not from memory.
+/// A read that took longer than this came from the disk rather than from memory.
 const SLOW: Duration = Duration::from_micros(30);
 
 /// An open file.
 struct RealFile {
     file: File,
-    /// Whether the last large read came from the disk: what is announced then is worth a call of the system.
+    /// Whether the last large read came from the disk. Only then is announcing a read worth a system call.
     slow: AtomicBool,
-    /// Where it is found again. None of a file that is open to be read.
+    /// Where to find the file again; `None` if it is open for reading only.
     place: Option<Place>,
 }
 
-/// A file, and where it is found.
+/// The identity of a file, and its current path.
 struct Place {
     id: FileId,
     path: Arc<Mutex<PathBuf>>,
 }
 
 impl Place {
-    /// Refuses a file that is not there any more.
+    /// Fails if the file is no longer found at its path.
     fn check(&self) -> io::Result<()> {
         let path = locked(&self.path);
         match fs::metadata(&*path) {
@@ -258,7 +260,7 @@ impl DiskFile for RealFile {
         let end = buffer.len() + length;
         let start = offset.wrapping_sub(buffer.len() as u64);
         let began = Instant::now();
-        // No more than this is read, for there is no room for more.
+        // `pread` fills the spare capacity, so reserving exactly `length` bytes bounds what is read.
         buffer.reserve_exact(length);
         while buffer.len() < end {
             let at = start.wrapping_add(buffer.len() as u64);
@@ -275,7 +277,7 @@ impl DiskFile for RealFile {
 
     fn announce(&self, offset: u64, length: u64) {
         if self.slow.load(Ordering::Relaxed) {
-            // Advice: whatever it answers, reading tells.
+            // This is only advice; if it fails, reading reports the problem.
             let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(length), Advice::WillNeed);
         }
     }
@@ -284,8 +286,8 @@ impl DiskFile for RealFile {
         self.file.write_all_at(bytes, offset)
     }
 
-    // The durable byte: every acknowledgement of a commit waits for this call. What is written to a file that was removed, moved, or
-    // replaced by a copy, is not found again, however well it is synced.
+    // The durable byte: every acknowledgement of a commit waits for this call. If the file was removed, moved or replaced by a copy, its
+    // bytes would not be found again, however well they are synced.
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()?;
         self.place.as_ref().map_or(Ok(()), Place::check)

@@ -1,4 +1,4 @@
-//! Writing while a store is being opened, where nothing may be awaited.
+//! Blocking writes, for code that runs while a store is being opened and cannot await.
 
 use std::sync::mpsc;
 
@@ -7,10 +7,10 @@ use annals_core::StoreError;
 use super::{Change, Engine, writer};
 
 impl Engine {
-    /// The same as [`write`](Self::write), for a caller that may block.
+    /// Does the same as [`write`](Self::write), for a caller that may block.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`write`](Self::write).
     pub(crate) fn write_blocking<T, E>(
         &self,
         work: impl FnOnce(&mut Change) -> Result<T, E> + Send + 'static,

@@ -1,4 +1,4 @@
-//! One caller's write, inside a batch.
+//! One caller's write within a batch.
 
 use annals_core::StoreError;
 
@@ -6,19 +6,19 @@ use super::recent::{Recent, Stored, Write};
 use super::snapshot::Snapshot;
 use super::view::{Entries, Range, View};
 
-/// The state inside a batch: what earlier writes of it left, and what this one changes.
+/// The state within a batch: the result of its earlier writes, and the changes of the current one.
 pub(crate) struct Change {
     state: Snapshot,
-    /// All that the batch writes, in the order in which it was written.
+    /// Everything that the batch writes, in order.
     written: Vec<Write>,
-    /// What the last of these had written over: it is put back, in reverse, when the write under way is refused.
+    /// The values that the current write replaced. They are restored in reverse order if it is refused.
     before: Vec<Option<Stored>>,
-    /// The defect not to undo, for the tests of the tests.
+    /// A seeded bug that skips the undo, to test the tests.
     keeps_refused: bool,
 }
 
 impl Change {
-    /// A batch upon this state.
+    /// Starts a batch on top of this state.
     pub(super) fn new(state: Snapshot, keeps_refused: bool) -> Self {
         Self { state, written: Vec::new(), before: Vec::new(), keeps_refused }
     }
@@ -28,7 +28,7 @@ impl Change {
         self.set((key.into(), Some(value.into())));
     }
 
-    /// Removes a key, if it is there.
+    /// Removes a key, if it exists.
     pub(crate) fn remove(&mut self, key: &[u8]) {
         self.set((key.into(), None));
     }
@@ -38,7 +38,7 @@ impl Change {
         self.written.push(write);
     }
 
-    /// Runs one write. What it changed is undone when it refuses.
+    /// Runs one write, and undoes its changes if it refuses.
     pub(super) fn run<T, E>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
         self.before.clear();
         let outcome = work(self);
@@ -51,7 +51,7 @@ impl Change {
         outcome
     }
 
-    /// What the batch writes, and what is recent with it.
+    /// Returns everything that the batch writes, and the recent writes including it.
     pub(super) fn finish(self) -> (Vec<Write>, Recent) {
         (self.written, self.state.recent)
     }

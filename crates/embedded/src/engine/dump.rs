@@ -1,4 +1,4 @@
-//! The map as a file of entries, as backups hold it: every key with its value, in the order of the keys' bytes.
+//! The map as a file of entries, as backups hold it: every key with its value, in byte order of the keys.
 //!
 //! ```text
 //! "annals map entries\n" · version:4
@@ -6,8 +6,8 @@
 //! 0 · number of entries:8
 //! ```
 //!
-//! A map has one such file and no other, so that two maps are the same when the hashes of their files are: a map that was made of a
-//! file is verified by writing it again. It depends on nothing but the entries, neither on redb's format nor on how pages were filled.
+//! A map has exactly one such file, so two maps are equal if the hashes of their files are. A map created from a file is verified by
+//! writing the file again. The file depends only on the entries, neither on redb's format nor on how its pages were filled.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use super::{Range, View};
 use crate::disk::DiskFile;
 use crate::varint;
 
-/// What a file of entries begins with.
+/// The first bytes of a file of entries.
 const MAGIC: &[u8] = b"annals map entries\n";
 /// The version of the file.
 const VERSION: u32 = 1;
-/// Bytes that are handed over at once.
+/// The number of bytes returned at once.
 const PIECE: usize = 256 * 1024;
 
-/// A durable state of the map, held for as long as this lives.
+/// A durable state of the map, held as long as this value lives.
 pub(crate) type Held = Arc<dyn View + Send + Sync>;
 
 /// A key and its value.
 type Entry = (Vec<u8>, Vec<u8>);
 
-/// Writes a file of entries, piece by piece. It holds one piece and one entry.
+/// Writes a file of entries piece by piece. It holds one piece and one entry in memory.
 pub(crate) struct Dump {
     view: Held,
     range: Range,
-    /// What was encoded, and how much of it was handed over.
+    /// The encoded bytes; `at` is how many of them were returned.
     out: Vec<u8>,
     at: usize,
     entries: u64,
@@ -43,13 +43,13 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// The file of all entries of a view.
+    /// Creates the writer of a file with all entries of a view.
     pub(crate) fn new(view: Held) -> Self {
         let out = [MAGIC, &VERSION.to_be_bytes()].concat();
         Self { view, range: Range::all(), out, at: 0, entries: 0, ended: false }
     }
 
-    /// The next bytes; none at the end.
+    /// Returns the next bytes, or `None` at the end.
     ///
     /// # Errors
     /// Why the map cannot be read.
@@ -87,22 +87,22 @@ impl Dump {
     }
 }
 
-/// Why a file of entries is none.
+/// Why a file is not a valid file of entries.
 #[derive(Debug)]
 pub(crate) enum DumpFault {
     /// It was written by a newer version.
     Newer(u32),
-    /// It is not what was written.
+    /// It is not as written.
     Damaged(&'static str),
     /// It cannot be read.
     Io(std::io::Error),
 }
 
-/// Reads a file of entries, from its beginning. It holds one piece and one entry.
+/// Reads a file of entries from its beginning. It holds one piece and one entry in memory.
 pub(crate) struct Entries<'f> {
     file: &'f dyn DiskFile,
     length: u64,
-    /// What was read, how much of it was taken, and the offset behind it.
+    /// The bytes read; `taken` of them are consumed, and `offset` is the file offset after them.
     held: Vec<u8>,
     taken: usize,
     offset: u64,
@@ -112,10 +112,10 @@ pub(crate) struct Entries<'f> {
 }
 
 impl<'f> Entries<'f> {
-    /// Reads the beginning of a file.
+    /// Opens a file and reads its header.
     ///
     /// # Errors
-    /// Why it is no file of entries.
+    /// Why it is not a file of entries.
     pub(crate) fn new(file: &'f dyn DiskFile) -> Result<Self, DumpFault> {
         let length = file.length().map_err(DumpFault::Io)?;
         let (held, last) = (Vec::new(), Vec::new());
@@ -129,10 +129,10 @@ impl<'f> Entries<'f> {
         }
     }
 
-    /// The next entry; none at the end.
+    /// Returns the next entry, or `None` at the end.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no valid entry.
     pub(crate) fn next(&mut self) -> Result<Option<Entry>, DumpFault> {
         if self.ended {
             return Ok(None);
@@ -191,7 +191,8 @@ impl<'f> Entries<'f> {
         Ok(bytes)
     }
 
-    /// Reads on until so many bytes are held, or to the end of the file. A length that no file has is not believed.
+    /// Reads until this many bytes are held, or to the end of the file. Memory is bounded by the file's length, even if a length in it is
+    /// wrong.
     fn fill(&mut self, wanted: u64) -> Result<(), DumpFault> {
         let missing = wanted.saturating_sub(self.left().len() as u64);
         let step = missing.max(PIECE as u64).min(self.length - self.offset) as usize;

@@ -1,4 +1,4 @@
-//! The map's file: what redb wants of a file, on a [`DiskFile`].
+//! The map's file: redb's storage interface on a [`DiskFile`].
 
 use std::fmt;
 use std::io;
@@ -8,15 +8,15 @@ use std::time::Duration;
 use crate::disk::DiskFile;
 use crate::refused::is_full;
 
-/// What is written at once when the file grows.
+/// The number of zero bytes written at once when the file grows.
 const ZEROS: usize = 1024 * 1024;
-/// The part of the file that redb changes in place; all else is written to free pages, synced, and only then referred to from here.
+/// The part of the file that redb changes in place. Everything else is written to free pages and synced before the header refers to it.
 const HEADER_BYTES: u64 = PAGE_BYTES;
-/// redb's pages.
+/// The size of redb's pages.
 const PAGE_BYTES: u64 = 4096;
 
-/// What moves the journal into the map waits while the disk is full: redb would take the failed write for the end of the map, and all
-/// that it was to write is in the journal.
+/// Lets the mover wait while the disk is full. redb does not recover from a failed write, and everything that was to be written is still
+/// in the journal.
 #[derive(Default)]
 pub(super) struct Patience {
     state: Mutex<Waiting>,
@@ -25,13 +25,13 @@ pub(super) struct Patience {
 
 #[derive(Default)]
 struct Waiting {
-    /// Only what moves the journal waits; everybody else is told.
+    /// Whether the journal is being moved. Only then do writes wait; otherwise their errors are returned.
     moving: bool,
     for_room: bool,
     ended: bool,
 }
 
-/// How often a full disk is tried.
+/// How often a write to a full disk is retried.
 const TRY_EVERY: Duration = Duration::from_millis(250);
 
 impl Patience {
@@ -39,12 +39,12 @@ impl Patience {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something waits for room.
+    /// Returns whether a write waits for room on the disk.
     pub(super) fn waits_for_room(&self) -> bool {
         self.state().for_room
     }
 
-    /// Lets writes wait as long as `work` runs.
+    /// Runs `work`, and lets its writes wait for room.
     pub(super) fn while_moving<T>(&self, work: impl FnOnce() -> T) -> T {
         self.state().moving = true;
         let done = work();
@@ -52,13 +52,13 @@ impl Patience {
         done
     }
 
-    /// Lets nothing wait any longer.
+    /// Ends all waiting, now and in the future.
     pub(super) fn end(&self) {
         self.state().ended = true;
         self.changed.notify_all();
     }
 
-    /// Calls `write` until it fails for another reason than a full disk, or not at all.
+    /// Calls `write` until it succeeds or fails for a reason other than a full disk.
     fn until_there_is_room(&self, mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
         loop {
             match write() {
@@ -87,7 +87,7 @@ impl Patience {
     }
 }
 
-/// The file under the map.
+/// The file that holds the map.
 pub(super) struct MapFile {
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) patience: Arc<Patience>,
@@ -100,22 +100,23 @@ impl fmt::Debug for MapFile {
 }
 
 impl MapFile {
-    /// Whether it can be a map at all. In a file that is empty redb would begin a new one, and nobody would miss the old.
+    /// Returns whether the file can be a map at all. In an empty file redb would create a new map, and the loss of the old one would go
+    /// unnoticed.
     pub(super) fn is_whole(&self) -> io::Result<bool> {
         Ok(self.file.length()? >= 2 * PAGE_BYTES)
     }
 
-    /// Ends the file at the end of a page: whoever was growing it may have been stopped in the middle of one, behind everything that
-    /// is referred to. A file that was cut elsewhere gets zeros in place of what it lost, which no checksum passes.
+    /// Pads the file to a page boundary: a process that was growing it may have stopped in the middle of a page, after everything that is
+    /// referred to. A file that was cut elsewhere gets zeros in place of the lost bytes, which fail every checksum.
     pub(super) fn end_at_a_page(&self) -> io::Result<()> {
         let length = self.file.length()?;
         let missing = length.next_multiple_of(PAGE_BYTES) - length;
         if missing == 0 { Ok(()) } else { self.file.write_at(&vec![0; missing as usize], length) }
     }
 
-    /// Makes durable what reading the file shows. After a failed sync the page cache shows bytes that the disk may not hold and that
-    /// no later sync would write. Whatever the header refers to was synced before it was written, and so was not part of such a sync;
-    /// what may be missing is the header itself and the file's length.
+    /// Makes durable what reading the file returns. After a failed sync the page cache shows bytes that the disk may not hold and that no
+    /// later sync would write. Everything that the header refers to was synced before the header was written, so only the header itself
+    /// and the file's length may be missing.
     pub(super) fn make_durable_again(&self) -> io::Result<()> {
         let length = self.file.length()?;
         for (from, to) in [(0, HEADER_BYTES.min(length)), (length.saturating_sub(1), length)] {
@@ -143,7 +144,7 @@ impl redb::StorageBackend for MapFile {
         self.read_whole(offset, out)
     }
 
-    /// The file grows by zeros that are really there: a full disk is noticed now, and later syncs change no length.
+    /// Grows the file by real zeros, so that a full disk is noticed at once and later syncs change no file length.
     fn set_len(&self, length: u64) -> io::Result<()> {
         let mut end = self.file.length()?;
         if length < end {

@@ -1,7 +1,7 @@
-//! The generation of a map: how an earlier copy of its file is told from the map itself.
+//! The generation of a map: how an earlier copy of its file is told apart from the map itself.
 //!
-//! The map holds a number that grows when a journal begins before it and when that journal ends. `tenant.json`, a file outside the
-//! engine's folder, notes the number. They are written in this order:
+//! The map holds a number that increases when its journal begins and when that journal ends. `tenant.json`, a file outside the engine's
+//! folder, records the number. They are written in this order:
 //!
 //! ```text
 //! first write of a process:   noted = N ─▶ one commit of redb: the journal's name and N + 1 ─▶ note N + 1 ─▶ first batch ─▶ answer
@@ -9,31 +9,32 @@
 //! after a kill:                            ─▶ the journal's files are removed
 //! ```
 //!
-//! INVARIANT: the number in the map is the noted one or the next. A process that ends between the commit and the note leaves the
-//! next, and the following process writes that same number again before it notes it. So a good store is never refused.
+//! INVARIANT: the number in the map is the recorded one or the next. A process that ends between the commit and the note leaves the next
+//! number, and the following process writes the same number again before it records it. An intact store is therefore never refused.
 //!
-//! INVARIANT: no write is answered while the note is behind the map. So a map with a number below the noted one lacks something that was
-//! answered, and is refused. One with the same number was copied from this map within one life of its journal: it names that journal,
-//! which either holds all that the copy lacks or has a gap, and a gap is damage (`journal/read.rs`).
+//! INVARIANT: no write is answered while the recorded number lags behind the map's. A map with a number below the recorded one therefore
+//! lacks acknowledged writes, and is refused. A copy with the same number was taken from this map within the lifetime of one journal. It
+//! names that journal, which either holds everything that the copy lacks or has a gap, and a gap is damage (`journal/read.rs`).
 //!
-//! A store that was restored, or was last open in a version that noted no generation, has no note. Opening it notes what its map says.
+//! A store has no recorded generation if it was restored, or was last opened by a version that recorded none. Opening it records what its
+//! map holds.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::refused::is_full;
 
-/// What must be true of a map, as far as it is known beside it.
+/// What must hold for a map, as far as it is known from outside.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Marks {
-    /// The mark of the store and tenant whose map it is, as the headers of segments have one. `None` where it is not compared.
+    /// The mark of the store and tenant that the map belongs to, as in the headers of segments. `None` if it is not compared.
     pub(crate) owner: Option<u64>,
-    /// The generation that is noted. `None` where none was noted yet.
+    /// The recorded generation, or `None` if none was recorded yet.
     pub(crate) generation: Option<u64>,
 }
 
 impl Marks {
-    /// Compares the marks with those that a map holds, and answers why it is not the map they were noted of.
+    /// Compares the marks with those of a map. Returns why this is not the map they were recorded for, or `None` if it may be.
     pub(super) fn refused(&self, owner: Option<u64>, generation: u64) -> Option<String> {
         if self.owner.is_some_and(|due| owner.is_some_and(|owner| owner != due)) {
             return Some("it is the map of another store or of another tenant".to_owned());
@@ -53,10 +54,10 @@ impl Marks {
     }
 }
 
-/// Notes, durably, the generation of the map, and that there is one.
+/// Durably records the generation of the map, and that the map exists.
 pub(crate) type Note = Box<dyn Fn(u64) -> io::Result<()> + Send + Sync>;
 
-/// The generation of an open map. Without a place to note it, it stays as it is.
+/// The generation of an open map. It never changes if there is no place to record it.
 pub(super) struct Generation {
     state: Mutex<State>,
     note: Option<Note>,
@@ -65,20 +66,21 @@ pub(super) struct Generation {
 #[derive(Debug, Clone, Copy)]
 struct State {
     map: u64,
-    /// `None` where the map is new, or of a version that noted none.
+    /// `None` if the map is new or was last written by a version that recorded none.
     noted: Option<u64>,
 }
 
 impl Generation {
-    /// The generation of a map that is not there yet.
+    /// Creates the generation of a map that does not exist yet.
     pub(super) fn of_none(note: Option<Note>) -> Self {
         Self { state: Mutex::new(State { map: 0, noted: None }), note }
     }
 
-    /// Takes over what a map says that was just opened, and notes it. On a full disk that is done later: reads must go on.
+    /// Adopts the generation of a map that was just opened, and records it. On a full disk it is recorded later, because reads must
+    /// continue.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the operating system.
     pub(super) fn opened(&self, map: u64, noted: Option<u64>) -> io::Result<()> {
         *self.state() = State { map, noted };
         match self.settle() {
@@ -87,23 +89,23 @@ impl Generation {
         }
     }
 
-    /// The number that the map is to hold when a journal begins or ends next.
+    /// Returns the number that the map must hold once a journal next begins or ends.
     pub(super) fn next(&self) -> Option<u64> {
         let state = *self.state();
         self.note.as_ref().map(|_| next(state.noted.unwrap_or(state.map)))
     }
 
-    /// The map holds this number, durably.
+    /// Registers that the map durably holds this number.
     pub(super) fn written(&self, map: Option<u64>) {
         if let Some(map) = map {
             self.state().map = map;
         }
     }
 
-    /// Notes what the map holds, unless that was done. A journal may begin, and a batch be appended, only after it.
+    /// Records the map's number, unless that was done. Only afterwards may a journal begin or a batch be appended.
     ///
     /// # Errors
-    /// What the system says; it is unknown then what is noted.
+    /// Errors of the operating system, after which it is unknown what is recorded.
     pub(super) fn settle(&self) -> io::Result<()> {
         let mut state = self.state();
         let Some(note) = self.note.as_ref().filter(|_| state.noted != Some(state.map)) else { return Ok(()) };
@@ -112,7 +114,7 @@ impl Generation {
         Ok(())
     }
 
-    /// The defect of noting a number before the map holds it.
+    /// The seeded bug that records a number before the map holds it.
     pub(super) fn note_too_early(&self) -> io::Result<()> {
         let state = *self.state();
         self.note.as_ref().map_or(Ok(()), |note| note(next(state.noted.unwrap_or(state.map))))
@@ -123,7 +125,7 @@ impl Generation {
     }
 }
 
-/// The generation after the noted one.
+/// Returns the generation that follows the recorded one.
 pub(super) fn next(noted: u64) -> u64 {
     noted.saturating_add(1)
 }

@@ -1,4 +1,4 @@
-//! The journal: every batch of writes, before it is moved into the map. One append and one sync make a batch durable.
+//! The journal holds every batch of writes until it is moved into the map. One append and one sync make a batch durable.
 //!
 //! ```text
 //! {dir}/journal.0 · {dir}/journal.1      filled in turns: while what one holds is moved into the map, the other is written
@@ -9,16 +9,16 @@
 //!   behind the last batch:         512 zeros at least
 //! ```
 //!
-//! Batches have the numbers 1, 2, 3 … without gaps for as long as the map lives, in whichever file they are. The map says up to which
-//! batch it holds them, so what stands in a file may be older than that, and means nothing then. It also says which files there must be,
-//! by the mark of this journal ([`Begun`]): one that is missing is damage, and never an empty journal.
+//! Batches are numbered 1, 2, 3 … without gaps for the lifetime of the map, in whichever file they are. The map records the last batch
+//! that it holds. A file may contain batches that are older, which are ignored. By the mark of the journal ([`Begun`]) the map also
+//! records which files must exist, so a missing file is damage and never an empty journal.
 //!
 //! Invariants:
-//! - The map names a file only when that is durable, at its full first size and under its name.
-//! - A file is written from its beginning only when all that it holds was moved into the map, durably; and removed only when the map,
-//!   durably, does not name it any more.
-//! - At most one batch is being written, into room that is durable, and nobody was answered for it. So a batch that is not whole is the
-//!   last, or the file is damaged.
+//! - The map names a file only once the file is durable, at its full initial size and under its name.
+//! - A file is overwritten from its beginning only once its whole content was durably moved into the map. It is removed only once the map
+//!   durably no longer names it.
+//! - At most one batch is being written, into space that is already durable, and no caller has been answered for it. An incomplete batch
+//!   is therefore the last one, or the file is damaged.
 
 mod batch;
 mod read;
@@ -35,84 +35,84 @@ pub(super) use self::read::{check_unnamed, read};
 use super::recent::Write;
 use crate::disk::{Disk, DiskFile, Open};
 
-/// What the journal's files are called.
+/// The names of the journal's files.
 pub(crate) const FILES: [&str; 2] = ["journal.0", "journal.1"];
 
-/// Batches begin at multiples of this: what a disk writes whole or not at all.
+/// Batches begin at multiples of this size, which a disk writes completely or not at all.
 const BLOCK: usize = 512;
-/// A file is made with so many bytes.
+/// The initial size of a file.
 const FIRST_BYTES: u64 = 64 * 1024;
-/// It grows by as much as it is long, up to this, by zeros that are really there: so a sync seldom changes a length.
+/// A file doubles in size, but grows by at most this much. It grows by real zeros, so that a sync rarely changes a file length.
 const GROWTH_MAX: u64 = 4 * 1024 * 1024;
 
-/// What the map says of its journal.
+/// What the map records about its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Begun {
-    /// What the heads of its files say, at random.
+    /// The random mark in the heads of its files.
     pub(super) mark: u64,
-    /// Which of [`FILES`] there are.
+    /// Which of [`FILES`] exist.
     pub(super) files: [bool; 2],
 }
 
 /// Why a batch is not in the journal.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Nothing was written: the next batch may be.
+    /// Nothing was written, so the next batch may be appended.
     Before(io::Error),
-    /// What is written is unknown.
+    /// It is unknown what was written.
     Within(io::Error),
 }
 
-/// The journal of a map, to be written.
+/// The journal of a map, open for writing.
 pub(super) struct Journal {
     disk: Arc<dyn Disk>,
     dir: String,
     mark: u64,
     files: [Option<File>; 2],
-    /// The file that is written, and how far.
+    /// The index of the file being written, and the offset of the next batch.
     current: usize,
     offset: u64,
     /// The number of the last batch.
     sequence: u64,
-    /// The batch under way.
+    /// The encoded bytes of the current batch.
     out: Vec<u8>,
 }
 
 struct File {
     file: Arc<dyn DiskFile>,
-    /// How long it is, durably.
+    /// Its durable length in bytes.
     length: u64,
 }
 
 impl Journal {
-    /// A journal that was not begun yet; the last batch of the one before had this number.
+    /// Creates a journal that has no files yet. `sequence` is the number of the last batch of the previous one.
     pub(super) fn new(disk: Arc<dyn Disk>, dir: String, mark: u64, sequence: u64) -> Self {
         let (files, offset) = ([None, None], BLOCK as u64);
         Self { disk, dir, mark, files, current: 0, offset, sequence, out: Vec::new() }
     }
 
-    /// The number of the last batch.
+    /// Returns the number of the last batch.
     pub(super) fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Whether it has a file.
+    /// Returns whether the journal has a file.
     pub(super) fn is_begun(&self) -> bool {
         self.files.iter().any(Option::is_some)
     }
 
-    /// Makes the file that is written now, unless it is there: durable first, then `name` is to name it in the map.
+    /// Creates the current file unless it exists. It is made durable first; then `name` must record it in the map.
     ///
     /// # Errors
-    /// What the system says. Nothing may be appended then.
+    /// Errors of the operating system. Nothing may be appended after one.
     pub(super) fn begin(&mut self, syncs: bool, name: impl FnOnce(Begun) -> io::Result<()>) -> Result<(), Fault> {
         self.make(self.current, syncs, name)
     }
 
-    /// The same for the file that is written next.
+    /// Does the same for the other file, which is written next.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`begin`](Self::begin).
     pub(super) fn begin_other(&mut self, syncs: bool, name: impl FnOnce(Begun) -> io::Result<()>) -> Result<(), Fault> {
         self.make(1 - self.current, syncs, name)
     }
@@ -131,7 +131,7 @@ impl Journal {
 
     fn make_file(&self, place: usize, syncs: bool) -> io::Result<Arc<dyn DiskFile>> {
         let path = format!("{}/{}", self.dir, FILES[place]);
-        // One that is there belongs to no journal: the map did not name it when it was opened.
+        // A file with this name belongs to no journal: the map did not name it when it was opened.
         remove(&*self.disk, &path)?;
         let file = self.disk.open(&path, Open::Create)?;
         let mut bytes = vec![0; FIRST_BYTES as usize];
@@ -144,11 +144,10 @@ impl Journal {
         Ok(file)
     }
 
-    /// Appends a batch. It is durable then, unless the sync is left to chance.
+    /// Appends a batch, and makes it durable if `syncs` is set.
     ///
     /// # Errors
-    /// What the system says. Where it was not said before the batch was written, the batch may or may not be there, and nothing may be
-    /// appended any more.
+    /// Errors of the operating system. After [`Fault::Within`] the batch may or may not be present, and nothing more may be appended.
     pub(super) fn append(&mut self, writes: &[Write], syncs: bool) -> Result<(), Fault> {
         let length = batch::encode(&mut self.out, self.mark, self.sequence + 1, writes).map_err(Fault::Before)?;
         let file = self.files[self.current].as_mut();
@@ -163,7 +162,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Goes on in the other file, all of which was moved.
+    /// Continues in the other file, whose whole content was moved.
     pub(super) fn turn(&mut self) {
         self.current = 1 - self.current;
         self.offset = BLOCK as u64;
@@ -171,7 +170,7 @@ impl Journal {
 }
 
 impl File {
-    /// Makes room up to `end`, durably before anything is written there: so a file that ends within a batch was cut.
+    /// Extends the file to `end`, durably, before anything is written there. A file that ends within a batch was therefore cut.
     fn grow(&mut self, end: u64) -> Result<(), Fault> {
         let mut length = self.length;
         while length < end {
@@ -187,7 +186,7 @@ impl File {
     }
 }
 
-/// Removes the files of a journal that the map does not name. Should they come back, they mean nothing.
+/// Removes the files of a journal that the map does not name. If they reappear, they are ignored.
 pub(super) fn remove_all(disk: &dyn Disk, dir: &str) -> io::Result<()> {
     FILES.into_iter().try_for_each(|name| remove(disk, &format!("{dir}/{name}")))
 }

@@ -1,4 +1,4 @@
-//! A map that no process has open, read without changing a byte of its file: what opening it would write is kept in memory.
+//! Reads a map that no process has open, without changing a byte of its file: what opening would write is kept in memory.
 
 use std::io;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::snapshot::{Below, Snapshot};
 use crate::disk::{Above, Disk, DiskFile, Open};
 use crate::refused::cannot_open;
 
-/// A map as it was found.
+/// The outcome of looking at a map.
 pub(crate) enum Looked {
-    /// There is none, and no journal either.
+    /// There is no map, and no journal either.
     Missing,
-    /// It cannot be read, or its journal cannot.
+    /// The map or its journal is damaged.
     Damaged(Damage),
-    /// It can be read, as long as this lives.
+    /// The map can be read as long as this value lives.
     Open(Map),
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct Map {
     pub(crate) view: Held,
     /// The bytes of its file.
     pub(crate) bytes: u64,
-    /// What is not whole at the end of its journal.
+    /// Incomplete batches at the end of its journal.
     pub(crate) torn: Vec<Torn>,
-    /// Reading ends with it.
+    /// Keeps the map open.
     _database: Database,
 }
 
-/// Looks at the map in this folder, compares the checksum of every page, and the marks as far as they are known.
+/// Opens the map in this folder for reading. Verifies the checksum of every page, and the marks as far as they are known.
 ///
 /// # Errors
 /// `newer_format`, or why the file cannot be read.

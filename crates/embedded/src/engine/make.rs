@@ -1,4 +1,4 @@
-//! A new map, made of a file of entries.
+//! Creates a new map from a file of entries.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::Options;
 use crate::disk::Disk;
 use crate::options::SeededBug;
 
-/// Bytes of keys and values that are put in by one commit.
+/// The number of bytes of keys and values inserted by one commit.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// Makes the map of a folder that has none, of a file of entries, with its owner's mark; answers how many. It is durable then, and was
-/// closed.
+/// Creates the map of a folder that has none from a file of entries, with its owner's mark, and closes it. The map is then durable.
+/// Returns the number of entries.
 ///
 /// # Errors
-/// What is wrong with the file; [`DumpFault::Io`] when the map cannot be written. What is there then is no whole map.
+/// What is wrong with the file; [`DumpFault::Io`] if the map cannot be written. Whatever was created by then is not a complete map.
 pub(crate) fn make(
     disk: &Arc<dyn Disk>,
     dir: &str,

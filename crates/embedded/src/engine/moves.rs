@@ -1,4 +1,4 @@
-//! Moving what the journal holds into the map, on a thread of its own: large pieces, in the order of their keys, while writing goes on.
+//! Moves the journal's content into the map, on a thread of its own: in large pieces, in key order, while writes continue.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,36 +12,36 @@ use super::open::{self, MAP};
 use super::recent::Recent;
 use super::snapshot::Below;
 
-/// How often a writer that waits for the mover looks whether that waits for room on the disk.
+/// How often a writer that waits for the mover checks whether the mover waits for room on the disk.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
-/// What the map says of the journal.
+/// The table in which the map describes its journal.
 const JOURNAL: TableDefinition<'_, &str, u64> = TableDefinition::new("journal");
 /// The number of the last batch that the map holds.
 const MOVED: &str = "moved";
-/// The mark of the journal that stands before the map; none when there is none.
+/// The mark of the journal that precedes the map; absent if there is none.
 const MARK: &str = "mark";
-/// The files of that journal, a bit for each.
+/// The files of that journal, one bit for each.
 const FILES: &str = "files";
 
-/// Whose map it is: the mark of a store and tenant. None in a map of an older version that was not written to since.
+/// The owner of the map: the mark of a store and tenant. Absent in a map of an older version that has not been written since.
 const OWNER: &str = "owner";
-/// The generation of the map. None in a map of an older version that was not written to since; that is 0.
+/// The generation of the map. Absent, and taken as 0, in a map of an older version that has not been written since.
 const GENERATION: &str = "generation";
 
-/// What the map says of the journal before it, and whose it is.
+/// What the map records about its journal and its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Noted {
     pub(super) owner: Option<u64>,
-    /// 0 in a map whose journal never began in a version that counts.
+    /// 0 if no journal of the map began under a version that counts generations.
     pub(super) generation: u64,
-    /// None when no journal stands before the map.
+    /// `None` if no journal precedes the map.
     pub(super) begun: Option<Begun>,
-    /// The number of the last batch that the map holds; 0 for none.
+    /// The number of the last batch that the map holds, or 0.
     pub(super) moved: u64,
 }
 
-/// What is to be moved: at most one piece at a time.
+/// The queue of what is to be moved: at most one piece at a time.
 #[derive(Default)]
 pub(super) struct Moves {
     state: Mutex<State>,
@@ -51,12 +51,12 @@ pub(super) struct Moves {
 #[derive(Default)]
 struct State {
     due: Option<Due>,
-    /// A piece is due or under way.
+    /// Whether a piece is due or being moved.
     busy: bool,
     closed: bool,
 }
 
-/// Writes up to a batch.
+/// The writes up to a batch.
 struct Due {
     writes: Recent,
     up_to: u64,
@@ -67,13 +67,13 @@ impl Moves {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether another piece can be handed over.
+    /// Returns whether another piece can be handed over.
     pub(super) fn idle(&self) -> bool {
         !self.state().busy
     }
 
-    /// Waits until another piece can be handed over, or until `ends` says that it may take for ever: after a failure, and on a full disk.
-    /// It is asked every so often, because a mover that begins to wait for room notifies nobody.
+    /// Waits until another piece can be handed over, or until `ends` reports that it may take forever: after a failure, or on a full
+    /// disk. `ends` is polled, because a mover that starts waiting for room notifies nobody.
     pub(super) fn until_idle(&self, ends: impl Fn() -> bool) {
         let mut state = self.state();
         while state.busy && !ends() {
@@ -81,7 +81,7 @@ impl Moves {
         }
     }
 
-    /// Hands over a piece; nothing else may be under way.
+    /// Hands over a piece; no other may be due or being moved.
     pub(super) fn hand_over(&self, writes: Recent, up_to: u64) {
         let mut state = self.state();
         state.due = Some(Due { writes, up_to });
@@ -89,7 +89,7 @@ impl Moves {
         self.changed.notify_all();
     }
 
-    /// Ends the thread, once what was handed over is moved.
+    /// Ends the thread once the piece handed over has been moved.
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_all();
@@ -113,7 +113,7 @@ impl Moves {
 }
 
 impl Shared {
-    /// The moving thread's life.
+    /// Runs the mover thread.
     pub(super) fn run_moves(self: Arc<Self>) {
         while let Some(due) = self.moves.next() {
             let turn = std::panic::AssertUnwindSafe(|| self.move_piece(&due));
@@ -137,7 +137,7 @@ impl Shared {
     }
 }
 
-/// Names the files of a journal in the map, whose the map is, and its generation where that changes. The files are durable.
+/// Records in the map the files of its journal, its owner, and its generation if that changes. The files must already be durable.
 ///
 /// # Errors
 /// Why the map cannot be written.
@@ -157,7 +157,7 @@ pub(super) fn name(
     })
 }
 
-/// Says in a new map whose it is.
+/// Records the owner in a new map.
 ///
 /// # Errors
 /// Why the map cannot be written.
@@ -165,7 +165,8 @@ pub(super) fn own(database: &Database, owner: Option<u64>) -> Result<(), redb::E
     put(database, std::iter::empty(), |notes| owner.map(|owner| notes.insert(OWNER, owner).map(drop)).unwrap_or(Ok(())))
 }
 
-/// Moves the last writes, up to a batch, into the map and takes the journal's name out of it, all at once. Only then may its files go.
+/// Moves the last writes, up to a batch, into the map and removes the journal's name from it, atomically. Only then may its files be
+/// removed.
 ///
 /// # Errors
 /// Why the map cannot be written.
@@ -189,8 +190,8 @@ fn put<'w>(
     note: impl FnOnce(&mut Table<'_, &'static str, u64>) -> Result<(), StorageError>,
 ) -> Result<(), redb::Error> {
     let mut write = database.begin_write()?;
-    // Two phases: pages first, then the byte that makes them current. So a state that opening finds is whole or damaged, and the
-    // state before it is never taken in its place.
+    // Two-phase commit: first the pages, then the byte that makes them current. A state found on opening is therefore complete or
+    // damaged, and the previous state is never mistaken for it.
     write.set_two_phase_commit(true);
     {
         let mut map = write.open_table(MAP)?;
@@ -206,7 +207,7 @@ fn put<'w>(
     Ok(())
 }
 
-/// What the map says of the journal before it.
+/// Returns what the map records about its journal and its owner.
 ///
 /// # Errors
 /// Why the map cannot be read.

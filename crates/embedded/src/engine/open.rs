@@ -1,4 +1,4 @@
-//! Opening the map's file, or making it.
+//! Opens the map's file, or creates it.
 //!
 //! ```text
 //! tenants/{tenant}/_engine/map.redb                   no scope can be called _engine: names begin with a letter or digit
@@ -22,34 +22,34 @@ use crate::disk::{Disk, Open};
 use crate::refused::{cannot_open, newer_format};
 use crate::whole::UNFINISHED;
 
-/// The one table.
+/// The only table of entries.
 pub(super) const MAP: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("map");
-/// What the map's file is called.
+/// The name of the map's file.
 pub(crate) const FILE: &str = "map.redb";
-/// Where the format stands.
+/// The key that holds the format.
 pub(crate) const FORMAT_KEY: &[u8] = &[Space::Engine as u8, b'f'];
-/// The format of the keys and values in the map, all spaces together, and of the journal before it. Format 1 had no journal, and who
-/// knows only that one would not read it.
+/// The format of the map's keys and values, of all spaces together, and of its journal. Format 1 had no journal, so a version that knows
+/// only format 1 would not read it.
 pub(super) const MAP_FORMAT: u32 = 2;
-/// How much of the file is kept in memory.
+/// How much of the file is cached in memory.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
 
 /// Why a map could not be opened.
 pub(crate) enum Failure {
-    /// The store opens without it.
+    /// The map is damaged; the store opens without it.
     Damaged(Damage),
     /// The store does not open.
     Refused(OpenError),
 }
 
-/// What is not what was written, of a map or the journal before it.
+/// Damage of a map or its journal: bytes that are missing or not as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Damage {
-    /// The file or the folder, below the store's folder.
+    /// The file or the folder, relative to the store's folder.
     pub(crate) file: String,
-    /// The byte in the file.
+    /// The offset in the file.
     pub(crate) offset: Option<u64>,
-    /// What is wrong, about the file.
+    /// What is wrong, as a clause about the file.
     pub(crate) what: String,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Damage {
 }
 
 impl Damage {
-    /// Of a map that was made, and of which nothing is there.
+    /// Returns the damage of a map that was created and no longer exists.
     pub(crate) fn lost(dir: &str) -> Self {
         let what = "it is missing; records or streams were written, and tenant.json says that it was made";
         Self { file: format!("{dir}/{FILE}"), offset: None, what: what.to_owned() }
@@ -76,19 +76,19 @@ impl From<Damage> for StoreError {
     }
 }
 
-/// A map that holds all that its journal held, and no journal stands before it.
+/// An open map that holds everything its journal held. No journal precedes it any more.
 pub(super) struct Opened {
     pub(super) database: Database,
     /// The number of the last batch.
     pub(super) last: u64,
-    /// The generation that the map holds now.
+    /// The generation that the map now holds.
     pub(super) generation: u64,
-    /// What was passed over at the end of the journal.
+    /// What was skipped at the end of the journal.
     pub(super) torn: Vec<Torn>,
 }
 
-/// Opens the map where there is one, moves into it what the journal holds, and removes that. Every page is read and its checksum
-/// compared: damage is found now and never taken for data.
+/// Opens the map if there is one, moves the journal's content into it, and removes the journal. Every page is read and its checksum
+/// verified, so damage is found now and never mistaken for data.
 pub(super) fn existing(
     disk: &Arc<dyn Disk>,
     dir: &str,
@@ -114,7 +114,8 @@ pub(super) fn existing(
     Ok(Some(opened))
 }
 
-/// Where there is no map, nothing was ever written, unless there is a journal: that is made when the map is durable.
+/// Checks that nothing was ever written if there is no map. A journal is created only after the map is durable, so a journal without a
+/// map is damage.
 pub(super) fn missing(disk: &dyn Disk, dir: &str) -> Result<(), Failure> {
     let names = disk.list(dir).map_err(|error| Failure::Refused(cannot_open(dir, &error)))?;
     match names.iter().any(|name| journal::FILES.contains(&name.as_str())) {
@@ -123,10 +124,10 @@ pub(super) fn missing(disk: &dyn Disk, dir: &str) -> Result<(), Failure> {
     }
 }
 
-/// Opens the map of this folder on this file, compares the checksum of every page, and moves the journal into it. The journal's files
-/// stay, but the map does not name them any more.
+/// Opens the map of this folder on this file, verifies the checksum of every page, and moves the journal into it. The journal's files
+/// remain, but the map no longer names them.
 ///
-/// A map of a version that did not say whose it is gets the mark with its next write.
+/// A map whose version recorded no owner gets the mark with its next write.
 pub(super) fn on(
     file: impl redb::StorageBackend,
     disk: &dyn Disk,
@@ -160,7 +161,7 @@ pub(super) fn on(
     Ok(Opened { database, last: found.last, generation, torn: found.torn })
 }
 
-/// Makes an empty map, under another name until it is whole.
+/// Creates an empty map, under a temporary name until it is complete.
 pub(super) fn new(disk: &Arc<dyn Disk>, dir: &str, patience: &Arc<Patience>) -> io::Result<Database> {
     let path = format!("{dir}/{FILE}");
     let unfinished = format!("{path}{UNFINISHED}");
@@ -178,7 +179,7 @@ pub(super) fn new(disk: &Arc<dyn Disk>, dir: &str, patience: &Arc<Patience>) -> 
     Ok(database)
 }
 
-/// Makes a map of an older format one of this format; nothing else in it changes.
+/// Upgrades a map of an older format to the current one; nothing else in it changes.
 pub(super) fn upgrade(database: &Database) -> io::Result<()> {
     match format(database).map_err(io_error)? {
         Some(MAP_FORMAT) => Ok(()),
@@ -194,7 +195,7 @@ fn note_format(database: &Database) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// What the system said, where that is what redb says: whoever is told of a full disk makes room.
+/// Returns the I/O error inside redb's error, if there is one: a caller that learns of a full disk can make room.
 pub(super) fn io_error(error: impl Into<redb::Error>) -> io::Error {
     match error.into() {
         redb::Error::Io(error) => error,
@@ -230,7 +231,7 @@ fn not_opened(path: &str, error: DatabaseError) -> Failure {
     }
 }
 
-/// redb's words for a file that is none of its own, and for one that is shorter than it says.
+/// Returns whether redb's error means that the file is not a map of its own, or is shorter than it says.
 fn tells_of_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }

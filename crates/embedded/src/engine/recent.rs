@@ -1,4 +1,4 @@
-//! The newest writes, in memory: what the map in the file does not hold yet.
+//! The newest writes, in memory: what the map's file does not hold yet.
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
@@ -9,41 +9,42 @@ use super::view::{Entries, Range};
 
 /// A key.
 pub(super) type Key = Arc<[u8]>;
-/// A key's value; none where the key was removed.
+/// A key's value; `None` if the key was removed.
 pub(super) type Value = Option<Arc<[u8]>>;
 /// One change of a key.
 pub(super) type Write = (Key, Value);
 
-/// What an entry takes in memory beside its key and value, about.
+/// The approximate memory of an entry beyond its key and value, in bytes.
 const ENTRY_BYTES: usize = 64;
-/// Most entries of a chunk, and most bytes of its keys unless it has one entry only: the first write to it after a copy copies them.
+/// The most entries of a chunk, and the most bytes of its keys (unless it has a single entry). The first write to a chunk after a copy
+/// copies them.
 const CHUNK_MAX: (usize, usize) = (128, 16 * 1024);
-/// Values up to this length stand in their chunk; longer ones beside it, so that copies share them.
+/// Values up to this length are stored inside their chunk. Longer ones are stored separately, so that copies share them.
 const SHORT_MAX: usize = 22;
 
-/// The newest value of each key that was written. A copy costs nothing and stays as it is, so each reader has its own.
+/// The newest value of each key that was written. A copy is cheap and immutable, so each reader has its own.
 ///
-/// The writes are in chunks, in the order of their keys, which copies share. The first write after a copy copies the list of chunks, and
-/// the first write to a chunk copies that chunk, so a batch copies what it changes once.
+/// The writes are kept in chunks in key order, which copies share. The first write after a copy copies the list of chunks, and the first
+/// write to a chunk copies that chunk. A batch therefore copies what it changes only once.
 #[derive(Clone, Default)]
 pub(super) struct Recent {
-    /// None is empty.
+    /// No chunk is empty.
     chunks: Arc<Vec<Arc<Chunk>>>,
-    /// About what it takes in memory; keys that are written again count again, as they do in the journal.
+    /// Its approximate memory. A key that is written again counts again, as it does in the journal.
     bytes: usize,
 }
 
-/// Writes that follow each other, in the order of their keys.
+/// Adjacent writes, in key order.
 #[derive(Clone, Default)]
 struct Chunk {
-    /// The keys, one after the other.
+    /// The keys, concatenated.
     keys: Vec<u8>,
-    /// Where each of them ends.
+    /// The offset at which each key ends.
     ends: Vec<u32>,
     values: Vec<Stored>,
 }
 
-/// What was written to a key last.
+/// The last value written to a key.
 #[derive(Clone)]
 pub(super) enum Stored {
     Removed,
@@ -66,7 +67,7 @@ impl From<&Value> for Stored {
 }
 
 impl Stored {
-    /// The value; none where the key was removed.
+    /// Returns the value, or `None` if the key was removed.
     fn value(&self) -> Option<&[u8]> {
         match self {
             Self::Removed => None,
@@ -85,7 +86,7 @@ impl Chunk {
         self.len() > CHUNK_MAX.0 || self.len() > 1 && self.keys.len() > CHUNK_MAX.1
     }
 
-    /// Where a key begins, or would begin behind the last one.
+    /// Returns the offset at which a key begins, or would begin after the last one.
     fn start(&self, at: usize) -> usize {
         at.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
     }
@@ -98,7 +99,7 @@ impl Chunk {
         (self.key(at), self.values[at].value())
     }
 
-    /// The number of keys of which this holds; it holds of none above another of which it does not.
+    /// Returns the number of keys for which `is_before` holds. The keys for which it holds must precede all others.
     fn count(&self, is_before: impl Fn(&[u8]) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -112,7 +113,7 @@ impl Chunk {
         low
     }
 
-    /// The place of a key, or where it would stand.
+    /// Returns the place of a key, or the place at which to insert it.
     fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let at = self.count(|known| known < key);
         if at < self.len() && self.key(at) == key { Ok(at) } else { Err(at) }
@@ -134,7 +135,7 @@ impl Chunk {
         drop(self.values.remove(at));
     }
 
-    /// Takes the entries from this place on away.
+    /// Removes and returns the entries from this place on.
     fn split_off(&mut self, at: usize) -> Self {
         let start = self.start(at);
         let ends = self.ends.split_off(at).into_iter().map(|end| end - start as u32).collect();
@@ -142,7 +143,7 @@ impl Chunk {
     }
 }
 
-/// The place of the chunk that has a key, if one has it. The first takes keys below all others.
+/// Returns the place of the chunk that may hold a key. The first chunk also takes keys below all others.
 fn chunk_of(chunks: &[Arc<Chunk>], key: &[u8]) -> usize {
     chunks.partition_point(|chunk| chunk.key(0) <= key).saturating_sub(1)
 }
@@ -152,12 +153,12 @@ impl Recent {
         self.chunks.is_empty()
     }
 
-    /// About what it takes in memory, and in the journal.
+    /// Returns the approximate size in memory and in the journal.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Writes to a key. Answers what had been written to it, if anything.
+    /// Writes to a key. Returns what had been written to it before, if anything.
     pub(super) fn set(&mut self, (key, value): &Write) -> Option<Stored> {
         self.bytes += key.len() + value.as_ref().map_or(0, |value| value.len()) + ENTRY_BYTES;
         let chunks = Arc::make_mut(&mut self.chunks);
@@ -177,7 +178,7 @@ impl Recent {
         None
     }
 
-    /// Undoes the last write to a key, before which this had been written to it.
+    /// Undoes the last write to a key and restores what had been written before.
     pub(super) fn unset(&mut self, key: &[u8], before: Option<Stored>) {
         let chunks = Arc::make_mut(&mut self.chunks);
         let place = chunk_of(chunks, key);
@@ -192,19 +193,19 @@ impl Recent {
         }
     }
 
-    /// What was written last to this key, if anything was: a value, or that it was removed.
+    /// Returns what was last written to this key, if anything: a value, or its removal.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         let chunk = self.chunks.get(chunk_of(&self.chunks, key))?;
         let at = chunk.find(key).ok()?;
         Some(chunk.values[at].value())
     }
 
-    /// All that was written, in the order of the keys' bytes.
+    /// Returns all writes, in byte order of the keys.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         self.chunks.iter().flat_map(|chunk| (0..chunk.len()).map(move |at| chunk.entry(at)))
     }
 
-    /// The entries of a range as this leaves those below it, lowest key first.
+    /// Applies these writes to the entries `below` of a range, lowest key first.
     pub(super) fn ascending_over<'a>(&'a self, range: &Range, below: Entries<'a>) -> Entries<'a> {
         match self.within(range) {
             Some(above) => merged(above, below, Ord::cmp),
@@ -212,7 +213,7 @@ impl Recent {
         }
     }
 
-    /// The entries of a range as this leaves those below it, highest key first.
+    /// Applies these writes to the entries `below` of a range, highest key first.
     pub(super) fn descending_over<'a>(&'a self, range: &Range, below: Entries<'a>) -> Entries<'a> {
         match self.within(range) {
             Some(above) => merged(above.rev(), below, |a, b| b.cmp(a)),
@@ -220,7 +221,7 @@ impl Recent {
         }
     }
 
-    /// What was written in a range; none when nothing can be in it.
+    /// Returns the writes in a range, or `None` if there cannot be any.
     fn within<'a>(
         &'a self,
         range: &Range,
@@ -245,14 +246,14 @@ impl Recent {
         }))
     }
 
-    /// Where the keys end of which this holds; it holds of none above another of which it does not. The chunk, and the place in it.
+    /// Returns the end of the keys for which `is_before` holds, as a chunk and a place in it. Those keys must precede all others.
     fn place(&self, is_before: impl Fn(&[u8]) -> bool) -> (usize, usize) {
         let place = self.chunks.partition_point(|chunk| is_before(chunk.key(0))).saturating_sub(1);
         (place, self.chunks.get(place).map_or(0, |chunk| chunk.count(is_before)))
     }
 }
 
-/// Entries with those written above them put in their places; both in the order that `compare` says.
+/// Merges the entries below with the writes above them; both are in the order of `compare`.
 fn merged<'a>(
     above: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + 'a,
     below: Entries<'a>,
@@ -262,7 +263,7 @@ fn merged<'a>(
     Box::new(std::iter::from_fn(move || next(&mut above, &mut below, &compare)))
 }
 
-/// The next of both. Where both have a key, what is above counts; a key that was removed is passed over.
+/// Returns the next entry of both. If both have a key, the upper one wins; removed keys are skipped.
 fn next<'a>(
     above: &mut Peekable<impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>>,
     below: &mut Peekable<Entries<'a>>,

@@ -1,4 +1,4 @@
-//! The durable state at one moment: the map in the file, and above it what was written since.
+//! The durable state at one moment: the map in the file, and above it everything written since.
 
 use std::sync::Arc;
 
@@ -9,51 +9,51 @@ use super::open::MAP;
 use super::recent::Recent;
 use super::view::{Entries, Range, View, owned, store_error};
 
-/// The durable state at one moment. A copy costs nothing.
+/// The durable state at one moment. Copies are cheap.
 #[derive(Clone)]
 pub(super) struct Snapshot {
-    /// What was written since, and stays in memory for now.
+    /// What was written since and is still only in memory.
     pub(super) recent: Recent,
-    /// What it was written upon.
+    /// The state on top of which it was written.
     pub(super) below: Arc<Below>,
 }
 
-/// The map in the file, and above it what is being moved into it.
+/// The map in the file, and above it the writes being moved into it.
 pub(super) struct Below {
     moving: Recent,
-    /// None when nothing was ever written.
+    /// `None` if nothing was ever written.
     map: Option<Arc<ReadOnlyTable<&'static [u8], &'static [u8]>>>,
 }
 
 impl Snapshot {
-    /// A state without entries.
+    /// Returns a state without entries.
     pub(super) fn empty() -> Self {
         Self::of(Below { moving: Recent::default(), map: None })
     }
 
-    /// A state above which nothing was written yet.
+    /// Returns a state on top of which nothing was written yet.
     pub(super) fn of(below: Below) -> Self {
         Self { recent: Recent::default(), below: Arc::new(below) }
     }
 
-    /// The same state when what is recent is about to be moved.
+    /// Returns the same state with its recent writes marked as being moved.
     pub(super) fn while_moving(&self) -> Self {
         Self::of(Below { moving: self.recent.clone(), map: self.below.map.clone() })
     }
 
-    /// What the map in the file does not hold, oldest first.
+    /// Returns what the map's file does not hold, oldest first.
     pub(super) fn above_the_map(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         self.below.moving.iter().chain(self.recent.iter())
     }
 
-    /// The same state when the map holds what was being moved.
+    /// Returns the same state once the map holds what was being moved.
     pub(super) fn moved(&self, below: Below) -> Self {
         Self { recent: self.recent.clone(), below: Arc::new(below) }
     }
 }
 
 impl Below {
-    /// The map as the last commit left it; nothing is being moved.
+    /// Reads the map as the last commit left it, with nothing being moved.
     pub(super) fn take(database: &Database) -> Result<Self, StoreError> {
         let moving = Recent::default();
         let read = database.begin_read().map_err(|error| match error {

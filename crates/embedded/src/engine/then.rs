@@ -1,4 +1,4 @@
-//! Writing where somebody else is to be told too.
+//! Writes whose outcome a third party is notified of as well.
 
 use annals_core::StoreError;
 use tokio::sync::oneshot;
@@ -6,11 +6,11 @@ use tokio::sync::oneshot;
 use super::{Change, Engine, writer};
 
 impl Engine {
-    /// The same as [`write`](Self::write); `then` is given the outcome on the writer's thread, when it is durable and readers see it and
-    /// before the caller has it, also if the caller has gone away.
+    /// Does the same as [`write`](Self::write), and passes the outcome to `then` on the writer's thread. `then` runs once the write is
+    /// durable and visible to readers, before the caller gets its answer, and even if the caller has gone away.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`write`](Self::write).
     pub(crate) async fn write_then<T, E>(
         &self,
         work: impl FnOnce(&mut Change) -> Result<T, E> + Send + 'static,

@@ -1,4 +1,5 @@
-//! The engine's writer: the one thread that changes the map. While one batch is being made durable the next one gathers in the queue.
+//! The engine's writer: the only thread that changes the map's content. While one batch is being made durable, the next one gathers in
+//! the queue.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,19 +13,19 @@ use super::{Batches, Shared, moves, open};
 use crate::options::SeededBug;
 use crate::refused::not_begun;
 
-/// Writes of one batch at most: more would not make a sync cheaper per write, and would let the first wait for the last.
+/// The most writes of one batch: more would not make a sync cheaper per write, and would let the first wait for the last.
 const BATCH_MAX: usize = 1_024;
-/// When nothing was written for so long, what is recent is moved into the map, however little it is: idle tenants hold no memory.
+/// After this long without a write, recent writes are moved into the map however few they are, so that idle tenants hold no memory.
 const IDLE: Duration = Duration::from_secs(5);
-/// Writing waits for the map when so many times the recent writes that are worth moving have gathered.
+/// Writing waits for the mover once recent writes have reached this many times the size that is worth moving.
 const BEHIND_MAX: usize = 4;
 
-/// A write: it runs inside a batch and leaves behind how to answer.
+/// A write: it runs inside a batch and returns how to answer its caller.
 pub(super) type Job = Box<dyn FnOnce(&mut Change) -> Answer + Send>;
-/// Answers the caller, once the batch is durable or has failed.
+/// Answers the caller once the batch is durable or has failed.
 pub(super) type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
-/// The writes that wait.
+/// The queued writes.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -49,8 +50,8 @@ impl Queue {
         Ok(())
     }
 
-    /// The next batch, once something waits; an empty one when nothing did for a while, and none when the engine is closing and nothing
-    /// waits any more.
+    /// Waits for writes and returns the next batch. Returns an empty batch after an idle period, and `None` once the engine is closing
+    /// and the queue is empty.
     fn take(&self) -> Option<Vec<Job>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.waiting.is_empty() {
@@ -74,7 +75,7 @@ impl Queue {
 }
 
 impl Shared {
-    /// The writer's life.
+    /// Runs the writer thread.
     pub(super) fn run(self: Arc<Self>) {
         while let Some(jobs) = self.queue.take() {
             let mut answers = Vec::with_capacity(jobs.len());
@@ -86,14 +87,14 @@ impl Shared {
         }
     }
 
-    /// A write that panics is a defect; it must not leave everybody who waits behind it without an answer.
+    /// Runs a turn and catches panics. A write that panics is a defect, but the callers queued after it must still get answers.
     fn guarded_turn(&self, jobs: Vec<Job>, answers: &mut Vec<Answer>) -> Result<Result<(), StoreError>, Fault> {
         let turn = std::panic::AssertUnwindSafe(|| self.turn(jobs, answers));
         let defect = |_| Err(Fault::Within(std::io::Error::other("a write panicked")));
         std::panic::catch_unwind(turn).unwrap_or_else(defect)
     }
 
-    /// What callers are told. Where it is unknown what was written, nothing is written from now on.
+    /// Returns the error for callers. If it is unknown what was written, nothing more is written from now on.
     fn judged(&self, fault: Fault) -> StoreError {
         match fault {
             Fault::Before(error) => not_begun(&self.dir, &error),
@@ -105,7 +106,7 @@ impl Shared {
         }
     }
 
-    /// One batch: every write is run, and all of them are made durable together. What is refused inside was not begun.
+    /// Processes one batch: runs every write, and makes all of them durable together. An inner error means that nothing was written.
     fn turn(&self, jobs: Vec<Job>, answers: &mut Vec<Answer>) -> Result<Result<(), StoreError>, Fault> {
         let mut journal = self.journal();
         if jobs.is_empty() {
@@ -118,7 +119,7 @@ impl Shared {
         answers.extend(jobs.into_iter().map(|job| job(&mut change)));
         let (written, recent) = change.finish();
         if written.is_empty() {
-            // All that anyone saw had been durable before.
+            // Everything that these writes saw was already durable.
             return Ok(Ok(()));
         }
         if let Err(refused) = self.has_room() {
@@ -134,10 +135,10 @@ impl Shared {
         self.disk.check_lock().map_err(Fault::Within)?;
         self.publish(|state| Snapshot { recent, below: state.below.clone() });
         self.batches.send_modify(|batches: &mut Batches| batches.durable += 1);
-        // What is answered now is durable; who comes next is told.
+        // What is answered now is durable; only later writes see a failure.
         if let Err(fault) = self.move_enough(&mut journal) {
             match fault {
-                // It is tried again behind the next batch.
+                // It is retried after the next batch.
                 Fault::Before(error) => tracing::warn!(dir = self.dir, %error, "the journal is moved later"),
                 within @ Fault::Within(_) => drop(self.judged(within)),
             }
@@ -145,7 +146,7 @@ impl Shared {
         Ok(Ok(()))
     }
 
-    /// Refuses what there is no room for: on the disk, or in memory while the map has no room on the disk.
+    /// Refuses writes for which there is no room: on the disk, or in memory while the disk has no room for the map.
     fn has_room(&self) -> Result<(), StoreError> {
         let looked = self.floor.check(&*self.disk, self.options.clock.now());
         if let Err(lost @ StoreError::Failed(_)) = &looked {
@@ -164,7 +165,7 @@ impl Shared {
         self.state().recent.bytes() >= self.options.journal_bytes_max.saturating_mul(BEHIND_MAX)
     }
 
-    /// Makes the map where nothing was ever written, and one that an older version made one of this version's.
+    /// Creates the map if nothing was ever written, or upgrades a map of an older version.
     fn make(&self) -> Result<(), Fault> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if made.map {
@@ -190,7 +191,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Says in the map which files its journal has. With the first of them the map's next generation begins.
+    /// Records in the map which files its journal has. The first of them begins the map's next generation.
     fn name(&self, begun: Begun) -> std::io::Result<()> {
         let next = if begun.files == [true, true] { None } else { self.generation.next() };
         if self.options.has(SeededBug::NoteGenerationTooEarly) {
@@ -209,7 +210,7 @@ impl Shared {
         !self.options.has(SeededBug::NameJournalBeforeItIsDurable)
     }
 
-    /// Moves what is recent into the map once it is worth it, and waits for the map when it is too slow.
+    /// Moves recent writes into the map once they are worth it, and waits if the mover lags too far.
     fn move_enough(&self, journal: &mut Journal) -> Result<(), Fault> {
         let (bytes, enough) = (self.state().recent.bytes(), self.options.journal_bytes_max);
         if bytes < enough {
@@ -221,13 +222,13 @@ impl Shared {
         if self.moves.idle() { self.move_recent(journal) } else { Ok(()) }
     }
 
-    /// Begins to move what is recent into the map; nothing is being moved.
+    /// Starts moving recent writes into the map; nothing may be in the process of being moved.
     fn move_recent(&self, journal: &mut Journal) -> Result<(), Fault> {
         let recent = self.state().recent;
         if recent.is_empty() {
             return Ok(());
         }
-        // Now, because the map can be written by one at a time.
+        // Done now, because redb allows only one writer at a time.
         journal.begin_other(self.syncs_journal(), |begun| self.name(begun))?;
         self.publish(Snapshot::while_moving);
         self.moves.hand_over(recent, journal.sequence());

@@ -1,17 +1,17 @@
-//! A Bloom filter over terms: says "not here" for certain, so that a look-up reads the index files of few segments.
+//! A Bloom filter over terms: it tells for certain that a term is absent, so that a look-up reads the index files of few segments.
 //!
-//! It is blocked (Putze, Sanders, Singler, "Cache-, hash- and space-efficient Bloom filters"): all bits of a term stand in one cache
-//! line. A commit asks every closed segment's filter for its request id, so what counts is memory touched, not bits.
+//! The filter is blocked (Putze, Sanders, Singler, "Cache-, hash- and space-efficient Bloom filters"): all bits of a term lie in one
+//! cache line. Each commit queries the filter of every closed segment for its request id, so memory accesses matter more than size.
 
 use crate::terms::Term;
 
-/// Bits per term; about 0.7 % of the terms that are not there look as if they were.
+/// Bits per term. About 0.7 % of absent terms appear to be present.
 const BITS_PER_TERM: usize = 12;
-/// Words of 64 bits in a block: a cache line.
+/// The number of 64-bit words in a block: one cache line.
 const BLOCK: usize = 8;
-/// Bits of a term in its block, each named by 9 bits of a hash.
+/// The number of bits that a term sets in its block, each selected by 9 bits of a hash.
 const PROBES: u32 = 7;
-/// Odd, and without pattern: 2^64 divided by the golden ratio.
+/// An odd number without a pattern: 2^64 divided by the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 pub(crate) struct Bloom {
@@ -52,7 +52,7 @@ impl Bloom {
     }
 }
 
-/// The words and bits of a term in its block. The block is chosen by the term's high bits, these by all of them.
+/// Returns the words and bits of a term in its block. The high bits of the term choose the block, all of its bits choose these.
 fn bits(term: Term) -> impl Iterator<Item = (usize, u64)> {
     let hash = term.wrapping_mul(MIX) ^ (term >> 32);
     (0..PROBES).map(move |n| {

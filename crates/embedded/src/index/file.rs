@@ -27,21 +27,21 @@ use crate::varint;
 
 const MAGIC: &[u8; 8] = b"ANNALIDX";
 const FORMAT: u32 = 1;
-/// One entry in so many is kept in memory.
+/// One entry in this many is kept in memory.
 const FENCE: usize = 256;
 const ENTRY_BYTES: u64 = 12;
 const TERM_BYTES: u64 = 16;
 const SECTIONS: usize = 6;
 const FOOTER_BYTES: usize = 52 + SECTIONS * 12;
 
-/// Which segment an index belongs to, and how far it reaches.
+/// The segment to which an index belongs, and how far it reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) number: u64,
     pub(crate) salt: u64,
     pub(crate) first: SequenceNumber,
     pub(crate) next: SequenceNumber,
-    /// The offset behind the segment's last frame.
+    /// The offset after the segment's last frame.
     pub(crate) end: u64,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct FileIndex {
     entry_fences: Vec<u32>,
 }
 
-/// The bytes of the index file of a closed segment. `requests` is always true, but for a seeded bug.
+/// Encodes the index file of a closed segment. `requests` is true unless a seeded bug is active.
 pub(crate) fn encode(index: &MemoryIndex, number: u64, salt: u64, requests: bool) -> Vec<u8> {
     let mut entries = Vec::with_capacity(index.packed.len() * ENTRY_BYTES as usize);
     for packed in &index.packed {
@@ -135,7 +135,7 @@ fn encode_footer(extent: Extent, sections: &[Section; SECTIONS]) -> Vec<u8> {
 }
 
 impl FileIndex {
-    /// Reads the footer and what stays in memory. Any fault means that the index must be made again from the segment.
+    /// Reads the footer and the resident section. Any fault means that the index must be rebuilt from the segment.
     pub(crate) fn open(file: Arc<dyn DiskFile>, name: String) -> Answer<Self> {
         let length = file.length().map_err(|error| IndexFault(format!("{name}: {error}")))?;
         let pages = Pages { file, name };
@@ -182,7 +182,7 @@ impl FileIndex {
         self.extent.next
     }
 
-    /// The bytes of the index of the same commits at other places: in a file with this salt, in which they end at `end`.
+    /// Encodes an index of the same commits at other offsets, in a file with this salt in which they end at `end`.
     pub(crate) fn moved(&self, salt: u64, end: u64, places: &[(u32, u32)]) -> Answer<Vec<u8>> {
         let all = self.packed(0, u64::from(self.commits()))?;
         if all.len() != places.len() {
@@ -203,7 +203,7 @@ impl FileIndex {
         Ok(out)
     }
 
-    /// False when no commit holds the term, for certain and without reading.
+    /// Returns false only if no commit contains the term. Reads nothing.
     pub(crate) fn may_hold(&self, term: Term) -> bool {
         self.bloom.may_hold(term)
     }
@@ -231,7 +231,7 @@ impl FileIndex {
         let mut entries = Vec::with_capacity(ordinals.len());
         let mut rest = ordinals;
         while let Some(&first) = rest.first() {
-            // Neighbours are read at once.
+            // Adjacent entries are read at once.
             let neighbours = rest.iter().zip(u64::from(first)..);
             let run = neighbours.take_while(|(ordinal, next)| u64::from(**ordinal) == *next).count();
             let packed = self.packed(u64::from(first), run as u64)?;
@@ -266,7 +266,7 @@ impl FileIndex {
         const LONGEST: u64 = 5;
         let bytes = self.pages.read(self.sections[2], u64::from(value), u64::from(count) * LONGEST)?;
         let mut left = &bytes[..];
-        // Each ordinal takes at least a byte, whatever the count claims.
+        // Each ordinal takes at least one byte, whatever the count claims.
         let mut ordinals = Vec::with_capacity(bytes.len().min(count as usize));
         let mut last = 0u64;
         for _ in 0..count {

@@ -1,4 +1,4 @@
-//! The index of a segment that is written to.
+//! The index of a segment that is being written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,14 +10,14 @@ use super::{Entry, aggregate_key, part};
 use crate::format::SEGMENT_HEADER;
 use crate::terms::{ExactTerm, Term, short};
 
-/// Where an aggregate stands.
+/// The head of an aggregate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) version: Version,
     pub(crate) tenant_id: ByteString,
 }
 
-/// A durable commit, as the index wants it. What has no events has no aggregate and no request either: only its terms count.
+/// A durable commit as the index needs it. A frame without events has neither aggregate nor request: only its terms are indexed.
 pub(crate) struct IndexedCommit<'a> {
     pub(crate) entry: Entry,
     pub(crate) events: u32,
@@ -25,12 +25,12 @@ pub(crate) struct IndexedCommit<'a> {
     pub(crate) aggregate: &'a Aggregate,
     pub(crate) aggregate_term: ExactTerm,
     pub(crate) request_term: ExactTerm,
-    /// Terms of types, tags and the aggregate's name.
+    /// The terms of its types, its tags and the aggregate's name.
     pub(crate) terms: &'a [Term],
     pub(crate) tenant_id: &'a ByteString,
 }
 
-/// Terms are keyed hashes already, so a map need not hash them again.
+/// A hasher that passes terms through: they are already keyed hashes.
 #[derive(Default)]
 pub(crate) struct AsItIs(u64);
 
@@ -54,7 +54,7 @@ impl Hasher for AsItIs {
 
 pub(crate) type TermMap<K, V> = HashMap<K, V, BuildHasherDefault<AsItIs>>;
 
-/// 12 bytes per commit; a segment is smaller than 4 GiB and has fewer than 2^32 events.
+/// An entry in 12 bytes. A segment is smaller than 4 GiB and has fewer than 2^32 events.
 #[derive(Clone, Copy)]
 pub(crate) struct Packed {
     pub(crate) sequence_delta: u32,
@@ -62,7 +62,7 @@ pub(crate) struct Packed {
     pub(crate) length: u32,
 }
 
-/// The index of a segment that is written to, or not yet indexed in a file.
+/// The index of a segment that is being written, or that has no index file yet.
 pub(crate) struct MemoryIndex {
     pub(super) first: SequenceNumber,
     next: SequenceNumber,
@@ -126,18 +126,18 @@ impl MemoryIndex {
         self.packed.len() as u32
     }
 
-    /// The offset behind the last frame.
+    /// Returns the offset after the last frame.
     pub(super) fn end(&self) -> u64 {
         let last = self.packed.last();
         last.map_or(SEGMENT_HEADER, |last| (u64::from(last.offset) + u64::from(last.length)).next_multiple_of(8))
     }
 
-    /// How far the durable commits reach: the offset behind the last frame, and the next sequence number.
+    /// Returns how far the durable commits reach: the offset after the last frame, and the next sequence number.
     pub(crate) fn reach(&self) -> (u64, SequenceNumber) {
         (self.end(), self.next)
     }
 
-    /// The sequence number of the segment's first event.
+    /// Returns the sequence number of the segment's first event.
     pub(crate) fn first(&self) -> SequenceNumber {
         self.first
     }

@@ -1,6 +1,6 @@
-//! Pages with checksums: what an index file is made of.
+//! Pages with checksums, of which an index file consists.
 //!
-//! A page is 4,092 bytes and the crc32c of its number and those bytes. A section is a run of bytes over consecutive pages.
+//! A page is 4,092 bytes followed by the crc32c of its number and those bytes. A section is a sequence of bytes over consecutive pages.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::format::u32_at;
 pub(crate) const PAGE: usize = 4096;
 pub(super) const PAGE_DATA: usize = PAGE - 4;
 
-/// A run of bytes over consecutive pages.
+/// A sequence of bytes over consecutive pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Section {
     pub(super) first_page: u32,
@@ -35,7 +35,7 @@ fn page_crc(number: u32, data: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), data)
 }
 
-/// Whether a page of this number holds what was written.
+/// Returns whether the page with this number is as written.
 pub(crate) fn page_is_whole(number: u32, page: &[u8]) -> bool {
     page.len() == PAGE && page_crc(number, &page[..PAGE_DATA]) == u32_at(page, PAGE_DATA)
 }
@@ -47,7 +47,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Reads `length` bytes of a section from `offset`, fewer at its end, and verifies every page they stand on.
+    /// Reads `length` bytes of a section from `offset`, or fewer at its end, and verifies every page that they span.
     pub(super) fn read(&self, section: Section, offset: u64, length: u64) -> Answer<Vec<u8>> {
         let end = section.length.min(offset.saturating_add(length));
         if offset >= end {
@@ -79,7 +79,7 @@ impl Pages {
     }
 }
 
-/// Cuts bytes into pages with good checksums, for fuzzers.
+/// Splits bytes into pages with valid checksums, for fuzzers.
 pub(crate) fn repair_pages(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     append(&mut out, bytes);

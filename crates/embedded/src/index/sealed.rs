@@ -1,13 +1,13 @@
-//! The index of a closed segment, which is made again from the segment when its file turns out to be damaged.
+//! The index of a closed segment, which is rebuilt from the segment if its file proves damaged.
 //!
-//! Pages are verified when they are read, so damage is found by whoever needs the page. The segment says all that its index does; so the
-//! one who finds the damage waits until the index was made again, and is answered from that.
+//! Pages are verified when they are read, so damage is found by the reader that needs the page. The segment contains everything that its
+//! index does. The reader that finds the damage waits for the rebuild and is answered from the new index.
 
 use std::sync::OnceLock;
 
 use super::{Answer, FileIndex, IndexFault};
 
-/// Makes an index again, given what is wrong with its file; the fault where the segment is damaged as well.
+/// Rebuilds an index, given what is wrong with its file. Returns a fault if the segment is damaged as well.
 pub(crate) type Rebuild = Box<dyn Fn(&IndexFault) -> Answer<FileIndex> + Send + Sync>;
 
 /// The index of a closed segment.
@@ -22,7 +22,7 @@ impl Sealed {
         Self { file, again: OnceLock::new(), rebuild }
     }
 
-    /// What does not change when the index is made again, and what is in memory.
+    /// Returns the index for values that a rebuild does not change, or that are in memory.
     pub(crate) fn file(&self) -> &FileIndex {
         match self.again.get() {
             Some(Ok(again)) => again,
@@ -30,10 +30,10 @@ impl Sealed {
         }
     }
 
-    /// Asks the index. Where the answer stands on damaged pages, it is made again, once, and asked again.
+    /// Queries the index. If the answer depends on damaged pages, the index is rebuilt, once, and queried again.
     ///
     /// # Errors
-    /// What is wrong with the index, and why it cannot be made again.
+    /// What is wrong with the index, and why it cannot be rebuilt.
     pub(crate) fn ask<T>(&self, question: impl Fn(&FileIndex) -> Answer<T>) -> Answer<T> {
         match question(self.file()) {
             Err(fault) => match self.again.get_or_init(|| (self.rebuild)(&fault)) {

@@ -1,4 +1,4 @@
-//! A batch: what is accepted together, written at once and made durable by one sync.
+//! A batch: requests that are accepted together, written at once and made durable by one sync.
 
 use annals_core::{EventRef, SequenceNumber, StoreError, Version};
 
@@ -10,37 +10,37 @@ use crate::index::{Entry, Head, IndexedCommit, TermMap};
 use crate::record;
 use crate::terms::{ExactTerm, Term};
 
-/// Frames that wait for their write, who waits for them, and what they change.
+/// Frames to be written, the callers that wait for them, and the changes they make.
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
     pub(super) events: u64,
-    /// The accepted commits, in the order of the log.
+    /// The accepted commits, in log order.
     placed: Vec<Placed>,
     accepted: Vec<Waiting>,
     pub(super) refused: Vec<(Waiting, Verdict)>,
-    /// Those whose append conditions must be searched further first.
+    /// Requests whose append conditions their callers must search further first.
     pub(super) later: Vec<Waiting>,
-    /// What append conditions may still cost.
+    /// Steps that append conditions may still spend in this batch.
     pub(super) steps_left: u64,
-    /// Where aggregates stand after the accepted ones.
+    /// The heads of aggregates after the accepted commits.
     pub(super) heads: TermMap<ExactTerm, Head>,
-    /// The requests of the accepted ones.
+    /// The request ids of the accepted commits.
     pub(super) requests: TermMap<ExactTerm, Entry>,
-    /// What the accepted ones made of prepare keys.
+    /// The holders of prepare keys after the accepted commits.
     pub(super) keys: Changed,
     postings: Postings,
 }
 
 /// A commit whose frame is in the batch.
 struct Placed {
-    /// Whose it is: the place in `accepted`, and among its commits.
+    /// The index of its request in `accepted`; `commit` is its index within that request.
     request: u32,
     commit: u32,
     entry: Entry,
     version: Version,
 }
 
-/// Where a batch goes.
+/// Where a batch is written.
 #[derive(Clone, Copy)]
 pub(super) struct Origin {
     pub(super) salt: u64,
@@ -51,7 +51,7 @@ pub(super) struct Origin {
 }
 
 impl Batch {
-    /// Gives the commits of a request their places and adds their frames.
+    /// Assigns positions to the commits of a request and appends their frames.
     pub(super) fn append(&mut self, origin: Origin, waiting: Waiting, versions: Versions) {
         let request = self.accepted.len() as u32;
         for (place, (commit, version)) in waiting.request.commits().zip(versions.iter()).enumerate() {
@@ -86,7 +86,7 @@ impl Batch {
         self.accepted[placed.request as usize].request.commit(placed.commit as usize)
     }
 
-    /// Shows a look the events of the batch that it may be about. Each commit is decoded once at most.
+    /// Shows a look those events of the batch that may match its open patterns. Each commit is decoded at most once.
     pub(super) fn show(&mut self, look: &mut Look<'_>) -> Result<(), Stop> {
         if look.is_decided() || self.placed.is_empty() {
             return Ok(());
@@ -106,7 +106,7 @@ impl Batch {
             look.work.spend(steps)?;
             next = condition * u64::BITS as usize + pattern + 1;
         }
-        // Types and tags may be those of different events, so the events decide.
+        // The types and tags of a commit may belong to different events, so each event is checked.
         let rows = self.placed.iter().zip(asked.chunks(columns));
         for (placed, asked) in rows.filter(|(_, asked)| asked.iter().any(|patterns| *patterns != 0)) {
             let (payload, first) = (&self.commit(placed).payload, placed.entry.sequence_number);
@@ -128,7 +128,7 @@ impl Batch {
         }
     }
 
-    /// The accepted commits, for the index.
+    /// Returns the accepted commits for the index.
     pub(super) fn indexed(&self) -> impl Iterator<Item = IndexedCommit<'_>> {
         self.placed.iter().map(|placed| {
             let commit = self.commit(placed);
@@ -149,7 +149,7 @@ impl Batch {
         self.placed.iter().filter(|placed| self.commit(placed).events > 0).count() as u64
     }
 
-    /// Answers everybody: the batch is durable.
+    /// Answers all callers once the batch is durable.
     pub(super) fn answer(&mut self) {
         let mut placed = self.placed.drain(..);
         for waiting in self.accepted.drain(..) {
@@ -166,7 +166,7 @@ impl Batch {
         self.later.drain(..).for_each(|waiting| answer(waiting, Ok(None)));
     }
 
-    /// Tells everybody that it failed.
+    /// Reports the failure of the batch to all callers.
     pub(super) fn fail(&mut self, why: &StoreError) {
         let refused = self.refused.drain(..).map(|(waiting, _)| waiting);
         self.accepted
@@ -176,7 +176,7 @@ impl Batch {
             .for_each(|waiting| answer(waiting, Err(why.clone())));
     }
 
-    /// Makes it an empty batch with the memory it has, up to twice `bytes_max`.
+    /// Empties the batch. It keeps its memory, up to twice `bytes_max`.
     pub(super) fn clear(&mut self, bytes_max: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(2 * bytes_max);
@@ -209,11 +209,12 @@ impl Default for Batch {
 }
 
 pub(super) fn answer(waiting: Waiting, verdict: Result<Option<Verdict>, StoreError>) {
-    // A caller that no longer waits has dropped its end; the commit stands all the same.
+    // A caller that stopped waiting has dropped its receiver; the commit stands regardless.
     let _ = waiting.answer.send((verdict, waiting.request));
 }
 
-/// Which commits of the batch have which terms. Made only when a condition asks, so that others do not pay for it.
+/// Maps terms to the commits of the batch that contain them. Built only when a condition needs it, so that other requests do not pay for
+/// it.
 #[derive(Default)]
 struct Postings {
     listed: u32,
@@ -226,7 +227,7 @@ impl Postings {
         self.listed += 1;
     }
 
-    /// The commits that may match, by the rarest tag, else by type; all of them where the pattern has neither.
+    /// Returns the commits that may match: those with the rarest tag, else those with one of the types, else all commits.
     fn candidates(&self, pattern: &PatternTerms, all: u32) -> Vec<u32> {
         let of = |term: &Term| self.of.get(term).map_or(&[][..], Vec::as_slice);
         if let Some(rarest) = pattern.tags.iter().map(of).min_by_key(|places| places.len()) {
@@ -239,7 +240,7 @@ impl Postings {
     }
 }
 
-/// The bytes of all frames of a request.
+/// Returns the total length in bytes of a request's frames.
 pub(super) fn frames_length(request: &Request) -> u64 {
     request.commits().map(|commit| FrameHeader::frame_length(commit.payload.len()) as u64).sum()
 }

@@ -1,4 +1,5 @@
-//! Which prepare keys changes without a commit have left otherwise than commits alone would: what copies of commits do not say.
+//! Finds prepare keys whose holder differs from what commits alone would have left, because they were changed without a commit. Copies of
+//! commits lack this information.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,10 @@ use super::segment::{Segment, runs};
 use super::stats::give_way;
 use crate::record::Record;
 
-/// Frames are looked up in groups of so many, after each of which other tasks have their turn.
+/// Frames are looked up in groups of this size; other tasks run after each group.
 const GROUP: u32 = 64;
 
-/// Who holds a key after all changes, and who would after those of commits.
+/// The holder of a key after all changes, and the holder after those of commits alone.
 #[derive(Default)]
 struct Held {
     all: Option<KeyHolder>,
@@ -21,10 +22,10 @@ struct Held {
 
 type Keys = BTreeMap<(ByteString, ByteString), Held>;
 
-/// The keys as they were when the event `to` came, ascending.
+/// Returns the keys as of the arrival of event `to`, ascending.
 pub(super) async fn keys(core: &Core, to: SequenceNumber) -> Result<Vec<KeyState>, StoreError> {
     let view = core.view();
-    // The few that matter first, so that not all keys of all commits are held.
+    // The few affected keys are collected first, so that not every key of every commit is held.
     let mut keys = Keys::new();
     for segment in &view.segments {
         if may_have(segment)? {
@@ -48,7 +49,8 @@ pub(super) async fn keys(core: &Core, to: SequenceNumber) -> Result<Vec<KeyState
     Ok(keys.into_iter().filter_map(differs).collect())
 }
 
-/// Whether changes without a commit may be among the frames: such a one has the number of what comes behind it.
+/// Returns whether the segment may contain changes without a commit. The frame of such a change carries the sequence number of the frame
+/// after it.
 fn may_have(segment: &Segment) -> Result<bool, StoreError> {
     let frames = segment.index.commits();
     let mut last = None;
@@ -61,11 +63,11 @@ fn may_have(segment: &Segment) -> Result<bool, StoreError> {
         }
     }
     let (_, next) = segment.index.reach();
-    // Where frames came meanwhile, the number behind them says nothing of those that were looked at.
+    // If frames were added meanwhile, the number after them says nothing about those already examined.
     Ok(last == Some(next) || segment.index.commits() != frames)
 }
 
-/// Visits the frames of a segment in order. Other tasks have their turn between groups of them.
+/// Visits the frames of a segment in order, yielding to other tasks between groups.
 pub(super) async fn each(segment: &Segment, mut visit: impl FnMut(&Record)) -> Result<(), StoreError> {
     let frames = segment.index.commits();
     for begin in (0..frames).step_by(GROUP as usize) {
@@ -93,7 +95,7 @@ fn apply(keys: &mut Keys, record: &Record, to: SequenceNumber) {
         }
         held.all = holder;
     };
-    // Releases come first, so that a reservation of the same commit is what stands.
+    // Releases are applied first, so a reservation in the same commit prevails.
     record.keys.release.iter().for_each(|it| made(&it.name, &it.key, None));
     record.keys.reserve.iter().for_each(|it| made(&it.name, &it.key, Some(it.clone().into())));
 }

@@ -1,5 +1,5 @@
-//! The caller's side of a commit: everything that can be done, and can fail, before the log writer sees it. A commit goes the way of
-//! a transaction that has one commit.
+//! The caller's side of a commit: everything that can be done, and can fail, before the log writer sees it. A commit is handled as a
+//! transaction with a single commit.
 
 use annals_core::{
     Aggregate, ByteString, Code, CommitError, CommitOutcome, DEFAULT_TENANT_ID, Invalid, NewCommit, NewTransaction,
@@ -40,7 +40,7 @@ pub(super) async fn transact(core: &Core, transaction: NewTransaction) -> Result
     transaction.validate()?;
     let now = core.options.clock.now().nearest_writable();
     let digest = transaction.content_digest(&core.key.0);
-    // Nothing is waited for: numbers are given when it is stored.
+    // `wait` is ignored: sequence numbers are assigned when the transaction is stored.
     let NewTransaction { commits, expect, request_id, wait: _ } = transaction;
     let count = commits.len() as u32;
     let mut kept = Vec::with_capacity(commits.len());
@@ -84,7 +84,7 @@ pub(super) async fn transact(core: &Core, transaction: NewTransaction) -> Result
     }
 }
 
-/// What the caller keeps of a commit: what its outcome says, and what a repeat is compared with.
+/// What the caller keeps of a commit: the values of its outcome, and the tenantId to compare a repeat with.
 struct Kept {
     commit_id: Uuid,
     event_ids: Vec<Uuid>,
@@ -117,7 +117,8 @@ impl Kept {
     }
 }
 
-/// An id that a client gave could be one that the store made for a neighbour.
+/// Rejects an event id that occurs twice: an id chosen by the client may equal one that the store derived for another event of the
+/// commit.
 fn valid_ids(ids: &[Uuid]) -> Result<(), Invalid> {
     let mut sorted = ids.to_vec();
     sorted.sort_unstable();
@@ -127,11 +128,11 @@ fn valid_ids(ids: &[Uuid]) -> Result<(), Invalid> {
     }
 }
 
-/// How often the append conditions of a request are searched while others commit what they are about faster than the writer can look at
-/// it.
+/// How often a request's append conditions are searched before it fails as overloaded. A search is repeated if others commit matching
+/// candidates faster than the writer can check them.
 const SEARCHES_MAX: u32 = 32;
 
-/// Hands a request to the log writer and waits for its verdict.
+/// Queues a request for the log writer and waits for its verdict.
 pub(super) async fn judged(core: &Core, request: Box<Request>) -> Result<Verdict, StoreError> {
     if let Some(refusal) = core.refusal() {
         return Err(refusal);
@@ -148,12 +149,12 @@ pub(super) async fn judged(core: &Core, request: Box<Request>) -> Result<Verdict
                 return Err(StoreError::Overloaded);
             }
             searches += 1;
-            // Rare, so the others carry no room for it.
+            // Boxed because it is rare, so that the futures of other requests do not reserve space for it.
             core.noticed(Box::pin(conditions::search(core, &mut request)).await)?;
         }
         let (answer, answered) = oneshot::channel();
         core.queue.push(Waiting { request, answer })?;
-        // A writer that is gone without an answer has left the outcome open.
+        // If the writer ends without answering, the outcome is unknown.
         let (verdict, back) = answered.await.map_err(|_| StoreError::Failed("the log writer has ended".to_owned()))?;
         match verdict? {
             Some(verdict) => return Ok(verdict),
@@ -187,7 +188,7 @@ pub(super) fn refused(part: Part, refusal: Refusal) -> TransactionError {
     }
 }
 
-/// Everything the log writer needs to know of a commit.
+/// Encodes a commit and computes everything that the log writer needs to know about it.
 pub(super) fn encode(
     core: &Core,
     commit: NewCommit,
@@ -199,7 +200,7 @@ pub(super) fn encode(
     encode_as(core, commit, stamp, tenant_id, aggregate, &request)
 }
 
-/// The same of a commit that the index files under this aggregate, as this request of it.
+/// Encodes a commit that the index files under another aggregate and request id than its own.
 pub(super) fn encode_as(
     core: &Core,
     commit: NewCommit,
@@ -232,7 +233,7 @@ pub(super) async fn room_for(core: &Core, bytes: usize) -> Result<OwnedSemaphore
     core.room.clone().acquire_many_owned(kib).await.map_err(|_| StoreError::Closed)
 }
 
-/// The first outcomes, if this is the same request again.
+/// Returns the original outcomes if this request is a repeat of the one found.
 fn repeated(core: &Core, found: &Found, digest: u128, kept: &[Kept]) -> Result<Vec<CommitOutcome>, TransactionError> {
     let first = core.noticed(found.record())?;
     if first.commit.info.tenant_id != kept[0].tenant_id {
@@ -268,8 +269,8 @@ pub(super) enum Probed {
     New(Box<Request>),
 }
 
-/// Looks the aggregates and the request up in the closed segments, so that the writer need not read files. What is in memory is left
-/// to the writer; should a segment move to a file meanwhile, the writer sees by its number that it was not probed.
+/// Looks up the aggregates and the request in closed segments, so that the writer does not have to read files. Segments in memory are
+/// left to the writer. If one of them moves to a file meanwhile, the writer sees from its number that it was not probed.
 pub(super) fn probe(core: &Core, mut request: Box<Request>) -> Result<Probed, StoreError> {
     let view = core.view();
     let below = view.first_in_memory();
@@ -277,7 +278,7 @@ pub(super) fn probe(core: &Core, mut request: Box<Request>) -> Result<Probed, St
     if let Some(id) = &request.request_id {
         let first = &request.first;
         let found = lookup::request(&view, ..below, &first.aggregate, id, first.request_term)?;
-        // Whether a transaction's other aggregates are its tenantId's is judged before its request id, by the writer.
+        // The writer checks a transaction's other aggregates against its tenantId before it checks the request id.
         request.repeats = match found {
             Some(found) if request.others.is_empty() => return Ok(Probed::Repeat(found)),
             found => found,

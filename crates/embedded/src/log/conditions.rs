@@ -1,18 +1,19 @@
-//! Append conditions: does the log hold an event that it must not?
+//! Append conditions: does the log hold an event that it must not hold?
 //!
-//! Everything before the commit in the log counts, and each part is searched where it delays nobody: what is durable, by the caller, up
-//! to a head that it notes; what became durable since, and what stands before the commit in its batch, by the log writer.
+//! Every event before the commit in the log counts. Each part of the log is searched where the search delays nobody else. The caller
+//! searches what is durable, up to a head that it notes. The log writer searches what became durable since, and what precedes the commit
+//! in its batch.
 //!
 //! ```text
 //!   caller   search: durable events up to the head, again while much was added meanwhile  ─▶ queue
 //!   writer   judge:  the events after that head · the commits of the batch                ─▶ refuse, accept, or back to the caller
 //! ```
 //!
-//! All patterns of all conditions of a request are looked for at once: postings say which of them a frame may match, and such a frame is
-//! decoded once.
+//! All patterns of all conditions of a request are searched for in one pass: postings tell which patterns a frame may match, and such a
+//! frame is decoded once.
 //!
-//! INVARIANT: what conditions cost the log writer is bounded for a batch ([`BATCH_STEPS`]), however many patterns they have and however
-//! much was added. A request that would cost more goes back to its caller, who searches what was added and queues it again.
+//! INVARIANT: the work that conditions cost the log writer is bounded per batch ([`BATCH_STEPS`]), however many patterns they have and
+//! however much was added. A request that would cost more goes back to its caller, which searches what was added and queues it again.
 
 mod pass;
 #[cfg(test)]
@@ -33,23 +34,23 @@ use crate::options::SeededBug;
 use crate::terms::{Term, TermKey};
 use crate::turn::Turn;
 
-/// Steps that the conditions of a batch may cost the log writer together: some milliseconds. A step is a term looked up, a text
-/// compared, or so many bytes of a frame decoded.
+/// Steps that the conditions of a batch may cost the log writer in total: a few milliseconds. A step is a term looked up, a text
+/// compared, or `BYTES_OF_A_STEP` bytes of a frame decoded.
 pub(super) const BATCH_STEPS: u64 = 500_000;
-/// Steps that a request may cost it however much others of its batch did: more than a usual condition takes.
+/// Steps that one request may always cost, however much the rest of its batch has used: more than a usual condition needs.
 const REQUEST_STEPS: u64 = 2_000;
 const BYTES_OF_A_STEP: u64 = 16;
-/// The writer looks for what was added since the caller's search among so many commits at most; the caller searches again while more
-/// events were.
+/// The most commits that the writer searches after the caller's search. If more than this many events were added, the caller searches
+/// again.
 const ADDED_MAX: u64 = 4_096;
 
-/// A pattern has a bit of a number.
+/// Each pattern is one bit of a `u64`.
 const _: () = assert!(limits::PATTERNS_MAX == u64::BITS as usize);
 
 /// An append condition on its way to the log writer.
 pub(super) struct Condition {
     condition: AppendCondition,
-    /// None before the first search.
+    /// Empty before the first search.
     patterns: Vec<PatternTerms>,
     /// Everything durable below this number has been searched.
     searched_to: SequenceNumber,
@@ -70,12 +71,12 @@ pub(super) struct PatternTerms {
 }
 
 impl Condition {
-    /// A condition of which nothing was searched yet.
+    /// Creates a condition for which nothing has been searched yet.
     pub(super) fn new(condition: AppendCondition) -> Self {
         Self { searched_to: condition.from(), patterns: Vec::new(), condition, found: None }
     }
 
-    /// The event that was found first.
+    /// Returns the match that was found first.
     pub(super) fn found(&self) -> Option<Match> {
         self.found
     }
@@ -86,19 +87,19 @@ impl Condition {
 }
 
 impl PatternTerms {
-    /// Whether a commit with these terms, in ascending order, may hold an event that matches.
+    /// Returns whether a commit with these terms, sorted ascending, may hold a matching event.
     pub(super) fn may_match(&self, terms: &[Term]) -> bool {
         let has = |term: &Term| terms.binary_search(term).is_ok();
         (self.types.is_empty() || self.types.iter().any(has)) && self.tags.iter().all(has)
     }
 
-    /// How many terms it has, and one for itself.
+    /// Returns the cost of the pattern in steps: one for itself and one for each term.
     pub(super) fn steps(&self) -> u64 {
         1 + self.types.len() as u64 + self.tags.len() as u64
     }
 }
 
-/// The caller's part: searches what is durable, on the caller's task, and lets others have their turn.
+/// Searches the durable events on the caller's task, yielding to other tasks. This is the caller's part.
 ///
 /// # Errors
 /// Why the log cannot be read.
@@ -125,7 +126,7 @@ pub(super) async fn search(core: &Core, request: &mut Request) -> Result<(), Sto
     }
 }
 
-/// Works out the terms of a condition, unless that was done.
+/// Computes the terms of a condition, unless they are already known.
 async fn prepare(key: TermKey, condition: &mut Condition, turns: &mut Turns<'_>) {
     for pattern in condition.condition.fail_if.iter().skip(condition.patterns.len()) {
         condition.patterns.push(PatternTerms {
@@ -136,11 +137,11 @@ async fn prepare(key: TermKey, condition: &mut Condition, turns: &mut Turns<'_>)
     }
 }
 
-/// The log writer's part: the first commit of a request whose condition fails, after what became durable below `next` since the
-/// caller's search, and after the commits of `batch`.
+/// Checks the log writer's part: the events that became durable below `next` since the caller's search, and the commits of `batch`.
+/// Returns the first commit of the request whose condition fails.
 ///
 /// # Errors
-/// [`Stop::Later`] when that would cost the writer too much; why the log cannot be read.
+/// [`Stop::Later`] if that would cost the writer too much; otherwise why the log cannot be read.
 pub(super) fn judge(
     core: &Core,
     request: &mut Request,
@@ -201,12 +202,12 @@ impl From<Stop> for StoreError {
     }
 }
 
-/// What a search has cost, and may cost.
+/// What a search has cost so far, and its limit.
 #[derive(Debug)]
 pub(super) struct Work {
     steps: u64,
     most: Option<u64>,
-    /// Frames decoded.
+    /// The number of frames decoded.
     frames: u64,
 }
 
@@ -231,19 +232,19 @@ impl Work {
         self.most.is_some_and(|most| self.steps > most)
     }
 
-    /// Counts steps that are to be taken.
+    /// Counts steps that are about to be taken.
     ///
     /// # Errors
-    /// [`Stop::Later`] when they are too many.
+    /// [`Stop::Later`] if the limit is exceeded.
     pub(super) fn spend(&mut self, steps: u64) -> Result<(), Stop> {
         self.steps = self.steps.saturating_add(steps);
         if self.is_over() { Err(Stop::Later) } else { Ok(()) }
     }
 
-    /// Counts frames of so many bytes together that are to be decoded.
+    /// Counts frames that are about to be decoded, and their total size in bytes.
     ///
     /// # Errors
-    /// As above.
+    /// [`Stop::Later`] if the limit is exceeded.
     pub(super) fn decode(&mut self, frames: usize, bytes: u64) -> Result<(), Stop> {
         self.spend(frames as u64 + bytes / BYTES_OF_A_STEP)?;
         self.frames += frames as u64;
@@ -251,11 +252,11 @@ impl Work {
     }
 }
 
-/// One look at events for all conditions of a request.
+/// One pass over events for all conditions of a request.
 pub(super) struct Look<'l> {
     conditions: Vec<&'l mut Condition>,
-    /// By condition, the patterns of which a match would change the answer, a bit for each. A condition that fails already, and those
-    /// behind it, have none.
+    /// For each condition, a bit for each pattern whose match would still change the answer. A condition that already fails has none, nor
+    /// have the conditions after it.
     open: Vec<u64>,
     pub(super) work: &'l mut Work,
 }
@@ -271,28 +272,29 @@ impl<'l> Look<'l> {
         Self { open: open.collect(), conditions, work }
     }
 
-    /// Whether no event can change the answer any more.
+    /// Returns whether no event can change the answer any more.
     pub(super) fn is_decided(&self) -> bool {
         self.open.iter().all(|open| *open == 0)
     }
 
-    /// How many conditions there are.
+    /// Returns the number of conditions.
     pub(super) fn conditions(&self) -> usize {
         self.conditions.len()
     }
 
-    /// How many patterns there are of which a match would change the answer.
+    /// Returns the number of patterns whose match would still change the answer.
     fn patterns(&self) -> usize {
         self.open.iter().map(|open| open.count_ones() as usize).sum()
     }
 
-    /// The number below which nothing is to be looked for.
+    /// Returns the sequence number below which nothing needs to be searched.
     fn searched_to(&self) -> SequenceNumber {
         let open = self.conditions.iter().zip(&self.open).filter(|(_, open)| **open > 0);
         open.map(|(condition, _)| condition.searched_to).min().unwrap_or(SequenceNumber::MAX)
     }
 
-    /// The next pattern from `from` on of which a match would change the answer: its condition, and its place in it.
+    /// Returns the next open pattern at or after `from`, as its condition and its place in that condition. A pattern is open while a
+    /// match would change the answer.
     pub(super) fn next_open(&self, from: usize) -> Option<(usize, usize)> {
         let bits = u64::BITS as usize;
         let is_open = |at: &usize| self.open[at / bits] & 1 << (at % bits) != 0;
@@ -303,7 +305,7 @@ impl<'l> Look<'l> {
         &self.conditions[condition].patterns[pattern]
     }
 
-    /// Looks at an event for the patterns that `asked` has for each condition; breaks off when there is no more to look for.
+    /// Compares an event with the patterns that `asked` has for each condition; breaks once nothing is left to find.
     pub(super) fn show(&mut self, asked: &[u64], event: &EventRef<'_>) -> ControlFlow<()> {
         for (n, asked) in asked.iter().enumerate() {
             let condition = &mut *self.conditions[n];
@@ -331,8 +333,8 @@ impl<'l> Look<'l> {
     }
 }
 
-/// The turns of a search on its caller's task. A search that takes longer than one waits for a place among the few that may, so that
-/// many of them leave the threads of the runtime to others.
+/// The turns of a search on its caller's task. A search that outlasts one turn waits for one of a few permits, so that many long searches
+/// cannot occupy the runtime's threads.
 struct Turns<'c> {
     core: &'c Core,
     turn: Turn,
@@ -340,7 +342,7 @@ struct Turns<'c> {
 }
 
 impl Turns<'_> {
-    /// Lets others have their turn, when it is time.
+    /// Yields to other tasks if the turn is over.
     async fn give_way(&mut self) {
         if !self.turn.is_over() {
             return;

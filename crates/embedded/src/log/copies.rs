@@ -1,4 +1,4 @@
-//! Commits as they are copied from one log to another: read whole, and stored as they were.
+//! Commits that are copied from one log to another: read whole, and stored unchanged.
 
 use annals_core::{
     CommitCopy, CommitError, CommitInfo, ExpectedVersion, NewCommit, NewTransaction, SequenceNumber, StoreError,
@@ -12,13 +12,13 @@ use super::queue::{Answer, Encoded, Request, Verdict, Waiting};
 use super::segment::runs;
 use crate::record::{Stamp, aggregate_of};
 
-/// Commits are looked up in groups of so many.
+/// Commits are looked up in groups of this size.
 const GROUP: u32 = 64;
-/// A page ends once it holds this many commits, or so many bytes of frames.
+/// A page ends once it holds this many commits, or this many bytes of frames.
 const COMMITS_MAX: usize = 1_000;
 const BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// The commits that begin at `from` or behind it, up to a bound.
+/// Returns the commits that begin at or after `from`, up to the bounds of a page.
 pub(super) fn read(core: &Core, from: SequenceNumber) -> Result<Vec<CommitCopy>, StoreError> {
     let head = core.head();
     let view = core.view();
@@ -51,7 +51,7 @@ pub(super) fn read(core: &Core, from: SequenceNumber) -> Result<Vec<CommitCopy>,
     Ok(copies)
 }
 
-/// Stores copies. All are on their way to the writer before the first is waited for, in their order.
+/// Stores copies. They are queued in order and pipelined: the writer has many of them before the first answer is awaited.
 pub(super) async fn store(core: &Core, copies: Vec<CommitCopy>) -> Result<(), CommitError> {
     let mut waiting = Vec::new();
     let mut bytes = 0;
@@ -63,7 +63,7 @@ pub(super) async fn store(core: &Core, copies: Vec<CommitCopy>) -> Result<(), Co
         if ends {
             waiting.push(begin(core, std::mem::take(&mut open)).await?);
         }
-        // What waits takes room that later ones need.
+        // Queued copies take room that later ones need.
         if bytes >= BYTES_MAX {
             settle(core, &mut waiting).await?;
             bytes = 0;
@@ -72,7 +72,7 @@ pub(super) async fn store(core: &Core, copies: Vec<CommitCopy>) -> Result<(), Co
     settle(core, &mut waiting).await
 }
 
-/// A copy on its way: where its answer comes, and the number it must get.
+/// A queued copy: the receiver of its answer, and the sequence number it must get.
 type Begun = (oneshot::Receiver<Answer>, SequenceNumber);
 
 async fn settle(core: &Core, waiting: &mut Vec<Begun>) -> Result<(), CommitError> {
@@ -92,7 +92,7 @@ async fn settle(core: &Core, waiting: &mut Vec<Begun>) -> Result<(), CommitError
     Ok(())
 }
 
-/// Encodes a copy of what has this in common.
+/// Encodes a copy of a commit.
 fn encode_copy(
     core: &Core,
     commit: NewCommit,
@@ -111,13 +111,13 @@ fn encode_copy(
     encode_as(core, commit, &stamp, &info.tenant_id, aggregate_of(&from.subscription), &request)
 }
 
-/// Hands a commit, or all commits of a transaction, to the writer.
+/// Queues a commit, or all commits of a transaction, for the writer.
 async fn begin(core: &Core, copies: Vec<CommitCopy>) -> Result<Begun, CommitError> {
     let first = copies.first().and_then(|copy| copy.commit.events.first());
     let due = first.map_or(0, |event| event.sequence_number);
     let infos: Vec<_> = copies.iter().map(|copy| copy.commit.info.clone()).collect();
     let commits: Vec<NewCommit> = copies.into_iter().map(CommitCopy::into_new).collect();
-    // What was received is of no aggregate, which a commit may not be.
+    // A received event has no aggregate of its own, so it would not pass as a commit.
     let own = commits.iter().zip(&infos).filter(|(_, info)| info.received.is_none());
     own.map(|(commit, _)| commit).try_for_each(NewCommit::validate)?;
     let now = core.options.clock.now().nearest_writable();
@@ -126,7 +126,7 @@ async fn begin(core: &Core, copies: Vec<CommitCopy>) -> Result<Begun, CommitErro
         Some(from) => Some(from.sequence_number.to_string().into()),
         None => commits.first().and_then(|commit| commit.request_id.clone()),
     };
-    // The first digest of a transaction covers all of it, and its commits have no request id of their own.
+    // The first digest of a transaction covers all of it, and its commits have no request ids of their own.
     let whole = infos.first().is_some_and(|info| info.transaction.is_some()).then(|| {
         let commits = commits.iter().map(|commit| NewCommit { request_id: None, ..commit.clone() });
         NewTransaction::new(commits).content_digest(&core.key.0)

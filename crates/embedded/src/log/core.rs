@@ -1,4 +1,4 @@
-//! What a log's threads and callers share.
+//! State that a log's threads and its callers share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -16,7 +16,7 @@ use crate::Options;
 use crate::floor::Floor;
 use crate::terms::TermKey;
 
-/// How many KiB of encoded commits may wait for the writer; callers beyond wait for room.
+/// Limit on encoded commits queued for the writer, in KiB; further callers wait for room.
 const WAITING_KIB_MAX: usize = 64 * 1024;
 
 pub(super) struct Core {
@@ -27,13 +27,13 @@ pub(super) struct Core {
     pub(super) floor: Floor,
     pub(super) packing: Signal,
     pub(super) room: Arc<Semaphore>,
-    /// Places for searches of append conditions that take long.
+    /// Permits for long searches of append conditions.
     pub(super) searches: Semaphore,
     view: RwLock<Arc<View>>,
     state: watch::Sender<HeadState>,
     pub(super) known: Heads,
     refusal: OnceLock<StoreError>,
-    /// What is wrong with the log from its readable end on, when it was opened damaged.
+    /// Why the log cannot be read past its readable end, if it was opened damaged.
     cut_short: Option<StoreError>,
     commits: AtomicU64,
     syncs: AtomicU64,
@@ -42,7 +42,7 @@ pub(super) struct Core {
     notes: Notes,
 }
 
-/// The durable head, for those who wait for it to move.
+/// The durable head, for readers that wait for it to move.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeadState {
     pub(super) head: SequenceNumber,
@@ -80,7 +80,7 @@ impl Core {
         }
     }
 
-    /// What was found and mended, for people.
+    /// Returns what was found and repaired, as notes for operators.
     pub(super) fn notes(&self) -> &Notes {
         &self.notes
     }
@@ -89,8 +89,8 @@ impl Core {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the segments. The writer adds one, the keeper swaps one for its indexed self and the packer for its packed self; `change`
-    /// sees the current ones.
+    /// Replaces the list of segments. The writer adds a segment; the keeper replaces one by its indexed form, the packer by its packed
+    /// form. `change` receives the current list.
     pub(super) fn change_view(&self, change: impl FnOnce(&mut Vec<Arc<super::segment::Segment>>)) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         let mut segments = view.segments.clone();
@@ -98,7 +98,7 @@ impl Core {
         *view = Arc::new(View { segments });
     }
 
-    /// The number of durable events.
+    /// Returns the number of durable events.
     pub(super) fn head(&self) -> SequenceNumber {
         self.state.borrow().head
     }
@@ -107,7 +107,7 @@ impl Core {
         self.state.subscribe()
     }
 
-    /// Moves the durable head and wakes who waits for it.
+    /// Moves the durable head and wakes its waiters.
     pub(super) fn advance(&self, head: SequenceNumber, commits: u64, bytes: u64) {
         self.commits.fetch_add(commits, Ordering::Relaxed);
         self.syncs.fetch_add(1, Ordering::Relaxed);
@@ -115,12 +115,12 @@ impl Core {
         self.state.send_modify(|state| state.head = head);
     }
 
-    /// Why commits are refused; none when they are taken.
+    /// Returns why commits are refused, or `None` if they are accepted.
     pub(super) fn refusal(&self) -> Option<StoreError> {
         self.refusal.get().cloned()
     }
 
-    /// Refuses a commit on a full disk, and all from now on once the store's lock is gone.
+    /// Refuses a commit if the disk is full, and all further commits once the store's lock is lost.
     pub(super) fn check_disk(&self, now: Timestamp) -> Result<(), StoreError> {
         let looked = self.floor.check(&*self.place.disk, now);
         if let Err(lost @ StoreError::Failed(_)) = &looked {
@@ -129,8 +129,8 @@ impl Core {
         looked
     }
 
-    /// Passes an answer on unless it tells of the end of the log: where the log is damaged, nobody knows what stands behind its
-    /// readable part, and "no more" or "none" would be a guess.
+    /// Returns the answer unless it depends on the end of the log. Nobody knows what follows the readable part of a damaged log, so "no
+    /// more" or "none" would be a guess.
     pub(super) fn unless_about_the_end<T>(&self, answer: T, about_the_end: bool) -> Result<T, StoreError> {
         match &self.cut_short {
             Some(damage) if about_the_end => Err(damage.clone()),
@@ -138,18 +138,18 @@ impl Core {
         }
     }
 
-    /// Refuses commits from now on. The first reason stays.
+    /// Refuses commits from now on. The first reason is kept.
     pub(super) fn refuse(&self, why: StoreError) {
         tracing::error!(tenant = self.place.tenant, scope = self.place.scope, %why, "the log refuses commits");
         self.refuse_with(why);
     }
 
-    /// The same where it is no fault of the log.
+    /// Refuses commits from now on, without logging an error: the reason is not a fault of the log.
     pub(super) fn refuse_with(&self, why: StoreError) {
         self.refusal.get_or_init(|| why);
     }
 
-    /// Passes a reader's result on; where it found damage, commits are refused from now on, so that nothing is built on it.
+    /// Returns a reader's result unchanged. If the reader found damage, commits are refused from now on, so that nothing is built on it.
     pub(super) fn noticed<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(damage @ StoreError::Damaged(_)) = &result
             && self.refusal().is_none()

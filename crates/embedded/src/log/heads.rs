@@ -1,14 +1,14 @@
-//! Where the aggregates stand that were committed to lately, so that neither a caller nor the log writer reads a file for them.
+//! A cache of the heads of aggregates that were recently committed to, so that neither a caller nor the log writer reads a file for them.
 //!
-//! Invariant: the log writer alone changes it, with every commit that became durable, before anyone is answered. So what it knows
-//! is what holds; what it does not know may still be in a segment.
+//! INVARIANT: only the log writer changes the cache, with every commit that became durable, before any caller is answered. A head in the
+//! cache is therefore current; one that is not in the cache may still be in a segment.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use crate::index::{Head, TermMap};
 use crate::terms::ExactTerm;
 
-/// Aggregates of a generation; the two together take about 16 MiB when they are full.
+/// The number of aggregates in one generation. Both generations together take about 16 MiB when full.
 const GENERATION: usize = 64 * 1024;
 
 pub(super) struct Heads {
@@ -16,7 +16,7 @@ pub(super) struct Heads {
     known: RwLock<Generations>,
 }
 
-/// What was used since the last turn, and in the turn before it. What stands in both is right in `young`.
+/// Heads learned since the last rotation, and those of the rotation before it. If both contain an aggregate, `young` is current.
 #[derive(Default)]
 pub(super) struct Generations {
     young: TermMap<ExactTerm, Head>,
@@ -38,7 +38,7 @@ impl Heads {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of where aggregates stand now, and empties `moved`.
+    /// Records the current heads of aggregates, and empties `moved`.
     pub(super) fn learn(&self, moved: &mut TermMap<ExactTerm, Head>) {
         let mut heads = self.known.write().unwrap_or_else(PoisonError::into_inner);
         heads.young.extend(moved.drain());

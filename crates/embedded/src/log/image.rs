@@ -1,5 +1,5 @@
-//! What a log holds at one moment: the part of each segment that is durable. Segments only grow and none is ever removed, so it stays
-//! what it is while commits go on.
+//! The durable content of a log at one moment: the durable part of each segment. Segments only grow and none is ever removed, so an image
+//! stays valid while commits continue.
 
 use annals_core::{SequenceNumber, StoreError};
 
@@ -20,14 +20,14 @@ pub(crate) struct LogImage {
 pub(crate) struct SegmentImage {
     pub(crate) at: SegmentFile,
     pub(crate) first: SequenceNumber,
-    /// The offset behind its last commit below the head.
+    /// The offset after its last commit below the head.
     pub(crate) end: u64,
-    /// Whether it has an index file; then it never changes again.
+    /// Whether it has an index file, after which it never changes.
     pub(crate) closed: bool,
 }
 
 impl Log {
-    /// The log as it is now. A damaged one has no image: what stands behind the damage would be missing.
+    /// Takes an image of the log. A damaged log has none, because what follows the damage would be missing.
     pub(crate) fn image(&self) -> Result<LogImage, StoreError> {
         let core = &self.core;
         if let Some(damage @ StoreError::Damaged(_)) = core.refusal() {
@@ -36,7 +36,7 @@ impl Log {
         let mut head = 0;
         let mut segments = Vec::new();
         for segment in &core.view().segments {
-            // Indexes hold what is durable, and only the last one of the view may grow meanwhile.
+            // Indexes hold only durable commits, and only the last segment of the view may grow meanwhile.
             let (durable_end, next) = segment.index.reach();
             head = next;
             let end = match core.options.has(SeededBug::BackUpPastHead) {
@@ -44,7 +44,7 @@ impl Log {
                 false => durable_end,
             };
             let closed = segment.memory().is_none();
-            // The last one may have nothing yet.
+            // The last segment may still be empty.
             if end > SEGMENT_HEADER {
                 segments.push(SegmentImage { at: segment.at.clone(), first: segment.first, end, closed });
             }
@@ -53,7 +53,7 @@ impl Log {
     }
 }
 
-/// Where the frames in the file end, synced or not: what a backup must not go by.
+/// Returns where the frames in the file end, synced or not. A backup must not rely on this.
 fn written_end(at: &SegmentFile) -> std::io::Result<u64> {
     let mut walk = super::Walk::new(at, u64::MAX)?;
     let mut end = SEGMENT_HEADER;

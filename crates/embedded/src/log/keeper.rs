@@ -1,8 +1,8 @@
-//! The keeper: the thread that does beside the log writer what would make it pause. It zero-fills the next segment and writes the
-//! index files of closed ones.
+//! The keeper: a thread that does the work for which the log writer would otherwise have to pause. It zero-fills the next segment and
+//! writes the index files of closed ones.
 //!
-//! Zeros written ahead spare the file system's journal at each sync: 1.7 times the syncs per second at 4 KiB, 8 times at 1 MiB, as
-//! measured on ext4 (docs/decisions/0001-segmented-log.md).
+//! Writing zeros ahead spares the file system's journal at each sync. On ext4 this gave 1.7 times the syncs per second at 4 KiB, and 8
+//! times at 1 MiB (docs/decisions/0001-segmented-log.md).
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -22,13 +22,13 @@ use crate::options::SeededBug;
 use crate::refused::{is_full, not_begun};
 use crate::whole::{UNFINISHED, seal, write_whole};
 
-/// Zeros are synced after so many bytes, so that they never pile up in front of the writer's own sync.
+/// Zeros are synced after this many bytes, so that they never pile up in front of the writer's own sync.
 const ZERO_STEP: u64 = 2 * 1024 * 1024;
-/// Zeros are written so many bytes at once. The page cache keeps what one call wrote as one folio where it can, and each later write
-/// and sync looks at every block of the folios that it touches: in folios of 2 MiB a small commit took a third longer, and twice the CPU.
+/// The number of zero bytes per write. If possible, the page cache keeps what one call wrote as one folio, and each later write and sync
+/// visits every block of the folios it touches. With folios of 2 MiB a small commit took a third longer and twice the CPU.
 const ZERO_WRITE: u64 = 64 * 1024;
 
-/// A segment that is ready to be written to: named, zero-filled and synced.
+/// A segment that is ready for commits: named, zero-filled and synced.
 pub(super) struct Ready {
     pub(super) at: SegmentFile,
     pub(super) capacity: u64,
@@ -42,38 +42,38 @@ enum State {
 }
 
 enum Job {
-    /// Make a segment of this capacity ready, from the one given if it is too small.
+    /// Prepare a segment of this capacity, by growing the given one if that is too small.
     Prepare(Option<Ready>, u64),
     /// Write the index file of a closed segment.
     Index(Arc<Segment>),
-    /// Note how far the log reaches, and end.
+    /// Record how far the log reaches, and end.
     Stop(Option<Checkpoint>),
 }
 
-/// How far a log reached when it was closed in an orderly way. Less than that found later is damage.
+/// How far a log reached at its last clean shutdown. If less is found later, that is damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Checkpoint {
     pub(crate) segment: u64,
     pub(crate) end: u64,
     pub(crate) head: SequenceNumber,
-    /// Which store and scope it is of, as the headers of segments say it; 0 where that was not said.
+    /// The store and scope it belongs to, as in the headers of segments; 0 if not recorded.
     #[serde(default)]
     pub(crate) owner: u64,
 }
 
 impl Checkpoint {
-    /// Whether it says that it is somebody else's.
+    /// Returns whether the checkpoint names another store or scope as its owner.
     pub(crate) fn is_foreign(&self, owner: u64) -> bool {
         self.owner != 0 && self.owner != owner
     }
 }
 
-/// Where the writer asks the keeper for what it needs next.
+/// The writer's handle to the keeper.
 pub(super) struct Preparation {
     state: Mutex<State>,
     changed: Condvar,
     jobs: mpsc::Sender<Job>,
-    /// What a checkpoint says of whose it is.
+    /// The owner that a checkpoint records.
     owner: u64,
 }
 
@@ -83,12 +83,12 @@ impl Preparation {
     }
 
     fn send(&self, job: Job) {
-        // The keeper only ends after Stop; one that panicked leaves the state as it is and the writer reports it.
+        // The keeper ends only after `Stop`. If it has panicked, the state stays as it is and the writer reports it.
         let _ = self.jobs.send(job);
     }
 
-    /// Asks for a segment of this capacity, unless one is ready, on its way, or could not be made: then [`take`](Self::take) tries
-    /// again when it is needed, and not every batch until then.
+    /// Requests a segment of this capacity, unless one is ready, being prepared or has failed. After a failure [`take`](Self::take)
+    /// retries when the segment is needed, rather than every batch before that.
     pub(super) fn prepare(&self, capacity: u64) {
         let mut state = self.state();
         if matches!(*state, State::Idle) {
@@ -97,7 +97,7 @@ impl Preparation {
         }
     }
 
-    /// Takes the next segment, with room for `least` bytes. Waits for it if need be, and tries once more after a failure.
+    /// Takes the next segment, with room for `least` bytes. Waits for it if necessary, and retries once after a failure.
     pub(super) fn take(&self, least: u64, capacity: u64) -> Result<Ready, StoreError> {
         let mut state = self.state();
         let mut asked = false;
@@ -130,7 +130,7 @@ impl Preparation {
         self.send(Job::Index(closed));
     }
 
-    /// Ends the keeper once it has done what was asked of it.
+    /// Ends the keeper once it has completed all jobs queued before.
     pub(super) fn stop(&self, reached: Option<(&Segment, u64, SequenceNumber)>) {
         let of = |(active, end, head): (&Segment, u64, SequenceNumber)| Checkpoint {
             segment: active.at.number,
@@ -152,7 +152,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// A keeper whose next segment gets this number.
+    /// Creates a keeper that gives its next segment this number.
     pub(super) fn new(core: Arc<Core>, next_number: u64) -> (Self, Arc<Preparation>) {
         let (sender, jobs) = mpsc::channel();
         let owner = core.place.owner();
@@ -168,7 +168,7 @@ impl Keeper {
                 Job::Index(closed) => {
                     match write_index(&self.core, &closed) {
                         Ok(()) => self.core.packing.wake(),
-                        // The segment stays indexed in memory; the next opening tries again.
+                        // The segment stays indexed in memory; the next opening retries.
                         Err(error) => {
                             tracing::warn!(segment = closed.at.name, %error, "no index file could be written");
                         }
@@ -189,7 +189,7 @@ impl Keeper {
     fn prepare(&mut self, small: Option<Ready>, capacity: u64) {
         let made = match small {
             Some(small) => {
-                // Should it fail, the next try makes this very segment anew: a number left out would be a segment that is missing.
+                // If this fails, the next attempt rebuilds the same segment: skipping its number would look like a missing segment.
                 self.next_number = small.at.number;
                 let more = capacity.saturating_sub(small.capacity);
                 self.core
@@ -211,7 +211,7 @@ impl Keeper {
     }
 }
 
-/// Makes a segment of this capacity, or of half of it, and so on, while there is no room: the last of a disk is of use too.
+/// Creates a segment of this capacity, halving it while there is no room, so that the last part of a disk can still be used.
 fn create_what_fits(core: &Core, number: u64, mut capacity: u64) -> io::Result<Ready> {
     let (place, options) = (&core.place, &core.options);
     loop {
@@ -225,8 +225,8 @@ fn create_what_fits(core: &Core, number: u64, mut capacity: u64) -> io::Result<R
     }
 }
 
-/// Makes a new segment: header and zeros synced under a name that is synced. It is there whole or not at all, and takes the place of one
-/// that an earlier failure left behind, which has never held a commit: so a log that has a segment always has one.
+/// Creates a new segment whose header and zeros are synced, under a synced name. The segment appears completely or not at all. It
+/// replaces one that an earlier failure left behind and that never held a commit, so a log that has had a segment always has one.
 pub(super) fn create(place: &Place, options: &Options, number: u64, capacity: u64) -> io::Result<Ready> {
     let name = names::segment(&place.dir, number);
     let unfinished = format!("{name}{UNFINISHED}");
@@ -236,7 +236,7 @@ pub(super) fn create(place: &Place, options: &Options, number: u64, capacity: u6
     }
     let made = fill(place, options, number, capacity, &unfinished);
     let Ok(mut ready) = made else {
-        // What is there is no segment; the room it takes is needed.
+        // What exists is not a segment, and the space it takes is needed.
         let _ = place.disk.remove(&unfinished);
         return made;
     };
@@ -255,7 +255,7 @@ fn fill(place: &Place, options: &Options, number: u64, capacity: u64, name: &str
     grow(Ready { at, capacity: SEGMENT_HEADER }, capacity, place.owner())
 }
 
-/// Adds zeros up to this capacity. The header comes last, when all that it says is there is synced.
+/// Appends zeros up to this capacity. The header is written last, when everything that it states is synced.
 fn grow(mut ready: Ready, capacity: u64, owner: u64) -> io::Result<Ready> {
     let zeros = vec![0; ZERO_WRITE.min(capacity.saturating_sub(ready.capacity)) as usize];
     while ready.capacity < capacity {
@@ -274,7 +274,7 @@ fn grow(mut ready: Ready, capacity: u64, owner: u64) -> io::Result<Ready> {
     Ok(ready)
 }
 
-/// Writes the index of a closed segment to its file and lets readers use that instead of the memory.
+/// Writes the index of a closed segment to its file and switches readers from memory to the file.
 fn write_index(core: &Core, closed: &Segment) -> io::Result<()> {
     let Some(memory) = closed.memory() else { return Ok(()) };
     let at = &closed.at;

@@ -1,14 +1,14 @@
-//! Prepare keys: who holds a key is what the last commit in the log that names it says.
+//! Prepare keys: the last commit in the log that names a key determines who holds it.
 //!
-//! There is no table of keys beside the log that could differ from it: a key is a term of the commits that change it, so it is
-//! found as the versions of aggregates are, in memory or through a Bloom filter and a look at one frame. That makes its change atomic
-//! with the events, under the same sync, and right after any crash.
+//! No table of keys exists beside the log, so none can differ from it. A key is a term of the commits that change it and is found like
+//! the version of an aggregate: in memory, or through a Bloom filter and one frame. A key therefore changes atomically with the events,
+//! under the same sync, and is correct after any crash.
 //!
-//! A change that comes without a commit (`prepare.rs`) is a frame without events, which stands in the log where it happened and takes no
+//! A change without a commit (`prepare.rs`) is a frame without events. It lies in the log at the point where it happened and consumes no
 //! sequence number.
 //!
-//! Who judges a change sees, in this order, what the changes before it in the same request made of the key, the batch, the segments
-//! whose index was in memory when the caller looked (or that are newer), and what the caller found in the others.
+//! A change is checked against these sources, in this order: earlier changes in the same request, the batch, and the segments whose
+//! index was in memory when the caller looked, or that are newer. What the caller found in the other segments comes last.
 
 use std::ops::RangeBounds;
 
@@ -18,7 +18,7 @@ use super::segment::View;
 use crate::index::TermMap;
 use crate::terms::{ExactTerm, TermKey, short};
 
-/// What is known of a key: none where nothing is, nobody, or a holder.
+/// What is known of a key: `None` if nothing is known, `Some(None)` if nobody holds it, else its holder.
 pub(super) type Known = Option<Option<KeyHolder>>;
 
 /// A change of a key, on its way to the log writer.
@@ -27,18 +27,18 @@ pub(super) struct Change {
     pub(super) key: ByteString,
     pub(super) term: ExactTerm,
     kind: Kind,
-    /// The key was looked up in all segments below this number,
+    /// The key was looked up in all segments below this number;
     pub(super) probed_below: u64,
-    /// and this was found.
+    /// this was found there.
     pub(super) probed: Known,
 }
 
 enum Kind {
     Release(Option<KeyValue>),
     Reserve(KeyHolder),
-    /// As a service of its own does it: at the very `ttl_at` not without the value.
+    /// Gives a key back without a commit. At exactly `ttl_at` this requires the value.
     Rollback(Option<KeyValue>),
-    /// The holder in the place of whoever has the value, or of any.
+    /// Replaces the holder that has this value, or whichever holder there is if no value is given.
     Reprepare(Option<KeyValue>, KeyHolder),
 }
 
@@ -49,7 +49,7 @@ pub(super) enum KeyFault {
     NotHeld,
 }
 
-/// The changes of a commit, in the order in which they are judged and made.
+/// Returns the changes of a commit, in the order in which they are checked and applied.
 pub(super) fn changes(terms: TermKey, keys: KeyChanges) -> Vec<Change> {
     let change = |name: ByteString, key: ByteString, kind| of(terms, name, key, kind);
     let release = keys.release.into_iter().map(|Release { name, key, value }| change(name, key, Kind::Release(value)));
@@ -60,8 +60,8 @@ pub(super) fn changes(terms: TermKey, keys: KeyChanges) -> Vec<Change> {
     release.chain(reserve).collect()
 }
 
-/// What a change by the service does, in the order in which it is judged and made: what is taken comes first, so that of a move both
-/// of whose keys are not as they must be the new one is told.
+/// Returns the changes that an operation of the key service makes, in the order in which they are checked and applied. Keys are taken
+/// first: if neither key of a move is as it must be, the refusal names the new one.
 pub(super) fn of_service(terms: TermKey, change: KeyChange) -> Vec<Change> {
     let reserve = |it: Reserve, kind: fn(KeyHolder) -> Kind| {
         let (name, key) = (it.name.clone(), it.key.clone());
@@ -85,7 +85,7 @@ fn of(terms: TermKey, name: ByteString, key: ByteString, kind: Kind) -> Change {
 }
 
 impl Change {
-    /// Who holds the key after this change, which was judged where it was made first.
+    /// Returns who holds the key after this change, which was checked in the log where it was first made.
     pub(super) fn made(&self) -> Option<KeyHolder> {
         match &self.kind {
             Kind::Reserve(new) | Kind::Reprepare(_, new) => Some(new.clone()),
@@ -93,7 +93,7 @@ impl Change {
         }
     }
 
-    /// Who holds the key after this change of what `known` says, at `now`.
+    /// Returns who holds the key after this change, given what is `known` at `now`.
     pub(super) fn apply(&self, known: &Known, now: Timestamp) -> Result<Option<KeyHolder>, KeyFault> {
         let holder = known.as_ref().and_then(Option::as_ref);
         match (&self.kind, holder) {
@@ -109,10 +109,10 @@ impl Change {
     }
 }
 
-/// What the commits of a batch, or the changes before this one in a request, make of keys.
+/// The holders of keys after the commits of a batch, or after the earlier changes of a request.
 pub(super) type Changed = TermMap<ExactTerm, Option<KeyHolder>>;
 
-/// What the segments of these numbers say of a key.
+/// Looks up the last change of a key in the segments with these numbers.
 pub(super) fn look_up(
     view: &View,
     numbers: impl RangeBounds<u64>,
@@ -121,7 +121,7 @@ pub(super) fn look_up(
     term: ExactTerm,
 ) -> Result<Known, StoreError> {
     for segment in view.segments.iter().rev().filter(|segment| numbers.contains(&segment.at.number)) {
-        // From the end, and not all at once: a key that changes all the time has as many postings as there are commits.
+        // Searched from the end and in strides: a key that changes constantly has as many postings as there are commits.
         let mut end = segment.index.commits();
         while end > 0 {
             let start = end.saturating_sub(segment.index.stride());
@@ -138,9 +138,10 @@ pub(super) fn look_up(
     Ok(None)
 }
 
-/// What a commit with these changes made of a key; none when it is not among them, as after a collision of terms.
+/// Returns the holder of a key after a commit with these changes, or `None` if the commit does not name the key, as after a hash
+/// collision of terms.
 fn change_in(keys: KeyChanges, name: &ByteString, key: &ByteString) -> Option<Option<KeyHolder>> {
-    // Releases come first, so that a reservation of the same commit is what stands.
+    // Releases are applied first, so a reservation in the same commit prevails.
     if let Some(taken) = keys.reserve.into_iter().find(|it| it.name == *name && it.key == *key) {
         return Some(Some(taken.into()));
     }

@@ -1,4 +1,4 @@
-//! Scanning: index → frames → events that are lent, out of one buffer.
+//! Scanning: index → frames → events that are lent from one buffer.
 
 use std::ops::ControlFlow;
 
@@ -10,18 +10,19 @@ use super::segment::runs;
 use super::stats::give_way;
 use crate::turn::Turn;
 
-/// Other tasks have their turn after so many bytes; a read counts as [`READ_BYTES`] more.
+/// The scan yields to other tasks after this many bytes; each read counts as [`READ_BYTES`] more.
 const TURN_BYTES: u64 = 512 * 1024;
 const READ_BYTES: u64 = 16 * 1024;
 
-/// Visits what the query admits below `head`, which was the log's. Where `visit` breaks off, the number to go on from; else the end.
+/// Visits the events below `head`, the log's head, that the query admits. Returns the number to resume from if `visit` breaks, else the
+/// end.
 pub(super) async fn scan(
     core: &Core,
     query: &ScanQuery,
     head: SequenceNumber,
     visit: &mut Visit<'_>,
 ) -> Result<ControlFlow<SequenceNumber, SequenceNumber>, StoreError> {
-    // The view is read after the head and so holds at least as much.
+    // The view is read after the head, so it holds at least as much.
     let view = core.view();
     let (from, end) = (query.from, query.to.min(head));
     let mut buffer = Vec::new();

@@ -1,5 +1,5 @@
-//! Lists the prepare keys of a name. No table of keys exists beside the log, and an index knows a key only by its hash, so each pass reads
-//! the log's frames. It holds the smallest keys only, so its memory does not depend on how many there are.
+//! Lists the prepare keys of a name. No table of keys exists beside the log, and an index knows a key only by its hash, so each pass
+//! reads the log's frames. A pass holds only the smallest keys, so its memory does not depend on how many keys exist.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use super::beside_commits::each;
 use super::core::Core;
 use crate::record::Record;
 
-/// The smallest keys of a name after a given one, with who holds each.
+/// The smallest keys of a name after a given one, with their holders.
 struct Smallest<'a> {
     query: &'a KeysQuery,
     after: Option<ByteString>,
     keys: BTreeMap<ByteString, Option<KeyHolder>>,
 }
 
-/// A page of keys that are held and have not expired at `now`.
+/// Returns one page of keys that are held and have not expired at `now`.
 pub(super) async fn list(core: &Core, query: &KeysQuery, now: Timestamp) -> Result<KeyPage, StoreError> {
     let view = core.view();
     let mut after = query.after.clone();
@@ -26,7 +26,7 @@ pub(super) async fn list(core: &Core, query: &KeysQuery, now: Timestamp) -> Resu
         for segment in &view.segments {
             each(segment, |record| smallest.apply(record)).await?;
         }
-        // Keys that were given back were candidates too, so a full pass may have found few that are held.
+        // Released keys were candidates too, so a full pass may have found few keys that are held.
         let full = smallest.keys.len() == query.limit;
         after = smallest.keys.last_key_value().map(|(key, _)| key.clone());
         let live = |(key, holder): (ByteString, Option<KeyHolder>)| {
@@ -41,7 +41,7 @@ pub(super) async fn list(core: &Core, query: &KeysQuery, now: Timestamp) -> Resu
 
 impl Smallest<'_> {
     fn apply(&mut self, record: &Record) {
-        // Releases come first, so that a reservation of the same commit is what stands.
+        // Releases are applied first, so a reservation in the same commit prevails.
         for old in record.keys.release.iter().filter(|old| old.name == self.query.name) {
             self.note(&old.key, None);
         }
@@ -50,7 +50,7 @@ impl Smallest<'_> {
         }
     }
 
-    /// INVARIANT: a key that is left out is greater than `limit` others, and stays so, because keys only ever join.
+    /// INVARIANT: a key that is left out is greater than `limit` others and remains so, because keys are only ever added.
     fn note(&mut self, key: &ByteString, holder: Option<KeyHolder>) {
         if self.after.as_ref().is_some_and(|after| key.as_bytes() <= after.as_bytes()) {
             return;

@@ -1,4 +1,4 @@
-//! What the log knows of an aggregate or a request: in memory by its exact term, in files by postings and a look at the frame.
+//! Look-ups of aggregates and requests: in memory by the exact term, in files by postings and a look at the frame.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::index::{Entry, Head, read};
 use crate::record::Record;
 use crate::terms::{ExactTerm, short};
 
-/// Where a commit stands.
+/// The location of a commit.
 #[derive(Clone)]
 pub(super) struct Found {
     pub(super) segment: Arc<Segment>,
@@ -23,7 +23,8 @@ impl Found {
         records.pop().ok_or_else(|| self.segment.at.damage(self.entry.offset, "a commit is not there"))
     }
 
-    /// The other commits of the transaction that begins with `first`, which stands here; none when it is no transaction.
+    /// Returns the other commits of the transaction whose first commit is `first`, found at this location. Empty if it is not a
+    /// transaction.
     pub(super) fn others(&self, first: &Record) -> Result<Vec<Record>, StoreError> {
         let Some(transaction) = first.transaction() else { return Ok(Vec::new()) };
         let Some(ordinal) = self.segment.index.ordinal_of(self.entry.sequence_number)? else { return Ok(Vec::new()) };
@@ -32,7 +33,7 @@ impl Found {
     }
 }
 
-/// Where the aggregate stands according to the segments of these numbers; none when they hold no commit of it.
+/// Returns the head of an aggregate according to the segments with these numbers, or `None` if they hold no commit of it.
 pub(super) fn head(
     view: &View,
     numbers: impl RangeBounds<u64>,
@@ -58,7 +59,7 @@ pub(super) fn head(
     Ok(None)
 }
 
-/// The commit of this request in the segments of these numbers.
+/// Returns the location of the commit of this request in the segments with these numbers.
 pub(super) fn request(
     view: &View,
     numbers: impl RangeBounds<u64>,
@@ -74,7 +75,7 @@ pub(super) fn request(
         };
         for entry in segment.index.entries(&ordinals)? {
             let found = Found { segment: segment.clone(), entry };
-            // In memory the exact term names the request; in a file half of it does, so the frame decides.
+            // In memory the exact term identifies the request. A file stores only half of the term, so the frame decides.
             if in_memory.is_some() || is_request(&found.record()?, aggregate, request_id) {
                 return Ok(Some(found));
             }

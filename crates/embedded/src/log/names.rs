@@ -4,7 +4,7 @@ use crate::whole::UNFINISHED;
 
 const SEGMENT: &str = ".segment";
 const INDEX: &str = ".index";
-/// How far the log reached when it was closed in an orderly way.
+/// Records how far the log reached at its last clean shutdown.
 pub(crate) const CHECKPOINT: &str = "checkpoint.json";
 
 pub(crate) fn segment(dir: &str, number: u64) -> String {
@@ -15,24 +15,24 @@ pub(crate) fn index(dir: &str, number: u64) -> String {
     format!("{dir}/{number:010}{INDEX}")
 }
 
-/// What the packed form of a segment is called until it takes the segment's place.
+/// Returns the name of a segment's packed form until it replaces the segment.
 pub(crate) fn packing(dir: &str, number: u64) -> String {
     format!("{dir}/{number:010}.packed{UNFINISHED}")
 }
 
-/// The number of the segment whose file has this name.
+/// Returns the number of the segment whose file has this name.
 pub(crate) fn segment_number(name: &str) -> Option<u64> {
     let number = name.strip_suffix(SEGMENT)?;
     (number.len() >= 10).then(|| number.parse().ok()).flatten()
 }
 
-/// The number of the segment whose index has this name.
+/// Returns the number of the segment whose index has this name.
 pub(crate) fn index_number(name: &str) -> Option<u64> {
     let number = name.strip_suffix(INDEX)?;
     (number.len() >= 10).then(|| number.parse().ok()).flatten()
 }
 
-/// The file that keeps what recovery cut from a segment at an offset. Nothing reads it.
+/// Returns the name of the file that keeps what recovery cut from a segment at an offset. No code reads it.
 pub(super) fn cut(segment: &str, offset: u64) -> String {
     format!("{segment}.{offset}.cut")
 }

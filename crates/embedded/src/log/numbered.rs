@@ -1,4 +1,4 @@
-//! Reading events by their numbers, for streams: positions into the log.
+//! Reads events by sequence number, for streams, whose entries are positions in the log.
 
 use std::ops::ControlFlow;
 
@@ -8,21 +8,21 @@ use super::Log;
 use super::core::Core;
 use super::segment::{Segment, runs};
 
-/// Commits are looked up in groups of at most so many.
+/// Commits are looked up in groups of at most this size.
 const GROUP: usize = 64;
 
 impl Log {
-    /// The events of these ascending numbers, from the first on; not all of them where they are large, one at least.
+    /// Returns the events with these ascending numbers, from the first on. If they are large, it returns only some, but at least one.
     pub(crate) fn events(&self, numbers: &[SequenceNumber]) -> Result<Vec<RecordedEvent>, StoreError> {
         self.core.noticed(events(&self.core, numbers))
     }
 
-    /// The number of events that are durable.
+    /// Returns the number of durable events.
     pub(crate) fn durable_head(&self) -> SequenceNumber {
         self.core.head()
     }
 
-    /// Passes where the log has its end; where it was opened damaged, that is what is wrong.
+    /// Fails if the log was opened damaged, so that its readable end is not its real end.
     ///
     /// # Errors
     /// The damage.
@@ -31,10 +31,10 @@ impl Log {
     }
 }
 
-/// The events of these ascending numbers. An event keeps the bytes of its neighbours in memory, so what counts is the commits that
-/// were read.
+/// Reads the events with these ascending numbers. An event keeps the bytes of adjacent events in memory, so the limit counts all commits
+/// that were read.
 fn events(core: &Core, numbers: &[SequenceNumber]) -> Result<Vec<RecordedEvent>, StoreError> {
-    // The head is read first: the view that is read after it holds at least as much.
+    // The head is read before the view, so the view holds at least as much.
     let head = core.head();
     let there = &numbers[..numbers.partition_point(|number| *number < head)];
     if there.is_empty()
@@ -68,7 +68,7 @@ impl Page {
         self.bytes >= limits::PAGE_BYTES_MAX
     }
 
-    /// Reads events of one segment, until the page is full.
+    /// Reads events of one segment until the page is full.
     fn read(&mut self, segment: &Segment, numbers: &[SequenceNumber]) -> Result<(), StoreError> {
         let mut rest = numbers;
         while !rest.is_empty() {

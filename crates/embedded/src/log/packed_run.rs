@@ -1,4 +1,4 @@
-//! Packed frames that were read at once. They are unpacked a few at a time: a page may end before the run does.
+//! A run of packed frames that were read at once. They are unpacked a few at a time, because a page may end before the run does.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use super::segment::SegmentFile;
 use crate::index::Entry;
 use crate::packed::{self, Packed, SPARE, Unpacked};
 
-/// So many are unpacked at once.
+/// The number of frames that are unpacked at once.
 const PIECE: usize = 16;
 
-/// A run of a packed segment.
+/// A run of frames of a packed segment.
 pub(super) struct PackedRun<'a> {
     at: &'a SegmentFile,
     packed: &'a Packed,
@@ -23,26 +23,26 @@ pub(super) struct PackedRun<'a> {
 /// Payloads that were unpacked together.
 #[derive(Default)]
 pub(super) struct Piece {
-    /// The place of the first one in the run.
+    /// The place of its first frame in the run.
     from: usize,
     payloads: Bytes,
     places: Vec<Unpacked>,
 }
 
 impl<'a> PackedRun<'a> {
-    /// `bytes` are those of the frames at `entries`.
+    /// Creates a run from the `bytes` of the frames at `entries`.
     pub(super) fn new(at: &'a SegmentFile, packed: &'a Packed, entries: &'a [Entry], mut bytes: Vec<u8>) -> Self {
         bytes.resize(bytes.len() + SPARE, 0);
         Self { at, packed, entries, bytes }
     }
 
-    /// The places of the pieces.
+    /// Returns the places of each piece.
     pub(super) fn pieces(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let end = self.entries.len();
         (0..end).step_by(PIECE).map(move |from| from..end.min(from + PIECE))
     }
 
-    /// Unpacks the frames at these places, if all are what was written; the payloads stand in `out`, with rubbish behind them.
+    /// Unpacks the frames at these places after verifying them. The payloads are written to `out`, with arbitrary bytes after the last.
     pub(super) fn unpack(&self, places: Range<usize>, out: &mut Vec<u8>) -> Result<Vec<Unpacked>, StoreError> {
         let entries = &self.entries[places];
         let bytes = &self.bytes[(entries[0].offset - self.entries[0].offset) as usize..];
@@ -57,7 +57,7 @@ impl<'a> PackedRun<'a> {
         Ok(unpacked)
     }
 
-    /// The version and the payload of the commit at this place; `piece` is what was unpacked last.
+    /// Returns the version and the payload of the commit at this place. `piece` caches what was unpacked last.
     pub(super) fn payload(&self, n: usize, piece: &mut Piece) -> Result<(Version, Bytes), StoreError> {
         if !(piece.from..piece.from + piece.places.len()).contains(&n) {
             let from = n / PIECE * PIECE;

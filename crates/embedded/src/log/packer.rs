@@ -1,11 +1,11 @@
-//! The packer: writes closed segments once more, in their compact form (`packed.rs`), beside everything else and slowly.
+//! The packer: rewrites closed segments in their compact form (`packed.rs`), in the background and at a limited rate.
 //!
 //! Invariants:
-//! - A packed segment has its name only when all of it is synced, and gets it in place of the segment it was made of, by one renaming. So
-//!   the name leads to one whole file of the two at every moment, whatever ends the process.
-//! - It has a salt of its own: the index of the form before does not fit it, and is made again if the process ends between the two.
-//! - Readers go over to it when it and its index are there under names that are synced. Until then they read the file they have open.
-//! - Whatever fails leaves the segment as it is. It is tried again with the next one that closes, or when the store opens.
+//! - A packed segment gets its name only once all of it is synced, by one rename that replaces the original segment. The name therefore
+//!   refers to one complete file of the two at every moment, whatever ends the process.
+//! - It has a salt of its own: the index of the original form does not fit it, and is rebuilt if the process ends between the two steps.
+//! - Readers switch to it once it and its index exist under synced names. Until then they read the file they have open.
+//! - Any failure leaves the segment as it is. It is retried with the next segment that closes, or when the store opens.
 
 use std::collections::HashSet;
 use std::io;
@@ -26,7 +26,7 @@ use crate::options::SeededBug;
 pub(super) struct Signal {
     state: Mutex<State>,
     changed: Condvar,
-    /// Held by who packs: there is one at a time.
+    /// Held while a segment is packed: only one is packed at a time.
     working: Mutex<()>,
 }
 
@@ -41,7 +41,7 @@ impl Signal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that there may be something to pack.
+    /// Reports that there may be something to pack.
     pub(super) fn wake(&self) {
         self.state().due = true;
         self.changed.notify_all();
@@ -52,7 +52,7 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    /// Waits until there may be something to do; false when the log closes.
+    /// Waits until there may be something to pack; returns false when the log closes.
     fn wait(&self) -> bool {
         let mut state = self.state();
         while !state.due && !state.closing {
@@ -62,7 +62,7 @@ impl Signal {
         !state.closing
     }
 
-    /// Waits as long as so many bytes may take; false when the log closes.
+    /// Waits for the time that this many bytes take at the given rate; returns false when the log closes.
     pub(super) fn pace(&self, bytes: u64, per_second: u64) -> bool {
         let state = self.state();
         if per_second == u64::MAX || state.closing {
@@ -74,39 +74,39 @@ impl Signal {
     }
 }
 
-/// What became of a segment.
+/// The outcome for one segment.
 enum Outcome {
     Done {
         to: u64,
     },
-    /// It would not be smaller by enough.
+    /// The packed form would not be sufficiently smaller.
     NotWorthIt,
     Closing,
 }
 
-/// What packing did to a log.
+/// The result of packing a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Packed {
-    /// Segments that were packed.
+    /// The number of segments that were packed.
     pub(crate) segments: u64,
-    /// Bytes of the frames they had.
+    /// The size of their frames before, in bytes.
     pub(crate) from: u64,
-    /// Bytes that they have now.
+    /// Their size now, in bytes.
     pub(crate) to: u64,
-    /// Closed segments that stay as they are, because little would be saved.
+    /// The number of closed segments left as they are, because little would be saved.
     pub(crate) left: u64,
 }
 
 /// The thread's side.
 pub(super) struct Packer {
     core: Arc<Core>,
-    /// Numbers of segments that were found not to be worth it.
+    /// The numbers of segments that were found not worth packing.
     left: HashSet<u64>,
 }
 
 impl Packer {
     pub(super) fn new(core: Arc<Core>) -> Self {
-        // What an earlier process left.
+        // Segments that an earlier process left unpacked.
         core.packing.wake();
         Self { core, left: HashSet::new() }
     }
@@ -132,16 +132,16 @@ impl Packer {
     }
 }
 
-/// Closed segments of frames that have their index in a file, oldest first, without the newest.
+/// Returns the closed, unpacked segments that have an index file, oldest first, without the newest `behind` closed ones.
 fn candidates(core: &Core, behind: usize) -> Vec<Arc<Segment>> {
     let view = core.view();
-    // The last segment is the one that is written to.
+    // The last segment is the active one.
     let closed = view.segments.len().saturating_sub(1);
     let old = view.segments[..closed.saturating_sub(behind)].iter();
     old.filter(|segment| segment.at.packed.is_none() && segment.memory().is_none()).cloned().collect()
 }
 
-/// Packs every closed segment that is worth it, without a pause.
+/// Packs every closed segment that is worth packing, without pausing.
 pub(super) fn pack_all(core: &Core, progress: &mut dyn FnMut(u64, u64)) -> Result<Packed, StoreError> {
     let segments = candidates(core, 0);
     let end = |segment: &Segment| if let Index::File(index) = &segment.index { index.file().extent().end } else { 0 };
@@ -184,7 +184,7 @@ fn pack(core: &Core, segment: &Arc<Segment>, bytes_per_second: u64) -> io::Resul
     let repacked = match written {
         Ok(Repacked::Whole(repacked)) => repacked,
         other => {
-            // Whatever is there is no segment, and the room it takes is needed. There may be nothing.
+            // Whatever exists is not a segment, and the space it takes is needed. It may not exist at all.
             let _ = core.place.disk.remove(&unfinished);
             return match other {
                 Ok(Repacked::Closing) => Ok(Outcome::Closing),

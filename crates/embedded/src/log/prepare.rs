@@ -1,6 +1,6 @@
-//! Prepare keys as a service: a change is a frame without events, judged and made durable as commits are.
+//! Prepare keys as a service: a change is a frame without events, which is checked and made durable like a commit.
 //!
-//! So there is one place that says who holds a key, one order in which commits and the service change it, and one recovery.
+//! This gives a single source for who holds a key, a single order of the changes by commits and by the service, and a single recovery.
 
 use annals_core::{
     FoundKey, KeyChange, KeyError, KeyHolder, KeyPage, KeyState, KeysQuery, NewCommit, PrepareKeys, SequenceNumber,
@@ -43,7 +43,7 @@ impl PrepareKeys for Log {
         valid_key(name, key)?;
         let core = &self.core;
         let holder = core.noticed(holder(core, name, key))?;
-        // Whoever took or gave it back behind the damage is not known.
+        // Nobody knows whether the key was taken or released after the damage.
         let holder = core.unless_about_the_end(holder, true)?;
         let now = core.options.clock.now().nearest_writable();
         Ok(holder.map(|holder| holder.found(now)))
@@ -53,7 +53,7 @@ impl PrepareKeys for Log {
         query.validate()?;
         let core = &self.core;
         let page = core.noticed(list_keys::list(core, &query, core.options.clock.now().nearest_writable()).await)?;
-        // Whoever took or gave keys back behind the damage is not known.
+        // Nobody knows which keys were taken or released after the damage.
         Ok(core.unless_about_the_end(page, true)?)
     }
 
@@ -68,9 +68,9 @@ fn holder(core: &Core, name: &str, key: &str) -> Result<Option<KeyHolder>, Store
     Ok(keys::look_up(&core.view(), .., &name.into(), &key.into(), term)?.flatten())
 }
 
-/// Everything the log writer needs to know of a change.
+/// Encodes a change and computes everything that the log writer needs to know about it.
 fn encode(core: &Core, change: &KeyChange, now: Timestamp) -> Encoded {
-    // Neither aggregate nor events: `record.rs` says that it is then no commit.
+    // Without an aggregate and events it is not a commit; see `record.rs`.
     let recorded = NewCommit { keys: change.made(), ..NewCommit::new("", "") };
     let commit_id = new_uuid(now, &*core.options.random);
     let payload = record::encode(&recorded, &Stamp { commit_id, digest: 0, now, transaction: None, received: None });

@@ -1,4 +1,4 @@
-//! Commits that wait for the log writer. While one batch is made durable the next one gathers here: that is group commit.
+//! Commits that wait for the log writer. While one batch is being made durable, the next one gathers here: group commit.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -17,28 +17,28 @@ pub(super) struct Waiting {
     pub(super) answer: oneshot::Sender<Answer>,
 }
 
-/// What is judged as one: a commit, or all of a transaction.
+/// The unit that is checked as a whole: a commit, or all commits of a transaction.
 pub(super) struct Request {
     pub(super) first: Encoded,
-    /// None when the request id is the commit's own fresh id, which cannot repeat.
+    /// `None` if the request id is the commit's own fresh id, which cannot repeat.
     pub(super) request_id: Option<ByteString>,
     /// The request id was looked up in all segments below this number.
     pub(super) request_probed_below: u64,
-    /// What was found there.
+    /// The original commit of this request, if the look-up found one.
     pub(super) repeats: Option<Found>,
-    /// When it was accepted.
+    /// When the request was accepted.
     pub(super) now: Timestamp,
-    /// The number that the first event must get, where this is a copy; then it was judged elsewhere.
+    /// For a copy: the sequence number that its first event must get. A copy was checked in the log it comes from.
     pub(super) copied_to: Option<u64>,
-    /// What else there is of a transaction.
+    /// The further commits of a transaction.
     pub(super) others: Vec<Encoded>,
     pub(super) expect: Vec<Expected>,
-    /// Its share of the bytes that may wait.
+    /// Its share of the bytes that may be queued.
     pub(super) _room: OwnedSemaphorePermit,
 }
 
 impl Request {
-    /// A commit that stands for itself.
+    /// Creates the request for a single commit.
     pub(super) fn commit_of(
         first: Encoded,
         request_id: Option<ByteString>,
@@ -59,24 +59,24 @@ impl Request {
         })
     }
 
-    /// The commits, in order.
+    /// Returns the commits, in order.
     pub(super) fn commits(&self) -> impl Iterator<Item = &Encoded> + Clone {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// The append conditions, in the order of their commits.
+    /// Returns the append conditions, in the order of their commits.
     pub(super) fn conditions_mut(&mut self) -> impl Iterator<Item = &mut Condition> {
         let commits = std::iter::once(&mut self.first).chain(&mut self.others);
         commits.filter_map(|commit| commit.condition.as_deref_mut())
     }
 
-    /// The commit at this place.
+    /// Returns the commit at this place.
     pub(super) fn commit(&self, place: usize) -> &Encoded {
         place.checked_sub(1).map_or(&self.first, |place| &self.others[place])
     }
 }
 
-/// An encoded commit: everything the log writer needs to know of it.
+/// An encoded commit, with everything that the log writer needs to know about it.
 pub(super) struct Encoded {
     pub(super) aggregate: Aggregate,
     pub(super) aggregate_term: ExactTerm,
@@ -85,16 +85,16 @@ pub(super) struct Encoded {
     pub(super) expected: ExpectedVersion,
     pub(super) condition: Option<Box<Condition>>,
     pub(super) keys: Vec<Change>,
-    /// Terms of types, tags and the aggregate's name.
+    /// The terms of its types, its tags and the aggregate's name.
     pub(super) terms: Vec<Term>,
-    /// None where it changes prepare keys alone; then it is of no aggregate, and expects and repeats nothing.
+    /// 0 if the commit only changes prepare keys. Such a commit has no aggregate, expects no version and repeats no request.
     pub(super) events: u32,
     pub(super) payload: Vec<u8>,
     pub(super) payload_crc: u32,
     pub(super) probed: ProbedHead,
 }
 
-/// What a transaction expects of an aggregate that it does not commit to.
+/// A transaction's expectation of an aggregate to which it does not commit.
 pub(super) struct Expected {
     pub(super) aggregate: Aggregate,
     pub(super) aggregate_term: ExactTerm,
@@ -102,31 +102,31 @@ pub(super) struct Expected {
     pub(super) probed: ProbedHead,
 }
 
-/// What the caller found out about where an aggregate stands.
+/// The head of an aggregate as the caller found it before queuing.
 #[derive(Default)]
 pub(super) struct ProbedHead {
-    /// The aggregate was looked up in all segments below this number; 0 when it was known and nothing was looked up.
+    /// The aggregate was looked up in all segments below this number; 0 if its head was cached and nothing was looked up.
     pub(super) below: u64,
-    /// Where it stands according to them.
+    /// The head according to those segments.
     pub(super) head: Option<Head>,
 }
 
-/// The verdict, and the request back again, so that its memory is freed by the thread that asked for it. No verdict where its append
-/// conditions must be searched further first.
+/// The verdict, together with the request, so that its memory is freed by the thread that allocated it. The verdict is `None` if the
+/// append conditions must be searched further first.
 pub(super) type Answer = (Result<Option<Verdict>, StoreError>, Box<Request>);
 
-/// What the log writer found.
+/// The outcome of the log writer's checks.
 pub(super) enum Verdict {
     Committed {
         sequence_number: u64,
         versions: Versions,
     },
-    /// The request was committed before; whether with the same content is for the caller to see.
+    /// The request was committed before. The caller determines whether its content is the same.
     Repeat(Found),
     Refused(Part, Refusal),
 }
 
-/// A version for each commit of a request. Nearly always there is one, which then takes no memory of its own.
+/// One version for each commit of a request. Nearly always there is only one, which needs no allocation.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
     first: Option<Version>,
@@ -150,7 +150,7 @@ impl Versions {
     }
 }
 
-/// The part of a transaction that was refused; a commit is its own first.
+/// The part of a transaction that was refused. A single commit is part 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Commit(usize),
@@ -166,7 +166,7 @@ pub(super) enum Refusal {
         tenant_id: ByteString,
     },
     Condition(Match),
-    /// A copy would get another number.
+    /// A copy would get a different sequence number.
     OtherNumber {
         expected: u64,
         actual: u64,
@@ -191,7 +191,7 @@ struct State {
 }
 
 impl Queue {
-    /// Adds a commit, unless the log is closing.
+    /// Adds a request, unless the log is closing.
     pub(super) fn push(&self, commit: Waiting) -> Result<(), StoreError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.closed {
@@ -204,7 +204,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Everything that waits, once there is something; none when the log is closing and nothing waits any more.
+    /// Waits until something is queued and returns all of it. Returns `None` once the log is closing and the queue is empty.
     pub(super) fn take(&self) -> Option<Vec<Waiting>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.waiting.is_empty() {

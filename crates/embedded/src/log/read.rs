@@ -1,4 +1,4 @@
-//! Reading: index → frames → events. Everything an index names is durable, so readers need no other bound.
+//! Reading: index → frames → events. Everything that an index names is durable, so readers need no other bound.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, Range};
@@ -15,7 +15,7 @@ use crate::index::{Answer, Index, aggregate_key};
 use crate::record::Record;
 use crate::terms::{Term, TermKey, short};
 
-/// Entries are looked up in groups of at most so many.
+/// Entries are looked up in groups of at most this size.
 pub(super) const GROUP: usize = 128;
 
 /// A page that is being filled.
@@ -30,7 +30,7 @@ impl Page {
         self.events.len() >= self.limit || self.bytes >= limits::PAGE_BYTES_MAX
     }
 
-    /// How many commits could be needed still, at most.
+    /// Returns the largest number of commits that could still be needed.
     fn wanted(&self) -> usize {
         self.limit - self.events.len().min(self.limit)
     }
@@ -42,7 +42,7 @@ impl Page {
 }
 
 pub(super) fn page(core: &Core, query: &LogQuery) -> Result<LogPage, StoreError> {
-    // The head is read first: the view that is read after it holds at least as much.
+    // The head is read before the view, so the view holds at least as much.
     let head = core.head();
     let from = query.from.unwrap_or(if query.backwards { head } else { 0 }).min(head);
     let mut page = Page { events: Vec::with_capacity(query.limit), limit: query.limit, bytes: 0 };
@@ -68,7 +68,7 @@ fn forwards(
         while let Some(group) = candidates.next_group(page.wanted())? {
             let mut entries = segment.index.entries(&group)?;
             if query.filter.is_all() {
-                // Behind these the page is full.
+                // These entries suffice to fill the page.
                 let end = entries.first().map_or(0, |entry| entry.sequence_number.max(range.start));
                 let end = end.saturating_add(page.wanted() as u64);
                 entries.truncate(entries.partition_point(|entry| entry.sequence_number < end));
@@ -77,7 +77,7 @@ fn forwards(
                 if n == 1 {
                     segment.at.announce(&entries);
                 }
-                // Where to go on, once the page is full or the range ends.
+                // Where to continue, once the page is full or the range ends.
                 let mut next = range.end;
                 let visited = segment.visit(run, |event, owner| {
                     let n = event.sequence_number;
@@ -134,14 +134,14 @@ fn backwards(
     Ok(0)
 }
 
-/// The commits of a segment that may hold what a filter wants, taken in groups from either end.
+/// The commits of a segment that may match a filter, taken in groups from either end.
 pub(super) struct Candidates<'a> {
     key: TermKey,
     segment: &'a Segment,
     filter: &'a Filter,
-    /// Ordinals that have not been looked at.
+    /// Ordinals that have not been listed yet.
     rest: Range<u32>,
-    /// Those looked at and not yet taken.
+    /// Ordinals that have been listed but not taken.
     listed: VecDeque<u32>,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Candidates<'a> {
         Self { key, segment, filter, rest, listed: VecDeque::new() }
     }
 
-    /// The next ones in ascending order, from the front; none at the end.
+    /// Returns the next group from the front in ascending order, or `None` at the end.
     pub(super) fn next_group(&mut self, most: usize) -> Answer<Option<Vec<u32>>> {
         while self.listed.is_empty() && !self.rest.is_empty() {
             let end = self.rest.end.min(self.rest.start.saturating_add(self.stride()));
@@ -161,7 +161,7 @@ impl<'a> Candidates<'a> {
         Ok((!group.is_empty()).then_some(group))
     }
 
-    /// The last ones, in ascending order, from the back; none at the end.
+    /// Returns the last group from the back in ascending order, or `None` at the end.
     fn last_group(&mut self, most: usize) -> Answer<Option<Vec<u32>>> {
         while self.listed.is_empty() && !self.rest.is_empty() {
             let start = self.rest.start.max(self.rest.end.saturating_sub(self.stride()));
@@ -176,7 +176,7 @@ impl<'a> Candidates<'a> {
         if self.filter.is_all() { GROUP as u32 } else { self.segment.index.stride() }
     }
 
-    /// Any of the types, all of the tags, the aggregate.
+    /// Lists the commits with any of the types, all of the tags and the aggregate.
     fn list(&self, within: Range<u32>) -> Answer<Vec<u32>> {
         if self.filter.is_all() {
             return Ok(within.collect());
@@ -187,8 +187,8 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// The commits of these ordinals that may have all of some terms and any of others, ascending; where there are no others, all of some.
-/// Adds to `listed` how many the index named for each term.
+/// Returns the ordinals of the commits that may have all terms of `all` and, unless `any` is empty, one of `any`, ascending. Adds to
+/// `listed` how many ordinals the index returned for each term.
 pub(super) fn commits_with(
     index: &Index,
     all: &[Term],
@@ -215,7 +215,7 @@ pub(super) fn commits_with(
     }
     if !any.is_empty() {
         let mut union = any.iter().map(postings).collect::<Answer<Vec<_>>>()?.concat();
-        // Each list ascends, and so this sort merges them.
+        // Each list is ascending, so this sort merges them.
         union.sort();
         union.dedup();
         lists.push(union);
@@ -223,7 +223,7 @@ pub(super) fn commits_with(
     Ok(intersection(lists))
 }
 
-/// The terms that a commit must have, one and all.
+/// Returns the terms that a commit must have, all of them.
 fn required(key: TermKey, filter: &Filter) -> impl Iterator<Item = Term> {
     let tags = filter.tags.iter().map(move |tag| key.tag(tag));
     tags.chain(filter.aggregate.iter().map(move |aggregate| key.aggregate_filter(aggregate)))
@@ -298,7 +298,7 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
     Ok(AggregateCommits { commits: found, version: head.version })
 }
 
-/// The commits of a segment that may be the aggregate's and of the wanted versions.
+/// Returns the commits of a segment that may belong to the aggregate and have a wanted version.
 fn versions(segment: &Segment, term: Term, query: &AggregateQuery) -> Result<Vec<u32>, StoreError> {
     let ordinals = segment.index.all_postings(term)?;
     if ordinals.is_empty() || (query.from_version <= 1 && query.to_version == u64::MAX) {
@@ -306,7 +306,7 @@ fn versions(segment: &Segment, term: Term, query: &AggregateQuery) -> Result<Vec
     }
     let entries = segment.index.entries(&ordinals)?;
     let version = |n: usize| segment.at.version(entries[n]);
-    // One aggregate's versions ascend by one; where another's term collides the list is searched whole.
+    // The versions of one aggregate ascend by one. If another aggregate's term collides, the whole list is searched.
     let (first, last) = (version(0)?, version(entries.len() - 1)?);
     if last.checked_sub(first) != Some(entries.len() as u64 - 1) {
         return Ok(ordinals);
@@ -330,10 +330,10 @@ pub(super) fn aggregate_ids(core: &Core, query: &AggregateIdsQuery) -> Result<Ve
     Ok(known.collect())
 }
 
-/// The names of aggregates: from one to the next by one look-up in each segment.
+/// Lists aggregate names. Each name takes one look-up per segment, which skips to the next name.
 pub(super) fn aggregate_names(core: &Core, query: &AggregateNamesQuery) -> Result<Vec<ByteString>, StoreError> {
     let view = core.view();
-    // Keys of aggregates are a name, a NUL and an id; no name has a byte this low.
+    // An aggregate's key is its name, a NUL and its id; no name contains a byte this low.
     let past = |name: &str| [name, "\u{1}"].concat();
     let mut after = past(query.after.as_deref().unwrap_or_default());
     let mut names: Vec<ByteString> = Vec::new();

@@ -1,12 +1,12 @@
 //! Receiving events over the event horizon.
 //!
-//! INVARIANT: where a subscription stands is what the last frame of its events says; it is written nowhere else. So one sync makes the
-//! events and the position durable, and no crash can part them.
+//! INVARIANT: the state of a subscription is what the last frame of its events records; it is written nowhere else. One sync therefore
+//! makes the events and the position durable, and no crash can separate them.
 //!
-//! A received event is a frame of its own, which the index files under an aggregate that stands for the subscription
-//! ([`Record::filed_under`](crate::record::Record::filed_under)), with the producer's number as its request id. Then versions are
-//! what gives one of several racing batches the position, and requests are what makes the producer's numbers unique, for ever. Frames of
-//! one batch are a transaction, which recovery takes whole or not at all.
+//! Each received event is a frame of its own. The index files it under an aggregate that represents the subscription
+//! ([`Record::filed_under`](crate::record::Record::filed_under)), with the producer's number as its request id. Versions then decide
+//! which of several racing batches gets the position, and request ids keep the producer's numbers unique, forever. The frames of one
+//! batch are a transaction, which recovery keeps as a whole or not at all.
 
 use annals_core::{
     Aggregate, AggregateQuery, DEFAULT_TENANT_ID, ExpectedVersion, IncomingEvent, NewCommit, ReceiveError, Received,
@@ -22,10 +22,10 @@ use super::queue::{Encoded, Request, Verdict};
 use super::{lookup, read};
 use crate::record::{Stamp, aggregate_of};
 
-/// Where a subscription stands.
+/// The progress of a subscription.
 struct Stand {
     state: SubscriptionState,
-    /// How many of its events were received.
+    /// The number of its events that were received.
     count: Version,
 }
 
@@ -57,7 +57,7 @@ impl Receiving for Log {
                 Verdict::Committed { sequence_number, .. } => {
                     return Ok(Received { first: sequence_number, state: batch.state(), duplicate: false });
                 }
-                // Another batch of the subscription was received meanwhile, so that it stands elsewhere.
+                // Another batch of the subscription was received meanwhile, so its state is read again.
                 Verdict::Repeat(_) | Verdict::Refused(..) => {}
             }
         }
@@ -71,7 +71,7 @@ impl Receiving for Log {
 
 fn stand(core: &Core, aggregate: &Aggregate) -> Result<Stand, StoreError> {
     let found = core.noticed(read::aggregate(core, &AggregateQuery::last(aggregate.clone())))?;
-    // What was received behind the damage is not known.
+    // Nobody knows what was received after the damage.
     let found = core.unless_about_the_end(found, true)?;
     let last = found.commits.last().and_then(|commit| commit.info.received.as_deref());
     let state = last.map_or_else(SubscriptionState::default, |last| SubscriptionState {
@@ -81,7 +81,7 @@ fn stand(core: &Core, aggregate: &Aggregate) -> Result<Stand, StoreError> {
     Ok(Stand { state, count: found.version })
 }
 
-/// The answer to a batch that ends where the subscription stands or before.
+/// Returns the answer to a batch that ends at or before the position of the subscription.
 fn repeat(
     core: &Core,
     aggregate: &Aggregate,
@@ -107,7 +107,7 @@ fn other_events(event: &IncomingEvent) -> ReceiveError {
     ReceiveError::OtherEvents { position: event.position, sequence_number: event.sequence_number }
 }
 
-/// What the writer judges: that as many events of the subscription have been received as when its state was read.
+/// Creates the request for a batch. The writer accepts it only if the subscription has still received `count` events.
 async fn request(
     core: &Core,
     aggregate: &Aggregate,

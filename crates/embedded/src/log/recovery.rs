@@ -1,14 +1,14 @@
-//! Opening a log: what is there, what of it counts, and what is not whole at its end.
+//! Opening a log: which segments exist, which of their frames count, and what is incomplete at the end.
 //!
-//! Closed segments with an index file are taken as they are. The others are read frame by frame. The first place that is no frame is
-//! either the end, with or without the torn rest of a batch whose sync never returned, or damage. It is damage when anything
-//! proves that something behind it had been synced: a good frame whose batch starts later, a later segment with commits, or the
-//! checkpoint of an orderly close. A damaged log is opened read-only up to the damage and nothing is changed.
+//! Closed segments with an index file are trusted. The others are read frame by frame. The first position without a valid frame is one of
+//! two things: the end, perhaps followed by the torn rest of a batch whose sync never returned, or damage. It is damage if anything
+//! proves that data after it had been synced: a valid frame whose batch starts later, a later segment with commits, or the checkpoint of
+//! a clean shutdown. A damaged log is opened read-only up to the damage and nothing is changed.
 //!
-//! The last batch is known to be written, not to be synced: after kill -9, and after a failed sync in an earlier life, the page
-//! cache shows frames that the disk may not hold. So it is written again over itself and synced before anything is served. All
-//! batches before it were synced, or it would not have been begun. Behind it everything is set to zero, so that no frame of
-//! a cut batch can ever be taken for one that follows.
+//! The last batch is known to be written, but not to be synced: after `kill -9`, or after a failed sync in an earlier process, the page
+//! cache shows frames that the disk may not hold. It is therefore rewritten in place and synced before anything is served. All batches
+//! before it were synced, or it would not have been started. Everything after it is overwritten with zeros, so that no frame of a cut
+//! batch can ever be taken for one that follows.
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::whole::{UNFINISHED, unseal, write_whole};
 
 type Threads = Option<(Writer, Keeper)>;
 
-/// Recovers the log at `place`; without threads when it is damaged.
+/// Recovers the log at `place`. Returns no threads if the log is damaged.
 pub(super) fn open(place: Place, options: &Options) -> Result<(Arc<Core>, Threads), OpenError> {
     let mut recovery = Recovery { place: &place, options, segments: Vec::new(), next: 0, notes: Notes::default() };
     let found = recovery.read().map_err(|fault| fault.explained(&place.dir))?;
@@ -88,14 +88,14 @@ enum Found {
     Damage(String),
 }
 
-/// The last segment with commits, when it was read frame by frame, or the files behind it that hold none.
+/// The last segment with commits, if it was read frame by frame.
 struct Last {
     scan: Scan,
-    /// Offset behind the last byte that is not zero.
+    /// The offset after the last byte that is not zero.
     dirty_to: u64,
 }
 
-/// Where writing goes on.
+/// Where writing continues.
 struct Tail {
     active: Arc<Segment>,
     end: u64,
@@ -154,7 +154,7 @@ impl Recovery<'_> {
                 }
                 Err(SegmentHeaderFault::Newer(format)) => return Err(Fault::Newer(name, format)),
                 _ => {
-                    // A segment that was being made when the power went has no content behind its header.
+                    // A segment that was being created when power failed has no content after its header.
                     let blank = SegmentFile { number, salt: 0, name, file, packed: None };
                     let empty = search(&blank, SEGMENT_HEADER, u64::MAX)?.end == SEGMENT_HEADER;
                     let first_of_all = n == 0 && self.place.begun;
@@ -210,7 +210,7 @@ impl Recovery<'_> {
         Ok(numbers)
     }
 
-    /// The index file of a closed segment, if it is whole and fits what came before.
+    /// Returns the index file of a closed segment if it is intact and fits the segments before it.
     fn index_of(&mut self, at: &SegmentFile) -> Result<Option<FileIndex>, Fault> {
         let name = names::index(&self.place.dir, at.number);
         let file = match self.place.disk.open(&name, Open::Read) {
@@ -250,7 +250,8 @@ impl Recovery<'_> {
         Ok((Segment { at, first: self.next, index: Index::memory(index) }, scan))
     }
 
-    /// What a packed segment is read with, none inside for one of frames; none outside when it is not what was written.
+    /// Opens what is needed to read a packed segment. The inner `None` means a segment of plain frames, the outer one that the segment is
+    /// not as written.
     fn packed(&self, file: &dyn DiskFile, header: &SegmentHeader) -> Result<Option<Option<Arc<Packed>>>, Fault> {
         let Some(first) = header.packed_from else { return Ok(Some(None)) };
         let packed = Packed::open(file, header, first)?.filter(|packed| packed.first == self.next);
@@ -262,7 +263,8 @@ impl Recovery<'_> {
         format!("the beginning of {name} is not what was written; events from sequence number {next} on cannot be read")
     }
 
-    /// Indexes a packed segment in memory; what is damaged in it. Nothing in it can be a torn tail, for it was synced whole.
+    /// Indexes a packed segment in memory and returns its damage, if any. Nothing in it can be a torn tail, because it was synced as a
+    /// whole.
     fn read_packed(&mut self, at: SegmentFile) -> Result<Option<String>, Fault> {
         let (mut index, mut fault) = (MemoryIndex::new(self.next), None);
         let mut walk = Walk::new(&at, u64::MAX)?;
@@ -292,7 +294,8 @@ impl Recovery<'_> {
         self.segments.push(Arc::new(segment));
     }
 
-    /// What stands behind the good frames. Where the end looks clean, no batch can have reached further than a batch may.
+    /// Examines what follows the valid frames. If the bytes after them are zero as far as a batch can reach, no batch wrote anything
+    /// further on.
     fn rest_of(&self, at: &SegmentFile, scan: &Scan) -> Result<Rest, Fault> {
         let near = search(at, scan.end, scan.end + BATCH_SPAN_MAX)?;
         Ok(if near.end == scan.end { near } else { search(at, scan.end, u64::MAX)? })
@@ -306,7 +309,7 @@ impl Recovery<'_> {
         )
     }
 
-    /// A segment without a whole first commit: only the torn first batch of a new segment may stand there, behind a clean end.
+    /// Checks a segment without a complete first commit. Only the torn first batch of a new segment may be there, after a clean end.
     fn behind_the_end(
         &self,
         last: Option<&Last>,
@@ -329,7 +332,7 @@ impl Recovery<'_> {
         }))
     }
 
-    /// An orderly close said how far the log reached; less than that is damage.
+    /// Compares the log with the checkpoint of a clean shutdown: if the log ends earlier, it is damaged.
     fn checkpoint_fault(&self, last: Option<&Last>) -> Result<Option<String>, Fault> {
         let name = format!("{}/{}", self.place.dir, names::CHECKPOINT);
         let file = match self.place.disk.open(&name, Open::Read) {
@@ -343,7 +346,7 @@ impl Recovery<'_> {
             return Ok(Some(format!("{name} is not what was written")));
         };
         if checkpoint.is_foreign(self.place.owner()) {
-            // Its number says nothing of this log, and the one that would is gone.
+            // Its head says nothing about this log, and the right checkpoint is lost.
             return Ok(Some(format!(
                 "{name} is of another store or another scope; put the right one in its place, or restore a backup"
             )));
@@ -359,11 +362,11 @@ impl Recovery<'_> {
         }))
     }
 
-    /// Removes what is behind the last commit, makes the last batch durable, and says where writing goes on.
+    /// Removes what follows the last commit, makes the last batch durable, and returns where writing continues.
     fn settle(&mut self, last: Option<Last>) -> Result<Tail, Fault> {
         let disk = &self.place.disk;
         let last_number = self.segments.last().map_or(0, |segment| segment.at.number);
-        // The next one is not removed but replaced: once its first segment was made, a log is never without one.
+        // The segment after the last is replaced, not removed: once its first segment was created, a log is never without one.
         let replaced = if last.is_none() { last_number + 1 } else { last_number };
         for number in self.numbers()?.into_iter().filter(|number| *number > replaced) {
             disk.remove(&names::segment(&self.place.dir, number))?;
@@ -387,7 +390,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// Keeps what is cut in a file beside the log, for a person to look at. Opening does not depend on it: a disk may be full.
+    /// Keeps the cut bytes in a file beside the log for inspection. Opening does not depend on it, because the disk may be full.
     fn keep_cut(&self, at: &SegmentFile, offset: u64, length: u64) -> String {
         let name = names::cut(&at.name, offset);
         let mut bytes = vec![0; length as usize];
@@ -422,7 +425,7 @@ impl Recovery<'_> {
     }
 }
 
-/// Adds a commit that was read back.
+/// Indexes a commit that was read back.
 pub(crate) fn index_record(index: &mut MemoryIndex, key: TermKey, offset: u64, length: u32, record: &Record) {
     let info = &record.commit.info;
     let events = &record.commit.events;

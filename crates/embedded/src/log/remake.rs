@@ -1,4 +1,4 @@
-//! Making the index of a closed segment again, when its file is damaged.
+//! Rebuilds the index of a closed segment from the segment if its file is damaged.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::index::{self, Answer, FileIndex, Index, IndexFault, MemoryIndex, Seal
 use crate::terms::TermKey;
 use crate::whole::write_whole;
 
-/// What opening a log found, and what was found and mended since, for people.
+/// Notes for operators: what opening a log found, and what was found and repaired since.
 #[derive(Clone, Default)]
 pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
 
@@ -28,7 +28,7 @@ impl Notes {
     }
 }
 
-/// What an index is made again with.
+/// What is needed to rebuild an index.
 struct Remake {
     disk: Arc<dyn Disk>,
     dir: String,
@@ -40,7 +40,7 @@ struct Remake {
     next: SequenceNumber,
 }
 
-/// The index of a closed segment that begins with this number, from its file.
+/// Wraps the index file of a closed segment whose first sequence number is `first`, so that it is rebuilt if it proves damaged.
 pub(super) fn sealed(place: &Place, notes: &Notes, file: FileIndex, at: &SegmentFile, first: SequenceNumber) -> Index {
     let extent = file.extent();
     let remake = Remake {
@@ -82,7 +82,7 @@ impl Remake {
         FileIndex::open(file, name)
     }
 
-    /// All commits of the segment, or what is wrong with it.
+    /// Indexes all commits of the segment, or returns what is wrong with it.
     fn collect(&self) -> Result<MemoryIndex, String> {
         let unreadable = |error: io::Error| format!("{}: {error}", self.at.name);
         let mut walk = Walk::new(&self.at, self.end).map_err(unreadable)?;
@@ -102,7 +102,7 @@ impl Remake {
         }
     }
 
-    /// Whether the segment was packed since, so that the file is the index of its other form.
+    /// Returns whether the segment was packed since, so that the file is the index of its packed form.
     fn is_replaced(&self, name: &str) -> bool {
         let there = self.disk.open(name, Open::Read).ok();
         let there = there.and_then(|file| FileIndex::open(file, name.to_owned()).ok());

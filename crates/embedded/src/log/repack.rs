@@ -1,5 +1,4 @@
-//! Writing the packed form of a segment: what its commits have in common is found in a first pass, and the packed frames are written
-//! in a second.
+//! Writes the packed form of a segment. A first pass finds what its commits have in common; a second pass writes the packed frames.
 
 use std::io;
 use std::sync::Arc;
@@ -18,12 +17,12 @@ use crate::options::SeededBug;
 use crate::packed::{self, Codes, Counts, Dictionary, Packed};
 use crate::whole::write_whole;
 
-/// Packed frames are written in pieces of this many bytes, and after as many that were read there is a pause.
+/// Packed frames are written in pieces of this many bytes. Reading pauses after as many bytes.
 const STEP: usize = 1024 * 1024;
-/// So much of the beginning says whether the rest is worth reading.
+/// The number of bytes at the start of a segment that are sampled to decide whether the rest is worth reading.
 const SAMPLE: u64 = 4 * 1024 * 1024;
 
-/// What became of the packed form.
+/// The outcome of writing the packed form.
 pub(super) enum Repacked {
     Whole(Written),
     /// Little would be saved.
@@ -31,17 +30,17 @@ pub(super) enum Repacked {
     Closing,
 }
 
-/// A packed segment that is whole and synced, under the name of a file that is not.
+/// A packed segment that is complete and synced. Its file still has a temporary name.
 pub(super) struct Written {
     pub(super) at: SegmentFile,
     /// The bytes of its index.
     index: Vec<u8>,
 }
 
-/// Says how many bytes were read or written; false when it is time to end.
+/// Reports how many bytes were read or written; returns false when it is time to stop.
 type Pace<'a> = &'a mut dyn FnMut(u64) -> bool;
 
-/// Writes the packed form of `segment` to a file of this name.
+/// Writes the packed form of `segment` to a file with this name.
 pub(super) fn repack(
     core: &Core,
     segment: &Segment,
@@ -62,7 +61,7 @@ pub(super) fn repack(
         if !nowhere.add(file, sample, pace)? {
             return Ok(Repacked::Closing);
         }
-        // The dictionary of the whole is shared by more.
+        // The whole dictionary is left out, because in the full segment more commits share it.
         if !saves(sample, nowhere.end() - nowhere.start) {
             return Ok(Repacked::NotWorthIt);
         }
@@ -83,7 +82,7 @@ pub(super) fn repack(
     records.finish(core, segment, index).map(Repacked::Whole)
 }
 
-/// Hands over every frame of a segment below `to`; false when it is time to end.
+/// Passes every frame of a segment below `to` to `take`; returns false when it is time to stop.
 fn each_frame(
     file: &SegmentFile,
     to: u64,
@@ -109,7 +108,7 @@ fn each_frame(
 
 const DAMAGED: &str = "a commit is not what was written";
 
-/// Finds what the commits below `to` have in common; none when it is time to end.
+/// Finds what the commits below `to` have in common, or `None` when it is time to stop.
 fn count(file: &SegmentFile, to: u64, pace: Pace<'_>) -> io::Result<Option<Codes>> {
     let mut counts = Counts::default();
     let all = each_frame(file, to, pace, |_, payload| {
@@ -119,21 +118,21 @@ fn count(file: &SegmentFile, to: u64, pace: Pace<'_>) -> io::Result<Option<Codes
     Ok(all.then(|| counts.choose()))
 }
 
-/// The packed frames of a packed segment as they are made.
+/// The packed frames of a segment as they are produced.
 struct Records {
     header: SegmentHeader,
     dictionary_bytes: Vec<u8>,
     codes: Codes,
     dictionary: Dictionary,
     first: u64,
-    /// None where they are only counted.
+    /// `None` if the frames are only counted.
     file: Option<Arc<dyn DiskFile>>,
-    /// Where the first one stands.
+    /// The offset of the first frame.
     start: u64,
-    /// Where `pending` belongs in the file.
+    /// The offset in the file at which `pending` belongs.
     at: u64,
     pending: Vec<u8>,
-    /// Offset and length of each.
+    /// The offset and length of each frame.
     places: Vec<(u32, u32)>,
 }
 
@@ -147,7 +146,7 @@ impl Records {
             false => core.options.random.bits() as u64,
         };
         let first = segment.first;
-        // How long the file is comes with the last packed frame.
+        // The length of the file is known once the last packed frame is written.
         let (number, owner) = (segment.at.number, core.place.owner());
         let header = SegmentHeader { number, salt, capacity: 0, packed_from: Some(first), owner };
         let start = Packed::prefix(&header, &dictionary_bytes).len() as u64;
@@ -159,7 +158,7 @@ impl Records {
         self.at + self.pending.len() as u64
     }
 
-    /// Adds the commits of a segment below `to`; false when it is time to end.
+    /// Adds the commits of a segment below `to`; returns false when it is time to stop.
     fn add(&mut self, from: &SegmentFile, to: u64, pace: Pace<'_>) -> io::Result<bool> {
         each_frame(from, to, pace, |header, payload| {
             let offset = self.end();
@@ -187,7 +186,7 @@ impl Records {
         Ok(())
     }
 
-    /// Makes the file whole, and the index that goes with it.
+    /// Completes the file, and the index that goes with it.
     fn finish(mut self, core: &Core, segment: &Segment, index: &Sealed) -> io::Result<Written> {
         if core.options.has(SeededBug::ForgetLastPackedRecord) && self.pending.len() > 1 {
             let last = self.places.last().map_or(0, |(_, length)| *length as usize);
@@ -213,7 +212,7 @@ impl Records {
 }
 
 impl Written {
-    /// Writes its index, and gives the segment that it is from now on.
+    /// Writes the index, and returns the segment with its new form.
     pub(super) fn with_index(self, core: &Core, first: u64) -> io::Result<Segment> {
         let name = names::index(&core.place.dir, self.at.number);
         let file = write_whole(&*core.place.disk, &core.place.dir, &name, &self.index)?;

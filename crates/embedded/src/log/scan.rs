@@ -1,4 +1,4 @@
-//! Reading a segment frame by frame, when there is no index to trust.
+//! Reads a segment frame by frame if there is no index to trust.
 
 use std::io;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use crate::record::{self, Record};
 pub(super) const WINDOW: usize = 4 * 1024 * 1024;
 pub(super) const BLOCK: usize = 4096;
 
-/// What a segment holds from its beginning up to the first place that is no frame.
+/// The content of a segment up to the first position without a valid frame.
 pub(crate) struct Scan {
-    /// The offset behind the last good frame of a commit that is whole: of a transaction all commits, or none of them.
+    /// The offset after the last valid frame of a complete commit. A transaction counts as a whole or not at all.
     pub(crate) end: u64,
-    /// The sequence number behind it.
+    /// The sequence number that follows.
     pub(crate) next: SequenceNumber,
-    /// Where its batch starts: below, everything is known to have been synced.
+    /// The offset at which the last batch starts; everything below is known to have been synced.
     pub(crate) durable_to: u64,
-    /// A transaction begins at `end` whose rest is not there, as a torn batch can leave it.
+    /// Whether an incomplete transaction begins at `end`, as a torn batch can leave it.
     pub(crate) begun: bool,
-    /// A good frame stands at `end` that does not follow on or cannot be decoded. No crash leaves that behind.
+    /// Whether the frame at `end` is valid, but does not follow on or cannot be decoded. No crash leaves that behind.
     pub(crate) foreign: bool,
 }
 
-/// A file read through a window.
+/// A file that is read through a window.
 pub(super) struct Window<'a> {
     file: &'a SegmentFile,
     length: u64,
@@ -41,7 +41,7 @@ impl<'a> Window<'a> {
         Ok(Self { file, length: file.file.length()?, start: 0, bytes: Bytes::new() })
     }
 
-    /// Up to `length` bytes at `offset`; fewer at the end of the file.
+    /// Reads up to `length` bytes at `offset`; fewer at the end of the file.
     pub(super) fn at(&mut self, offset: u64, length: usize) -> io::Result<Bytes> {
         let inside = |window: &Self| {
             offset >= window.start && offset + length as u64 <= window.start + window.bytes.len() as u64
@@ -65,7 +65,7 @@ impl<'a> Window<'a> {
         self.file.salt
     }
 
-    /// The frame at `offset` of a packed segment, if it is what was written: its length, first sequence number, version and payload.
+    /// Reads the frame at `offset` of a packed segment if it is valid: its length, first sequence number, version and payload.
     pub(super) fn record(&mut self, packed: &Packed, offset: u64) -> io::Result<Option<(u32, u64, u64, Bytes)>> {
         const HEAD_MAX: usize = 16;
         let Some(framed) = Framed::at(&self.at(offset, HEAD_MAX)?, self.file.salt, offset) else { return Ok(None) };
@@ -84,7 +84,7 @@ impl<'a> Window<'a> {
         }))
     }
 
-    /// The frame at `offset`; none when there is none.
+    /// Reads the frame at `offset`, or `None` if there is no valid one.
     pub(super) fn frame(&mut self, offset: u64, checked: bool) -> io::Result<Option<(FrameHeader, Bytes)>> {
         let head = self.at(offset, FRAME_HEADER)?;
         let Some(header) = FrameHeader::decode(&head, self.file.salt, offset) else { return Ok(None) };
@@ -97,12 +97,12 @@ impl<'a> Window<'a> {
     }
 }
 
-/// How a segment is read: both are always so, but for a seeded bug.
+/// How a segment is read. Both fields are true unless a seeded bug is active.
 #[derive(Clone, Copy)]
 pub(crate) struct How {
-    /// Payloads must have their checksum.
+    /// Whether checksums of payloads are verified.
     pub(crate) checked: bool,
-    /// Transactions are taken whole or not at all.
+    /// Whether transactions are taken as a whole or not at all.
     pub(crate) whole: bool,
 }
 
@@ -110,7 +110,7 @@ impl How {
     pub(crate) const RIGHT: Self = Self { checked: true, whole: true };
 }
 
-/// Reads the commits of a segment that follow on from sequence number `next` and hands each to `visit` with its offset and length.
+/// Reads the commits of a segment that follow on from sequence number `next`, and passes each to `visit` with its offset and length.
 pub(crate) fn scan(
     file: &SegmentFile,
     next: SequenceNumber,
@@ -119,7 +119,7 @@ pub(crate) fn scan(
 ) -> io::Result<Scan> {
     let mut window = Window::new(file)?;
     let mut scan = Scan { end: SEGMENT_HEADER, next, durable_to: SEGMENT_HEADER, begun: false, foreign: false };
-    // Where reading stands, and the commits of a transaction between `scan.end` and there.
+    // The read position and the next sequence number; `begun` holds the commits of a transaction between `scan.end` and there.
     let (mut at, mut due) = (scan.end, scan.next);
     let mut begun: Vec<(u64, u32, Record)> = Vec::new();
     while let Some((header, payload)) = window.frame(at, how.checked)? {
@@ -143,20 +143,20 @@ pub(crate) fn scan(
     Ok(scan)
 }
 
-/// Whether a commit goes on with the transaction that has begun, or stands for itself where none has.
+/// Returns whether a commit continues the transaction that has begun, or stands alone if none has.
 fn continues(begun: &[(u64, u32, Record)], record: &Record) -> bool {
     record::goes_on(begun.first().map(|(_, _, first)| first), begun.len(), record)
 }
 
-/// What stands behind the last good frame.
+/// What follows the last valid frame.
 pub(super) struct Rest {
-    /// The offset behind the last byte that is not zero; the start of the search when all are.
+    /// The offset after the last byte that is not zero, or the start of the search if all are zero.
     pub(super) end: u64,
-    /// The highest offset that a good frame in there says was synced; none when there is no good frame.
+    /// The highest offset that a valid frame in this range records as synced; `None` if there is no valid frame.
     pub(super) durable_to: Option<u64>,
 }
 
-/// Searches `from..to` for what is not zero and for good frames.
+/// Searches `from..to` for bytes that are not zero, and for valid frames.
 pub(super) fn search(file: &SegmentFile, from: u64, to: u64) -> io::Result<Rest> {
     let mut window = Window::new(file)?;
     let mut frames = Window::new(file)?;
@@ -187,7 +187,7 @@ pub(super) fn search(file: &SegmentFile, from: u64, to: u64) -> io::Result<Rest>
     Ok(rest)
 }
 
-/// Whether a good frame stands right behind the segment's header, whatever its sequence number.
+/// Returns whether a valid frame immediately follows the segment's header, whatever its sequence number.
 pub(super) fn starts_with_a_frame(file: &SegmentFile) -> io::Result<bool> {
     Ok(Window::new(file)?.frame(SEGMENT_HEADER, true)?.is_some())
 }

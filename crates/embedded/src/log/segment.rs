@@ -1,4 +1,4 @@
-//! A segment, and reading frames from it.
+//! A segment, and how frames are read from it.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,43 +13,43 @@ use crate::index::{Entry, Index, IndexFault, IndexedCommit, MemoryIndex};
 use crate::packed::Packed;
 use crate::record::{self, Owner, Record};
 
-/// Neighbouring frames are read together up to this many bytes.
+/// Adjacent frames are read together up to this many bytes.
 const WINDOW: u64 = 512 * 1024;
 const UNDECODABLE: &str = "a commit cannot be decoded";
 
-/// Finds the id of the transaction of the commit that stands at an entry, at this place of it, where its frame lacks that id.
+/// Finds the id of a transaction for a commit whose frame lacks it, from the entry of the commit and its place in the transaction.
 type Origin<'a> = dyn Fn(Entry, u32) -> Option<Uuid> + 'a;
 
-/// A segment's file and what its header says.
+/// A segment's file, with the values of its header.
 #[derive(Clone)]
 pub(crate) struct SegmentFile {
     pub(crate) number: u64,
     pub(crate) salt: u64,
     pub(crate) name: String,
     pub(crate) file: Arc<dyn DiskFile>,
-    /// What a packed segment is read with; none for one of frames.
+    /// What is needed to read a packed segment; `None` for a segment of plain frames.
     pub(crate) packed: Option<Arc<Packed>>,
 }
 
-/// A segment whose durable commits are indexed.
+/// A segment with the index of its durable commits.
 pub(crate) struct Segment {
     pub(crate) at: SegmentFile,
     pub(crate) first: SequenceNumber,
     pub(crate) index: Index,
 }
 
-/// The segments of a log at one moment, oldest first. The last one may be written to.
+/// The segments of a log at one moment, oldest first. Only the last one may still grow.
 pub(crate) struct View {
     pub(crate) segments: Vec<Arc<Segment>>,
 }
 
 impl SegmentFile {
-    /// What a reader is told about bytes that are not what was written.
+    /// Returns the error for bytes that are not as written.
     pub(crate) fn damage(&self, offset: u64, what: &str) -> StoreError {
         StoreError::Damaged(format!("{} at offset {offset}: {what}", self.name))
     }
 
-    /// Says which runs will be read behind the first, once that one has been read, so that a disk can fetch them beside each other.
+    /// Announces the runs after the first, once the first has been read, so that a disk can fetch them concurrently.
     pub(crate) fn announce(&self, entries: &[Entry]) {
         for run in runs(entries).skip(1) {
             if let (Some(first), Some(last)) = (run.first(), run.last()) {
@@ -58,7 +58,7 @@ impl SegmentFile {
         }
     }
 
-    /// Reads one run of frames at once and decodes each when it is asked for.
+    /// Reads one run of frames at once and decodes each frame lazily.
     fn read<'a>(
         &'a self,
         run: &'a [Entry],
@@ -84,7 +84,8 @@ impl SegmentFile {
         }))
     }
 
-    /// Reads one run of frames at once and shows each event to `take`, with who makes one to keep of it, until it breaks off.
+    /// Reads one run of frames at once and passes each event to `take` until it breaks. The `Owner` passed along turns the event into an
+    /// owned one.
     fn visit(
         &self,
         run: &[Entry],
@@ -131,7 +132,7 @@ impl SegmentFile {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Reads one run of frames at once into `buffer`, whatever it held, and lends each event to `take`, until it breaks off.
+    /// Reads one run of frames at once into `buffer`, replacing its content, and lends each event to `take` until it breaks.
     fn lend(
         &self,
         run: &[Entry],
@@ -186,14 +187,14 @@ impl SegmentFile {
         visited.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))
     }
 
-    /// The bytes of a run, in `buffer`.
+    /// Reads the bytes of a run, reusing the memory of `buffer`.
     fn run(&self, run: &[Entry], mut buffer: Vec<u8>) -> Result<Vec<u8>, StoreError> {
         let (first, last) = (run[0], run[run.len() - 1]);
         buffer.clear();
         self.bytes(first.offset, (last.offset + u64::from(last.length) - first.offset) as usize, buffer)
     }
 
-    /// The header and the payload of the frame at this entry, if both are what was written.
+    /// Returns the header and the payload of the frame at this entry, if both have valid checksums and the expected sequence number.
     fn checked<'f>(&self, entry: Entry, frame: &'f [u8]) -> Result<(FrameHeader, &'f [u8]), StoreError> {
         let damage = |what| self.damage(entry.offset, what);
         let header = FrameHeader::decode(frame, self.salt, entry.offset)
@@ -203,7 +204,7 @@ impl SegmentFile {
         Ok((header, payload))
     }
 
-    /// The version that the commit at this entry gave its aggregate, without reading all of it.
+    /// Reads the version of the commit at this entry without reading the whole commit, if the segment is not packed.
     pub(crate) fn version(&self, entry: Entry) -> Result<Version, StoreError> {
         if let Some(packed) = &self.packed {
             let run = [entry];
@@ -226,20 +227,20 @@ impl SegmentFile {
     }
 }
 
-/// The frame at this entry in the bytes of its run.
+/// Returns the frame at this entry from the bytes of its run.
 fn frame<'f>(run: &[Entry], entry: Entry, bytes: &'f [u8]) -> &'f [u8] {
     let start = (entry.offset - run[0].offset) as usize;
     &bytes[start..start + entry.length as usize]
 }
 
-/// Cuts ascending entries into runs of neighbours, each small enough to be read at once, or a single commit.
+/// Splits ascending entries into runs of adjacent frames. Each run is small enough to be read at once, or is a single commit.
 pub(crate) fn runs(entries: &[Entry]) -> impl DoubleEndedIterator<Item = &[Entry]> {
     let mut runs = Vec::new();
     let mut start = 0;
     for at in 1..=entries.len() {
         let neighbours = entries.get(at).is_some_and(|entry| {
             let last = entries[at - 1];
-            // Frames have up to 7 bytes of padding behind them, packed ones none.
+            // Plain frames are followed by up to 7 bytes of padding, packed ones by none.
             let touches = entry.offset < last.offset + u64::from(last.length) + 8;
             touches && entry.offset + u64::from(entry.length) - entries[start].offset <= WINDOW
         });
@@ -252,7 +253,7 @@ pub(crate) fn runs(entries: &[Entry]) -> impl DoubleEndedIterator<Item = &[Entry
 }
 
 impl Segment {
-    /// The index in memory; none once it is in a file.
+    /// Returns the index if it is in memory, or `None` once it is in a file.
     pub(crate) fn memory(&self) -> Option<&RwLock<MemoryIndex>> {
         match &self.index {
             Index::Memory(index) => Some(index),
@@ -260,12 +261,12 @@ impl Segment {
         }
     }
 
-    /// The commits of these ordinals.
+    /// Reads the commits with these ordinals.
     pub(crate) fn records(&self, ordinals: &[u32]) -> Result<Vec<Record>, StoreError> {
         self.records_at(&self.index.entries(ordinals)?)
     }
 
-    /// Reads the frames that stand at these entries and decodes them. For a few commits only: all of them are held at once.
+    /// Reads and decodes the frames at these entries. Meant for a few commits only, because all of them are held in memory at once.
     pub(crate) fn records_at(&self, entries: &[Entry]) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::with_capacity(entries.len());
         for run in runs(entries) {
@@ -276,7 +277,7 @@ impl Segment {
         Ok(records)
     }
 
-    /// Reads one run of frames at once and decodes each when it is asked for.
+    /// Reads one run of frames at once and decodes each frame lazily.
     pub(crate) fn read<'a>(
         &'a self,
         run: &'a [Entry],
@@ -284,7 +285,8 @@ impl Segment {
         self.at.read(run, |entry, place| self.origin(entry, place))
     }
 
-    /// Reads one run of frames at once and shows each event to `take`, with who makes one to keep of it, until it breaks off.
+    /// Reads one run of frames at once and passes each event to `take` until it breaks. The `Owner` passed along turns the event into an
+    /// owned one.
     pub(crate) fn visit(
         &self,
         run: &[Entry],
@@ -293,7 +295,7 @@ impl Segment {
         self.at.visit(run, &|entry, place| self.origin(entry, place), take)
     }
 
-    /// Reads one run of frames at once into `buffer`, whatever it held, and lends each event to `take`, until it breaks off.
+    /// Reads one run of frames at once into `buffer`, replacing its content, and lends each event to `take` until it breaks.
     pub(crate) fn lend(
         &self,
         run: &[Entry],
@@ -303,7 +305,7 @@ impl Segment {
         self.at.lend(run, buffer, &|entry, place| self.origin(entry, place), take)
     }
 
-    /// The id of a transaction whose commit at `place` stands at `entry`: the commits of a transaction are neighbours in one segment.
+    /// Returns the id of the transaction whose commit at `place` is at `entry`. The commits of a transaction are adjacent in one segment.
     fn origin(&self, entry: Entry, place: u32) -> Option<Uuid> {
         let ordinal = self.index.ordinal_of(entry.sequence_number).ok()??;
         let first = self.index.entries(&[ordinal.checked_sub(place)?]).ok()?;
@@ -311,8 +313,8 @@ impl Segment {
         record.transaction().map(|transaction| transaction.id)
     }
 
-    /// Adds durable commits and lets `advance` move the head before any reader can see them: whoever is told of a commit then finds
-    /// the head past it. Only the log writer calls it, for the last segment.
+    /// Indexes durable commits and lets `advance` move the head before any reader can see them. A reader that sees a commit therefore
+    /// finds the head past it. Called only by the log writer, for the last segment.
     pub(crate) fn publish<'a>(&self, commits: impl Iterator<Item = IndexedCommit<'a>>, advance: impl FnOnce()) {
         if let Some(index) = self.memory() {
             let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
@@ -323,12 +325,13 @@ impl Segment {
 }
 
 impl View {
-    /// The place in `segments` of the one that holds this sequence number, or would; none when there is no segment.
+    /// Returns the position in `segments` of the one that holds this sequence number or would hold it, or `None` if no segment begins at
+    /// or below it.
     pub(crate) fn position_of(&self, sequence_number: SequenceNumber) -> Option<usize> {
         self.segments.partition_point(|segment| segment.first <= sequence_number).checked_sub(1)
     }
 
-    /// The number of the first segment whose index is in memory: everything before is in files and does not change.
+    /// Returns the number of the first segment whose index is in memory. All earlier segments have index files and do not change.
     pub(crate) fn first_in_memory(&self) -> u64 {
         let in_memory = self.segments.iter().find(|segment| segment.memory().is_some());
         in_memory.map_or(u64::MAX, |segment| segment.at.number)

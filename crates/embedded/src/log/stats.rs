@@ -1,5 +1,5 @@
-//! What a log holds, in numbers: aggregates from the indexes, types and times from the commits. A closed segment is read once in the
-//! life of the process, for it never changes.
+//! Statistics of a log: aggregates from the indexes, types and times from the commits. A closed segment never changes, so it is read once
+//! in the lifetime of the process.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,15 +12,15 @@ use super::segment::{Segment, View, runs};
 use crate::record::RECEIVED;
 use crate::turn::Turn;
 
-/// Commits are looked up in groups of so many.
+/// Commits are looked up in groups of this size.
 const GROUP: u32 = 64;
-/// Most keys of aggregates that are held at once, over all segments.
+/// The most aggregate keys held at once, over all segments.
 const KEYS_HELD_MAX: usize = 256 * 1024;
 
-/// The numbers of closed segments, by segment.
+/// The statistics of closed segments, by segment number.
 pub(super) type Known = Mutex<BTreeMap<u64, Arc<Part>>>;
 
-/// The numbers of one segment.
+/// The statistics of one segment.
 #[derive(Default)]
 pub(super) struct Part {
     commits: u64,
@@ -30,7 +30,7 @@ pub(super) struct Part {
     times: Option<(Timestamp, Timestamp)>,
 }
 
-/// Counts what durable commits hold. `progress` counts events.
+/// Counts the content of the durable commits. `progress` counts events.
 pub(super) async fn stats(
     core: &Core,
     known: &Known,
@@ -92,8 +92,8 @@ async fn part(
     Ok(part)
 }
 
-/// Counts what these commits hold. Others have their turn by time: a group of large commits takes a thousand times as long as one of
-/// small ones.
+/// Counts the content of these commits. It yields by time rather than by group: a group of large commits takes a thousand times as long
+/// as one of small ones.
 async fn count(segment: &Segment, ordinals: &[u32], part: &mut Part, turn: &mut Turn) -> Result<(), StoreError> {
     let entries = segment.index.entries(ordinals)?;
     for run in runs(&entries) {
@@ -107,7 +107,7 @@ async fn count(segment: &Segment, ordinals: &[u32], part: &mut Part, turn: &mut 
                 match part.types.get_mut(&event.event_type) {
                     Some(count) => *count += 1,
                     None => {
-                        // Not a part of the commit's buffer, which it would keep alive.
+                        // A copy, because a slice would keep the commit's buffer alive.
                         part.types.insert(ByteString::from(event.event_type.to_string()), 1);
                     }
                 }
@@ -121,7 +121,7 @@ async fn count(segment: &Segment, ordinals: &[u32], part: &mut Part, turn: &mut 
     Ok(())
 }
 
-/// Counts distinct aggregates: every segment lists its own in order, and the lists are merged.
+/// Counts distinct aggregates by merging the sorted lists of all segments.
 async fn aggregates(view: &View, stats: &mut LogStats) -> Result<(), StoreError> {
     let page = (KEYS_HELD_MAX / view.segments.len().max(1)).clamp(16, 1_000);
     let mut lists: Vec<std::vec::IntoIter<(ByteString, ByteString)>> = Vec::new();
@@ -162,7 +162,7 @@ async fn aggregates(view: &View, stats: &mut LogStats) -> Result<(), StoreError>
     Ok(())
 }
 
-/// Lets other tasks of the runtime, whichever it is, have their turn.
+/// Yields to the other tasks of the runtime, whichever runtime it is.
 pub(super) async fn give_way() {
     let mut given = false;
     std::future::poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! Walking a segment frame by frame, also past what is damaged: for a check, a backup and a repair, which want to know what is left.
+//! Walks a segment frame by frame, even past damage: for checks, backups and repairs, which need to know what is left.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,40 +12,40 @@ use crate::packed::{Framed, Packed};
 use crate::record::{self, Record};
 
 const UNDECODABLE: &str = "a commit cannot be decoded";
-/// The bytes before the body of a packed frame, at most.
+/// The most bytes before the body of a packed frame.
 const RECORD_HEAD_MAX: usize = 16;
 
-/// A segment between its header and a bound. Of a transaction all commits are handed over, or none.
+/// The part of a segment between its header and a bound. A transaction is returned as a whole or not at all.
 pub(crate) struct Walk<'a> {
     window: Window<'a>,
     offset: u64,
     to: u64,
-    /// Commits of a transaction that is not whole yet.
+    /// Commits of a transaction that is not complete yet.
     begun: Vec<Placed>,
-    /// What comes next before the file is read on.
+    /// Steps to return before reading further.
     ready: VecDeque<Step>,
 }
 
-/// A commit and where its frame stands.
+/// A commit and the location of its frame.
 pub(crate) struct Placed {
     pub(crate) offset: u64,
     /// The length of its frame without padding.
     pub(crate) length: u32,
-    /// The offset behind it: where the next one stands.
+    /// The offset after it, where the next frame begins.
     pub(crate) end: u64,
-    /// What its header says was synced when it was written. Of a packed segment everything was.
+    /// The offset up to which its header says everything was synced when it was written. A packed segment was synced as a whole.
     pub(crate) durable_to: u64,
     pub(crate) record: Record,
 }
 
-/// What stands at the next place.
+/// What is found at the next position.
 pub(crate) enum Step {
     Commit(Box<Placed>),
-    /// Bytes from `offset` up to the next frame that are none.
+    /// Bytes from `offset` up to the next frame that are not a valid frame.
     Fault {
         offset: u64,
         what: &'static str,
-        /// Where the header is whole and the payload is not.
+        /// Known if the header is valid and the payload is not, or if a transaction is incomplete.
         sequence_number: Option<SequenceNumber>,
     },
     /// Nothing but zeros up to the bound.
@@ -53,17 +53,17 @@ pub(crate) enum Step {
 }
 
 impl Placed {
-    /// Whether nothing that belongs to it comes behind it: it stands for itself, or is the last one of its transaction.
+    /// Returns whether nothing that belongs to it follows: it is not part of a transaction, or is the last commit of one.
     pub(crate) fn ends(&self) -> bool {
         self.record.transaction().is_none_or(|it| it.ends())
     }
 
-    /// The sequence number of its first event, or the one that the next event gets.
+    /// Returns the sequence number of its first event, or the next one if it has no events.
     pub(crate) fn first(&self) -> SequenceNumber {
         self.record.first
     }
 
-    /// The sequence number behind its last event.
+    /// Returns the sequence number after its last event.
     pub(crate) fn next(&self) -> SequenceNumber {
         self.record.next()
     }
@@ -76,7 +76,7 @@ impl<'a> Walk<'a> {
         Ok(Self { window: Window::new(file)?, offset, to, begun: Vec::new(), ready: VecDeque::new() })
     }
 
-    /// What stands at the next place. Behind the end there is only the end.
+    /// Returns the next step. After the end it keeps returning the end.
     pub(crate) fn step(&mut self) -> io::Result<Step> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
@@ -95,7 +95,7 @@ impl<'a> Walk<'a> {
                     let broken = std::mem::take(&mut self.begun);
                     let first = broken.first().map(|first| first.first());
                     if let (Step::Fault { offset, what, .. }, Some(_)) = (&step, first) {
-                        // The damage is where it is, and costs the whole transaction.
+                        // The damage is reported where it is, although it costs the whole transaction.
                         return Ok(Step::Fault { offset: *offset, what, sequence_number: first });
                     }
                     self.ready.extend(broken.first().map(not_whole));
@@ -114,12 +114,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a commit goes on with the transaction that has begun, or stands for itself where none has.
+    /// Returns whether a commit continues the transaction that has begun, or stands alone if none has.
     fn continues(&self, record: &Record) -> bool {
         record::goes_on(self.begun.first().map(|first| &first.record), self.begun.len(), record)
     }
 
-    /// Reads the next frame, whatever it belongs to.
+    /// Reads the next frame, whichever transaction it belongs to.
     fn read(&mut self) -> io::Result<Step> {
         let offset = self.offset;
         if offset >= self.to {
@@ -144,7 +144,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Reads the next frame of a packed segment. Anything but whole frames, and less than 8 zeros behind the last, is a fault.
+    /// Reads the next frame of a packed segment. Anything but valid frames, followed by less than 8 zero bytes, is a fault.
     fn read_packed(&mut self, packed: &Packed) -> io::Result<Step> {
         const PADDING: usize = 8;
         let offset = self.offset;
@@ -163,7 +163,7 @@ impl<'a> Walk<'a> {
             self.offset = self.to;
             return Ok(Step::End);
         }
-        // The length is not to be trusted, so what comes next may begin at any byte.
+        // The length cannot be trusted, so the next frame may begin at any byte.
         self.offset += 1;
         while self.offset < self.to {
             let head = self.window.at(self.offset, RECORD_HEAD_MAX)?;
@@ -180,7 +180,7 @@ impl<'a> Walk<'a> {
         Ok(Step::Fault { offset, what: "a commit is not what was written", sequence_number: None })
     }
 
-    /// Goes on to the next frame behind bytes that are none.
+    /// Skips bytes that are not a frame and continues at the next frame.
     fn skip(&mut self) -> io::Result<Step> {
         let start = self.offset;
         let (mut offset, mut dirty) = (start, false);

@@ -1,11 +1,11 @@
-//! The log writer: the one thread that appends to a log.
+//! The log writer: the only thread that appends to a log.
 //!
 //! Invariants:
-//! - A batch stands in one segment and is written by one write and made durable by one sync. Its frames carry the offset at which it
-//!   starts, below which everything was synced before; recovery relies on that.
-//! - Nothing is published and nobody is answered before the sync of the batch in which it was judged.
-//! - After a failed write or sync nothing is written any more: what the file holds is unknown until it is opened again.
-//! - Nobody is answered unless the store's lock was still this process's after the sync of the batch.
+//! - A batch lies in one segment, is written by one write and made durable by one sync. Its frames carry the offset at which the batch
+//!   starts; everything below that offset had been synced before. Recovery relies on this.
+//! - Nothing is published and no caller is answered before the batch in which the request was checked has been synced.
+//! - After a failed write or sync nothing more is written: the content of the file is unknown until it is reopened.
+//! - No commit is acknowledged unless this process still held the store's lock after the sync of its batch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,30 +27,30 @@ use crate::index::{Head, Index, MemoryIndex};
 use crate::options::SeededBug;
 use crate::terms::ExactTerm;
 
-/// A batch closes at this many bytes: more would not make a sync cheaper per commit.
+/// A batch closes at this size in bytes: a larger one would not make a sync cheaper per commit.
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Most bytes that one batch can have put behind the durable end of a segment.
+/// The furthest that one batch can reach past the durable end of a segment, in bytes.
 pub(super) const BATCH_SPAN_MAX: u64 = BATCH_BYTES_MAX as u64 + crate::format::PAYLOAD_MAX as u64 + 64;
-/// The next segment is made ready once this share of the current one is used.
+/// The next segment is prepared once the current one is filled to one part in this many.
 const PREPARE_AT: u64 = 4;
 
 pub(super) struct Writer {
     pub(super) core: Arc<Core>,
     pub(super) preparation: Arc<Preparation>,
     pub(super) active: Arc<Segment>,
-    /// Where the next batch starts; everything below is durable.
+    /// The offset at which the next batch starts; everything below is durable.
     pub(super) end: u64,
-    /// Bytes zero-filled in the active segment.
+    /// The number of zero-filled bytes in the active segment.
     pub(super) capacity: u64,
     pub(super) next: SequenceNumber,
-    /// An empty batch whose memory is used again.
+    /// An empty batch whose memory is reused.
     pub(super) spare: Batch,
 }
 
 enum Judgement {
     Accept(Versions, Changed),
     Refuse(Verdict),
-    /// Its append conditions must be searched further first.
+    /// Its append conditions must be searched further by the caller first.
     Later,
 }
 
@@ -65,7 +65,7 @@ impl Writer {
         self.preparation.stop(self.core.refusal().is_none().then_some((&*self.active, self.end, self.next)));
     }
 
-    /// One batch, from the front of what waits.
+    /// Processes one batch from the front of the waiting requests.
     fn turn(&mut self, waiting: &mut VecDeque<Waiting>) {
         if let Some(refusal) = self.core.refusal() {
             waiting.drain(..).for_each(|waiting| answer(waiting, Err(refusal.clone())));
@@ -78,7 +78,7 @@ impl Writer {
         self.spare = batch;
     }
 
-    /// Judges what waits and adds the frames of what is accepted, until the batch or the segment is full.
+    /// Checks the waiting requests and appends the frames of the accepted ones, until the batch or the segment is full.
     fn gather(&mut self, batch: &mut Batch, waiting: &mut VecDeque<Waiting>) {
         let core = self.core.clone();
         let (view, known) = (core.view(), core.known.read());
@@ -106,7 +106,8 @@ impl Writer {
         }
     }
 
-    /// What is to be written does not fit: what is gathered is written first, and only an empty batch goes on in the next segment.
+    /// Handles a request that does not fit into the segment. A batch with frames is written first; only an empty batch continues in the
+    /// next segment.
     fn make_room(&mut self, batch: &Batch, next: Waiting, length: u64, waiting: &mut VecDeque<Waiting>) {
         if !batch.bytes.is_empty() {
             waiting.push_front(next);
@@ -118,7 +119,7 @@ impl Writer {
         }
     }
 
-    /// tenantId, request id, append conditions, prepare keys, expectations, versions: see the port.
+    /// Checks tenantId, request id, append conditions, prepare keys, expectations and versions, in the order that the port specifies.
     fn judge(
         &self,
         view: &View,
@@ -174,7 +175,7 @@ impl Writer {
             if !expected.admits(*actual) {
                 return refuse(Part::Commit(place), Refusal::Conflict { expected, actual: *actual });
             }
-            // Commits of one aggregate are the events that were received in a batch.
+            // Several commits of one aggregate occur only when a batch of received events is stored.
             let same = place > 0 && commit.aggregate_term == request.first.aggregate_term;
             *actual += if same { place as u64 + 1 } else { 1 };
         }
@@ -185,7 +186,7 @@ impl Writer {
         Ok(Judgement::Accept(versions, changed))
     }
 
-    /// Where an aggregate stands, after the batch so far.
+    /// Returns the head of an aggregate after the commits that are already in the batch.
     fn head(
         &self,
         view: &View,
@@ -198,12 +199,12 @@ impl Writer {
         let in_batch = batch.heads.get(&term).filter(|_| self.minds_the_batch());
         match in_batch.or_else(|| known.get(term)) {
             Some(head) => Ok(Some(head.clone())),
-            // Forgotten since the caller looked it up, or never probed: whatever the segments say.
+            // The head was evicted after the caller saw it, or was never probed: the segments decide.
             None => Ok(lookup::head(view, probed.below.., aggregate, term)?.or_else(|| probed.head.clone())),
         }
     }
 
-    /// The first commit of this request, if it was committed before.
+    /// Returns the first commit of this request, if it was committed before.
     fn first_of(&self, view: &View, batch: &Batch, request: &Request) -> Result<Option<Found>, StoreError> {
         let Some(request_id) = &request.request_id else { return Ok(None) };
         if let Some(found) = &request.repeats {
@@ -216,7 +217,7 @@ impl Writer {
         lookup::request(view, request.request_probed_below.., &request.first.aggregate, request_id, term)
     }
 
-    /// What the request makes of prepare keys, or the commit that may not and why.
+    /// Returns the request's changes of prepare keys, or the place of the commit that may not make its change and why.
     fn change_keys(
         &self,
         view: &View,
@@ -251,12 +252,12 @@ impl Writer {
         Ok(Ok(changed))
     }
 
-    /// Whether commits of the batch count, which is always so but for a seeded bug.
+    /// Whether earlier commits of the batch are taken into account. Always true unless a seeded bug is active.
     fn minds_the_batch(&self) -> bool {
         !self.core.options.has(SeededBug::IgnoreCommitsOfSameBatch)
     }
 
-    /// Writes the batch, syncs it, and only then publishes it and answers.
+    /// Writes and syncs the batch, and only then publishes it and answers.
     fn make_durable(&mut self, batch: &mut Batch) {
         if batch.bytes.is_empty() {
             batch.answer();
@@ -271,7 +272,7 @@ impl Writer {
             self.core.sync_times.synced(began.elapsed());
             synced
         };
-        // The lock last: a commit that another process could not see is not acknowledged.
+        // The lock is checked last: a commit that another process could not see is not acknowledged.
         let lock = || self.core.place.disk.check_lock();
         if let Err(error) = written.and_then(|()| sync()).and_then(|()| lock())
             && !self.core.options.has(SeededBug::GoOnAfterFailedSync)
@@ -293,7 +294,7 @@ impl Writer {
         }
     }
 
-    /// Does what must wait for the sync before it, if the store was asked to have that defect.
+    /// Publishes or answers before the sync, if a seeded bug asks for that defect.
     fn defect_before_sync(&self, batch: &mut Batch) -> bool {
         let acknowledge = self.core.options.has(SeededBug::AcknowledgeBeforeSync);
         let publish = acknowledge || self.core.options.has(SeededBug::PublishBeforeSync);
@@ -306,13 +307,13 @@ impl Writer {
         publish
     }
 
-    /// Shows durable commits to readers and followers.
+    /// Makes durable commits visible to readers and followers.
     fn publish(&self, batch: &Batch) {
         let head = self.next + batch.events;
         self.active.publish(batch.indexed(), || self.core.advance(head, batch.commits(), batch.bytes.len() as u64));
     }
 
-    /// Goes on in the next segment, which has room for a frame of this length.
+    /// Switches to the next segment, which has room for a frame of this length.
     fn roll(&mut self, frame_length: u64) -> Result<(), StoreError> {
         let least = SEGMENT_HEADER + frame_length;
         let ready = self.preparation.take(least, self.next_capacity(least))?;
@@ -329,7 +330,7 @@ impl Writer {
     }
 }
 
-/// A segment without commits yet.
+/// Creates a segment that has no commits yet.
 pub(super) fn segment(at: SegmentFile, first: SequenceNumber) -> Arc<Segment> {
     Arc::new(Segment { at, first, index: Index::memory(MemoryIndex::new(first)) })
 }

@@ -1,4 +1,4 @@
-//! A backup: the durable part of every log of an open store, with a manifest that says what it must be.
+//! A backup: the durable part of every log of an open store, with a manifest to verify it.
 //!
 //! ```text
 //! tenants/{tenant}/tenant-{incarnation}.json                         the tenant's identity and key
@@ -8,8 +8,9 @@
 //! manifest.json                                                      the heads, and each file's length and hash; written last
 //! ```
 //!
-//! It is a tar archive (POSIX ustar, pax for long names) or the same unpacked in a folder. Names say the length, so that a later backup
-//! into the same folder writes beside the earlier one what has grown, and replaces the manifest when it is whole.
+//! A backup is a tar archive (POSIX ustar, pax for long names), or the same files unpacked in a folder. File names contain the length. A
+//! later backup into the same folder therefore adds what has grown beside the earlier files, and replaces the manifest once it is
+//! complete.
 
 mod archive;
 mod manifest;

@@ -1,9 +1,9 @@
-//! Checking a store: every checksum, and every promise that its bytes can show.
+//! Checks a store: every checksum, and every guarantee that can be verified from its bytes.
 //!
-//! Records and streams are checked as well: each page of their map, each record with its index entries, each stream against its log.
+//! Records and streams are checked as well: each page of their map, each record with its index entries, and each stream against its log.
 //!
-//! Memory: 40 bytes per aggregate of the log that is checked, the index of one segment, and at most 128 MiB of request ids; a log
-//! with more than 16 million commits is read once more for each further 16 million.
+//! Memory: 40 bytes per aggregate of the log being checked, the index of one segment, and at most 128 MiB of request ids. A log with more
+//! than 16 million commits is read again for each further 16 million.
 
 mod index;
 mod log;
@@ -20,21 +20,21 @@ use super::{OperationError, Outcome, Progress};
 use crate::disk::Disk;
 use crate::store::{STORE_FILE, TenantFile};
 
-/// Findings beyond this many are only counted.
+/// Findings beyond this number are only counted.
 const FINDINGS_MAX: usize = 1_000;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct CheckReport {
-    /// Every log that is in the folder, also those of tenants that are not declared.
+    /// Every log in the folder, including those of undeclared tenants.
     pub logs: Vec<CheckedLog>,
-    /// The records and streams of every tenant that has some.
+    /// The records and streams of every tenant that has any.
     pub maps: Vec<CheckedMap>,
-    /// What is not as it must be.
+    /// Everything that is damaged.
     pub damage: Vec<Finding>,
-    /// What an operator may want to know, and no damage.
+    /// Observations for operators that are not damage.
     pub notes: Vec<Finding>,
-    /// Damage that was found and is not listed, because the list was long enough.
+    /// The number of further damages that are not listed, because the list is full.
     pub more_damage: u64,
 }
 
@@ -45,21 +45,21 @@ pub struct CheckedLog {
     pub tenant: String,
     /// Its scope.
     pub scope: String,
-    /// Segments with commits.
+    /// The number of segments with commits.
     pub segments: u64,
-    /// Index files that agree with their segment.
+    /// The number of index files that agree with their segment.
     pub indexes: u64,
-    /// Commits that are whole.
+    /// The number of intact commits.
     pub commits: u64,
-    /// Events of those.
+    /// The number of their events.
     pub events: u64,
-    /// Distinct aggregates.
+    /// The number of distinct aggregates.
     pub aggregates: u64,
-    /// Bytes of the frames.
+    /// The size of the frames in bytes.
     pub bytes: u64,
-    /// The sequence number behind the last commit that was found.
+    /// The sequence number after the last commit that was found.
     pub head: u64,
-    /// The hash of its events; none when some of them are damaged.
+    /// The hash of its events; `None` if some of them are damaged.
     pub events_hash: Option<EventsHash>,
 }
 
@@ -68,49 +68,49 @@ pub struct CheckedLog {
 pub struct CheckedMap {
     /// The tenant.
     pub tenant: String,
-    /// Bytes of the map's file.
+    /// The size of the map's file in bytes.
     pub bytes: u64,
-    /// Collections that are declared.
+    /// The number of declared collections.
     pub collections: u64,
-    /// Records in them.
+    /// The number of records.
     pub records: u64,
-    /// Entries of their indexes.
+    /// The number of index entries.
     pub index_entries: u64,
-    /// Changes that are noted.
+    /// The number of noted changes.
     pub changes: u64,
-    /// Streams, of all scopes.
+    /// The number of streams in all scopes.
     pub streams: u64,
-    /// Entries of those.
+    /// The number of their entries.
     pub stream_entries: u64,
 }
 
-/// Something that was found, and where.
+/// A single finding and its location.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// A word for programs, for example `payload` or `index`.
+    /// A word for programs, such as `payload` or `index`.
     pub kind: &'static str,
-    /// The tenant, where it belongs to one.
+    /// The tenant, if it concerns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// The scope, where it belongs to one.
+    /// The scope, if it concerns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// The file, below the store's folder.
+    /// The file, relative to the store's folder.
     pub file: String,
-    /// The byte in the file.
+    /// The offset in the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// The first sequence number that is concerned.
+    /// The first sequence number affected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence_number: Option<u64>,
-    /// What is wrong, as one sentence.
+    /// What is wrong, in one sentence.
     pub what: String,
     /// What to do about it.
     pub advice: String,
 }
 
 impl CheckReport {
-    /// Whether nothing is damaged.
+    /// Returns whether nothing is damaged.
     pub fn is_sound(&self) -> bool {
         self.damage.is_empty()
     }
@@ -124,9 +124,9 @@ impl CheckReport {
     }
 }
 
-/// Checks the store in this folder. Nothing is written, and no process may have it open.
+/// Checks the store in this folder. Nothing is written, and no process may have the store open.
 ///
-/// `progress` counts bytes. What is damaged is in the report and no error.
+/// `progress` counts bytes. Damage is listed in the report and is not an error.
 ///
 /// # Errors
 /// `not_a_store`, `store_locked`, `newer_format`, `read_failed`.
@@ -212,7 +212,7 @@ fn tenant_file(
     Ok(None)
 }
 
-/// The bytes of the segments of a log.
+/// Returns the total size of a log's segments in bytes.
 fn bytes_of(disk: &dyn Disk, dir: &str) -> Outcome<u64> {
     let mut bytes = 0;
     for number in survey::segment_numbers(&survey::sorted(disk, dir)?) {

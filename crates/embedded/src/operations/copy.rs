@@ -1,17 +1,17 @@
-//! Copying a part of a file, in bounded memory.
+//! Copies parts of files in bounded memory.
 
 use std::io;
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile, Open};
 
-/// How much is held at once.
+/// The number of bytes held at once.
 pub(super) const STEP: u64 = 1024 * 1024;
 
-/// Hands the bytes below `to` over, piece by piece.
+/// Passes the bytes below `to` to `take`, piece by piece.
 ///
 /// # Errors
-/// `UnexpectedEof` when the file is shorter, or what the system or `take` says.
+/// `UnexpectedEof` if the file is shorter; otherwise errors of the operating system or of `take`.
 pub(super) fn read_to(file: &dyn DiskFile, to: u64, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut buffer = vec![0; STEP.min(to) as usize];
     let mut offset = 0;
@@ -26,7 +26,7 @@ pub(super) fn read_to(file: &dyn DiskFile, to: u64, mut take: impl FnMut(&[u8]) 
     Ok(())
 }
 
-/// Makes a new file of the first `kept` bytes of another and of zeros up to `length`, synced. Its name is not.
+/// Creates a file from the first `kept` bytes of another and zeros up to `length`, and syncs it. Its name is not synced.
 pub(super) fn copy(disk: &dyn Disk, from: &dyn DiskFile, to: &str, kept: u64, length: u64) -> io::Result<()> {
     let file = create(disk, to)?;
     let mut offset = 0;
@@ -51,7 +51,7 @@ pub(super) fn fill(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A new file under this name, in place of one that an earlier try left behind.
+/// Creates a file with this name, replacing one that an earlier attempt left behind.
 pub(super) fn create(disk: &dyn Disk, name: &str) -> io::Result<Arc<dyn DiskFile>> {
     match disk.remove(name) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

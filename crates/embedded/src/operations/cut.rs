@@ -1,4 +1,4 @@
-//! Where a log can be cut.
+//! Finds where a log can be cut.
 
 use std::io;
 
@@ -11,20 +11,20 @@ use crate::disk::{Disk, Open};
 use crate::format::{SEGMENT_HEADER, SegmentHeader};
 use crate::log::{Placed, Step, Walk, names};
 
-/// The place in a log's files behind the event before a sequence number.
+/// The border in a log's files that precedes a sequence number.
 pub(super) struct Border {
-    /// The segment that keeps a part of its commits; none when the border lies between two segments.
+    /// The segment that keeps a part of its commits; `None` if the border lies between two segments.
     pub(super) within: Option<OpenSegment>,
-    /// The offset of the border in it.
+    /// The offset of the border in that segment.
     pub(super) offset: u64,
-    /// Segments from this number on go whole.
+    /// Segments from this number on are removed completely.
     pub(super) beyond: u64,
 }
 
-/// Finds the border of a sequence number. Everything before it is read, so what is kept is known to be whole.
+/// Finds the border of a sequence number. Everything before it is read, so what is kept is known to be intact.
 ///
 /// # Errors
-/// `invalid_range` when there is no such border, naming the nearest.
+/// `invalid_range` if there is no such border, naming the nearest one.
 pub(super) fn find(disk: &dyn Disk, dir: &str, at: SequenceNumber, progress: &mut dyn FnMut(u64)) -> Outcome<Border> {
     let mut next = 0;
     let mut due = 1;
@@ -58,13 +58,13 @@ pub(super) fn find(disk: &dyn Disk, dir: &str, at: SequenceNumber, progress: &mu
     }
 }
 
-/// Where the first commit of a segment stands.
+/// Returns the offset of a segment's first commit.
 fn start_of(open: &OpenSegment) -> u64 {
     open.at.packed.as_ref().map_or(SEGMENT_HEADER, |packed| packed.records_at)
 }
 
-/// The offset behind the commits below `at` and what changes prepare keys before the event `at`, if there is more behind it in this
-/// segment.
+/// Returns the offset after the commits below `at`, and after the changes of prepare keys that precede event `at`. Returns `None` if
+/// nothing follows it in this segment.
 fn border_in(
     open: &OpenSegment,
     at: SequenceNumber,
@@ -75,7 +75,7 @@ fn border_in(
     let fail = |error: std::io::Error| unreadable(name, &error);
     let mut walk = Walk::new(&open.at, open.length).map_err(fail)?;
     let mut end = start_of(open);
-    // Where the commit or transaction begins that was read last.
+    // Where the last commit or transaction that was read begins.
     let (mut before, mut ends) = (*next, true);
     loop {
         let step = walk.step().map_err(fail)?;
@@ -112,7 +112,7 @@ fn border_in(
     }
 }
 
-/// The sequence number behind the commit or the transaction it belongs to.
+/// Returns the sequence number after the commit, or after the transaction it belongs to.
 fn end_of(walk: &mut Walk<'_>, placed: &Placed, name: &str) -> Outcome<SequenceNumber> {
     let (mut after, mut ends) = (placed.next(), placed.ends());
     while !ends {
@@ -132,12 +132,12 @@ fn damaged_before(at: SequenceNumber, next: SequenceNumber, what: &str) -> Opera
     refused(format!("the log is damaged before {at} ({what}); the nearest border before the damage is {next}"))
 }
 
-/// Makes a new file of a segment's bytes up to a border in it, synced. Its name is not.
+/// Creates a file from a segment's bytes up to a border, and syncs it. Its name is not synced.
 pub(super) fn keep_to(disk: &dyn Disk, open: &OpenSegment, border: u64, to: &str) -> io::Result<()> {
     let Some(packed) = &open.at.packed else {
         return copy(disk, &*open.at.file, to, border, open.capacity.max(open.length));
     };
-    // A packed segment says how long it is.
+    // The header of a packed segment contains its length.
     let capacity = border.next_multiple_of(8);
     copy(disk, &*open.at.file, to, border, capacity)?;
     let (number, salt) = (open.at.number, open.at.salt);
@@ -147,7 +147,7 @@ pub(super) fn keep_to(disk: &dyn Disk, open: &OpenSegment, border: u64, to: &str
     file.sync()
 }
 
-/// The sequence number behind the last commit of a log that can be read.
+/// Returns the sequence number after the last readable commit of a log.
 pub(super) fn head_of(disk: &dyn Disk, dir: &str) -> Outcome<SequenceNumber> {
     for number in survey::segment_numbers(&survey::sorted(disk, dir)?).into_iter().rev() {
         let Ok(open) = survey::segment(disk, dir, number)? else { continue };

@@ -1,4 +1,4 @@
-//! Packing the closed segments of a store that no process has open, all of them and at once.
+//! Packs all closed segments of a store that no process has open.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::disk::Disk;
 use crate::options::Packing;
 use crate::{EmbeddedStore, Options};
 
-/// What packing did to a store.
+/// The result of packing a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PackReport {
-    /// Its logs, also those of tenants that are not declared.
+    /// Its logs, including those of undeclared tenants.
     pub logs: Vec<PackedLog>,
-    /// What opening the logs repaired, for people; empty after an ordinary close.
+    /// What opening the logs repaired, as notes for operators; empty after a clean shutdown.
     #[serde(skip)]
     pub recovery: Vec<RecoveredLog>,
 }
@@ -28,30 +28,30 @@ pub struct RecoveredLog {
     pub tenant: String,
     /// Its scope.
     pub scope: String,
-    /// What was done, for people.
+    /// The notes for operators.
     pub lines: Vec<String>,
 }
 
-/// What packing did to a log.
+/// The result of packing a log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PackedLog {
     /// Its tenant.
     pub tenant: String,
     /// Its scope.
     pub scope: String,
-    /// Segments that were packed now.
+    /// The number of segments that were packed.
     pub segments: u64,
-    /// Bytes of the commits in those, as they were.
+    /// The size of their commits before, in bytes.
     pub bytes_before: u64,
-    /// Bytes of those, as they are.
+    /// Their size after, in bytes.
     pub bytes_after: u64,
-    /// Closed segments that stay as they are, because too little would be saved.
+    /// The number of closed segments left as they are, because too little would be saved.
     pub left: u64,
 }
 
-/// Packs every closed segment that becomes smaller by enough. `progress` counts the bytes of a log's segments.
+/// Packs every closed segment that becomes sufficiently smaller. `progress` counts the bytes of a log's segments.
 ///
-/// What was packed stays so when it ends early.
+/// If it ends early, segments packed so far stay packed.
 ///
 /// # Errors
 /// `not_a_store`, `store_locked`, `newer_format`, `store_damaged`, `read_failed`, `disk_full`, `store_read_only`.
@@ -77,13 +77,13 @@ fn pack_tenant(
     let options = Options {
         tenants: vec![tenant.name.clone()],
         scopes: tenant.scopes.iter().filter(|scope| *scope != annals_core::DEFAULT_SCOPE).cloned().collect(),
-        // Nobody else is to pack meanwhile.
+        // The background packer must not interfere.
         packing: Packing { behind: usize::MAX, ..options.packing },
         ..options.clone()
     };
-    // A process that was killed may have left closed segments without an index file; a store that closes has written them.
+    // A process that was killed may have left closed segments without an index file. Closing the store writes them.
     let store = EmbeddedStore::open(disk.clone(), options.clone())?;
-    // The next opening finds nothing to repair any more.
+    // Recorded here, because the next opening finds nothing left to repair.
     let recovered = store.status().into_iter().filter(|status| !status.recovery.is_empty());
     report.recovery.extend(recovered.map(|status| RecoveredLog {
         tenant: status.tenant,

@@ -1,4 +1,4 @@
-//! Making the indexes of a tenant's records again.
+//! Rebuilds the indexes of a tenant's records.
 
 use std::sync::Arc;
 
@@ -13,29 +13,29 @@ use crate::engine::{self, Engine, FILE, Known, Looked, Marks};
 use crate::records;
 use crate::store::{ENGINE_DIR, TenantNotes};
 
-/// What making indexes again did, or would do.
+/// The result of rebuilding indexes, or of a dry run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Reindexed {
     /// The tenant.
     pub tenant: String,
-    /// The indexes of its records.
+    /// The number of indexes of its records.
     pub indexes: u64,
-    /// What was wrong with them, the first thousand of it.
+    /// Their faults, at most a thousand.
     pub wrong: Vec<String>,
-    /// Whether it was done.
+    /// Whether the indexes were rebuilt.
     pub done: bool,
 }
 
-/// What is wrong beyond this is not listed.
+/// Faults beyond this number are not listed.
 const LISTED_MAX: usize = 1_000;
 
-/// Makes the indexes of a tenant's records again, in a store that no process has open. Records themselves, the notes of their changes and
+/// Rebuilds the indexes of a tenant's records, in a store that no process has open. The records, the notes of their changes and the
 /// streams are not touched.
 ///
 /// # Errors
-/// `unknown_tenant`; `store_damaged` when records or the map are damaged, so that indexes cannot be made of them; `duplicate_key` when two
-/// records want one unique entry; `not_a_store`, `store_locked`, `newer_format`, `read_failed`, `disk_full`, `store_read_only`. What was
-/// not made again then is as it was.
+/// `unknown_tenant`; `store_damaged` if records or the map are damaged, so that indexes cannot be derived from them; `duplicate_key` if
+/// two records have the same entry of a unique index; `not_a_store`, `store_locked`, `newer_format`, `read_failed`, `disk_full`,
+/// `store_read_only`. Indexes not yet rebuilt are then unchanged.
 pub fn reindex(disk: &Arc<dyn Disk>, tenant: &str, confirmed: bool, options: &Options) -> Outcome<Reindexed> {
     let _lock = survey::lock(&**disk)?;
     let tenants = survey::tenants(&**disk)?;
@@ -69,7 +69,7 @@ pub fn reindex(disk: &Arc<dyn Disk>, tenant: &str, confirmed: bool, options: &Op
     Ok(done)
 }
 
-/// What is wrong with the indexes; none where there is no map.
+/// Returns the faults of the indexes, or `None` if there is no map.
 fn faults(disk: &dyn Disk, dir: &str, marks: &Marks, indexes: &mut u64) -> Outcome<Option<Vec<String>>> {
     let map = match engine::look(disk, dir, marks)? {
         Looked::Missing => return Ok(None),
@@ -80,7 +80,7 @@ fn faults(disk: &dyn Disk, dir: &str, marks: &Marks, indexes: &mut u64) -> Outco
     let found = records::check(&*map.view, &mut |kind, what| match kind {
         "index_entry" if wrong.len() < LISTED_MAX => wrong.push(what),
         "index_entry" => {}
-        // Without the catalog or a record nobody knows what the indexes must hold.
+        // Without the catalog or a record it is unknown what the indexes must hold.
         "catalog" | "record" => drop(beyond.get_or_insert(what)),
         _ => {}
     })?;

@@ -1,12 +1,12 @@
-//! Cutting a log at a sequence number, without losing what is cut away.
+//! Cuts a log at a sequence number, and keeps aside what is cut off.
 //!
-//! The order makes every crash harmless: first a copy of the segment with the border, then the new incarnation (an uncut log of a new
-//! incarnation only makes readers look again), then a checkpoint that says how far the log reached, so that a part of it is damage
-//! for whoever opens it; then the segments behind the border go, from the last to the first, then the commits behind it, by one
-//! renaming, and the checkpoint at the end. Running it again finishes it.
+//! The order of steps makes every crash harmless. First, the segment with the border is copied. Then the new incarnation begins; an uncut
+//! log of a new incarnation only makes readers check again. Then a checkpoint records how far the log reached, so that opening a
+//! partially cut log reports damage. Then the segments after the border are removed, last to first, and the commits after the border by
+//! one rename. The checkpoint is removed at the end. Running the repair again completes it.
 //!
-//! Streams of the log are cut when the store is opened next, because the incarnation has changed; their entries name events of the part
-//! that is kept aside. Records are not touched: they are not made of events.
+//! Streams of the log are cut when the store is next opened, because the incarnation has changed. Their entries refer to events of the
+//! part that is kept aside. Records are not touched, because they are not derived from events.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ use crate::store::{ENGINE_DIR, TenantFile};
 use crate::streams::would_stay;
 use crate::whole::{UNFINISHED, seal, write_whole};
 
-/// Where what was cut away is kept.
+/// The folder that keeps what was cut off.
 const CUT: &str = "cut";
 
 /// What to cut.
@@ -36,56 +36,56 @@ pub struct Cut {
     pub tenant: String,
     /// The scope.
     pub scope: String,
-    /// The number of events that stay: the sequence number of the first one that goes.
+    /// The number of events that remain, which is the sequence number of the first one removed.
     pub at: SequenceNumber,
-    /// Whether to do it, or only to say what would be done.
+    /// Whether to cut, rather than only report what would be done.
     pub confirmed: bool,
 }
 
-/// What a repair did, or would do.
+/// The result of a repair, or of a dry run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Repair {
     /// The tenant.
     pub tenant: String,
     /// The scope.
     pub scope: String,
-    /// The number of events that stay.
+    /// The number of events that remain.
     pub at: SequenceNumber,
-    /// The segment of which the first part stays; none when the border lies between two.
+    /// The segment whose first part remains; `None` if the border lies between two segments.
     pub cut_segment: Option<String>,
-    /// The offset of the border in it.
+    /// The offset of the border in that segment.
     pub cut_offset: Option<u64>,
-    /// The files that go, below the store's folder.
+    /// The files that are removed, relative to the store's folder.
     pub files: Vec<String>,
-    /// The folder that keeps them, and a whole copy of the segment that was cut.
+    /// The folder that keeps them, and a complete copy of the segment that is cut.
     pub kept_in: String,
-    /// The incarnation that the events that go belong to.
+    /// The incarnation to which the removed events belong.
     pub incarnation: u32,
-    /// The one that begins.
+    /// The incarnation that begins.
     pub next_incarnation: u32,
-    /// What becomes of the scope's streams when the store is opened: they are cut where the log is. Records stay as they are.
+    /// What happens to the scope's streams when the store is opened: they are cut where the log is. Records are unchanged.
     #[serde(default)]
     pub streams: Vec<CutStream>,
-    /// Whether it was done.
+    /// Whether the log was cut.
     pub done: bool,
 }
 
-/// What a cut of its log makes of a stream.
+/// The effect of cutting a log on one of its streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutStream {
     /// Its name.
     pub name: String,
     /// The number of its entries before.
     pub entries: u64,
-    /// How many of them stay.
+    /// How many of them remain.
     pub stay: u64,
 }
 
-/// Cuts a log of a store that no process has open. `progress` counts the events that stay.
+/// Cuts a log of a store that no process has open. `progress` counts the events that remain.
 ///
 /// # Errors
-/// `invalid_range` when no commit ends there, naming the nearest border; `unknown_tenant`, `unknown_scope`, `store_damaged` when the
-/// tenant's own file is damaged; `not_a_store`, `store_locked`, `newer_format`, `read_failed`, `disk_full`, `store_read_only`.
+/// `invalid_range` if no commit ends there, naming the nearest border; `unknown_tenant`, `unknown_scope`, `store_damaged` if the tenant's
+/// own file is damaged; `not_a_store`, `store_locked`, `newer_format`, `read_failed`, `disk_full`, `store_read_only`.
 pub fn repair(disk: &dyn Disk, cut: &Cut, options: &Options, progress: Progress<'_>) -> Outcome<Repair> {
     let _lock = survey::lock(disk)?;
     let tenants = survey::tenants(disk)?;
@@ -126,7 +126,7 @@ fn plan(disk: &dyn Disk, cut: &Cut, dir: &str, border: &Border, file: &TenantFil
         segment || index || name == names::CHECKPOINT
     };
     let mut files: Vec<String> = survey::sorted(disk, dir)?.into_iter().filter(goes).collect();
-    // The checkpoint first, which is replaced; then from the last to the first.
+    // The checkpoint, which is replaced, comes first; then the files from last to first.
     files.sort_by_key(|name| std::cmp::Reverse((name == names::CHECKPOINT, name.clone())));
     Ok(Repair {
         tenant: cut.tenant.clone(),
@@ -143,7 +143,7 @@ fn plan(disk: &dyn Disk, cut: &Cut, dir: &str, border: &Border, file: &TenantFil
     })
 }
 
-/// The streams that the cut is about; none where they cannot be read, which a check says.
+/// Returns the streams that the cut affects; empty if they cannot be read, which a check reports.
 fn streams(disk: &dyn Disk, cut: &Cut) -> Outcome<Vec<CutStream>> {
     let dir = format!("{}/{}/{ENGINE_DIR}", survey::TENANTS, cut.tenant);
     let Looked::Open(map) = engine::look(disk, &dir, &Marks::default())? else { return Ok(Vec::new()) };
@@ -194,7 +194,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Says how far the log reached, unless it ends at the border anyway.
+    /// Records how far the log reached, unless it ends at the border anyway. Returns whether it did.
     fn guard(&self, checkpoint: &str, owner: u64) -> Outcome<bool> {
         let head = cut::head_of(self.disk, self.dir)?;
         if head <= self.repair.at {
@@ -208,7 +208,7 @@ impl Work<'_> {
 
     fn move_aside(&self, files: &[String]) -> Outcome<()> {
         for name in files {
-            // One after the other, so that no power loss leaves a hole.
+            // One at a time, so that no power loss leaves a gap.
             let moved = self.disk.rename(name, &self.aside(name));
             let moved = moved.and_then(|()| self.disk.sync_dir(&self.repair.kept_in));
             moved.and_then(|()| self.disk.sync_dir(self.dir)).map_err(|error| unwritable(name, &error))?;
@@ -238,7 +238,7 @@ impl Work<'_> {
         written.map(|_| ()).map_err(|error| unwritable(&path, &error))
     }
 
-    /// Puts a segment without the commits behind the border in the place of the one with them, whole or not at all.
+    /// Replaces a segment, atomically, by one without the commits after the border.
     fn cut_segment(&self, border: &Border) -> Outcome<()> {
         let Some(open) = &border.within else { return Ok(()) };
         let name = &open.at.name;

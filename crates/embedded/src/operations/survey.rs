@@ -1,4 +1,4 @@
-//! What is in a store's folder, without opening the store.
+//! Surveys a store's folder without opening the store.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,12 +17,12 @@ pub(super) use crate::store::TENANTS;
 use crate::store::{STORE_FILE, StoreFile, TENANT_FILE, TenantFile};
 use crate::whole::{format_of, unseal};
 
-/// The store's lock, held as long as this lives.
+/// The store's lock, held as long as this value lives.
 pub(super) struct Locked {
     _guard: Option<Box<dyn Send + Sync>>,
 }
 
-/// Takes the lock of a store that is there; in a folder that this process cannot write to, one beside other readers.
+/// Takes the lock of an existing store. In a folder that this process cannot write, it takes a shared lock instead.
 pub(super) fn lock(disk: &dyn Disk) -> Outcome<Locked> {
     let names = disk.list("").map_err(|error| unreadable("the store", &error))?;
     if !names.iter().any(|name| name == STORE_FILE) {
@@ -51,7 +51,7 @@ pub(super) enum Small<T> {
     Missing,
 }
 
-/// Reads a small file. One of a newer format is an error: nothing can be said about it.
+/// Reads a small file. A newer format is an error, because nothing can be said about the file.
 pub(super) fn small<T: DeserializeOwned>(disk: &dyn Disk, path: &str) -> Outcome<Small<T>> {
     let bytes = match read_whole(disk, path) {
         Ok(bytes) => bytes,
@@ -89,7 +89,7 @@ impl TenantFolder {
         small(disk, &self.file_path())
     }
 
-    /// Adds the scopes that hold no log any more although they did.
+    /// Adds the scopes that once held a log and no longer do.
     pub(super) fn add_begun(&mut self, disk: &dyn Disk) -> Outcome<()> {
         if let Small::Whole(file) = self.file(disk)? {
             let lost = file.begun_scopes().filter(|scope| !self.scopes.contains(scope));
@@ -108,7 +108,7 @@ impl TenantFolder {
     }
 }
 
-/// Adds the tenants that were begun and have no folder any more.
+/// Adds the tenants that were begun and no longer have a folder.
 pub(super) fn add_lost(tenants: &mut Vec<TenantFolder>, begun: &BTreeSet<String>) {
     for name in begun {
         if !tenants.iter().any(|tenant| tenant.name == *name) {
@@ -118,7 +118,7 @@ pub(super) fn add_lost(tenants: &mut Vec<TenantFolder>, begun: &BTreeSet<String>
     }
 }
 
-/// Every tenant that has a folder, declared or not, in order of their names.
+/// Returns every tenant that has a folder, declared or not, ordered by name.
 pub(super) fn tenants(disk: &dyn Disk) -> Outcome<Vec<TenantFolder>> {
     let mut tenants = Vec::new();
     for name in sorted(disk, TENANTS)? {
@@ -135,7 +135,7 @@ pub(super) fn tenants(disk: &dyn Disk) -> Outcome<Vec<TenantFolder>> {
     Ok(tenants)
 }
 
-/// The names in a folder, in order; none in what is no folder.
+/// Returns the names in a folder, sorted; empty if it is not a folder.
 pub(super) fn sorted(disk: &dyn Disk, dir: &str) -> Outcome<Vec<String>> {
     match disk.list(dir) {
         Ok(mut names) => {
@@ -147,24 +147,24 @@ pub(super) fn sorted(disk: &dyn Disk, dir: &str) -> Outcome<Vec<String>> {
     }
 }
 
-/// The numbers of the segments in a log's folder, ascending.
+/// Returns the numbers of the segments in a log's folder, ascending.
 pub(super) fn segment_numbers(names: &[String]) -> Vec<u64> {
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| names::segment_number(name)).collect();
     numbers.sort_unstable();
     numbers
 }
 
-/// A segment's file with what its header says.
+/// A segment's file, with the values of its header.
 pub(super) struct OpenSegment {
     pub(super) at: SegmentFile,
     pub(super) capacity: u64,
     pub(super) length: u64,
-    /// As its header says.
+    /// The owner in its header.
     pub(super) owner: u64,
 }
 
-/// Opens a segment to read it; none when its header, or the dictionary of a packed one, is not what was written for a segment of this
-/// number.
+/// Opens a segment for reading. Returns its file as the inner error if the header, or the dictionary of a packed segment, is not as
+/// written for a segment with this number.
 pub(super) fn segment(
     disk: &dyn Disk,
     dir: &str,

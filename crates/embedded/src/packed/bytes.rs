@@ -1,10 +1,10 @@
-//! Bytes that are read from the front and written to the back, with some to spare behind both, so that short pieces are copied
-//! without a call.
+//! Buffers that are read from the front and written at the back, with spare bytes after both, so that short pieces are copied without a
+//! function call.
 
-/// Bytes that must stand behind what is read and behind what is written.
+/// The number of spare bytes required after what is read and after what is written.
 pub(crate) const SPARE: usize = 32;
 
-/// Where reading stands. `bytes` is [`SPARE`] longer than what may be read, and `end` is where that ends.
+/// A read position. `bytes` extends [`SPARE`] bytes past `end`, where readable bytes end.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) bytes: &'a [u8],
@@ -41,7 +41,7 @@ impl<'a> Source<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The next bytes as a piece to be copied.
+    /// Takes the next bytes as a piece to be copied.
     #[inline(always)]
     pub(super) fn piece(&mut self, length: usize) -> Option<Piece<'a>> {
         let start = self.at;
@@ -57,7 +57,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A run of bytes with [`SPARE`] more behind it.
+/// A sequence of bytes followed by [`SPARE`] more.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
     pub(super) bytes: &'a [u8],
@@ -71,7 +71,7 @@ impl Piece<'_> {
     }
 }
 
-/// Where writing stands; `bytes` is [`SPARE`] longer than what may be written. Pieces may leave rubbish behind `at`.
+/// A write position. `bytes` is [`SPARE`] longer than what may be written. Writing a piece may leave arbitrary bytes after `at`.
 pub(super) struct Target<'a> {
     pub(super) bytes: &'a mut [u8],
     pub(super) at: usize,
@@ -93,7 +93,7 @@ impl Target<'_> {
         Some(())
     }
 
-    /// Writes the first bytes of these.
+    /// Writes the first `length` of these bytes.
     #[inline(always)]
     pub(super) fn literal(&mut self, bytes: &[u8; SPARE], length: usize) -> Option<()> {
         *self.bytes.get_mut(self.at..)?.first_chunk_mut::<SPARE>()? = *bytes;
@@ -128,7 +128,7 @@ impl Target<'_> {
         self.number(((value << 1) ^ (value >> 63)) as u64)
     }
 
-    /// Writes over four bytes that were left for a length.
+    /// Fills in four bytes that were reserved for a length.
     #[inline(always)]
     pub(super) fn length_at(&mut self, at: usize, length: usize) -> Option<()> {
         *self.bytes.get_mut(at..)?.first_chunk_mut::<4>()? = (length as u32).to_le_bytes();

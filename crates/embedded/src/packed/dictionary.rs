@@ -1,4 +1,4 @@
-//! What the packed frames of a segment have in common: texts that come again, and shapes of documents.
+//! What the packed frames of a segment have in common: repeated texts, and shapes of documents.
 
 use std::collections::HashMap;
 
@@ -9,32 +9,32 @@ use super::payload::{self, Parts};
 use super::shape::{self, Shape, Value};
 use crate::varint;
 
-/// Bytes of texts that a dictionary has at most: it stays in memory as long as the segment is open.
+/// The most bytes of texts in a dictionary, which stays in memory as long as the segment is open.
 const TEXT_BYTES_MAX: usize = 256 * 1024;
 const TEXTS_MAX: usize = 32 * 1024;
 const SHAPES_MAX: usize = 1_024;
-/// Longer texts are not looked for.
+/// Longer texts are not counted.
 const TEXT_LENGTH_MAX: usize = 128;
-/// Texts and shapes that are counted at once; beyond, those seen once are forgotten.
+/// The most texts and shapes that are counted at once. At the limit, those seen only once are dropped.
 const COUNTED_TEXTS_MAX: usize = 256 * 1024;
 const COUNTED_SHAPES_MAX: usize = 8 * 1024;
 
-/// What unpacking needs.
+/// The dictionary as needed for unpacking.
 pub(crate) struct Dictionary {
     pub(super) texts: Texts,
     pub(super) shapes: Vec<Shape>,
 }
 
-/// Texts by their code.
+/// Texts by their codes.
 pub(super) struct Texts {
-    /// With [`SPARE`] bytes behind them.
+    /// The concatenated texts, followed by [`SPARE`] bytes.
     bytes: Vec<u8>,
-    /// Where each ends; it begins where the one before ends.
+    /// The end of each text; it begins where the previous one ends.
     ends: Vec<u32>,
 }
 
 impl Texts {
-    /// The text whose code, or whose length and bytes, come next.
+    /// Takes the next text: its code, or its length and bytes.
     #[inline(always)]
     pub(super) fn take<'a>(&'a self, source: &mut Source<'a>) -> Option<Piece<'a>> {
         let code = source.number()?;
@@ -49,7 +49,7 @@ impl Texts {
 }
 
 impl Dictionary {
-    /// Reads what [`Codes::encode`] wrote; none when it is anything else.
+    /// Decodes what [`Codes::encode`] wrote, or returns `None` if the bytes are anything else.
     pub(crate) fn decode(mut bytes: &[u8]) -> Option<Self> {
         let count = varint::take(&mut bytes)?;
         let (mut ends, mut end) = (Vec::with_capacity(count.min(TEXTS_MAX as u64) as usize), 0u32);
@@ -71,7 +71,7 @@ impl Dictionary {
     }
 }
 
-/// How often texts and shapes come in the payloads of a segment.
+/// How often texts and shapes occur in the payloads of a segment.
 #[derive(Default)]
 pub(crate) struct Counts {
     texts: HashMap<Box<[u8]>, u32>,
@@ -80,7 +80,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counts what is in this payload; nothing of one that is none.
+    /// Counts the texts and shapes of this payload. An invalid payload is ignored from the first fault on.
     pub(crate) fn add(&mut self, payload: &Bytes) {
         let _ = payload::walk(payload, self);
     }
@@ -91,15 +91,15 @@ impl Counts {
         }
     }
 
-    /// What is worth a place in the dictionary.
+    /// Chooses what is worth a place in the dictionary.
     pub(crate) fn choose(self) -> Codes {
-        // What a code saves each time, and what the entry costs once.
+        // What a code saves at each use, less what the entry costs once.
         let saves = |(text, count): &(Box<[u8]>, u32)| {
             let length = text.len() as i64;
             i64::from(*count) * (length - 1) - length - 1
         };
         let mut texts: Vec<_> = self.texts.into_iter().filter(|(_, count)| *count > 1).collect();
-        // Equal ones in the order of their bytes, so that the same segment is always packed into the same bytes.
+        // Ties are ordered by bytes, so that the same segment is always packed into the same bytes.
         texts.sort_unstable_by(|a, b| saves(b).cmp(&saves(a)).then_with(|| a.0.cmp(&b.0)));
         let mut bytes = 0;
         let fits = |text: &(Box<[u8]>, u32)| {
@@ -107,7 +107,7 @@ impl Counts {
             saves(text) > 0 && bytes <= TEXT_BYTES_MAX
         };
         let mut texts: Vec<_> = texts.into_iter().take(TEXTS_MAX).take_while(fits).collect();
-        // The most frequent get the shortest codes.
+        // The most frequent texts get the shortest codes.
         texts.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         let mut shapes: Vec<_> = self.shapes.into_iter().filter(|(_, count)| *count > 1).collect();
         shapes.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -156,7 +156,7 @@ impl<'a> Parts<'a> for Counts {
     }
 }
 
-/// What packing needs: the dictionary, and codes by what they stand for.
+/// The dictionary as needed for packing: its content, and the codes of texts and shapes.
 pub(crate) struct Codes {
     texts: Vec<Box<[u8]>>,
     shapes: Vec<Box<[u8]>>,
@@ -171,7 +171,7 @@ impl Codes {
         Self { texts, shapes, code_of_text, number_of_shape }
     }
 
-    /// The bytes of the dictionary.
+    /// Encodes the dictionary.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         varint::put(&mut out, self.texts.len() as u64);
@@ -192,7 +192,7 @@ impl Codes {
         }
     }
 
-    /// The number of a shape.
+    /// Returns the number of a shape.
     pub(super) fn shape(&self, shape: &[u8]) -> Option<u64> {
         self.number_of_shape.get(shape).copied()
     }

@@ -10,21 +10,21 @@ use super::payload::{self, Packing};
 use crate::format::{PAYLOAD_MAX, u32_at};
 use crate::varint;
 
-/// A body is longer than its payload by no more than its three numbers.
+/// A body exceeds its payload by at most the size of its three numbers.
 const BODY_MAX: u64 = PAYLOAD_MAX as u64 + 64;
 
-/// A packed frame as it stands in a file.
+/// The lengths of a packed frame in a file.
 pub(crate) struct Framed {
-    /// Bytes before the body.
+    /// The number of bytes before the body.
     head: usize,
-    /// Bytes of the body.
+    /// The number of bytes of the body.
     body: usize,
 }
 
-/// A payload that was unpacked.
+/// An unpacked payload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unpacked {
-    /// Where it stands among those that were unpacked with it.
+    /// Where it begins among the payloads that were unpacked with it.
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) sequence_number: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Unpacked {
 }
 
 impl Framed {
-    /// The packed frame at `offset`, whose bytes these are the first of; none when there is none. Its body is not looked at.
+    /// Decodes the start of the packed frame at `offset`, or returns `None` if there is none. The body is not examined.
     pub(crate) fn at(bytes: &[u8], salt: u64, offset: u64) -> Option<Self> {
         let mut rest = bytes;
         let body = varint::take(&mut rest).filter(|body| (1..=BODY_MAX).contains(body))?;
@@ -40,13 +40,13 @@ impl Framed {
         (*rest.first()? == check(salt, offset, body)).then_some(Self { head, body: body as usize })
     }
 
-    /// Bytes of all of it.
+    /// Returns the length of the whole packed frame.
     pub(crate) fn length(&self) -> usize {
         self.head + self.body
     }
 }
 
-/// Says whether a length is one.
+/// Returns the byte that verifies a length.
 fn check(salt: u64, offset: u64, body: u64) -> u8 {
     let crc = crc32c::crc32c_append(crc(salt, offset, &[]), &body.to_le_bytes());
     (crc ^ (crc >> 8) ^ (crc >> 16) ^ (crc >> 24)) as u8
@@ -61,7 +61,7 @@ fn crc(salt: u64, offset: u64, body: &[u8]) -> u32 {
 
 /// Appends the packed frame of a payload to `out`, at this offset of the file.
 ///
-/// `delta` is its sequence number less the segment's first. What does not unpack to the same bytes is stored as it is.
+/// `delta` is its sequence number minus the segment's first. A payload that does not unpack to the same bytes is stored unpacked.
 pub(crate) fn pack(
     codes: &Codes,
     dictionary: &Dictionary,
@@ -100,13 +100,13 @@ fn unpacks_to(dictionary: &Dictionary, body: &[u8], payload: &[u8]) -> bool {
     unpacked.is_some() && target.at == payload.len() && out[..payload.len()] == *payload
 }
 
-/// The numbers before a packed payload.
+/// The numbers that precede a packed payload.
 struct Head {
     payload: usize,
     plain: bool,
     delta: u64,
     version: u64,
-    /// Where the packed payload stands.
+    /// The offset of the packed payload.
     at: usize,
     end: usize,
 }
@@ -119,7 +119,7 @@ impl Head {
         Some(Self { payload, plain: length & 1 == 1, delta, version, at: source.at, end })
     }
 
-    /// Writes the payload; none when it is another or none.
+    /// Writes the payload, or returns `None` if it is malformed or has another length.
     fn unpack(&self, dictionary: &Dictionary, bytes: &[u8], out: &mut Target<'_>) -> Option<()> {
         let from = out.at;
         if self.plain {
@@ -133,12 +133,11 @@ impl Head {
 
 /// Unpacks packed frames that were read at once.
 ///
-/// `bytes` begins with the first byte of the first packed frame and has [`SPARE`] more behind the last; `places` are offset in the file and
-/// length of each. The payloads stand one behind the other in `out`, whatever it held,
-/// with rubbish behind the last.
+/// `bytes` begins with the first packed frame and has [`SPARE`] more bytes after the last. `places` holds the offset in the file and the
+/// length of each. The payloads are written to `out` one after another, replacing its content, with arbitrary bytes after the last.
 ///
 /// # Errors
-/// The place in `places` of the first packed frame that is not what was written.
+/// The index in `places` of the first packed frame that is not as written.
 pub(crate) fn unpack(
     packed: &Packed,
     salt: u64,
@@ -168,7 +167,7 @@ pub(crate) fn unpack(
     Ok(unpacked)
 }
 
-/// The numbers of the packed frame that stands at `start` and is at `offset` in the file, if it is what was written.
+/// Verifies the packed frame at `start`, whose offset in the file is `offset`, and returns its numbers.
 fn checked_head(salt: u64, bytes: &[u8], offset: u64, start: usize, length: usize) -> Option<Head> {
     let end = start.checked_add(length)?;
     let record = bytes.get(start..end)?;

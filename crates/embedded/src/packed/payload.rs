@@ -1,4 +1,4 @@
-//! The parts of a payload, which `record.rs` encodes and decodes: packed, and unpacked again.
+//! Packs and unpacks the parts of a payload, which `record.rs` encodes and decodes.
 //!
 //! ```text
 //! text    2 × its length and its bytes, or 2 × its code in the dictionary + 1
@@ -6,7 +6,7 @@
 //! data    0, length and bytes; or the number of the shape + 1 and the values
 //! ```
 //!
-//! Changes of prepare keys stand behind their length, and everything else as it was.
+//! Changes of prepare keys are preceded by their length; everything else is unchanged.
 
 use super::bytes::{Source, Target};
 use super::dictionary::{Codes, Dictionary};
@@ -18,15 +18,15 @@ use crate::record::{
 };
 use crate::varint::{self, Cursor, take};
 
-/// A commit id, and the digest of the content.
+/// The length of a commit id, and of a commit id with the digest of the content.
 const ID_BYTES: usize = 16;
 const ID_AND_DIGEST_BYTES: usize = ID_BYTES + 16;
-/// Texts of a subscription.
+/// The number of texts of a subscription.
 const SUBSCRIPTION_TEXTS: usize = 4;
-/// Texts that a commit has or has not.
+/// The flags of a commit's optional texts.
 const OPTIONAL_TEXTS: [u64; 6] = [HAS_TENANT, HAS_OWNER, HAS_SPACE, HAS_COMMAND, HAS_CORRELATION, HAS_CAUSATION];
 
-/// Is handed the parts of a payload in their order.
+/// Receives the parts of a payload in order.
 pub(super) trait Parts<'a> {
     fn number(&mut self, number: u64);
     fn plain(&mut self, bytes: &'a [u8]);
@@ -38,7 +38,7 @@ pub(super) trait Parts<'a> {
     }
 }
 
-/// Takes a payload apart; none when it is none.
+/// Splits a payload into its parts, or returns `None` if it is malformed.
 pub(super) fn walk<'a>(payload: &'a [u8], parts: &mut impl Parts<'a>) -> Option<()> {
     let rest = &mut { payload };
     let flags = take(rest)?;
@@ -129,7 +129,7 @@ fn walk_event<'a>(rest: &mut &'a [u8], commit_time: i64, parts: &mut impl Parts<
     Some(())
 }
 
-/// The milliseconds that the first 48 bits of an id of version 7 are; of another they are any number, which does as well.
+/// Returns the milliseconds in the first 48 bits of an id of version 7. For any other id the number is arbitrary, which works as well.
 fn time_of(id: &[u8]) -> Option<i64> {
     Some((u64::from_be_bytes(*id.first_chunk()?) >> 16) as i64)
 }
@@ -150,14 +150,14 @@ fn signed(rest: &mut &[u8]) -> Option<i64> {
     Some((value >> 1) as i64 ^ -((value & 1) as i64))
 }
 
-/// The bytes of the changes of prepare keys.
+/// Takes the bytes of the changes of prepare keys.
 fn keys<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let mut cursor = Cursor(rest);
     record::decode_keys(&mut cursor)?;
     fixed(rest, rest.len() - cursor.0.len())
 }
 
-/// Appends the packed parts of a payload.
+/// Appends the parts of a payload in packed form.
 pub(super) struct Packing<'a> {
     pub(super) codes: &'a Codes,
     pub(super) out: &'a mut Vec<u8>,
@@ -192,7 +192,7 @@ impl<'a> Parts<'a> for Packing<'_> {
     }
 }
 
-/// Writes the payload that `source` has packed; none when it is none.
+/// Writes the payload that `source` holds in packed form, or returns `None` if it is malformed.
 pub(super) fn unpack<'a>(dictionary: &'a Dictionary, source: &mut Source<'a>, out: &mut Target<'_>) -> Option<()> {
     let flags = source.number()?;
     out.number(flags)?;
@@ -219,7 +219,7 @@ pub(super) fn unpack<'a>(dictionary: &'a Dictionary, source: &mut Source<'a>, ou
     (source.at == source.end).then_some(())
 }
 
-/// What few commits have.
+/// Unpacks the parts that few commits have.
 fn unpack_rare<'a>(
     flags: u64,
     dictionary: &'a Dictionary,
@@ -304,14 +304,14 @@ fn unpack_data<'a>(dictionary: &'a Dictionary, source: &mut Source<'a>, out: &mu
     unpack_document(dictionary.shapes.get(usize::try_from(shape).ok()?)?, dictionary, source, out)
 }
 
-/// Writes a document behind its length, which is known when it is written.
+/// Writes a document preceded by its length, which is known only after the document was written.
 fn unpack_document<'a>(
     shape: &shape::Shape,
     dictionary: &'a Dictionary,
     source: &mut Source<'a>,
     out: &mut Target<'_>,
 ) -> Option<()> {
-    /// Most documents have a length of two bytes.
+    /// Most documents have a length that takes two bytes.
     const USUAL: usize = 2;
     let start = out.at;
     out.at += USUAL;

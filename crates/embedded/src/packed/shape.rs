@@ -1,7 +1,7 @@
 //! Documents as a shape and values.
 //!
-//! A shape is what documents have in common that differ in their values only: for every element its BSON type, its name and a NUL, for a
-//! document in it the elements of that, and a NUL at each end. Values are what is left:
+//! A shape is what documents have in common if they differ only in their values. It lists the BSON type, the name and a NUL of every
+//! element, followed by the elements of a nested document, and a NUL at the end of each document. Values are the rest:
 //!
 //! ```text
 //! text (also code and symbol)   as texts are, see payload.rs        double, date as u64 …, decimal, ObjectId   as they are
@@ -9,14 +9,14 @@
 //! binary                        length, subtype, bytes              null, undefined, least and greatest key    nothing
 //! ```
 //!
-//! Any document that is not split is stored as it is: with other types, nested deeper than [`DEPTH_MAX`], or with a shape that is
-//! longer than [`SHAPE_BYTES_MAX`].
+//! A document is stored unsplit if it has other types, is nested deeper than [`DEPTH_MAX`], or has a shape longer than
+//! [`SHAPE_BYTES_MAX`].
 
 use super::bytes::{SPARE, Source, Target};
 use super::dictionary::Texts;
 use crate::varint;
 
-/// Documents in documents, the outermost counted.
+/// The deepest nesting of documents, counting the outermost.
 const DEPTH_MAX: usize = 16;
 pub(super) const SHAPE_BYTES_MAX: usize = 4 * 1024;
 
@@ -45,12 +45,11 @@ pub(super) enum Value<'a> {
     Text(&'a [u8]),
     Number(i64),
     Fixed(&'a [u8]),
-    /// Behind its length, and with its subtype before it.
+    /// The subtype and the bytes, which are stored after their length.
     Binary(u8, &'a [u8]),
 }
 
-/// Splits a document: adds its shape and its values to what is there; none when it is not to be split, and then what was added is
-/// to be thrown away.
+/// Splits a document and appends its shape and values. Returns `None` if it cannot be split; what was appended must then be discarded.
 pub(super) fn split<'a>(document: &'a [u8], shape: &mut Vec<u8>, values: &mut Vec<Value<'a>>) -> Option<()> {
     split_nested(document, shape, values, 1)
 }
@@ -84,7 +83,7 @@ fn split_nested<'a>(document: &'a [u8], shape: &mut Vec<u8>, values: &mut Vec<Va
     }
 }
 
-/// The value at the front; none inside when the type has none, none outside when it is not to be split.
+/// Takes the value at the front. The inner `None` means that the type has no value, the outer one that the document cannot be split.
 fn split_value<'a>(kind: u8, rest: &mut &'a [u8]) -> Option<Option<Value<'a>>> {
     let mut take = |length: usize| {
         let (value, behind) = rest.split_at_checked(length)?;
@@ -120,10 +119,10 @@ fn fixed_length(kind: u8) -> Option<u8> {
     }
 }
 
-/// A shape, ready to be filled with values.
+/// A compiled shape, ready to be filled with values.
 pub(super) struct Shape(Vec<Step>);
 
-/// Bytes that are the same in every document of the shape, and what comes behind them.
+/// Bytes that are the same in every document of the shape, and what follows them.
 struct Step {
     literal: [u8; SPARE],
     length: u8,
@@ -137,18 +136,18 @@ enum Then {
     Int64,
     Fixed(u8),
     Binary,
-    /// The four bytes before this place are the length of a document that begins with them.
+    /// The four preceding bytes are the length of a document that begins with them.
     Open,
-    /// Such a document ends here.
+    /// The end of such a document.
     Close,
     Nothing,
 }
 
 impl Shape {
-    /// Reads a shape as [`split`] wrote it; none when it is none.
+    /// Compiles a shape that [`split`] wrote, or returns `None` if it is malformed.
     pub(super) fn compile(mut bytes: &[u8]) -> Option<Self> {
         let mut shape = Self(Vec::new());
-        // What stands before the next value: a text leaves its NUL to what follows.
+        // The bytes before the next value. A text leaves its NUL to what follows.
         let mut literal = vec![0; 4];
         shape.step(&mut literal, Then::Open);
         let mut depth = 1;
@@ -203,7 +202,7 @@ impl Shape {
         literal.clear();
     }
 
-    /// Writes the document of this shape with the values that `source` has next.
+    /// Writes the document of this shape with the next values from `source`.
     #[inline]
     pub(super) fn fill<'a>(&self, source: &mut Source<'a>, texts: &'a Texts, out: &mut Target<'_>) -> Option<()> {
         let mut open = [0; DEPTH_MAX];
@@ -240,7 +239,7 @@ impl Shape {
 }
 
 impl Value<'_> {
-    /// Appends the value, texts by `put_text`.
+    /// Appends the value. Texts are written by `put_text`.
     pub(super) fn put(&self, out: &mut Vec<u8>, put_text: impl FnOnce(&mut Vec<u8>, &[u8])) {
         match self {
             Self::Text(text) => put_text(out, text),

@@ -1,4 +1,4 @@
-//! Decoding a payload in place: what is lent borrows from it.
+//! Decodes payloads in place: what is lent borrows from the payload.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use super::{
 };
 use crate::varint::Cursor;
 
-/// The bytes of a UUID's canonical text.
+/// The length of a UUID's canonical text.
 const UUID_TEXT: usize = 36;
 
-/// Finds the id of the transaction of a commit at this place, from 1, in a payload without that id; none where it cannot be found.
+/// Finds the transaction id of the commit at this place, which is at least 1, if its payload lacks that id; `None` if it cannot be found.
 pub(crate) type Origin<'a> = dyn Fn(u32) -> Option<Uuid> + 'a;
 
-/// For readers that go through a segment frame by frame and do not use the id.
+/// Used by readers that process a segment frame by frame and do not need the id.
 pub(crate) fn unknown_origin(_: u32) -> Option<Uuid> {
     Some(Uuid::nil())
 }
 
-/// What stands before the events of a payload.
+/// The part of a payload before its events.
 pub(super) struct Head<'a> {
     pub(super) digest: u128,
     pub(super) keys: KeyChanges,
@@ -36,7 +36,7 @@ pub(super) struct Head<'a> {
     pub(super) events: u32,
 }
 
-/// Room for what a head lends and its payload does not hold in that form.
+/// Storage for the parts of a head that the payload does not hold in the form in which they are lent.
 pub(super) struct Room<'p> {
     request_id: [u8; UUID_TEXT],
     header: Vec<(&'p str, &'p str)>,
@@ -49,7 +49,8 @@ impl Room<'_> {
     }
 }
 
-/// Decodes a payload whose checksum held and lends each event to `take`, until it breaks off; none when it is not a commit.
+/// Decodes a payload whose checksum is valid, and lends each event to `take` until it breaks. Returns `None` if the payload is not a
+/// commit.
 pub(crate) fn visit(
     payload: &[u8],
     sequence_number: u64,
@@ -83,7 +84,7 @@ pub(super) fn decode_head<'p: 'a, 'a>(
     }
     let keys = if flags & HAS_KEYS != 0 { decode_keys(cursor)? } else { KeyChanges::default() };
     let events = u32::try_from(cursor.number()?).ok()?;
-    // What has no events changes keys, and is of no aggregate.
+    // A frame without events changes keys and has no aggregate.
     let whole = if events == 0 { !keys.is_empty() && commit.aggregate_name.is_empty() } else { true };
     if !whole {
         return None;
@@ -107,7 +108,7 @@ fn decode_commit<'p: 'a, 'a>(
     } else {
         cursor.text()?
     };
-    // None inside when the flag is clear; none outside when the bytes end early.
+    // The inner `None` means that the flag is clear, the outer one that the bytes end early.
     let mut optional =
         |flag: u64| -> Option<Option<&'p str>> { if flags & flag == 0 { Some(None) } else { cursor.text().map(Some) } };
     let tenant_id = optional(HAS_TENANT)?.unwrap_or(DEFAULT_TENANT_ID);
@@ -144,7 +145,7 @@ fn decode_commit<'p: 'a, 'a>(
     })
 }
 
-/// Few frames have it, so it is copied rather than lent.
+/// Few frames have this part, so it is copied rather than lent.
 fn decode_received(cursor: &mut Cursor<'_>) -> Option<Arc<ReceivedFrom>> {
     let subscription = Subscription {
         producer: cursor.text()?.into(),
@@ -173,7 +174,7 @@ fn decode_place(cursor: &mut Cursor<'_>, flags: u64, commit_id: Uuid, origin: &O
     Some(TransactionPlace { id, place, count })
 }
 
-/// Takes the changes of prepare keys from the front. Keys are few, so they are copied rather than lent.
+/// Takes the changes of prepare keys from the front. There are few, so they are copied rather than lent.
 pub(crate) fn decode_keys(cursor: &mut Cursor<'_>) -> Option<KeyChanges> {
     let mut keys = KeyChanges::default();
     for _ in 0..cursor.number()? {
@@ -202,8 +203,8 @@ fn decode_value(cursor: &mut Cursor<'_>) -> Option<KeyValue> {
     Data::from_stored(Bytes::copy_from_slice(cursor.bytes()?)).ok().map(KeyValue::from_data)
 }
 
-/// Lends the events behind a head; the first has the number `first`.
-// It is called once a commit, and what `take` does is then a part of the loop.
+/// Lends the events that follow a head. The first one has sequence number `first`.
+// Inlined because it is called once per commit, so that `take` becomes part of the loop.
 #[inline(always)]
 pub(super) fn visit_events(
     mut cursor: Cursor<'_>,
@@ -213,7 +214,7 @@ pub(super) fn visit_events(
 ) -> Option<ControlFlow<()>> {
     let commit = &head.commit;
     let mut tags = Vec::new();
-    // The type that was looked at last: neighbours often share it, and equal bytes need not be checked again.
+    // The previous type: adjacent events often share it, and equal bytes need not be validated again.
     let mut event_type = "";
     for ordinal in 0..head.events {
         let sequence_number = first.checked_add(u64::from(ordinal))?;

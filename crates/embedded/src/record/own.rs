@@ -1,4 +1,4 @@
-//! Owned events out of lent ones: they share the buffer that they were read into, and their commit.
+//! Turns lent events into owned ones, which share their commit and the buffer into which they were read.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::Record;
 use super::decode::{Origin, Room, decode_head, visit_events};
 use crate::varint::Cursor;
 
-/// The owner of a buffer, who gives out shares of it.
+/// Owns a buffer, and hands out shares of it.
 pub(crate) struct Owner {
     buffer: Bytes,
-    /// The commit whose events are lent now, once one of them was wanted.
+    /// The commit of the events being lent, once one of them was wanted.
     commit: Option<Arc<CommitInfo>>,
     /// The type that was shared last.
     event_type: ByteString,
@@ -27,12 +27,12 @@ impl Owner {
         Self { buffer, commit: None, event_type: ByteString::new() }
     }
 
-    /// Says that the events of another commit follow.
+    /// Announces that the events of another commit follow.
     pub(crate) fn begin_commit(&mut self) {
         self.commit = None;
     }
 
-    /// An event to keep. What it was lent from lies in the buffer; what does not is copied.
+    /// Returns an owned event. Parts that lie in the buffer are shared, others are copied.
     #[inline(always)]
     pub(crate) fn own(&mut self, event: &EventRef<'_>) -> RecordedEvent {
         let commit = match &self.commit {
@@ -49,7 +49,7 @@ impl Owner {
             event_type: self.event_type.clone(),
             generation: event.generation,
             data: Data::from_lent(event.data, |bytes| self.share(bytes)),
-            // Most have none, and then nothing is to be collected.
+            // Most events have no tags, so the allocation is skipped.
             tags: if event.tags.is_empty() { Vec::new() } else { self.texts(event.tags) },
             public: event.public,
             metadata: event
@@ -104,7 +104,7 @@ impl Owner {
     }
 }
 
-/// Decodes a payload whose checksum held; none when it is not a commit.
+/// Decodes a payload whose checksum is valid, or returns `None` if it is not a commit.
 pub(crate) fn decode(payload: Bytes, sequence_number: u64, version: u64, origin: &Origin<'_>) -> Option<Record> {
     let bytes = payload.clone();
     let mut owner = Owner::new(payload);

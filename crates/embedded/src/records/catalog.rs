@@ -1,4 +1,4 @@
-//! What collections and indexes there are.
+//! The catalog: which collections and indexes exist.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,9 +13,9 @@ use crate::engine::{Change, View};
 /// All collections of a tenant.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Catalog {
-    /// Grows with each change of the catalog.
+    /// Incremented by each change of the catalog.
     version: u64,
-    /// The number that the next collection or index gets.
+    /// The highest number that was assigned to a collection or index.
     next_id: u32,
     collections: BTreeMap<String, KnownCollection>,
 }
@@ -25,33 +25,34 @@ pub(super) struct Catalog {
 pub(super) struct KnownCollection {
     pub(super) id: u32,
     pub(super) indexes: Vec<KnownIndex>,
-    /// Its changes are noted. Left out by versions that noted those of all collections together.
+    /// Whether its changes are recorded in a feed. Absent in catalogs of versions that kept one feed for all collections.
     #[serde(default)]
     pub(super) feed: bool,
 }
 
-/// An index, and what is known of its entries.
+/// An index, and what is known about its entries.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct KnownIndex {
     pub(super) id: u32,
     pub(super) index: Index,
-    /// A record has had several entries: a range of entries may then hold a record twice, or hold it for one of its elements only.
+    /// Whether a record ever had several entries. A range of entries may then contain a record twice, or contain it because of only one
+    /// of its elements.
     pub(super) several_entries: bool,
-    /// The partial condition, ready.
+    /// The partial condition, compiled.
     #[serde(skip)]
     pub(super) admits: Option<Matcher>,
-    /// Ids of records with the same entry go down.
+    /// Whether the ids of records with equal entries are in descending order.
     #[serde(skip)]
     ids_descend: bool,
 }
 
 impl KnownIndex {
-    /// The paths and directions.
+    /// Returns the paths and directions.
     pub(super) fn fields(&self) -> Vec<(&str, Direction)> {
         self.index.fields()
     }
 
-    /// Whether ids of records with the same entry go down.
+    /// Returns whether the ids of records with equal entries are in descending order.
     pub(super) fn ids_descend(&self) -> bool {
         self.ids_descend
     }
@@ -67,7 +68,7 @@ impl KnownCollection {
         self.indexes.iter().find(|known| known.index.name() == name)
     }
 
-    /// The index by which the words of a condition are looked up; none when it has none.
+    /// Returns the text index that a condition's text search uses, or `None` if the condition searches no text.
     ///
     /// # Errors
     /// `no_text_index`.
@@ -78,7 +79,7 @@ impl KnownCollection {
         self.indexes.iter().find(|known| known.index.as_text().is_some()).map(Some).ok_or_else(no_text_index)
     }
 
-    /// What judges documents by a condition.
+    /// Returns the matcher that evaluates documents against a condition.
     ///
     /// # Errors
     /// `no_text_index`.
@@ -88,8 +89,8 @@ impl KnownCollection {
     }
 }
 
-/// Returns a declaration as the catalog has it once it is stored. A long in a partial condition is a number in JSON, which is read as a
-/// shorter one, so only declarations that were written and read compare as equal.
+/// Returns a declaration in the form in which the catalog stores it. A long in a partial condition becomes a JSON number and is read back
+/// as a shorter type, so only declarations that were written and read compare as equal.
 pub(super) fn as_stored(declared: Collection) -> Result<Collection, StoreError> {
     let failed = |error: serde_json::Error| StoreError::Failed(format!("the catalog: {error}"));
     let indexes = serde_json::to_vec(&declared.indexes).and_then(|bytes| serde_json::from_slice(&bytes));
@@ -97,7 +98,7 @@ pub(super) fn as_stored(declared: Collection) -> Result<Collection, StoreError> 
 }
 
 impl Catalog {
-    /// The catalog as this view has it.
+    /// Loads the catalog from this view.
     pub(super) fn load(view: &(impl View + ?Sized)) -> Result<Self, StoreError> {
         let Some(bytes) = view.get(keys::CATALOG)? else { return Ok(Self::default()) };
         let mut catalog: Self = serde_json::from_slice(&bytes).map_err(|error| {
@@ -117,27 +118,27 @@ impl Catalog {
         Ok(())
     }
 
-    /// A declared collection.
+    /// Returns a declared collection.
     pub(super) fn collection(&self, name: &str) -> Result<&KnownCollection, RecordError> {
         self.collections.get(name).ok_or_else(|| RecordError::UnknownCollection(name.to_owned()))
     }
 
-    /// The number of a collection; 0 when it is not declared.
+    /// Returns the number of a collection, or 0 if it is not declared.
     pub(super) fn id_of(&self, name: &str) -> u32 {
         self.collections.get(name).map_or(0, |collection| collection.id)
     }
 
-    /// The name of a collection.
+    /// Returns the name of a collection.
     pub(super) fn name_of(&self, id: u32) -> Option<&str> {
         self.collections.iter().find(|(_, collection)| collection.id == id).map(|(name, _)| name.as_str())
     }
 
-    /// All collections, with their names.
+    /// Returns all collections with their names.
     pub(super) fn collections(&self) -> impl Iterator<Item = (&String, &KnownCollection)> {
         self.collections.iter()
     }
 
-    /// Whether a declaration would change nothing.
+    /// Returns whether a declaration would change nothing.
     pub(super) fn has_all_of(&self, declared: &Collection) -> bool {
         let are_same = |a: Option<&Condition>, b: Option<&Condition>| match (a, b) {
             (Some(a), Some(b)) => a.is_same(b),
@@ -152,13 +153,13 @@ impl Catalog {
         })
     }
 
-    /// Whether an index lets records expire.
+    /// Returns whether any index lets records expire.
     pub(super) fn expires(&self) -> bool {
         let mut indexes = self.collections.values().flat_map(|collection| &collection.indexes);
         indexes.any(|known| known.index.expires_after_seconds().is_some())
     }
 
-    /// What in it cannot be, given the version that stands beside it.
+    /// Returns the inconsistencies of the catalog, given the version stored beside it.
     pub(super) fn faults(&self, version: Option<&[u8]>) -> Vec<String> {
         let mut faults = Vec::new();
         let due = (self.version > 0).then(|| self.version.to_be_bytes());
@@ -175,7 +176,7 @@ impl Catalog {
         faults
     }
 
-    /// Adds a collection, unless it is there.
+    /// Adds a collection, unless it exists.
     pub(super) fn add_collection(&mut self, name: &str) {
         if !self.collections.contains_key(name) {
             let id = self.take_id();
@@ -190,7 +191,7 @@ impl Catalog {
         Some(collection.id)
     }
 
-    /// Adds an index to a collection that is there.
+    /// Adds an index to an existing collection.
     pub(super) fn add_index(&mut self, name: &str, index: Index) -> KnownIndex {
         let mut known =
             KnownIndex { id: self.take_id(), index, several_entries: false, admits: None, ids_descend: false };
@@ -201,7 +202,7 @@ impl Catalog {
         known
     }
 
-    /// Notes that records have several entries in these indexes. Answers whether that is news.
+    /// Records that some records have several entries in these indexes. Returns whether that changes the catalog.
     pub(super) fn note_several_entries(&mut self, indexes: &[u32]) -> bool {
         let known = self.collections.values_mut().flat_map(|collection| &mut collection.indexes);
         let mut news = false;
@@ -218,15 +219,16 @@ impl Catalog {
     }
 }
 
-/// The last catalogs that were read, so that they are not decoded for each request.
+/// A cache of the catalogs that were read last, so that they are not decoded for each request.
 #[derive(Default)]
 pub(super) struct CatalogCache(Mutex<Vec<(u64, Arc<Catalog>)>>);
 
-/// One for the durable state, one for the batch under way.
+/// One for the durable state, and one for the current batch.
 const KEPT: usize = 2;
 
 impl CatalogCache {
-    /// The catalog as this view has it. A write that changes the catalog must not ask again: its version may yet be undone.
+    /// Returns the catalog of this view. A write that changes the catalog must not call this again, because its new version may still be
+    /// undone.
     pub(super) fn of(&self, view: &(impl View + ?Sized)) -> Result<Arc<Catalog>, StoreError> {
         let version = match view.get(keys::CATALOG_VERSION)?.map(<[u8; 8]>::try_from) {
             None => return Ok(Arc::default()),

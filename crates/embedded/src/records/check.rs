@@ -1,7 +1,7 @@
-//! Whether records are as they must be: the invariants at the top of `records.rs`, read anew from everything that is stored.
+//! Checks the invariants at the top of `records.rs` against everything that is stored.
 //!
-//! It holds one record and the counts of the indexes, so its memory does not depend on what is stored. An index is right when every
-//! entry that its records must have is there, and there are no more; only where there are more, each is looked at again.
+//! Only one record and the counts of the indexes are held, so memory does not depend on how much is stored. An index is correct if every
+//! entry that its records require exists, and there are no more. Only if there are more is each entry looked at again.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use super::feed::Feed;
 use super::{entries, feed, keys, value};
 use crate::engine::{Range, View, after_prefix};
 
-/// Is told what is wrong: a word for programs, and a sentence.
+/// Receives each fault: a word for programs, and a sentence.
 pub(crate) type Faults<'a> = &'a mut dyn FnMut(&'static str, String);
 
-/// How much there is.
+/// The amounts that were found.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RecordsFound {
     pub(crate) collections: u64,
@@ -27,7 +27,7 @@ pub(crate) struct RecordsFound {
     pub(crate) changes: u64,
 }
 
-/// Reads all records of a map, and says what is wrong with them.
+/// Reads all records of a map and reports their faults.
 ///
 /// # Errors
 /// Why the map cannot be read.
@@ -56,7 +56,7 @@ pub(crate) fn check(view: &dyn View, faults: Faults<'_>) -> Result<RecordsFound,
     Ok(found)
 }
 
-/// The catalog agrees with itself, and nothing is kept of what it does not name.
+/// Checks that the catalog is consistent, and that nothing exists which it does not name.
 fn check_catalog(view: &dyn View, catalog: &Catalog, faults: Faults<'_>) -> Result<(), StoreError> {
     catalog.faults(view.get(keys::CATALOG_VERSION)?.as_deref()).into_iter().for_each(|what| faults("catalog", what));
     for (name, known) in catalog.collections() {
@@ -81,7 +81,7 @@ fn check_catalog(view: &dyn View, catalog: &Catalog, faults: Faults<'_>) -> Resu
     Ok(())
 }
 
-/// Finds keys with a number that is not known, without reading those of the known ones.
+/// Finds keys whose collection or index number is unknown, without reading those of known numbers.
 pub(super) fn strangers(
     view: &(impl View + ?Sized),
     prefix: impl Fn(u32) -> Vec<u8>,
@@ -109,12 +109,12 @@ struct Checking<'a> {
     view: &'a dyn View,
     name: &'a str,
     collection: &'a KnownCollection,
-    /// The newest revision.
+    /// The newest revision of any record.
     last: Revision,
 }
 
 impl Checking<'_> {
-    /// Reads every record. How many entries each index must have.
+    /// Checks every record. Returns how many entries each index must have.
     fn documents(&self, found: &mut RecordsFound, faults: Faults<'_>) -> Result<BTreeMap<u32, u64>, StoreError> {
         let mut counts = BTreeMap::new();
         let prefix = keys::documents(self.collection.id);
@@ -148,7 +148,7 @@ impl Checking<'_> {
         (revision > self.last).then(|| of(&format!("its revision {revision} is after the newest, {}", self.last)))
     }
 
-    /// Every entry that a record must have is there.
+    /// Checks that every entry exists that a record must have.
     fn entries_of(
         &self,
         id: &[u8],
@@ -183,7 +183,8 @@ impl Checking<'_> {
         Ok(())
     }
 
-    /// Counts the entries of an index, of which `due` were found to be right, and says which are too many.
+    /// Counts the entries of an index. If the count differs from `due`, the number that its records require, reports the superfluous
+    /// ones.
     fn index(&self, known: &KnownIndex, due: u64, faults: Faults<'_>) -> Result<u64, StoreError> {
         let prefix = keys::entries(known.id);
         let mut count = 0;
@@ -207,7 +208,7 @@ impl Checking<'_> {
         Ok(count)
     }
 
-    /// Says which entries are of no record.
+    /// Reports the entries that belong to no record.
     fn extra_entries(&self, known: &KnownIndex, faults: Faults<'_>) -> Result<(), StoreError> {
         for entry in self.view.ascending(&Range::prefix(&keys::entries(known.id)))? {
             let (key, value) = entry?;
@@ -222,7 +223,8 @@ impl Checking<'_> {
         Ok(())
     }
 
-    /// Whether a record has this entry. Of one that is not what was written nothing can be said, and it was said already.
+    /// Returns whether a record has this entry. Also true for a damaged record: nothing can be said about it, and it was already
+    /// reported.
     fn is_of_a_record(&self, known: &KnownIndex, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = entries::id_of(known, key, value) else { return Ok(false) };
         let Some(bytes) = self.view.get(&keys::document(self.collection.id, &id))? else { return Ok(false) };
@@ -232,7 +234,7 @@ impl Checking<'_> {
     }
 }
 
-/// The notes of changes can be read, and each feed has as many as it says. Their number.
+/// Checks that the notes of changes can be read, and that each feed has as many as it records. Returns their number.
 fn check_changes(view: &dyn View, catalog: &Catalog, faults: Faults<'_>) -> Result<u64, StoreError> {
     let mut count = 0;
     let mut before = None;
@@ -281,7 +283,7 @@ fn check_changes(view: &dyn View, catalog: &Catalog, faults: Faults<'_>) -> Resu
     Ok(count)
 }
 
-/// The id of a record, for people.
+/// Returns the id of a record in readable form.
 fn readable(document: &RawDocument) -> String {
     annals_core::bson::Bson::try_from(value::id_of(document)).map_or_else(|_| "?".to_owned(), |id| id.to_string())
 }

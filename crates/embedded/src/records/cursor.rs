@@ -1,17 +1,17 @@
-//! Where a page ended, as text.
+//! Cursors: the end of a page, as text.
 
 use annals_core::{Code, Cursor, Invalid, RecordQuery};
 
-/// Where a page ended.
+/// The end of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Position {
-    /// The last record's place in the order that was asked for.
+    /// The last record's key in the requested order.
     pub(super) order: Vec<u8>,
     /// Where the last record was found, if the plan was ordered: the number of its index (0 for the documents) and the key.
     pub(super) place: Option<(u32, Vec<u8>)>,
 }
 
-/// The text for the next page of this query.
+/// Returns the cursor for the next page of this query.
 pub(super) fn write(query: &RecordQuery, position: &Position) -> Cursor {
     let mut bytes = fingerprint(query).to_be_bytes().to_vec();
     bytes.extend_from_slice(&(position.order.len() as u32).to_be_bytes());
@@ -24,7 +24,7 @@ pub(super) fn write(query: &RecordQuery, position: &Position) -> Cursor {
     Cursor::new(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect::<String>())
 }
 
-/// What the text says; refused when it is not of this query.
+/// Decodes a cursor, and refuses one that belongs to another query.
 pub(super) fn read(query: &RecordQuery, cursor: &Cursor) -> Result<Position, Invalid> {
     let wrong = || {
         let message = "is not a cursor of this query; begin again without one".to_owned();
@@ -53,7 +53,7 @@ fn bytes_of(text: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| Some(nibble(*pair.first()?)? << 4 | nibble(*pair.get(1)?)?)).collect()
 }
 
-/// Tells queries apart, so that one's cursor is not taken for another's.
+/// Distinguishes queries, so that a cursor of one is not accepted by another.
 fn fingerprint(query: &RecordQuery) -> u32 {
     let sort: Vec<_> = query.sort.iter().map(|by| (&by.path, by.direction)).collect();
     let text = serde_json::to_vec(&(&query.collection, &query.condition, sort)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Declaring collections: on the engine's writer, inside a batch of it.
+//! Declares collections, on the engine's writer and within one of its batches.
 
 use std::mem::discriminant;
 
@@ -9,7 +9,7 @@ use super::catalog::{Catalog, CatalogCache, KnownIndex};
 use super::{entries, feed, keys, value, write};
 use crate::engine::{Change, Range, View};
 
-/// Creates what is missing of a collection.
+/// Creates the missing parts of a collection.
 pub(super) fn declare(map: &mut Change, catalogs: &CatalogCache, declared: &Collection) -> Result<(), RecordError> {
     let before = catalogs.of(&*map)?;
     if before.has_all_of(declared) {
@@ -43,7 +43,7 @@ pub(super) fn declare(map: &mut Change, catalogs: &CatalogCache, declared: &Coll
     Ok(catalog.store(map)?)
 }
 
-/// This store compares words as they are written.
+/// Refuses a text index with a language: this store compares words as they are written.
 fn without_language(index: Option<&TextIndex>) -> Result<(), StoreError> {
     match index {
         Some(index) if index.language != TextLanguage::None => {
@@ -59,13 +59,13 @@ fn without_language(index: Option<&TextIndex>) -> Result<(), StoreError> {
     }
 }
 
-/// Adds the entries of all records that are there. Answers whether one has several.
+/// Adds the entries of all existing records. Returns whether any record has several.
 pub(super) fn fill(map: &mut Change, name: &str, collection: u32, known: &KnownIndex) -> Result<bool, RecordError> {
     let prefix = keys::documents(collection);
     let mut range = Range::prefix(&prefix);
     let mut several = false;
     loop {
-        // A piece at a time: the map cannot be changed while it is read.
+        // Read in pieces, because the map cannot be changed while it is being read.
         let piece: Vec<_> = map.ascending(&range)?.take(PIECE).collect::<Result<_, _>>()?;
         let Some((last, _)) = piece.last() else { return Ok(several) };
         range.from = std::ops::Bound::Excluded(last.clone());
@@ -90,7 +90,7 @@ pub(super) fn fill(map: &mut Change, name: &str, collection: u32, known: &KnownI
     }
 }
 
-/// Documents that are in memory at once while an index is filled.
+/// The number of documents held in memory at once while an index is filled.
 const PIECE: usize = 200;
 
 fn conflict(collection: &Collection, there: &Index, declared: &Index) -> RecordError {

@@ -1,4 +1,4 @@
-//! Documents of a collection by id: where the ids that are asked for follow each other, they are read on instead of looked up.
+//! Documents of a collection by id: if the requested ids are adjacent, they are read sequentially instead of looked up.
 
 use std::ops::Bound;
 
@@ -7,18 +7,18 @@ use annals_core::StoreError;
 use super::keys;
 use crate::engine::{Range, View, ViewEntries};
 
-/// How often reading on may lead to another document than is asked for; then each is looked up.
+/// How often sequential reading may hit a document other than the requested one before every document is looked up instead.
 const ASTRAY_MAX: u32 = 2;
 
 /// Reads documents of a collection by id.
 pub(super) struct Documents<'v> {
     view: &'v dyn View,
     collection: u32,
-    /// The key of the document that was looked up last.
+    /// The key of the last document that was looked up.
     last: Option<Vec<u8>>,
-    /// The documents after the one that was read last, in the direction in which they are asked for.
+    /// The documents after the last one read, in the direction in which they are requested.
     following: Option<ViewEntries<'v>>,
-    /// How often reading on led to another document.
+    /// How often sequential reading hit another document.
     astray: u32,
 }
 
@@ -27,7 +27,7 @@ impl<'v> Documents<'v> {
         Self { view, collection, last: None, following: None, astray: 0 }
     }
 
-    /// Returns what is stored of a document.
+    /// Returns the stored bytes of a document.
     ///
     /// # Errors
     /// Why it cannot be read.

@@ -6,10 +6,10 @@ use annals_core::{Code, Invalid, have_same_texts, text_entries};
 use super::catalog::KnownIndex;
 use super::keys;
 
-/// The entries that an index holds of a document, in order, each once.
+/// Returns the entries that an index holds for a document, in order and without duplicates.
 ///
 /// # Errors
-/// `invalid_record` when two of its fields lie in different arrays, or when its texts have too many words.
+/// `invalid_record` if two of its fields lie in different arrays, or if its texts have too many words.
 pub(super) fn entries_of(known: &KnownIndex, document: &Fields<'_>) -> Result<Vec<Vec<u8>>, Invalid> {
     if !admits(known, document) {
         return Ok(Vec::new());
@@ -28,7 +28,8 @@ pub(super) fn entries_of(known: &KnownIndex, document: &Fields<'_>) -> Result<Ve
     Ok(entries)
 }
 
-/// Whether an index holds the same entries of two documents, because they agree in all that it looks at. Where it is false, it may still.
+/// Returns whether an index certainly holds the same entries for two documents, because they agree in everything that it looks at. If
+/// false, it may still hold the same.
 pub(super) fn are_same(known: &KnownIndex, one: &Fields<'_>, other: &Fields<'_>) -> bool {
     let agree = match known.index.as_text() {
         Some(index) => have_same_texts(index, one.document(), other.document()),
@@ -41,7 +42,7 @@ fn admits(known: &KnownIndex, document: &Fields<'_>) -> bool {
     known.admits.as_ref().is_none_or(|admits| admits.matches(document.document()))
 }
 
-/// Where an entry stands, and what stands there.
+/// Returns the key under which an entry is stored, and its value.
 pub(super) fn stored(known: &KnownIndex, entry: &[u8], id: &[u8]) -> (Vec<u8>, [u8; 4]) {
     let mut key = keys::entry(known.id, entry, id);
     if known.ids_descend() {
@@ -51,13 +52,13 @@ pub(super) fn stored(known: &KnownIndex, entry: &[u8], id: &[u8]) -> (Vec<u8>, [
     (key, (id.len() as u32).to_be_bytes())
 }
 
-/// The key of a stored entry without the id.
+/// Returns the key of a stored entry without the id.
 pub(super) fn entry_of<'k>(key: &'k [u8], value: &[u8]) -> Option<&'k [u8]> {
     let length = u32::from_be_bytes(value.try_into().ok()?) as usize;
     key.get(..key.len().checked_sub(length)?)
 }
 
-/// The id's encoding, of a stored entry.
+/// Returns the encoded id of a stored entry.
 pub(super) fn id_of(known: &KnownIndex, key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     let length = u32::from_be_bytes(value.try_into().ok()?) as usize;
     let mut id = key.get(key.len().checked_sub(length)?..)?.to_vec();

@@ -1,4 +1,4 @@
-//! Deleting what has expired.
+//! Deletes expired records.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -13,10 +13,10 @@ use super::{entries, keys, write};
 use crate::Options;
 use crate::engine::{Engine, Range};
 
-/// Records that are deleted by one write at most, so that others need not wait long.
+/// The most records deleted by one write, so that other writes need not wait long.
 const DELETED_AT_ONCE: usize = 500;
 
-/// The thread that deletes what has expired.
+/// The thread that deletes expired records.
 pub(super) struct Expiry {
     sweeper: Arc<Sweeper>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -38,7 +38,7 @@ impl Expiry {
         Self { sweeper: Arc::new(sweeper), thread: Mutex::new(None) }
     }
 
-    /// Starts the thread, unless it runs or has been ended.
+    /// Starts the thread, unless it is running or was ended.
     pub(super) fn start(&self) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_some() || *self.sweeper.ended.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -103,7 +103,7 @@ impl Sweeper {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Deletes some of those whose date is not after `until`. Answers whether there may be more.
+    /// Deletes some records whose date is not after `until`. Returns whether there may be more.
     fn delete_some(&self, collection: &str, known: &KnownIndex, until: i64) -> Result<bool, RecordError> {
         let range = expired_range(known, until);
         let ids = self.engine.read(|view| {
@@ -129,7 +129,7 @@ impl Sweeper {
     }
 }
 
-/// The entries of dates up to one.
+/// Returns the range of entries with dates up to `until`.
 fn expired_range(known: &KnownIndex, until: i64) -> Range {
     let prefix = keys::entries(known.id);
     let mut first = vec![TypeOrder::DateTime as u8];
@@ -143,7 +143,7 @@ fn expired_range(known: &KnownIndex, until: i64) -> Range {
     Range { from, to: Range::prefix(&[&prefix[..], &last].concat()).to }
 }
 
-/// Whether an entry is a date up to this one.
+/// Returns whether an entry is a date up to `until`.
 fn is_expired(known: &KnownIndex, entry: &[u8], until: i64) -> bool {
     let mut entry = entry.to_vec();
     if known.ids_descend() {

@@ -1,6 +1,7 @@
-//! What has changed: a note of each change of a collection that has a feed, the newest of them kept.
+//! Change feeds: a note of each change of a collection that has a feed, of which the newest are kept.
 //!
-//! The number of a change is the revision that it made. Revisions go up in the whole tenant, because one thread writes all of it.
+//! The number of a change is the revision that it produced. Revisions increase across the whole tenant, because a single thread writes
+//! all of it.
 
 use annals_core::bson::RawBsonRef;
 use annals_core::{ChangeKind, ChangeNumber, ChangesError, RecordedChange, Revision, StoreError};
@@ -9,24 +10,25 @@ use super::catalog::Catalog;
 use super::{keys, value};
 use crate::engine::{Change, Range, View};
 
-/// How many notes beyond what a batch adds are removed with it: those of a time when more were kept go in small steps.
+/// The most surplus notes that a batch removes in addition to its own share. If fewer notes are to be kept than before, the rest is
+/// removed in small steps.
 const TRIMMED_WITH_A_BATCH: u64 = 64;
-/// How many notes are removed at once, if so many more than these are kept.
+/// The most notes beyond the kept ones that gather before they are removed together.
 const TRIMMED_AT_ONCE_MAX: u64 = 256;
 
-/// How far a collection's feed goes.
+/// The extent of a collection's feed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Feed {
-    /// The newest change; 0 when there was none.
+    /// The newest change, or 0 if there was none.
     pub(super) last: ChangeNumber,
-    /// How many are kept.
+    /// The number of notes that are kept.
     pub(super) count: u64,
-    /// The newest that was removed.
+    /// The newest change whose note was removed.
     gone: ChangeNumber,
 }
 
 impl Feed {
-    /// The feed as this view has it.
+    /// Loads the feed of a collection from this view.
     pub(super) fn load(view: &(impl View + ?Sized), collection: u32) -> Result<Self, StoreError> {
         let Some(bytes) = view.get(&keys::feed(collection))? else { return Ok(Self::default()) };
         let bytes: &[u8; 24] = bytes.as_slice().try_into().map_err(|_| damaged())?;
@@ -40,7 +42,7 @@ impl Feed {
     }
 }
 
-/// The newest revision of any record; 0 when there was none.
+/// Returns the newest revision of any record, or 0 if there was none.
 pub(super) fn last_revision(view: &(impl View + ?Sized)) -> Result<Revision, StoreError> {
     if let Some(bytes) = view.get(keys::REVISION)? {
         return Ok(Revision::from_be_bytes(bytes.as_slice().try_into().map_err(|_| damaged())?));
@@ -51,7 +53,7 @@ pub(super) fn last_revision(view: &(impl View + ?Sized)) -> Result<Revision, Sto
     }
 }
 
-/// Notes a change.
+/// Records a change in the feed.
 pub(super) fn note(
     map: &mut Change,
     number: ChangeNumber,
@@ -66,8 +68,8 @@ pub(super) fn note(
     Ok(())
 }
 
-/// Begins the feed of a collection. Where a former version kept one feed of all collections, its numbers go on above those of that one: a
-/// position in that one is refused as no longer kept, and never taken for one in this feed.
+/// Begins the feed of a collection. If a former version kept one feed for all collections, the numbers continue above those of that feed.
+/// A position in the old feed is therefore refused as no longer kept, and never mistaken for one in this feed.
 pub(super) fn begin(map: &mut Change, collection: u32) -> Result<(), StoreError> {
     if map.ascending(&Range::prefix(keys::CHANGES_OF_ALL))?.next().transpose()?.is_some() {
         let last = last_revision(&*map)? + 1;
@@ -77,8 +79,8 @@ pub(super) fn begin(map: &mut Change, collection: u32) -> Result<(), StoreError>
     Ok(())
 }
 
-/// Moves a feed on by the changes that a batch noted, and removes notes beyond those that are kept, many at once: looking for the oldest
-/// passes over those that were removed lately.
+/// Advances a feed by the changes that a batch recorded, and removes notes beyond those that are kept. Many are removed at once, because
+/// looking for the oldest note passes over recently removed ones.
 pub(super) fn advance(
     map: &mut Change,
     collection: u32,
@@ -108,7 +110,7 @@ pub(super) fn advance(
     Ok(())
 }
 
-/// The feed of a collection that has one.
+/// Returns the feed of a collection that has one.
 pub(super) fn of(view: &dyn View, catalog: &Catalog, name: &str) -> Result<(u32, Feed), ChangesError> {
     let known = catalog.collection(name).map_err(|_| ChangesError::UnknownCollection(name.to_owned()))?;
     if !known.feed {
@@ -117,7 +119,7 @@ pub(super) fn of(view: &dyn View, catalog: &Catalog, name: &str) -> Result<(u32,
     Ok((known.id, Feed::load(view, known.id)?))
 }
 
-/// Changes of a collection after a number, oldest first.
+/// Returns the changes of a collection after a number, oldest first.
 pub(super) fn changes(
     view: &dyn View,
     catalog: &Catalog,
@@ -147,7 +149,7 @@ pub(super) fn changes(
     Ok(changes)
 }
 
-/// The change that a note is of.
+/// Decodes the note of a change.
 pub(super) fn read(catalog: &Catalog, key: &[u8], note: &[u8]) -> Result<RecordedChange, StoreError> {
     let number = keys::change_number(key).or_else(|| keys::revision_of_all(key)).ok_or_else(damaged)?;
     let (kind, rest) = note.split_first().ok_or_else(damaged)?;

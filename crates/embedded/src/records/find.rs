@@ -1,4 +1,4 @@
-//! Finding and counting records.
+//! Finds and counts records.
 
 use std::borrow::Cow;
 use std::collections::BinaryHeap;
@@ -19,7 +19,7 @@ use super::totals::{COUNT_MIN, Total, Totals};
 use super::{feed, keys, value};
 use crate::engine::{Engine, View};
 
-/// A page of records.
+/// Returns one page of records.
 pub(super) async fn find(
     engine: &Engine,
     catalogs: &CatalogCache,
@@ -32,7 +32,7 @@ pub(super) async fn find(
     page(&query, &*view, collection.id, looked)
 }
 
-/// How a page is found.
+/// Explains how a page is found.
 pub(super) async fn explain(
     engine: &Engine,
     catalogs: &CatalogCache,
@@ -52,18 +52,19 @@ pub(super) async fn explain(
     })
 }
 
-/// What a look for a page found, and how.
+/// What the search for a page found, and how.
 struct Looked {
-    /// The records of the page, and one more if there is more.
+    /// The records of the page, and one more if another page follows.
     found: Vec<Found>,
     index: Option<KnownIndex>,
-    /// Only documents of some ids were looked at.
+    /// Whether only documents with certain ids were read.
     by_id: bool,
     ordered: Ordered,
     examined: Examined,
 }
 
-/// Looks for a page. Where records come in order, `keeps` keeps what is stored of those of the page, so that it need not be read again.
+/// Searches for a page. If records come in order and `keeps` is set, the stored documents of the page are kept, so that they need not be
+/// read again.
 async fn look(
     view: &(dyn View + Send + Sync),
     collection: &KnownCollection,
@@ -80,7 +81,7 @@ async fn look(
         match ordered {
             Ordered::Wholly => {
                 scan.go_on_after(key);
-                // All that follow this place also follow it in the order that was asked for.
+                // Everything after this place also follows it in the requested order.
                 after = None;
             }
             Ordered::First { .. } => scan.go_on_with(key),
@@ -103,12 +104,12 @@ async fn look(
     Ok(Looked { found, examined: scan.examined(), ordered, index, by_id })
 }
 
-/// How a cursor names what was read: an index, or the documents.
+/// Returns how a cursor identifies what was read: the number of an index, or 0 for the documents.
 fn number_of(index: Option<&KnownIndex>) -> u32 {
     index.map_or(0, |known| known.id)
 }
 
-/// Counts the records that match, at most so many; those that an earlier count has passed are not looked at again.
+/// Counts the matching records, up to `at_most`. Records that an earlier count has covered are not read again.
 pub(super) async fn count(
     engine: &Engine,
     (catalogs, totals): (&CatalogCache, &Totals),
@@ -151,30 +152,30 @@ pub(super) async fn count(
     Ok(count)
 }
 
-/// Which records are wanted.
+/// The records that are wanted.
 struct Wanted<'q> {
     matcher: Matcher,
     sort: &'q [SortBy],
-    /// Only those behind this place in the order.
+    /// Only records after this place in the order.
     after: Option<Vec<u8>>,
-    /// Of records that come in the order of some fields only, where those that are equal in them begin.
+    /// If records come in the order of some first fields only: how to determine where those with equal first fields begin.
     common: Option<Common<'q>>,
-    /// Whether what is stored of a record is kept.
+    /// Whether stored documents are kept.
     keeps_stored: bool,
-    /// Whether the place of a record in the order is determined.
+    /// Whether the place of a record in the order is computed.
     keeps_order: bool,
 }
 
-/// The beginning that entries have in common whose records are equal in the first fields.
+/// The common beginning of entries whose records are equal in the first fields.
 struct Common<'q> {
     known: &'q KnownIndex,
     of_index: usize,
-    /// Where the entry begins in its key.
+    /// The offset of the entry in its key.
     start: usize,
 }
 
 impl Common<'_> {
-    /// The beginning of the key of an entry; it is the only one of its document.
+    /// Returns the beginning of an entry's key. The entry must be the only one of its document.
     fn beginning(&self, document: &RawDocument, mut place: Vec<u8>) -> Vec<u8> {
         let fields = self.known.fields();
         let keys = document_keys(document, &fields[..self.of_index]).map(|(keys, _)| keys).unwrap_or_default();
@@ -183,15 +184,15 @@ impl Common<'_> {
     }
 }
 
-/// A record that is wanted. Records compare by their place in the order.
+/// A matching record. Records compare by their place in the order.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Found {
-    /// Empty where records come in the order.
+    /// Empty if records already come in order.
     order: Vec<u8>,
     id: Vec<u8>,
     /// Where it was found.
     place: Vec<u8>,
-    /// The stored document, where it is kept; empty otherwise.
+    /// The stored document if it is kept, otherwise empty.
     stored: Vec<u8>,
 }
 
@@ -224,7 +225,8 @@ impl Wanted<'_> {
         Ok(Some(Found { order, id: candidate.id, place, stored }))
     }
 
-    /// Whether a record is behind another, and all that come after it are too, because they come in the order of the first fields.
+    /// Returns whether a record follows another one in the first fields. If so, do all that come after it, because records come in the
+    /// order of these fields.
     fn is_past(&self, candidate: &Candidate, last: &Found, fields: usize) -> Result<bool, RecordError> {
         let (_, document) = value::parts(&candidate.id, &candidate.stored)?;
         let first = key_of(&self.sort[..fields], document)?;
@@ -232,7 +234,7 @@ impl Wanted<'_> {
     }
 }
 
-/// The place of a record in an order: the keys that it is sorted by, then its id.
+/// Returns the place of a record in the order: its sort keys, then its id.
 fn order_of(sort: &[SortBy], document: &RawDocument, id: &[u8]) -> Result<Vec<u8>, Invalid> {
     let mut order = key_of(sort, document)?;
     let start = order.len();
@@ -243,19 +245,19 @@ fn order_of(sort: &[SortBy], document: &RawDocument, id: &[u8]) -> Result<Vec<u8
     Ok(order)
 }
 
-/// What a record is sorted by.
+/// Returns the sort key of a record.
 fn key_of(sort: &[SortBy], document: &RawDocument) -> Result<Vec<u8>, Invalid> {
     let paths: Vec<_> = sort.iter().map(|by| (by.path.as_str(), by.direction)).collect();
     let (sort_keys, _) = document_keys(document, &paths).map_err(|error| {
         let message = format!("{error} in at least one record, so these cannot be sorted by both");
         Invalid::new(Code::InvalidQuery, "sort", message)
     })?;
-    // Going up the lowest element counts, going down the highest, whose inverted encoding is the lowest.
+    // Ascending, the lowest element counts. Descending, the highest counts, whose inverted encoding is the lowest.
     Ok(sort_keys.into_iter().next().unwrap_or_default())
 }
 
-/// The first records of a scan that comes in order, and one more to know whether there is more. What is kept of them is no more than a
-/// page.
+/// Returns the first matching records of a scan that comes in order, and one more to tell whether another page follows. The kept
+/// documents take no more memory than a page.
 async fn first(
     scan: &mut Scan,
     view: &(dyn View + Send + Sync),
@@ -280,8 +282,8 @@ async fn first(
     Ok(found)
 }
 
-/// The lowest records of a scan that comes in any order, and one more; of one that comes in the order of some first fields, only as many
-/// are read as it takes. Memory holds their keys only, and no more of them than that.
+/// Returns the lowest matching records of a scan in any order, and one more. If the scan comes in the order of some first fields, it
+/// stops as soon as it can. Memory holds only the keys of these records.
 async fn lowest(
     scan: &mut Scan,
     view: &(dyn View + Send + Sync),
@@ -337,7 +339,7 @@ fn page(query: &RecordQuery, view: &dyn View, collection: u32, looked: Looked) -
     Ok(page)
 }
 
-/// Gives way to the other tasks of this thread, once.
+/// Yields once to the other tasks of this thread.
 pub(super) async fn let_others_run() {
     let mut gave_way = false;
     std::future::poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! Grouping records.
+//! Groups records.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use super::scan::{Candidate, Scan};
 use super::value;
 use crate::engine::Engine;
 
-/// Returns a page of groups: one snapshot, read as a whole or through the index that narrows most.
+/// Returns a page of groups from one snapshot, which is read completely or through the most selective index.
 pub(super) async fn group(
     engine: &Engine,
     catalogs: &CatalogCache,

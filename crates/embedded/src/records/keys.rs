@@ -1,4 +1,4 @@
-//! Where records stand in the engine's map.
+//! The keys of records in the engine's map.
 //!
 //! ```text
 //! 1 0 v                                        the catalog's version
@@ -11,8 +11,8 @@
 //! 1 4 collection:4                             its feed: the newest change:8 how many are kept:8 the newest that was removed:8
 //! ```
 //!
-//! Ids and entries are in the encoding of `annals_core::order`; numbers are big-endian. Where the last field of an index goes down, so do
-//! the ids of records with the same entry: their bytes are inverted.
+//! Ids and entries are encoded as in `annals_core::order`; numbers are big-endian. If the last field of an index is descending, so are
+//! the ids of records with equal entries: their bytes are inverted.
 
 use annals_core::{ChangeNumber, Revision, StoreError};
 
@@ -24,41 +24,41 @@ const ENTRIES: u8 = 2;
 const CHANGE: u8 = 3;
 const FEED: u8 = 4;
 
-/// Where the catalog's version stands.
+/// The key of the catalog's version.
 pub(super) const CATALOG_VERSION: &[u8] = &[RECORDS, 0, b'v'];
-/// Where the catalog stands.
+/// The key of the catalog.
 pub(super) const CATALOG: &[u8] = &[RECORDS, 0, b'c'];
-/// Where the newest revision stands.
+/// The key of the newest revision.
 pub(super) const REVISION: &[u8] = &[RECORDS, 0, b'r'];
-/// What the notes of changes begin with.
+/// The prefix of the notes of changes.
 pub(super) const CHANGES: &[u8] = &[RECORDS, CHANGE];
 
-/// What the states of feeds begin with.
+/// The prefix of the states of feeds.
 pub(super) const FEEDS: &[u8] = &[RECORDS, FEED];
 
-/// What the documents of a collection begin with.
+/// Returns the prefix of the documents of a collection.
 pub(super) fn documents(collection: u32) -> Vec<u8> {
     numbered(DOCUMENTS, collection, &[])
 }
 
-/// The key of the last document of a collection, or what its documents begin with where it has none.
+/// Returns the key of the last document of a collection, or the prefix of its documents if it has none.
 pub(super) fn last_document(view: &(impl View + ?Sized), collection: u32) -> Result<Vec<u8>, StoreError> {
     let documents = documents(collection);
     let last = view.descending(&Range::prefix(&documents))?.next().transpose()?;
     Ok(last.map_or(documents, |(key, _)| key))
 }
 
-/// Where a document stands.
+/// Returns the key of a document.
 pub(super) fn document(collection: u32, id: &[u8]) -> Vec<u8> {
     numbered(DOCUMENTS, collection, &[id])
 }
 
-/// The id's encoding in the key of a document; none of another key.
+/// Returns the encoded id in the key of a document, or `None` for any other key.
 pub(super) fn id_of_document(key: &[u8]) -> Option<&[u8]> {
     key.strip_prefix(&[RECORDS, DOCUMENTS])?.get(4..)
 }
 
-/// The keys of this space that nothing has.
+/// Returns the ranges of this key space that no key uses.
 pub(super) fn unused() -> [Range; 5] {
     [
         Range::between(&[RECORDS], CATALOG),
@@ -69,40 +69,40 @@ pub(super) fn unused() -> [Range; 5] {
     ]
 }
 
-/// What the entries of an index begin with.
+/// Returns the prefix of the entries of an index.
 pub(super) fn entries(index: u32) -> Vec<u8> {
     numbered(ENTRIES, index, &[])
 }
 
-/// Where an entry stands.
+/// Returns the key of an entry, without inverting the id.
 pub(super) fn entry(index: u32, entry: &[u8], id: &[u8]) -> Vec<u8> {
     numbered(ENTRIES, index, &[entry, id])
 }
 
-/// What the notes of a collection's changes begin with.
+/// Returns the prefix of the notes of a collection's changes.
 pub(super) fn changes(collection: u32) -> Vec<u8> {
     numbered(CHANGE, collection, &[])
 }
 
-/// Where the note of a change stands.
+/// Returns the key of the note of a change.
 pub(super) fn change(collection: u32, number: ChangeNumber) -> Vec<u8> {
     numbered(CHANGE, collection, &[&number.to_be_bytes()])
 }
 
-/// The number of a noted change.
+/// Returns the number of a change from the key of its note.
 pub(super) fn change_number(key: &[u8]) -> Option<ChangeNumber> {
     Some(ChangeNumber::from_be_bytes(key.strip_prefix(CHANGES)?.get(4..)?.try_into().ok()?))
 }
 
-/// What the notes begin with that were of all collections: their numbers were small, and no collection has the number 0.
+/// The prefix of notes in the former feed of all collections: their numbers were small, and no collection has the number 0.
 pub(super) const CHANGES_OF_ALL: &[u8] = &[RECORDS, CHANGE, 0, 0, 0, 0];
 
-/// The revision that such a note is of.
+/// Returns the revision of a note in the former feed of all collections.
 pub(super) fn revision_of_all(key: &[u8]) -> Option<Revision> {
     Some(Revision::from_be_bytes(key.strip_prefix(CHANGES)?.try_into().ok()?))
 }
 
-/// Where the state of a collection's feed stands.
+/// Returns the key of the state of a collection's feed.
 pub(super) fn feed(collection: u32) -> Vec<u8> {
     numbered(FEED, collection, &[])
 }

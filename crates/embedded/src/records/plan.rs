@@ -1,6 +1,6 @@
-//! Where to look for the records that a condition means.
+//! Plans where to look for the records that match a condition.
 //!
-//! A plan's ranges hold every record that matches, and perhaps others: whoever scans them judges each record by the whole condition.
+//! The ranges of a plan contain every matching record, and perhaps others, so a scan evaluates the whole condition for each record.
 
 use annals_core::bson::raw::CString;
 use annals_core::bson::{Bson, RawBson, RawBsonRef, Regex};
@@ -11,53 +11,54 @@ use super::catalog::{KnownCollection, KnownIndex};
 use super::keys;
 use crate::engine::{Range, after_prefix};
 
-/// Most ranges of a plan; a condition with more values is looked up by fewer fields.
+/// The most ranges of a plan. A condition with more values is looked up by fewer fields.
 const RANGES_MAX: usize = 256;
 
 /// Where to look, and in which direction.
 pub(super) struct Plan {
-    /// None for the documents themselves, in the order of their ids.
+    /// `None` for the documents themselves, in the order of their ids.
     pub(super) index: Option<KnownIndex>,
-    /// What the keys of the documents or entries begin with.
+    /// The common prefix of the keys of the documents or entries.
     pub(super) prefix: Vec<u8>,
-    /// In the order in which they are read; they share no key.
+    /// The ranges in the order in which they are read; they share no key.
     pub(super) ranges: Vec<Range>,
-    /// Highest key first.
+    /// Whether the highest key is read first.
     pub(super) descending: bool,
-    /// In what order records come.
+    /// The order in which records come.
     pub(super) ordered: Ordered,
-    /// The ranges leave something out.
+    /// Whether the ranges leave anything out.
     pub(super) narrow: bool,
-    /// Each place in the ranges is of a record that matches, and of another one: counting places counts records.
+    /// Whether each place in the ranges belongs to a matching record, and no two places to the same one. Counting places then counts
+    /// records.
     pub(super) exact: bool,
 }
 
-/// How far the order in which records come is the one that was asked for.
+/// How far the order of the records agrees with the requested one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Ordered {
     /// Not at all.
     No,
-    /// By so many of the first fields of the sort; what is equal in them comes in any order.
+    /// By this many of the first fields of the sort; records that are equal in them come in any order.
     First {
-        /// Of the sort.
+        /// The number of fields of the sort.
         fields: usize,
-        /// The fields of the index that these are, with those before them.
+        /// The number of fields of the index that these are, including those before them.
         of_index: usize,
     },
-    /// It is.
+    /// Completely.
     Wholly,
 }
 
-/// How well a plan fits: fields looked up by, then how little needs sorting.
+/// How well a plan fits: the fields looked up by, then how little needs sorting.
 type Fit = (usize, Ordered);
 
-/// What one record only can have is better than anything else.
+/// The fit of a look-up that finds at most one record, which is better than any other.
 const FIT_OF_ONE: usize = 1_000;
 
 /// Chooses where to look.
 ///
 /// # Errors
-/// `no_text_index` for words that no index knows.
+/// `no_text_index` for a text search without a text index.
 pub(super) fn plan(collection: &KnownCollection, condition: &Condition, sort: &[SortBy]) -> Result<Plan, Invalid> {
     if let (Some(known), Some(search)) = (collection.text_index(condition)?, condition.text_search()) {
         return Ok(words(known, &TextSearch::new(search)));
@@ -76,10 +77,10 @@ pub(super) fn plan(collection: &KnownCollection, condition: &Condition, sort: &[
     Ok(best.1)
 }
 
-/// Chooses where to count. Where everything is counted, entries are shorter than documents.
+/// Chooses where to count. If everything is counted, entries are preferred because they are shorter than documents.
 ///
 /// # Errors
-/// As [`plan`].
+/// As for [`plan`].
 pub(super) fn plan_of_count(collection: &KnownCollection, condition: &Condition) -> Result<Plan, Invalid> {
     let best = plan(collection, condition, &[])?;
     if best.narrow || !best.exact {
@@ -90,7 +91,7 @@ pub(super) fn plan_of_count(collection: &KnownCollection, condition: &Condition)
     Ok(of_entries.find(|plan| plan.exact).unwrap_or(best))
 }
 
-/// The documents of a collection after the key of one.
+/// Returns the plan for the documents of a collection after a key.
 pub(super) fn documents_after(collection: u32, key: Vec<u8>) -> Plan {
     let prefix = keys::documents(collection);
     let range = Range { from: std::ops::Bound::Excluded(key), to: Range::prefix(&prefix).to };
@@ -105,7 +106,7 @@ pub(super) fn documents_after(collection: u32, key: Vec<u8>) -> Plan {
     }
 }
 
-/// The entries of each word of which a record must have one.
+/// Returns the plan for the entries of all words of which a record must have at least one.
 fn words(known: &KnownIndex, search: &TextSearch) -> Plan {
     let prefix = keys::entries(known.id);
     let entries: Vec<_> = search.words().map(|word| joined(&prefix, &text_entry(word))).collect();
@@ -120,7 +121,7 @@ fn words(known: &KnownIndex, search: &TextSearch) -> Plan {
     }
 }
 
-/// What must all hold.
+/// Returns the parts of a condition that must all hold.
 fn parts_of(condition: &Condition) -> Vec<&Condition> {
     match condition {
         Condition::All => Vec::new(),
@@ -129,7 +130,7 @@ fn parts_of(condition: &Condition) -> Vec<&Condition> {
     }
 }
 
-/// Whether no record that matches can be without an entry.
+/// Returns whether every matching record has an entry in the index.
 fn holds_all_matches(known: &KnownIndex, parts: &[&Condition]) -> bool {
     let admitted = match known.index.partial() {
         Some(partial) => parts_of(partial).iter().all(|part| parts.iter().any(|known| known.is_same(part))),
@@ -171,8 +172,8 @@ fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> (Fit, P
     ((fit, ordered), looked_up.plan(Some(known.clone()), prefix, ordered, descending, exact))
 }
 
-/// Whether the ranges of some fields leave out all that does not match: each part names the values of a field that is looked up, or an end
-/// of the time to which the field after them is narrowed.
+/// Returns whether the ranges of some fields exclude everything that does not match. This holds if each part names the values of a field
+/// that is looked up, or a bound of the time span to which the next field is narrowed.
 fn is_exact(fields: &[(&str, Direction)], looked_up: &LookUp, parts: &[&Condition]) -> bool {
     let points = &fields[..looked_up.fields];
     let span = fields.get(looked_up.fields).filter(|_| looked_up.spans);
@@ -189,7 +190,7 @@ fn is_exact(fields: &[(&str, Direction)], looked_up: &LookUp, parts: &[&Conditio
     })
 }
 
-/// Whether a test names values that nothing else is equal to.
+/// Returns whether a test names values that are equal only to themselves.
 fn is_plain(test: &Test) -> bool {
     let plain = |value: &Bson| {
         matches!(
@@ -209,7 +210,7 @@ fn is_plain(test: &Test) -> bool {
     }
 }
 
-/// Whether a test is an end of a span of time that is part of it.
+/// Returns whether a test is an inclusive bound of a time span.
 fn is_time(test: &Test) -> bool {
     match test {
         Test::Gte(value) | Test::Lte(value) => matches!(value, Bson::DateTime(_)),
@@ -218,9 +219,9 @@ fn is_time(test: &Test) -> bool {
     }
 }
 
-/// How the entries of an index stand to the sort, and in which direction they are to be read. The first `same` fields are the same in all
-/// that are read, so they need no order. Of the others the sort may have some, or all: then the ids that order what is equal in all of them
-/// decide whether nothing is left to sort.
+/// Returns how the order of an index relates to the sort, and in which direction its entries must be read. The first `same` fields are
+/// equal in all entries that are read, so they need no order. The sort may contain some or all of the other fields. If it contains all,
+/// the order of ids among equal entries decides whether anything is left to sort.
 fn scan_order(fields: &[(&str, Direction)], same: usize, ids_descend: bool, sort: &[SortBy]) -> (Ordered, Direction) {
     let is_same = |by: &SortBy| fields[..same].iter().any(|(path, _)| *path == by.path);
     let ids_should_descend = sort.last().is_some_and(|by| by.direction == Direction::Descending);
@@ -248,14 +249,14 @@ fn scan_order(fields: &[(&str, Direction)], same: usize, ids_descend: bool, sort
     }
 }
 
-/// The ranges that a condition leaves of some fields.
+/// The ranges of some fields that a condition leaves.
 struct LookUp {
     ranges: Vec<Range>,
-    /// In how many ways the fields that are looked up can have their values.
+    /// The number of combinations of values of the fields that are looked up.
     prefixes: usize,
     /// How many of the fields are looked up by their values.
     fields: usize,
-    /// Whether the field after them is narrowed.
+    /// Whether the field after them is narrowed to a span.
     spans: bool,
 }
 
@@ -309,7 +310,7 @@ fn whole(prefixes: &[Vec<u8>]) -> Vec<Range> {
     sorted(prefixes.iter().map(|prefix| Range::prefix(prefix)).collect())
 }
 
-/// From the first key that begins with `low` or is above it, to the last that begins with `high`.
+/// Returns the range from the first key at or above `low` to the last key that begins with `high`.
 fn span(low: &[u8], high: &[u8]) -> Range {
     Range { from: std::ops::Bound::Included(low.to_vec()), to: Range::prefix(high).to }
 }
@@ -335,14 +336,14 @@ fn directed(mut encoding: Vec<u8>, direction: Direction) -> Vec<u8> {
     encoding
 }
 
-/// What a condition says about one field, in encodings.
+/// What a condition says about one field, in encoded form.
 #[derive(Default)]
 struct Field {
-    /// The values it can have.
+    /// The values that the field can have.
     points: Option<Vec<Vec<u8>>>,
-    /// The beginnings of the lowest and the highest value it can have.
+    /// The beginnings of the lowest and the highest value that the field can have.
     span: Option<(Vec<u8>, Vec<u8>)>,
-    /// Values that it can have beside those.
+    /// Values outside the span that the field can have as well.
     beside: Vec<Vec<u8>>,
 }
 
@@ -363,7 +364,7 @@ impl Field {
             for (low, high) in spans_of(test) {
                 field.span = Some(match field.span.take() {
                     None => (low, high),
-                    // One element may keep one end and another the other.
+                    // In an array, one element may satisfy the lower bound and another the upper one.
                     Some(known) if several_entries => known,
                     Some((known_low, known_high)) => (known_low.max(low), lower_end(known_high, high)),
                 });
@@ -392,8 +393,8 @@ fn points_of(test: &Test) -> Option<Vec<Vec<u8>>> {
     Some(points)
 }
 
-/// The entries of records that are equal to a value. An array is equal to an array and to an element that is one, which an index holds
-/// in different ways.
+/// Returns the entries of records that are equal to a value. An array is equal both to an array and to an element that is an array, which
+/// an index holds in different ways.
 fn points_of_value(value: &Bson) -> Option<Vec<Vec<u8>>> {
     match value {
         Bson::Array(_) => None,
@@ -402,7 +403,7 @@ fn points_of_value(value: &Bson) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// The ends of what passes a comparison: all of its type on one side of the value.
+/// Returns the spans that a comparison admits: all values of its type on one side of the value.
 fn spans_of(test: &Test) -> Vec<(Vec<u8>, Vec<u8>)> {
     let from = |value: &Bson| rangeable(value).map(|encoding| (encoding.clone(), vec![encoding[0]]));
     let to = |value: &Bson| rangeable(value).map(|encoding| (vec![encoding[0]], encoding));
@@ -419,7 +420,7 @@ fn spans_of(test: &Test) -> Vec<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// Texts are looked for by a regular expression, which finds itself too.
+/// Returns the regular expression of a prefix search, because a stored regular expression that is the same matches too.
 fn beside(test: &Test) -> Option<Vec<u8>> {
     let Test::StartsWith(fragment) = test else { return None };
     let pattern = CString::try_from(fragment.pattern("^", "")).ok()?;

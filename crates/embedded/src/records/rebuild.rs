@@ -1,4 +1,4 @@
-//! Making indexes again from the records: an index is what its records say, so nothing is lost by it.
+//! Rebuilds indexes from the records. An index is derived from its records, so nothing is lost.
 
 use annals_core::RecordError;
 
@@ -6,16 +6,16 @@ use super::catalog::Catalog;
 use super::{declare, keys};
 use crate::engine::{Change, Engine, Range, View};
 
-/// Entries that are in memory at once while an index is emptied.
+/// The number of entries held in memory at once while an index is emptied.
 const PIECE: usize = 1_000;
 
-/// Empties every index of a map and fills it from the records that are there, each by one write, so that a crash leaves each as it was or
-/// as it must be. Answers how many there are. It blocks.
+/// Empties every index of a map and refills it from the existing records. Each index is rebuilt by one write, so a crash leaves it either
+/// unchanged or rebuilt. Returns the number of indexes. Blocks.
 ///
 /// # Errors
-/// [`RecordError::DuplicateKey`] where two records want one unique entry,
-/// [`StoreError::RecordsDamaged`](annals_core::StoreError::RecordsDamaged) where a record is not what was written; that
-/// index and those behind it are left as they were.
+/// [`RecordError::DuplicateKey`] if two records have the same entry of a unique index,
+/// [`StoreError::RecordsDamaged`](annals_core::StoreError::RecordsDamaged) if a record is damaged. That index and the following ones are
+/// left unchanged.
 pub(crate) fn rebuild(engine: &Engine) -> Result<u64, RecordError> {
     let catalog = engine.read(|view| Catalog::load(view))?;
     let mut count = 0;
@@ -41,7 +41,7 @@ fn one(map: &mut Change, name: &str, index: &str) -> Result<(), RecordError> {
     Ok(())
 }
 
-/// Removes the entries of indexes that nobody knows.
+/// Removes the entries of unknown indexes.
 fn strangers(map: &mut Change) -> Result<(), RecordError> {
     let catalog = Catalog::load(&*map)?;
     let known: Vec<u32> = catalog.collections().flat_map(|(_, it)| it.indexes.iter().map(|it| it.id)).collect();
@@ -52,7 +52,7 @@ fn strangers(map: &mut Change) -> Result<(), RecordError> {
 
 fn empty(map: &mut Change, prefix: &[u8]) -> Result<(), annals_core::StoreError> {
     loop {
-        // A piece at a time: the map cannot be changed while it is read.
+        // Read in pieces, because the map cannot be changed while it is being read.
         let piece: Vec<_> = map.ascending(&Range::prefix(prefix))?.take(PIECE).collect::<Result<_, _>>()?;
         if piece.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Looking through the ranges of a plan, a piece at a time.
+//! Scans the ranges of a plan, a piece at a time.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::{Bound, ControlFlow};
@@ -11,7 +11,7 @@ use super::plan::Plan;
 use crate::engine::{Range, View};
 use crate::turn::Turn;
 
-/// Places that are looked at before others may run, however fast that was.
+/// The number of places visited before other tasks may run, however fast that was.
 const PLACES_AT_ONCE: usize = 1_000;
 
 /// A record that may match.
@@ -24,23 +24,23 @@ pub(super) struct Candidate {
     pub(super) place: Vec<u8>,
 }
 
-/// A look through the ranges of a plan.
+/// A scan of the ranges of a plan.
 pub(super) struct Scan {
     plan: Plan,
     collection: u32,
     places: Places,
-    /// Records that were found already, where one may stand in several places.
+    /// Records that were already found, if a record may have several places.
     seen: HashSet<Vec<u8>>,
     examined: Examined,
 }
 
-/// The places that are left of a plan.
+/// The remaining places of a plan.
 struct Places {
     ranges: VecDeque<Range>,
     descending: bool,
 }
 
-/// What was looked at.
+/// How much was read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Examined {
     pub(super) entries: u64,
@@ -53,19 +53,19 @@ impl Scan {
         Self { plan, collection, places, seen: HashSet::new(), examined: Examined::default() }
     }
 
-    /// Goes on behind a place in an ordered plan.
+    /// Resumes after a place in an ordered plan.
     pub(super) fn go_on_after(&mut self, place: &[u8]) {
         while let Some(range) = self.places.ranges.front_mut() {
             if is_within(range, place) {
                 narrow(range, place, self.plan.descending);
                 return;
             }
-            // The place is in a later range; all of this one is done.
+            // The place is in a later range, so this range is done.
             self.places.ranges.pop_front();
         }
     }
 
-    /// Goes on with the first place that begins so.
+    /// Resumes with the first place that has this prefix.
     pub(super) fn go_on_with(&mut self, beginning: &[u8]) {
         let places = Range::prefix(beginning);
         for range in &mut self.places.ranges {
@@ -82,12 +82,12 @@ impl Scan {
         }
     }
 
-    /// What was looked at so far.
+    /// Returns how much was read so far.
     pub(super) fn examined(&self) -> Examined {
         self.examined
     }
 
-    /// Visits places for a while. Answers whether there are none left or the visitor has enough.
+    /// Visits places for a while. Returns whether none are left or the visitor broke off.
     pub(super) fn step<E: From<StoreError>>(
         &mut self,
         view: &dyn View,
@@ -107,7 +107,7 @@ impl Scan {
         })
     }
 
-    /// Counts places for a while, up to a number. Answers whether there are none left or there are so many.
+    /// Counts places for a while, up to `at_most`. Returns whether none are left or the limit is reached.
     pub(super) fn count(&mut self, view: &dyn View, count: &mut u64, at_most: u64) -> Result<bool, StoreError> {
         self.places.step(view, &mut |_: Vec<u8>, _: Vec<u8>| {
             *count += 1;
@@ -117,7 +117,7 @@ impl Scan {
 }
 
 impl Places {
-    /// Visits places for a while. Answers whether there are none left or the visitor has enough.
+    /// Visits places for a while. Returns whether none are left or the visitor broke off.
     fn step<E: From<StoreError>>(
         &mut self,
         view: &dyn View,
@@ -155,7 +155,7 @@ impl Places {
     }
 }
 
-/// What stands at a place; none when the record was found already.
+/// Reads the record at a place, or returns `None` if it was already found.
 fn candidate(
     plan: &Plan,
     seen: &mut HashSet<Vec<u8>>,

@@ -1,18 +1,19 @@
-//! Totals that were counted: while records are only appended to a collection, a count resumes after the last record of the one before it.
+//! Totals of earlier counts. While records are only appended to a collection, a count resumes after the last record of the previous one.
 //!
-//! INVARIANT: a total is used for a snapshot only if every change between both inserted a record after all others of its collection. The
-//! writer notes any other change before it publishes the batch, so a reader whose snapshot has the change also sees the note.
+//! INVARIANT: a total is used for a snapshot only if every change in between inserted a record after all others of its collection. The
+//! writer registers any other change before it publishes the batch, so a reader whose snapshot contains the change also sees it
+//! registered.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use annals_core::{Condition, Revision};
 
-/// Most totals that are kept; the one whose last use is longest ago goes first.
+/// The most totals that are kept; the least recently used one is dropped first.
 const KEPT_MAX: usize = 128;
 /// A longer condition, in bytes of JSON, is counted from the beginning each time.
 const CONDITION_BYTES_MAX: usize = 4 * 1024;
-/// Fewer records are counted again as fast as their total is looked up, so it is not kept.
+/// Smaller counts are repeated as fast as a total is looked up, so their totals are not kept.
 pub(super) const COUNT_MIN: u64 = 32;
 
 /// The totals of a tenant's collections.
@@ -23,7 +24,7 @@ pub(super) struct Totals(Mutex<State>);
 struct State {
     /// Least recently used first.
     kept: VecDeque<Kept>,
-    /// By collection, the newest revision of a change that was not an insert after all others.
+    /// For each collection, the newest revision of a change that was not an insert after all others.
     disturbed: HashMap<u32, Revision>,
 }
 
@@ -33,14 +34,14 @@ struct Kept {
     total: Total,
 }
 
-/// How many records of a collection matched at one revision.
+/// The number of records of a collection that matched at one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Total {
-    /// How many.
+    /// The number of matching records.
     pub(super) count: u64,
     /// The newest revision of the snapshot in which they were counted.
     pub(super) revision: Revision,
-    /// The key of the collection's last document in it, or what its documents begin with where it had none.
+    /// The key of the collection's last document in that snapshot, or the prefix of its documents if it had none.
     pub(super) last: Vec<u8>,
 }
 
@@ -49,7 +50,7 @@ impl Totals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the total from which a count can resume in a snapshot with this revision. None where resuming may take longer than
+    /// Returns the total from which a count can resume in a snapshot with this revision, or `None` if resuming may take longer than
     /// counting from the beginning.
     pub(super) fn of(&self, collection: u32, condition: &Condition, revision: Revision) -> Option<Total> {
         let mut state = self.state();
@@ -61,7 +62,7 @@ impl Totals {
         (appended_at_most <= total.count).then_some(total)
     }
 
-    /// Keeps a total, unless the collection was changed in another way than by appending, or a newer total is known.
+    /// Keeps a total, unless the collection was since changed other than by appending, or a newer total is known.
     pub(super) fn keep(&self, collection: u32, condition: &Condition, total: Total) {
         let is_short = serde_json::to_vec(condition).is_ok_and(|text| text.len() <= CONDITION_BYTES_MAX);
         if !is_short {
@@ -83,12 +84,12 @@ impl Totals {
         state.kept.push_back(Kept { collection, condition: condition.clone(), total });
     }
 
-    /// Whether a total of this collection is kept.
+    /// Returns whether a total of this collection is kept.
     pub(super) fn has(&self, collection: u32) -> bool {
         self.state().kept.iter().any(|kept| kept.collection == collection)
     }
 
-    /// Forgets the totals of collections in which a batch up to this revision did more than append.
+    /// Drops the totals of collections to which a batch, up to this revision, did more than append.
     pub(super) fn disturb(&self, collections: &BTreeSet<u32>, revision: Revision) {
         if collections.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Changing records: on the engine's writer, inside a batch of it.
+//! Changes records, on the engine's writer and within one of its batches.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::Options;
 use crate::engine::{Change, Range, View};
 use crate::options::SeededBug;
 
-/// What `_id`'s own index is called.
+/// The name of the index on `_id`.
 pub(super) const ID_INDEX: &str = "_id_";
 
-/// Most bytes of records that a batch may make the writer go through again, or write without having brought them: a request of a few
-/// bytes for each change would hold up all other writes, and the memory, for as long as there are changes.
+/// The most bytes of records that a batch may make the writer reread, or write without having sent them. Otherwise a request with a few
+/// bytes per change could occupy the writer and its memory in proportion to the number of its changes.
 const STORED_BYTES_MAX: usize = 4 * limits::RECORD_CHANGES_BYTES_MAX;
-/// Smaller records do not count: a batch cannot have so many of them.
+/// Smaller records are not counted, because a batch cannot contain enough of them.
 const LARGE_BYTES_MIN: usize = 64 * 1024;
-/// A condition goes through its record once for so many parts.
+/// Evaluating a condition counts as one pass over its record per this many parts.
 const PARTS_AT_ONCE: usize = 16;
 
-/// Applies changes one after the other. When one is refused, the engine undoes them all.
+/// Applies changes in order. If one is refused, the engine undoes them all.
 pub(super) fn write(
     map: &mut Change,
     catalogs: &CatalogCache,
@@ -47,34 +47,34 @@ pub(super) fn write(
     batch.finish()
 }
 
-/// A batch under way.
+/// A batch in progress.
 pub(super) struct Batch<'b> {
     map: &'b mut Change,
     catalog: Arc<Catalog>,
     totals: &'b Totals,
     options: &'b Options,
-    /// The revision that the next change makes.
+    /// The revision that the next change produces.
     next: Revision,
-    /// Which change it is, from 0.
+    /// The index of the current change.
     change: usize,
-    /// Changes so far.
+    /// The number of changes made so far.
     made: u64,
-    /// By collection with a feed, the newest change and how many were noted.
+    /// For each collection with a feed, the newest change and the number of recorded changes.
     noted: BTreeMap<u32, (ChangeNumber, u64)>,
     /// Indexes in which a record got several entries.
     several_entries: Vec<u32>,
     /// Large records that were read.
     large: HashSet<(u32, Vec<u8>)>,
-    /// Of [`STORED_BYTES_MAX`].
+    /// Bytes counted against [`STORED_BYTES_MAX`].
     stored_bytes: usize,
-    /// By collection with totals to which records were appended, the key of the last document.
+    /// For each collection with totals to which records were appended, the key of its last document.
     last: BTreeMap<u32, Vec<u8>>,
-    /// Collections to which more was done than appending.
+    /// Collections that were changed other than by appending.
     disturbed: BTreeSet<u32>,
     numbers: Vec<ChangeNumber>,
 }
 
-/// A record that is there.
+/// An existing record.
 struct Found {
     revision: Revision,
     document: RawDocumentBuf,
@@ -168,7 +168,7 @@ impl<'b> Batch<'b> {
         Ok(Some(Found { revision, document: document.to_owned() }))
     }
 
-    /// Counts what it takes to look at a record: once for itself if it was looked at before, and once for many parts of a condition.
+    /// Counts the cost of evaluating a record: once if it was already read, and once for each group of parts of a condition.
     fn count(
         &mut self,
         collection: &KnownCollection,
@@ -246,7 +246,8 @@ impl<'b> Batch<'b> {
         Ok(number)
     }
 
-    /// Whether a new document comes after all others of its collection. Nobody needs to know where no total is kept.
+    /// Returns whether a new document comes after all others of its collection. If no total is kept the answer does not matter, and is
+    /// false.
     fn is_appended(&mut self, collection: u32, key: &[u8]) -> Result<bool, StoreError> {
         if self.disturbed.contains(&collection) || !self.totals.has(collection) {
             return Ok(false);
@@ -261,7 +262,7 @@ impl<'b> Batch<'b> {
         Ok(is_last)
     }
 
-    /// Changes the entries of those indexes for which the documents differ.
+    /// Changes the entries of the indexes for which the documents differ.
     fn put_entries(
         &mut self,
         name: &str,
@@ -362,7 +363,7 @@ impl<'b> Batch<'b> {
     }
 }
 
-/// Whether a record other than this one has the entry.
+/// Returns whether a record other than this one has the entry.
 pub(super) fn has_entry(view: &impl View, known: &KnownIndex, entry: &[u8], id: &[u8]) -> Result<bool, StoreError> {
     let own = entries::stored(known, entry, id).0;
     let range = Range::prefix(&keys::entry(known.id, entry, &[]));
@@ -382,7 +383,7 @@ fn value_document(name: &str, value: Bson) -> annals_core::bson::Document {
     [(name.to_owned(), value)].into_iter().collect()
 }
 
-/// Deletes those of the records that still have an entry that is expired. Who was changed meanwhile may have none.
+/// Deletes those records that still have an expired entry. A record that was changed meanwhile may no longer have one.
 pub(super) fn delete_expired(
     map: &mut Change,
     catalogs: &CatalogCache,

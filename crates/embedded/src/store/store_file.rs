@@ -1,4 +1,4 @@
-//! `store.json`: what the folder is, and which tenants must be in it.
+//! `store.json`: identifies the folder as a store, and names the tenants that it must contain.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +10,15 @@ use crate::disk::Disk;
 use crate::refused::cannot_open;
 use crate::whole::seal;
 
-/// The folder of the tenants.
+/// The folder that contains the tenants.
 pub(crate) const TENANTS: &str = "tenants";
 
-/// What `store.json` says.
+/// The content of `store.json`.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct StoreFile {
     what: String,
-    /// Tenants whose folders were made durable before they were named here. One whose folder is not there has lost it. A store of a
-    /// version that kept no list gets it when it is opened.
+    /// The tenants whose folders were durable before they were named here. If such a folder is missing, that is a loss. A store of a
+    /// version that kept no list gets one when it is opened.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) tenants: BTreeSet<String>,
 }
@@ -30,20 +30,20 @@ impl Default for StoreFile {
 }
 
 impl StoreFile {
-    /// A store that these tenants were begun in.
+    /// Creates the content for a store in which these tenants were begun.
     pub(crate) fn of(tenants: BTreeSet<String>) -> Self {
         Self { what: "annals embedded store".to_owned(), tenants }
     }
 
-    /// Sees that no tenant that was begun has lost its folder. A lost tenant that is declared refuses the store, because making its
-    /// folder again would make an empty log of it; one that is not declared is not opened, and only said.
+    /// Checks that no begun tenant has lost its folder. If a declared tenant is lost, the store does not open, because recreating the
+    /// folder would make its log empty. An undeclared tenant is not opened, so its loss is only logged.
     ///
     /// # Errors
-    /// `store_damaged`. Nothing was changed.
+    /// `store_damaged`. Nothing has been changed.
     pub(super) fn check_begun(&self, disk: &dyn Disk, declared: &[String]) -> Result<(), OpenError> {
         for tenant in &self.tenants {
             let dir = format!("{TENANTS}/{tenant}");
-            // Beside a log, a tenant.json that is missing is told by itself.
+            // If a log exists, opening the tenant reports a missing tenant.json.
             if has(disk, &dir, TENANT_FILE)? || has(disk, &format!("{dir}/{DEFAULT_SCOPE}"), FIRST_SEGMENT)? {
                 continue;
             }
@@ -58,7 +58,7 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Names the tenants that are there, durably. Their folders are durable, because they are open, or were.
+    /// Durably adds the tenants that exist. Their folders are durable, because they are or were open.
     ///
     /// # Errors
     /// Why the file cannot be written.

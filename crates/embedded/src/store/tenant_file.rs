@@ -1,4 +1,4 @@
-//! `tenant.json`: who a tenant's store is, and what of it must be there.
+//! `tenant.json`: the identity of a tenant's store, and which of its parts must exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,31 +13,32 @@ use crate::engine::{Known, Marks};
 use crate::terms::TermKey;
 use crate::whole::{seal, write_whole};
 
-/// What `tenant.json` says.
+/// The content of `tenant.json`.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TenantFile {
     pub(crate) store_id: Uuid,
     pub(crate) incarnation: u32,
-    /// Where the incarnation starts in the default scope.
+    /// The first sequence number of the incarnation in the default scope.
     pub(crate) incarnation_start: u64,
-    /// Where each incarnation but the first starts, oldest first.
+    /// Where each incarnation after the first begins, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) forks: Vec<Fork>,
-    /// The key of hashes and digests, as a UUID only for its spelling.
+    /// The secret key of hashes and digests. It is stored in the form of a UUID.
     pub(crate) key: Uuid,
-    /// The folders in which the first file was made, durably: scopes, and the engine's. One that has none later has lost it.
+    /// The folders whose first file was durably created: those of scopes, and the engine's. If such a file is missing later, that is a
+    /// loss.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) begun: BTreeSet<String>,
-    /// The generation of the engine's map, as `engine/generation.rs` says. None where it was never noted.
+    /// The generation of the engine's map (see `engine/generation.rs`), or `None` if it was never recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) map_generation: Option<u64>,
 }
 
-/// Where an incarnation starts.
+/// Where an incarnation begins.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Fork {
     incarnation: u32,
-    /// By scope; 0 in one that is not named.
+    /// The first sequence number by scope; 0 for a scope that is not named.
     starts: BTreeMap<String, u64>,
 }
 
@@ -46,27 +47,28 @@ impl TenantFile {
         TermKey(self.key.into_bytes())
     }
 
-    /// Whether the first file of this folder was made.
+    /// Returns whether the first file of this folder was created.
     pub(crate) fn has_begun(&self, folder: &str) -> bool {
         self.begun.contains(folder)
     }
 
-    /// The scopes whose first segment was made.
+    /// Returns the scopes whose first segment was created.
     pub(crate) fn begun_scopes(&self) -> impl Iterator<Item = &String> {
         self.begun.iter().filter(|folder| *folder != ENGINE_DIR)
     }
 
-    /// What the engine's map of this tenant must hold.
+    /// Returns the marks that this tenant's map must carry.
     pub(crate) fn map_marks(&self) -> Marks {
         Marks { owner: Some(self.term_key().owner(ENGINE_DIR)), generation: self.map_generation }
     }
 
-    /// As it stands in a backup: what a restored store begins with is noted when it is opened.
+    /// Returns the file as a backup stores it. What a restored store begins with is recorded when it is opened.
     pub(super) fn backed_up(&self) -> Self {
         Self { begun: BTreeSet::new(), map_generation: None, ..self.clone() }
     }
 
-    /// The next incarnation, which starts at these numbers of its scopes. What it has begun with is noted when it is opened.
+    /// Returns the file of the next incarnation, which begins at these sequence numbers by scope. What it has begun with is recorded when
+    /// it is opened.
     pub(crate) fn reborn(&self, starts: BTreeMap<String, u64>) -> Self {
         let mut next = self.clone();
         next.begun.clear();
@@ -77,18 +79,19 @@ impl TenantFile {
         next
     }
 
-    /// The same tenant, in which the first files of these folders are there.
+    /// Returns the same file with these folders marked as begun.
     pub(crate) fn with_begun(mut self, folders: impl IntoIterator<Item = String>) -> Self {
         self.begun.extend(folders);
         self
     }
 
-    /// The identity of a scope for a reader who comes from incarnation `seen`: all that started since took something back.
+    /// Returns the identity of a scope for a reader that last saw incarnation `seen`. The start covers every incarnation that began
+    /// since.
     pub(super) fn identity(&self, scope: &str, seen: u32) -> Identity {
         let since = if seen < self.incarnation { seen } else { self.incarnation.saturating_sub(1) };
         let later = self.forks.iter().filter(|fork| fork.incarnation > since);
         let starts = later.map(|fork| fork.starts.get(scope).copied().unwrap_or(0));
-        // Without a fork on record the default scope's start still says where the last incarnation began.
+        // Without recorded forks, the start in the default scope still says where the last incarnation began.
         let last = if scope == DEFAULT_SCOPE { self.incarnation_start } else { 0 };
         Identity {
             store_id: self.store_id,
@@ -98,7 +101,7 @@ impl TenantFile {
     }
 }
 
-/// `tenant.json` of an open tenant. The store and the engine change it, so it is kept in one place.
+/// `tenant.json` of an open tenant. The store and the engine both change it, so a single value owns it.
 pub(crate) struct TenantNotes {
     disk: Arc<dyn Disk>,
     dir: String,
@@ -106,12 +109,12 @@ pub(crate) struct TenantNotes {
 }
 
 impl TenantNotes {
-    /// The file in this folder, as it stands there.
+    /// Wraps the current content of the file in this folder.
     pub(crate) fn new(disk: &Arc<dyn Disk>, dir: &str, file: &TenantFile) -> Arc<Self> {
         Arc::new(Self { disk: disk.clone(), dir: dir.to_owned(), file: Mutex::new(file.clone()) })
     }
 
-    /// What is known of the tenant's map, for the engine that opens it.
+    /// Returns what the engine needs to know about the tenant's map in order to open it.
     pub(crate) fn of_map(self: &Arc<Self>) -> Known {
         let file = self.file();
         let notes = self.clone();
@@ -124,12 +127,12 @@ impl TenantNotes {
         Known { made: file.has_begun(ENGINE_DIR), marks: file.map_marks(), note: Some(Box::new(note)) }
     }
 
-    /// Notes, durably, the folders in which a first file was made. Where the disk is full, the next opening does it.
+    /// Durably records the folders whose first file was created. If the disk is full, the next opening does it.
     pub(super) fn note_begun(&self, folders: impl Iterator<Item = String>) -> io::Result<()> {
         self.change(make_durable_again, |file| file.begun.extend(folders))
     }
 
-    /// The file as it is now.
+    /// Returns the current content of the file.
     pub(super) fn file(&self) -> TenantFile {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -152,7 +155,7 @@ impl TenantNotes {
     }
 }
 
-/// Without a note nothing is answered, so a full disk is an error here.
+/// No write is answered until the generation is recorded, so a full disk is an error here.
 fn write(disk: &dyn Disk, dir: &str, path: &str, bytes: &[u8]) -> io::Result<()> {
     write_whole(disk, dir, path, bytes).map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! Appending verdicts, inside one write of the engine: judged by what the writes before it left, and undone as a whole if refused.
+//! Appends verdicts, inside one engine write: checked against the result of earlier writes, and undone as a whole if refused.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -13,14 +13,14 @@ use crate::engine::{Change, View};
 use crate::options::{Options, SeededBug};
 use crate::varint::{put, take};
 
-/// Where verdicts are appended.
+/// The scope to which verdicts are appended, and how.
 pub(super) struct Place {
     pub(super) scope: String,
     pub(super) incarnation: u32,
     pub(super) options: Options,
 }
 
-/// Judges verdicts by how the stream is, and stores them if they are new.
+/// Checks verdicts against the state of the stream, and stores them if they are new.
 pub(super) fn append(change: &mut Change, place: &Place, verdicts: &Verdicts) -> Result<Appended, StreamError> {
     let key = keys::stream(&place.scope, &verdicts.stream);
     let meta = match Meta::load(change, &key)? {
@@ -43,7 +43,7 @@ pub(super) fn append(change: &mut Change, place: &Place, verdicts: &Verdicts) ->
     repeat(change, place, meta, verdicts)
 }
 
-/// The number that the next new stream gets. It is taken by [`store`], which is the only way to go on for a new stream.
+/// Returns the number that the next new stream gets. [`store`] then consumes it.
 pub(super) fn next_number(view: &dyn View) -> Result<StreamNumber, StoreError> {
     let key = keys::next_number();
     let Some(sealed) = view.get(&key)? else { return Ok(0) };
@@ -51,7 +51,7 @@ pub(super) fn next_number(view: &dyn View) -> Result<StreamNumber, StoreError> {
     number.ok_or_else(|| damage(&key, "the next stream's number"))
 }
 
-/// Events that were judged before: the first outcome, if they were judged alike.
+/// Compares events that already have verdicts with the given ones. Returns the original outcome if they are the same.
 fn repeat(change: &Change, place: &Place, meta: Meta, verdicts: &Verdicts) -> Result<Appended, StreamError> {
     let mut reader = Reader::new(change, meta);
     let first = reader.position_of(verdicts.from)?;
@@ -106,7 +106,7 @@ fn store(
     Ok(Appended { positions: first..meta.head, duplicate: false })
 }
 
-/// The defect of [`SeededBug::MoveProgressOnItsOwn`]: a write of its own that only moves the progress.
+/// Implements [`SeededBug::MoveProgressOnItsOwn`]: a separate write that only advances the progress.
 pub(super) fn move_progress(change: &mut Change, place: &Place, verdicts: &Verdicts) -> Result<(), StreamError> {
     let key = keys::stream(&place.scope, &verdicts.stream);
     if let Some(mut meta) = Meta::load(change, &key)? {
@@ -116,7 +116,7 @@ pub(super) fn move_progress(change: &mut Change, place: &Place, verdicts: &Verdi
     Ok(())
 }
 
-/// Gives each partition its number; one that is new gets the next.
+/// Assigns each event the number of its partition; a new partition gets the next number.
 fn numbered(change: &mut Change, meta: &mut Meta, included: &[Included]) -> Result<Vec<Placed>, StoreError> {
     let mut numbers: HashMap<&str, PartitionNumber> = HashMap::new();
     let mut placed = Vec::with_capacity(included.len());
@@ -153,7 +153,7 @@ fn new_partition(change: &mut Change, meta: &mut Meta, text: &str) -> Result<Par
     Ok(number)
 }
 
-/// Fills the last block of entries and begins new ones.
+/// Fills the last block of entries and starts new ones.
 fn put_entries(change: &mut Change, meta: &Meta, placed: &[Placed]) -> Result<(), StoreError> {
     let mut rest = placed;
     let mut at = meta.head;
@@ -174,7 +174,7 @@ fn put_entries(change: &mut Change, meta: &Meta, placed: &[Placed]) -> Result<()
     Ok(())
 }
 
-/// Adds the positions of new entries to their partitions'.
+/// Adds the positions of new entries to those of their partitions.
 fn put_postings(change: &mut Change, place: &Place, meta: &Meta, placed: &[Placed]) -> Result<(), StoreError> {
     let mut new: BTreeMap<PartitionNumber, Vec<StreamPosition>> = BTreeMap::new();
     for (position, entry) in (meta.head..).zip(placed) {

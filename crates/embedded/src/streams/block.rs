@@ -1,4 +1,4 @@
-//! Entries and positions as bytes: what is near to its neighbour takes a byte or two.
+//! Encodes entries and positions as bytes. A value close to the previous one takes one or two bytes.
 //!
 //! ```text
 //! entries     count · sequence number of the first · distance of each next one, less 1 … · partition of all + 1,
@@ -11,17 +11,17 @@ use annals_core::{SequenceNumber, StreamPosition};
 use super::keys::PartitionNumber;
 use crate::varint::{put, take};
 
-/// Entries of a block of entries, and positions of a block of positions, at most.
+/// The most entries in a block of entries, and the most positions in a block of positions.
 pub(super) const BLOCK: usize = 256;
 
-/// An entry, without its position: that is its place.
+/// An entry without its position, which is its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Placed {
     pub(super) sequence_number: SequenceNumber,
     pub(super) partition: PartitionNumber,
 }
 
-/// The bytes of a block of entries, ascending in sequence numbers.
+/// Encodes a block of entries with ascending sequence numbers.
 pub(super) fn encode_entries(entries: &[Placed]) -> Vec<u8> {
     let mut out = Vec::with_capacity(2 * entries.len() + 16);
     encode_ascending(&mut out, entries.iter().map(|entry| entry.sequence_number));
@@ -37,7 +37,7 @@ pub(super) fn encode_entries(entries: &[Placed]) -> Vec<u8> {
     out
 }
 
-/// What [`encode_entries`] was given; none when the bytes are anything else.
+/// Decodes what [`encode_entries`] encoded, or returns `None` if the bytes are anything else.
 pub(super) fn decode_entries(mut bytes: &[u8]) -> Option<Vec<Placed>> {
     let numbers = decode_ascending(&mut bytes)?;
     let all = take(&mut bytes)?.checked_sub(1);
@@ -52,14 +52,14 @@ pub(super) fn decode_entries(mut bytes: &[u8]) -> Option<Vec<Placed>> {
     bytes.is_empty().then_some(entries)
 }
 
-/// The bytes of a block of ascending positions.
+/// Encodes a block of ascending positions.
 pub(super) fn encode_positions(positions: &[StreamPosition]) -> Vec<u8> {
     let mut out = Vec::with_capacity(positions.len() + 16);
     encode_ascending(&mut out, positions.iter().copied());
     out
 }
 
-/// What [`encode_positions`] was given; none when the bytes are anything else.
+/// Decodes what [`encode_positions`] encoded, or returns `None` if the bytes are anything else.
 pub(super) fn decode_positions(mut bytes: &[u8]) -> Option<Vec<StreamPosition>> {
     let positions = decode_ascending(&mut bytes)?;
     bytes.is_empty().then_some(positions)

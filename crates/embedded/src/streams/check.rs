@@ -1,7 +1,7 @@
-//! Whether streams are as they must be: the invariants at the top of `streams.rs`, read anew from everything that is stored.
+//! Checks the invariants at the top of `streams.rs` against everything that is stored.
 //!
-//! It holds one block and one partition's name at a time, so its memory does not depend on what is stored. The first fault of a stream
-//! ends the check of that stream.
+//! Only one block and the name of one partition are held at a time, so memory does not depend on how much is stored. The check of a
+//! stream ends at its first fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -15,23 +15,23 @@ use super::meta::{Meta, damage};
 use super::reader::{Reader, entries, partition, positions};
 use crate::engine::{Range, View, after_prefix};
 
-/// How much there is.
+/// The amounts that were found.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StreamsFound {
     pub(crate) streams: u64,
     pub(crate) entries: u64,
 }
 
-/// Whose streams they are.
+/// The store to which the streams belong.
 pub(crate) struct Owner<'a> {
-    /// The store's incarnation, where it is known.
+    /// The store's incarnation, if it is known.
     pub(crate) incarnation: Option<u32>,
     /// The number of events in each log.
     pub(crate) heads: &'a BTreeMap<String, u64>,
 }
 
-/// Reads all streams of a map, and says of each scope what is wrong with them. What a restore left behind is none: it is cut when the
-/// store is opened.
+/// Checks all streams of a map and reports faults by scope. What a restore left behind is not a fault: it is cut when the store is
+/// opened.
 ///
 /// # Errors
 /// Why the map cannot be read.
@@ -69,7 +69,7 @@ pub(crate) fn check(
     Ok(found)
 }
 
-/// The scopes that have streams.
+/// Returns the scopes that have streams.
 fn scopes(view: &dyn View) -> Result<Vec<String>, StoreError> {
     let mut found = Vec::new();
     let mut range = Range::prefix(keys::ALL_STREAMS);
@@ -84,7 +84,7 @@ fn scopes(view: &dyn View) -> Result<Vec<String>, StoreError> {
     Ok(found)
 }
 
-/// Nothing is kept of streams that are not there, and no number is given again.
+/// Checks that nothing is stored for streams that do not exist, and that no number will be assigned twice.
 fn strangers(
     view: &dyn View,
     numbers: &BTreeSet<u32>,
@@ -117,7 +117,7 @@ fn strangers(
     Ok(())
 }
 
-/// What is wrong with a scope's streams; nothing when they are as they must be.
+/// Returns the faults of a scope's streams; empty if there are none.
 pub(super) fn faults(view: &dyn View, scope: &str) -> Vec<StoreError> {
     let kept = match cut::all(view, scope) {
         Ok(kept) => kept,
@@ -143,11 +143,12 @@ fn check_stream(view: &dyn View, (key, meta): &Kept) -> Result<(), StoreError> {
     for partition in NO_PARTITION..=meta.partitions {
         places += check_postings(view, meta, partition)?;
     }
-    // Each place was found to be that of an entry of its partition, so as many places as entries are all of them.
+    // Each position was found to belong to an entry of its partition, so as many positions as entries means all of them.
     if places == meta.head { Ok(()) } else { Err(damage(key, "the number of positions of a stream")) }
 }
 
-/// Every block is full but the last, everything ascends, and nothing stands behind the head. The last sequence number.
+/// Checks that every block but the last is full, that sequence numbers ascend, and that nothing follows the head. Returns the last
+/// sequence number.
 fn check_entries(view: &dyn View, meta: &Meta) -> Result<Option<u64>, StoreError> {
     let mut last = None;
     let blocks = meta.head.div_ceil(BLOCK as u64);
@@ -168,7 +169,7 @@ fn check_entries(view: &dyn View, meta: &Meta) -> Result<Option<u64>, StoreError
     }
 }
 
-/// Each partition has a name of its own, and each name the number that has it.
+/// Checks that each partition has a name of its own, and each name the number of its partition.
 fn check_names(view: &dyn View, meta: &Meta) -> Result<(), StoreError> {
     let mut names = 0;
     for entry in view.ascending(&Range::prefix(&keys::partition(meta.number, "")))? {
@@ -188,7 +189,7 @@ fn check_names(view: &dyn View, meta: &Meta) -> Result<(), StoreError> {
     }
 }
 
-/// The positions of a partition ascend, and each is that of one of its entries. Their number.
+/// Checks that the positions of a partition ascend, and that each belongs to one of its entries. Returns their number.
 fn check_postings(view: &dyn View, meta: &Meta, partition: PartitionNumber) -> Result<u64, StoreError> {
     let mut reader = Reader::new(view, *meta);
     let (mut places, mut next) = (0, 0);

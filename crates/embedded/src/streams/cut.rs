@@ -1,7 +1,7 @@
-//! What a restore makes of streams: entries of an earlier incarnation, from the fork on, are of events that the log does not have.
+//! Cuts streams after a restore: entries of an earlier incarnation, from the fork on, refer to events that the log does not have.
 //!
-//! It is done when the store is opened, for all streams of a scope in one write, before anything of them is answered. A store that is
-//! opened and restored again must not find them at a fork that lies further on.
+//! This happens when the store is opened, for all streams of a scope in one write, before any request about them is answered. Otherwise a
+//! store that is opened and then restored again would cut them at a later fork.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -21,11 +21,11 @@ pub(super) type Kept = (Vec<u8>, Meta);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fork {
     pub(super) incarnation: u32,
-    /// The first sequence number that is its own.
+    /// The first sequence number that belongs to the incarnation.
     pub(super) start: SequenceNumber,
 }
 
-/// All streams of a scope.
+/// Returns all streams of a scope.
 pub(super) fn all(view: &dyn View, scope: &str) -> Result<Vec<Kept>, StoreError> {
     let mut found = Vec::new();
     for entry in view.ascending(&Range::prefix(&keys::scope(scope)))? {
@@ -36,7 +36,8 @@ pub(super) fn all(view: &dyn View, scope: &str) -> Result<Vec<Kept>, StoreError>
     Ok(found)
 }
 
-/// How many entries each stream of a scope has, and how many stay when the log is cut at a number: what opening the store will do.
+/// Returns, for each stream of a scope, how many entries it has and how many remain if the log is cut at a number. Opening the store will
+/// cut them accordingly.
 pub(crate) fn would_stay(
     view: &dyn View,
     scope: &str,
@@ -47,7 +48,7 @@ pub(crate) fn would_stay(
     stays.collect()
 }
 
-/// Takes a stream of an earlier incarnation over into this one.
+/// Cuts a stream of an earlier incarnation at the fork, and assigns it to the current one.
 pub(super) fn cut(change: &mut Change, (key, mut meta): Kept, fork: Fork) -> Result<(), StoreError> {
     let head = Reader::new(change, meta).position_of(fork.start)?;
     cut_entries(change, &meta, head)?;
@@ -58,7 +59,7 @@ pub(super) fn cut(change: &mut Change, (key, mut meta): Kept, fork: Fork) -> Res
     Ok(())
 }
 
-/// Removes the entries from position `head` on, and their positions from their partitions'.
+/// Removes the entries from position `head` on, and their positions from those of their partitions.
 fn cut_entries(change: &mut Change, meta: &Meta, head: StreamPosition) -> Result<(), StoreError> {
     let mut partitions = BTreeSet::new();
     for number in head / BLOCK as u64..meta.head.div_ceil(BLOCK as u64) {

@@ -9,9 +9,9 @@
 //! 2 5 stream partition position                 →  up to 256 positions of the partition, from that one  block.rs
 //! ```
 //!
-//! Stream numbers and partition numbers have 4 bytes, blocks and positions 8, all big-endian, so that their order is the keys'. A
-//! scope and a name hold no NUL. Every value ends with the CRC-32C of its key and itself, so that bytes that are not what was written,
-//! or stand where they do not belong, are noticed by whoever reads them.
+//! Stream and partition numbers have 4 bytes, blocks and positions 8. All are big-endian, so that keys are in numerical order. Scopes and
+//! names contain no NUL. Every value ends with the CRC-32C of its key and itself. A reader therefore notices bytes that are damaged or
+//! misplaced.
 
 use annals_core::StreamPosition;
 
@@ -20,20 +20,20 @@ use crate::engine::{Range, Space};
 const STREAMS: u8 = Space::Streams as u8;
 const CHECKSUM: usize = 4;
 
-/// The number of a stream, given once and never again.
+/// The number of a stream, which is never reused.
 pub(super) type StreamNumber = u32;
-/// The number of a partition in its stream; 0 is no partition.
+/// The number of a partition in its stream; 0 means no partition.
 pub(super) type PartitionNumber = u32;
 
-/// No partition.
+/// The number that means no partition.
 pub(super) const NO_PARTITION: PartitionNumber = 0;
 
-/// What the keys of the streams themselves begin with.
+/// The prefix of the keys of the streams themselves.
 pub(super) const ALL_STREAMS: &[u8] = &[STREAMS, 1];
-/// What the other keys of streams begin with, before the number of the stream.
+/// The prefixes of all other keys of streams; the number of the stream follows.
 pub(super) const KINDS_OF_A_STREAM: [[u8; 2]; 4] = [[STREAMS, 2], [STREAMS, 3], [STREAMS, 4], [STREAMS, 5]];
 
-/// The keys of this space that nothing has.
+/// Returns the ranges of this key space that no key uses.
 pub(super) fn unused() -> [Range; 2] {
     [Range::between(&next_number(), ALL_STREAMS), Range::between(&[STREAMS, 6], &[STREAMS + 1])]
 }
@@ -42,7 +42,7 @@ pub(super) fn next_number() -> Vec<u8> {
     vec![STREAMS, 0]
 }
 
-/// What the keys of a scope's streams begin with.
+/// Returns the prefix of the keys of a scope's streams.
 pub(super) fn scope(scope: &str) -> Vec<u8> {
     [&[STREAMS, 1], scope.as_bytes(), &[0]].concat()
 }
@@ -63,7 +63,7 @@ pub(super) fn partition_text(stream: StreamNumber, partition: PartitionNumber) -
     [&[STREAMS, 4], &stream.to_be_bytes()[..], &partition.to_be_bytes()].concat()
 }
 
-/// What the keys of a partition's positions begin with.
+/// Returns the prefix of the keys of a partition's positions.
 pub(super) fn postings(stream: StreamNumber, partition: PartitionNumber) -> Vec<u8> {
     [&[STREAMS, 5], &stream.to_be_bytes()[..], &partition.to_be_bytes()].concat()
 }
@@ -72,20 +72,20 @@ pub(super) fn postings_from(stream: StreamNumber, partition: PartitionNumber, po
     [&postings(stream, partition)[..], &position.to_be_bytes()].concat()
 }
 
-/// A value with its checksum.
+/// Appends a checksum to a value.
 pub(super) fn seal(key: &[u8], mut value: Vec<u8>) -> Vec<u8> {
     let checksum = checksum(key, &value);
     value.extend_from_slice(&checksum.to_le_bytes());
     value
 }
 
-/// What [`seal`] was given; none when the bytes are anything else.
+/// Returns the value given to [`seal`], or `None` if the bytes are anything else.
 pub(super) fn unseal<'a>(key: &[u8], sealed: &'a [u8]) -> Option<&'a [u8]> {
     let (value, found) = sealed.split_last_chunk::<CHECKSUM>()?;
     (u32::from_le_bytes(*found) == checksum(key, value)).then_some(value)
 }
 
-/// Whether an entry of the map is what was written, as far as it says so: all that streams keep has a checksum.
+/// Returns whether an entry of the map has a valid checksum. Every value of a stream has one; entries of other spaces pass.
 pub(crate) fn entry_is_whole(key: &[u8], sealed: &[u8]) -> bool {
     key.first() != Some(&STREAMS) || unseal(key, sealed).is_some()
 }

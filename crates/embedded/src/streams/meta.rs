@@ -1,4 +1,4 @@
-//! How a stream is, as the engine holds it.
+//! The state of a stream, as stored in the engine.
 
 use annals_core::{SequenceNumber, StoreError, StreamPosition};
 
@@ -6,20 +6,20 @@ use super::keys::{PartitionNumber, StreamNumber, seal, unseal};
 use crate::engine::View;
 use crate::varint::{put, take};
 
-/// The version of this shape, so that a later one can be told apart.
+/// The version of this encoding, so that a later one can be recognised.
 const SHAPE: u64 = 1;
 
-/// How a stream is.
+/// The state of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) number: StreamNumber,
     pub(super) head: StreamPosition,
     pub(super) progress: SequenceNumber,
-    /// The highest number that a partition has.
+    /// The highest number assigned to a partition.
     pub(super) partitions: PartitionNumber,
     /// The incarnation of the store in which verdicts were last appended.
     pub(super) incarnation: u32,
-    /// The first position that this incarnation gave.
+    /// The first position that belongs to this incarnation.
     pub(super) incarnation_start: StreamPosition,
 }
 
@@ -51,13 +51,13 @@ impl Meta {
         }
     }
 
-    /// The stream under this key; none when nothing was appended to it.
+    /// Loads the stream under this key, or returns `None` if nothing was ever appended to it.
     pub(super) fn load(view: &dyn View, key: &[u8]) -> Result<Option<Self>, StoreError> {
         view.get(key)?.map(|value| Self::decode(key, &value)).transpose()
     }
 }
 
-/// What a reader is told about bytes that are not what was written.
+/// Returns the error for bytes that are not as written.
 pub(super) fn damage(key: &[u8], what: &str) -> StoreError {
     StoreError::RecordsDamaged(format!("{what} under key {} is not what was written", key.escape_ascii()))
 }

@@ -1,4 +1,4 @@
-//! Reading one stream in one state of the engine.
+//! Reads one stream in one state of the engine.
 
 use std::collections::HashMap;
 use std::ops::{Bound, Range};
@@ -13,10 +13,10 @@ use super::meta::{Meta, damage};
 use crate::engine::{self, View};
 use crate::varint::take;
 
-/// A key of the engine and its value.
+/// A key of the engine with its value.
 type KeyValue = (Vec<u8>, Vec<u8>);
 
-/// Reads a stream. It holds one block and the partitions' texts it has come across.
+/// Reads a stream. It caches one block, and the texts of the partitions that it has encountered.
 pub(super) struct Reader<'v> {
     view: &'v dyn View,
     meta: Meta,
@@ -29,7 +29,7 @@ impl<'v> Reader<'v> {
         Self { view, meta, block: None, texts: HashMap::new() }
     }
 
-    /// The entry at a position below the head.
+    /// Returns the entry at a position below the head.
     pub(super) fn at(&mut self, position: StreamPosition) -> Result<Placed, StoreError> {
         let number = position / BLOCK as u64;
         if self.block.as_ref().is_none_or(|(at, _)| *at != number) {
@@ -39,7 +39,7 @@ impl<'v> Reader<'v> {
         entry.copied().ok_or_else(|| damage(&keys::block(self.meta.number, number), "a block of entries"))
     }
 
-    /// The text of a partition; none for no partition.
+    /// Returns the text of a partition, or `None` for [`NO_PARTITION`].
     pub(super) fn text(&mut self, partition: PartitionNumber) -> Result<Option<ByteString>, StoreError> {
         if partition == NO_PARTITION {
             return Ok(None);
@@ -55,7 +55,7 @@ impl<'v> Reader<'v> {
         Ok(Some(text))
     }
 
-    /// The first position whose event has this sequence number or a greater one; the head if there is none.
+    /// Returns the first position whose event has this sequence number or a higher one, or the head if there is none.
     pub(super) fn position_of(&mut self, number: SequenceNumber) -> Result<StreamPosition, StoreError> {
         let (mut low, mut high) = (0, self.meta.head);
         while low < high {
@@ -69,7 +69,7 @@ impl<'v> Reader<'v> {
         Ok(low)
     }
 
-    /// The page that a query asks for.
+    /// Returns the page that a query requests.
     pub(super) fn page(mut self, query: &StreamQuery) -> Result<StreamPage, StoreError> {
         let range = query.range(self.meta.head);
         let positions = match &query.partitions {
@@ -92,7 +92,7 @@ impl<'v> Reader<'v> {
         Ok(StreamPage { entries, next, head: self.meta.head })
     }
 
-    /// The first positions of a partition within a range.
+    /// Returns the first positions of a partition within a range.
     fn positions(
         &self,
         partition: PartitionNumber,
@@ -100,7 +100,7 @@ impl<'v> Reader<'v> {
         limit: usize,
     ) -> Result<Vec<StreamPosition>, StoreError> {
         let from = keys::postings_from(self.meta.number, partition, range.start);
-        // The block that begins at or before the range may reach into it.
+        // The block that begins at or before the range may extend into it.
         let first = last_postings(self.view, &self.meta, partition, Bound::Included(from.clone()))?;
         let from = first.map_or(from, |(key, _)| key);
         let to = Bound::Excluded(keys::postings_from(self.meta.number, partition, range.end));
@@ -118,7 +118,7 @@ impl<'v> Reader<'v> {
     }
 }
 
-/// A block of entries.
+/// Reads a block of entries.
 pub(super) fn entries(view: &dyn View, meta: &Meta, number: u64) -> Result<Vec<Placed>, StoreError> {
     let key = keys::block(meta.number, number);
     let sealed = view.get(&key)?;
@@ -126,13 +126,13 @@ pub(super) fn entries(view: &dyn View, meta: &Meta, number: u64) -> Result<Vec<P
     entries.ok_or_else(|| damage(&key, "a block of entries"))
 }
 
-/// The positions in a block of a partition's.
+/// Decodes a block of a partition's positions.
 pub(super) fn positions(key: &[u8], sealed: &[u8]) -> Result<Vec<StreamPosition>, StoreError> {
     let positions = unseal(key, sealed).and_then(decode_positions);
     positions.ok_or_else(|| damage(key, "a block of positions"))
 }
 
-/// The last block of a partition's positions whose key is within a bound.
+/// Returns the last block of a partition's positions whose key is within a bound.
 pub(super) fn last_postings(
     view: &dyn View,
     meta: &Meta,
@@ -143,7 +143,7 @@ pub(super) fn last_postings(
     view.descending(&engine::Range { from, to })?.next().transpose()
 }
 
-/// The number of a partition; none when it has no entry.
+/// Returns the number of a partition, or `None` if it has no entry.
 pub(super) fn partition(view: &dyn View, meta: &Meta, text: &str) -> Result<Option<PartitionNumber>, StoreError> {
     let key = keys::partition(meta.number, text);
     let Some(sealed) = view.get(&key)? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! The bytes of the journal's files: a head, and batches behind it.
+//! The bytes of the journal's files: a head, followed by batches.
 
 use std::io;
 
@@ -7,11 +7,11 @@ use crate::engine::recent::Write;
 use crate::format::{u32_at, u64_at};
 use crate::varint;
 
-/// Bytes before a batch's writes.
+/// The length of a batch's header.
 pub(super) const HEADER: usize = 20;
 const MAGIC: &[u8; 8] = b"ANNALJNL";
 
-/// The head of the file of this place in the journal with this mark.
+/// Returns the head of the file at this place in the journal with this mark.
 pub(super) fn head(mark: u64, place: usize) -> [u8; BLOCK] {
     let mut out = [0; BLOCK];
     out[0..8].copy_from_slice(MAGIC);
@@ -22,17 +22,17 @@ pub(super) fn head(mark: u64, place: usize) -> [u8; BLOCK] {
     out
 }
 
-/// Whether these bytes are the head of some journal's file.
+/// Returns whether these bytes are the head of a journal file, of whichever journal.
 pub(super) fn is_head(bytes: &[u8]) -> bool {
     bytes.len() >= BLOCK && &bytes[0..8] == MAGIC && crc32c::crc32c(&bytes[..20]) == u32_at(bytes, 20)
 }
 
-/// The mark of the journal to whose file these bytes belong.
+/// Returns the mark of the journal to which the file with this head belongs.
 pub(super) fn mark_of(bytes: &[u8]) -> Option<u64> {
     is_head(bytes).then(|| u64_at(bytes, 8))
 }
 
-/// Puts a batch into `out`, with the zeros that stand behind the last one. Answers how long it is without them.
+/// Encodes a batch into `out`, with the zeros that follow the last batch. Returns its length without them.
 pub(super) fn encode(out: &mut Vec<u8>, mark: u64, sequence: u64, writes: &[Write]) -> io::Result<usize> {
     out.clear();
     out.resize(HEADER, 0);
@@ -53,54 +53,55 @@ pub(super) fn encode(out: &mut Vec<u8>, mark: u64, sequence: u64, writes: &[Writ
     Ok(end)
 }
 
-/// The mark is part of it, so neither a batch of another journal nor bytes in a value can pass for one of this.
+/// Computes a checksum that includes the mark, so that neither a batch of another journal nor bytes in a value can pass for a batch of
+/// this one.
 fn checksum(mark: u64, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&mark.to_le_bytes()), bytes)
 }
 
-/// What stands before a batch's writes. It has a checksum of its own, so that a file that ends within a batch can be told from one in
-/// which other bytes stand.
+/// The header of a batch. It has a checksum of its own, so that a file that ends within a batch can be told apart from one that holds
+/// other bytes there.
 pub(super) struct Header {
-    /// Of the writes.
+    /// The length of the writes.
     length: usize,
     crc: u32,
     pub(super) sequence: u64,
 }
 
 impl Header {
-    /// The header of a batch of this journal that begins with these bytes.
+    /// Decodes the header of a batch of this journal at the start of these bytes.
     pub(super) fn at(bytes: &[u8], mark: u64) -> Option<Self> {
         let bytes = bytes.get(..HEADER).filter(|bytes| checksum(mark, &bytes[..16]) == u32_at(bytes, 16))?;
         let (length, crc, sequence) = (u32_at(bytes, 0) as usize, u32_at(bytes, 4), u64_at(bytes, 8));
         (sequence > 0).then_some(Self { length, crc, sequence })
     }
 
-    /// Where the batch ends, from its beginning.
+    /// Returns the offset at which the batch ends, relative to its beginning.
     pub(super) fn end(&self) -> usize {
         HEADER + self.length
     }
 }
 
-/// A batch as it stands in a file.
+/// A batch as stored in a file.
 pub(super) struct Batch<'f> {
     pub(super) sequence: u64,
     pub(super) writes: &'f [u8],
 }
 
 impl<'f> Batch<'f> {
-    /// The batch of this journal that begins with these bytes, if it is whole.
+    /// Returns the batch of this journal at the start of these bytes, if it is complete.
     pub(super) fn at(bytes: &'f [u8], mark: u64) -> Option<Self> {
         let header = Header::at(bytes, mark)?;
         let writes = bytes.get(HEADER..header.end()).filter(|writes| checksum(mark, writes) == header.crc)?;
         Some(Self { sequence: header.sequence, writes })
     }
 
-    /// The bytes that it takes in the file.
+    /// Returns the number of bytes that it takes in the file.
     pub(super) fn length(&self) -> usize {
         (HEADER + self.writes.len()).next_multiple_of(BLOCK)
     }
 
-    /// Its writes, if they are such.
+    /// Decodes its writes, or returns `None` if they are malformed.
     pub(super) fn decoded(&self) -> Option<Vec<Write>> {
         let mut rest = self.writes;
         let mut writes = Vec::new();

@@ -1,8 +1,8 @@
-//! Reading a journal that a process left, without changing a byte of it.
+//! Reads a journal that a process left behind, without changing a byte of it.
 //!
-//! Each file that the map names is there with its head, at least as long as it was made, or something took from it: damage. In a file
-//! batches follow each other, and then come zeros. What is neither is a batch that is not whole: the last one, which nobody was
-//! answered for as far as can be known, or damage, if anything shows that more was written behind it or should be there.
+//! Every file that the map names must exist with its head, at least at its initial size; anything less is damage. In a file, batches
+//! follow each other, and then zeros. Anything else is an incomplete batch. It is the last one, for which as far as can be determined no
+//! caller was answered. It is damage if anything shows that more was written after it or must be there.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,23 +15,23 @@ use crate::engine::open::{Damage, Failure};
 use crate::engine::recent::Write;
 use crate::refused::cannot_open;
 
-/// What a journal holds behind the last batch that was moved.
+/// The content of a journal after the last batch that was moved.
 #[derive(Default)]
 pub(in crate::engine) struct Found {
     /// The number of the last batch.
     pub(in crate::engine) last: u64,
     /// All writes, oldest first.
     pub(in crate::engine) writes: Vec<Write>,
-    /// What is passed over.
+    /// What is skipped.
     pub(in crate::engine) torn: Vec<Torn>,
 }
 
-/// A batch at the end of a journal's file that is not whole.
+/// An incomplete batch at the end of a journal file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Torn {
-    /// The file, below the store's folder.
+    /// The file, relative to the store's folder.
     pub(crate) file: String,
-    /// Where it begins.
+    /// The offset at which the batch begins.
     pub(crate) offset: u64,
 }
 
@@ -46,11 +46,11 @@ impl fmt::Display for Torn {
     }
 }
 
-/// What the journal in this folder holds behind the batch with the number `moved`; nothing where none was begun.
+/// Reads what the journal in this folder holds after batch number `moved`. Returns nothing if no journal was begun.
 ///
 /// # Errors
-/// [`Failure::Damaged`] when anything is missing that belongs to it, or is not what was written although more was written behind it;
-/// why a file cannot be read.
+/// [`Failure::Damaged`] if a part of it is missing, or is not as written although more was written after it; otherwise why a file cannot
+/// be read.
 pub(in crate::engine) fn read(disk: &dyn Disk, dir: &str, begun: Option<Begun>, moved: u64) -> Result<Found, Failure> {
     let (mut batches, mut found) = (BTreeMap::new(), Found { last: moved, ..Found::default() });
     for (place, begun) in begun.iter().flat_map(|begun| (0..FILES.len()).map(move |place| (place, begun))) {
@@ -74,12 +74,12 @@ pub(in crate::engine) fn read(disk: &dyn Disk, dir: &str, begun: Option<Begun>, 
     Ok(found)
 }
 
-/// Sees that files which the map does not name hold nothing behind the batch with the number `last`. A process that ended leaves some
-/// before they are named, without batches, or when all that they held was moved. Where there is more, the map is an earlier one, or
-/// another's.
+/// Checks that files which the map does not name hold nothing after batch number `last`. A process that ends leaves such files before
+/// they are named, without batches, or after all their content was moved. If they hold more, the map is an earlier one, or belongs to
+/// another store.
 ///
 /// # Errors
-/// [`Failure::Damaged`]; why a file cannot be read.
+/// [`Failure::Damaged`], or why a file cannot be read.
 pub(in crate::engine) fn check_unnamed(
     disk: &dyn Disk,
     dir: &str,
@@ -148,7 +148,7 @@ impl File<'_> {
         }
     }
 
-    /// The batches behind `moved`, which follow each other from the head on.
+    /// Returns the batches after `moved`, which follow each other from the head on.
     fn batches(&self, moved: u64, torn: &mut Vec<Torn>) -> Result<Vec<(u64, Vec<Write>)>, Failure> {
         let (mut found, mut at, mut last) = (Vec::new(), BLOCK, None);
         while let Some(batch) = self.batch(at) {
@@ -170,7 +170,7 @@ impl File<'_> {
         self.bytes.get(at..).and_then(|bytes| Batch::at(bytes, self.mark))
     }
 
-    /// What stands at `at`, where no batch goes on behind the one with the number `newest`.
+    /// Checks what is at `at`, where no batch follows the one numbered `newest`.
     fn check_end(&self, at: usize, newest: u64, torn: &mut Vec<Torn>) -> Result<(), Failure> {
         let Some(block) = self.bytes.get(at..at + BLOCK) else {
             let length = self.bytes.len();
@@ -184,7 +184,7 @@ impl File<'_> {
         if left_from_before || block.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
-        // A file grows, durably, before a batch is written into it.
+        // A file is durably extended before a batch is written into the new part.
         let header = Header::at(block, self.mark).filter(|header| header.sequence > newest);
         if header.is_some_and(|header| at + header.end() > self.bytes.len()) {
             return Err(self.damaged(at, "the file ends within the batch that begins here: it was cut"));

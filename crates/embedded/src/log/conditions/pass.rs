@@ -1,4 +1,4 @@
-//! One pass over the durable events of a range for all conditions of a request, a small step at a time.
+//! One pass over a range of durable events for all conditions of a request, in small steps.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -10,45 +10,45 @@ use crate::log::core::Core;
 use crate::log::read::{GROUP, commits_with};
 use crate::log::segment::{Segment, View, runs};
 
-/// How many numbers are held at once, one for each commit and condition.
+/// The most numbers held at once, one for each commit and condition.
 const NUMBERS_MAX: usize = 512 * 1024;
-/// Comparisons of a step of the caller's, which reads as many commits as that is enough for, and one at least.
+/// Comparisons in one step of a caller's pass. The step reads as many commits as this allows, and at least one.
 const COMPARED: usize = 4_000;
-/// A step of the caller's ends within a commit after so much work.
+/// A caller's step also ends within a commit after this many steps of work.
 const WITHIN_A_COMMIT: u64 = 400_000;
 
-/// A pass that is under way.
+/// A pass in progress.
 pub(super) struct Pass<'l> {
     look: Look<'l>,
     view: Arc<View>,
     to: SequenceNumber,
     from: SequenceNumber,
-    /// The place of the segment behind the one that is looked at.
+    /// The index of the segment after the current one.
     behind: usize,
-    /// The commits of the segment that were not looked at yet.
+    /// The commits of the current segment that have not been searched yet.
     rest: Range<u32>,
-    /// The commits that are looked at, and for each and each condition the patterns that it may match.
+    /// The commits being searched. `asked` has, for each of them and each condition, the patterns that it may match.
     window: Range<u32>,
     asked: Vec<u64>,
-    /// Events below this number were looked at.
+    /// Events below this number have been checked.
     shown_to: SequenceNumber,
     stage: Stage,
 }
 
-/// What is next.
+/// What the next step does.
 enum Stage {
-    /// To take the next commits.
+    /// Take the next commits.
     Take,
-    /// To ask the index for the commits that may match a pattern, from this one on.
+    /// Look up in the index which commits may match a pattern, from this pattern on.
     List(usize),
-    /// To read the commits that may match one, from this one on.
+    /// Read the commits that may match, from this ordinal on.
     Read(u32),
 }
 
 impl<'l> Pass<'l> {
-    /// A pass over the events below `to` that were not searched.
+    /// Creates a pass over the events below `to` that have not been searched.
     pub(super) fn new(core: &Core, look: Look<'l>, to: SequenceNumber) -> Self {
-        // The view is taken after the head was read, and so holds at least as much.
+        // The view is taken after the head was read, so it holds at least as much.
         let (view, from) = (core.view(), look.searched_to());
         let behind = view.position_of(from).unwrap_or(0);
         Self {
@@ -65,10 +65,10 @@ impl<'l> Pass<'l> {
         }
     }
 
-    /// Goes a step further, which is short; answers whether there is another.
+    /// Takes one short step; returns whether there is another.
     ///
     /// # Errors
-    /// Why the log cannot be read; [`Stop::Later`] when it costs too much.
+    /// Why the log cannot be read; [`Stop::Later`] if it costs too much.
     pub(super) fn step(&mut self) -> Result<bool, Stop> {
         if self.from >= self.to || self.look.is_decided() {
             return Ok(false);
@@ -93,7 +93,7 @@ impl<'l> Pass<'l> {
                 return Err(Stop::Later);
             }
         }
-        // From a file all that has a term is decoded each time, so there the window is as wide as memory allows.
+        // A term's postings in a file are decoded from the beginning on each look-up, so the window is as wide as memory allows.
         let count = (NUMBERS_MAX / self.look.conditions()).min(self.segment().index.stride() as usize);
         let count = count.min(self.rest.len()) as u32;
         self.window = self.rest.start..self.rest.start + count;
@@ -128,7 +128,7 @@ impl<'l> Pass<'l> {
         Ok(())
     }
 
-    /// Reads the next neighbours among the commits that may match.
+    /// Reads the next run of adjacent commits among those that may match.
     fn read(&mut self, from: u32) -> Result<(), Stop> {
         let columns = self.look.conditions();
         let row = |ordinal: u32| (ordinal - self.window.start) as usize * columns;

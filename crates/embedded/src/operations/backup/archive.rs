@@ -1,4 +1,4 @@
-//! The tar archive of a backup: POSIX ustar with a pax record before a file whose name is longer than its field. `tar xf` unpacks it.
+//! The tar archive of a backup: POSIX ustar, with a pax record before each file whose name does not fit its field. `tar xf` unpacks it.
 
 use super::invalid;
 use crate::operations::Outcome;
@@ -7,10 +7,10 @@ const BLOCK: usize = 512;
 const NAME_BYTES: usize = 100;
 const FILE: u8 = b'0';
 const PAX: u8 = b'x';
-/// Largest pax record that is believed: names have at most some hundred bytes.
+/// The largest pax record that is accepted; names have at most a few hundred bytes.
 const PAX_BYTES_MAX: u64 = 64 * 1024;
 
-/// What comes before the bytes of a file.
+/// Returns the bytes that precede a file.
 pub(super) fn header(name: &str, bytes: u64, modified_seconds: u64) -> Vec<u8> {
     if name.len() <= NAME_BYTES {
         return block(name.as_bytes(), FILE, bytes, modified_seconds).to_vec();
@@ -24,16 +24,16 @@ pub(super) fn header(name: &str, bytes: u64, modified_seconds: u64) -> Vec<u8> {
     out
 }
 
-/// What comes behind the bytes of a file.
+/// Returns the bytes that follow a file.
 pub(super) fn padding(bytes: u64) -> &'static [u8] {
     const ZEROS: [u8; BLOCK] = [0; BLOCK];
     &ZEROS[..(bytes.next_multiple_of(BLOCK as u64) - bytes) as usize]
 }
 
-/// What ends an archive.
+/// The end of an archive.
 pub(super) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// `"LENGTH path=NAME\n"`, where LENGTH counts itself.
+/// Returns `"LENGTH path=NAME\n"`, where LENGTH includes itself.
 fn pax_record(name: &str) -> String {
     let rest = format!(" path={name}\n");
     let mut length = rest.len();
@@ -50,7 +50,7 @@ fn block(name: &[u8], kind: u8, bytes: u64, modified_seconds: u64) -> [u8; BLOCK
     out[108..116].copy_from_slice(b"0000000\0");
     out[116..124].copy_from_slice(b"0000000\0");
     out[124..136].copy_from_slice(format!("{bytes:011o}\0").as_bytes());
-    // Eleven octal digits.
+    // The field holds eleven octal digits.
     let modified = modified_seconds.min(0o77_777_777_777);
     out[136..148].copy_from_slice(format!("{modified:011o}\0").as_bytes());
     out[156] = kind;
@@ -60,27 +60,27 @@ fn block(name: &[u8], kind: u8, bytes: u64, modified_seconds: u64) -> [u8; BLOCK
     out
 }
 
-/// The sum of the bytes of a header, with spaces in the place of the sum.
+/// Returns the sum of a header's bytes, with the field of the sum counted as spaces.
 fn checksum(block: &[u8; BLOCK]) -> u32 {
     let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
     let field: u32 = block[148..156].iter().map(|byte| u32::from(*byte)).sum();
     sum - field + 8 * u32::from(b' ')
 }
 
-/// Takes the files of a backup one after the other.
+/// Receives the files of a backup one after another.
 pub(super) trait Sink {
-    /// A file begins.
+    /// Begins a file.
     fn begin(&mut self, name: &str, bytes: u64) -> Outcome<()>;
-    /// Its next bytes.
+    /// Receives the next bytes of the file.
     fn data(&mut self, bytes: &[u8]) -> Outcome<()>;
-    /// It is whole.
+    /// Ends the file, which is complete.
     fn end(&mut self) -> Outcome<()>;
 }
 
-/// Takes an archive apart as it comes.
+/// Unpacks an archive as it arrives.
 #[derive(Default)]
 pub(super) struct Unpack {
-    /// A header that has not come whole, or a pax record.
+    /// A header that has not completely arrived, or a pax record.
     held: Vec<u8>,
     state: State,
     long_name: Option<String>,
@@ -101,7 +101,7 @@ enum State {
 }
 
 impl Unpack {
-    /// Takes the next bytes.
+    /// Unpacks the next bytes.
     pub(super) fn push(&mut self, mut bytes: &[u8], sink: &mut dyn Sink) -> Outcome<()> {
         while !bytes.is_empty() {
             match self.state {
@@ -181,10 +181,10 @@ impl Unpack {
         }
     }
 
-    /// Ends the archive.
+    /// Checks that the archive is complete.
     ///
     /// # Errors
-    /// `invalid_backup` when its end has not come.
+    /// `invalid_backup` if its end has not arrived.
     pub(super) fn finish(&self) -> Outcome<()> {
         if self.ended { Ok(()) } else { Err(invalid("the backup ends early; a part of it was lost on the way")) }
     }
@@ -199,7 +199,7 @@ fn octal(field: &[u8]) -> Option<u64> {
     u64::from_str_radix(text.trim(), 8).ok()
 }
 
-/// The text up to the first NUL.
+/// Returns the text up to the first NUL.
 fn text(field: &[u8]) -> Option<String> {
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
     String::from_utf8(field[..end].to_vec()).ok()

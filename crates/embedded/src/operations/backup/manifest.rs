@@ -1,4 +1,4 @@
-//! What a backup says it is.
+//! The manifest, which describes a backup.
 
 use std::collections::BTreeMap;
 
@@ -14,84 +14,84 @@ use crate::whole::{format_of, unseal};
 /// The name of the manifest in a backup.
 pub(super) const MANIFEST: &str = "manifest.json";
 
-/// What a backup holds.
+/// The content of a backup.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// When it was begun.
+    /// When the backup was started.
     pub began: Timestamp,
-    /// The tenants, in order of their names.
+    /// The tenants, ordered by name.
     pub tenants: Vec<TenantManifest>,
-    /// Folders that are in the store's folder and not in the backup: tenants and scopes that were not open. In a backup
-    /// without records, and in one of a version that left records and streams out, their folders too.
+    /// Folders of the store that are not in the backup: tenants and scopes that were not open. If the backup was taken without records,
+    /// or by a version that left records and streams out, their folders as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }
 
-/// A tenant of a backup.
+/// A tenant in a backup.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantManifest {
-    /// Its name.
+    /// The name of the tenant.
     pub tenant: String,
-    /// Who its store is.
+    /// The id of its store.
     pub store_id: Uuid,
     /// Its incarnation.
     pub incarnation: u32,
-    /// Its own file.
+    /// Its `tenant.json`.
     pub file: StoredFile,
-    /// Its records and streams, as they were before the heads of its logs; none where nothing was ever written, and in a backup
-    /// without records or of a version that left them out.
+    /// Its records and streams, as of before the heads of its logs. `None` if nothing was ever written, if the backup was taken without
+    /// records, or if its version left them out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map: Option<StoredFile>,
     /// Its logs.
     pub logs: Vec<LogManifest>,
 }
 
-/// A log of a backup.
+/// A log in a backup.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LogManifest {
     /// Its scope.
     pub scope: String,
     /// The number of its events.
     pub head: SequenceNumber,
-    /// Their hash.
+    /// The hash of its events.
     pub events_hash: EventsHash,
     /// Its segments, in order.
     pub segments: Vec<SegmentManifest>,
 }
 
-/// A segment of a backup.
+/// A segment in a backup.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SegmentManifest {
     /// Its number in the log.
     pub number: u64,
-    /// What tells it from every other segment of this number.
+    /// The random value that distinguishes it from any other segment with this number.
     pub salt: u64,
     /// The sequence number of its first event.
     pub first: SequenceNumber,
     /// The hash of its events.
     pub events_hash: EventsHash,
-    /// Whether it never changes again.
+    /// Whether it was closed and never changes again.
     pub closed: bool,
-    /// Its bytes up to the head.
+    /// The file with its bytes up to the head.
     pub file: StoredFile,
     /// Its index, if it had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<StoredFile>,
 }
 
-/// A file of a backup.
+/// A file in a backup.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StoredFile {
     /// Its path in the backup.
     pub name: String,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
     /// Its SHA-256, in hexadecimal.
     pub sha256: String,
 }
 
 impl Manifest {
-    /// Reads a manifest; `newer_format` when a newer version wrote it, else `invalid_backup` when it is not what was written.
+    /// Decodes a manifest. Fails with `newer_format` if a newer version wrote it, or with `invalid_backup` if it is not as written.
     pub(super) fn read(bytes: &[u8]) -> Outcome<Self> {
         if let Some(newer) = format_of(bytes).filter(|format| *format > FORMAT) {
             return Err(newer_format("the backup's manifest.json", newer).into());
@@ -104,7 +104,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Every file of the backup but the manifest.
+    /// Returns every file of the backup except the manifest.
     pub fn files(&self) -> impl Iterator<Item = &StoredFile> {
         self.tenants.iter().flat_map(|tenant| {
             let segments = tenant.logs.iter().flat_map(|log| &log.segments);
@@ -113,7 +113,7 @@ impl Manifest {
         })
     }
 
-    /// Compares what is there with what must be, and names the first file that differs.
+    /// Compares the files found with those required, and reports the first that differs.
     pub(super) fn compare(&self, found: &BTreeMap<String, StoredFile>) -> Outcome<()> {
         for due in self.files() {
             match found.get(&due.name) {
@@ -132,7 +132,7 @@ impl Manifest {
     }
 }
 
-/// A path in a backup leads nowhere else.
+/// Checks that a path in a backup stays inside the backup.
 pub(super) fn valid_path(path: &str) -> Outcome<()> {
     let plain = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['\\', '\0']);
     match path == MANIFEST || (path.starts_with("tenants/") && path.split('/').all(plain)) {
@@ -141,7 +141,7 @@ pub(super) fn valid_path(path: &str) -> Outcome<()> {
     }
 }
 
-/// A SHA-256 in hexadecimal.
+/// Formats a SHA-256 in hexadecimal.
 pub(super) fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,7 +1,7 @@
 //! A tenant's records and streams in a backup: the entries of one durable state of the engine's map.
 //!
-//! That state is held before the heads of the logs are read. So nothing in it knows of an event that the backup does not have: no
-//! stream was judged further, and no record was written by someone who had read further.
+//! This state is held before the heads of the logs are read, so it depends on no event that the backup lacks. No stream was evaluated
+//! further, and no record was written by a reader that had read further.
 
 use std::sync::Arc;
 
@@ -22,24 +22,24 @@ use crate::refused::newer_format;
 use crate::store::{ENGINE_DIR, TENANT_FILE, TenantFile};
 use crate::streams::entry_is_whole as stream_is_whole;
 
-/// What the entries of a map are called in a folder that is being restored, until the map is made of them.
+/// The name of the file of entries in a folder that is being restored, until the map is created from it.
 pub(super) const ENTRIES: &str = "map.entries";
-/// How much of the hash of a file of entries is in its name.
+/// How many digits of the hash of a file of entries are part of its name.
 const NAMED_DIGITS: usize = 16;
 
 /// A map at the moment a backup begins.
 pub(crate) struct MapImage {
-    /// Gives the state that was held; none where nothing was ever written.
+    /// Returns the state that is held, or `None` if nothing was ever written.
     state: Box<dyn FnOnce() -> Result<Option<Held>, StoreError> + Send>,
-    /// Where its file is.
+    /// The path of its file.
     pub(super) path: String,
 }
 
 impl MapImage {
-    /// Holds the durable state that a map has now.
+    /// Holds the current durable state of a map.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// Why the map cannot be read.
     pub(crate) fn take(engine: &Arc<Engine>, options: &Options) -> Result<Self, StoreError> {
         let path = engine.path();
         if options.has(SeededBug::HoldMapAfterHeads) {
@@ -50,10 +50,11 @@ impl MapImage {
         Ok(Self { state: Box::new(move || Ok(state)), path })
     }
 
-    /// Reads all of it once, because an archive says how long a file is before it comes, and the name says what it holds.
+    /// Reads the whole state once to determine its length and hash, because an archive states the length of a file before its bytes, and
+    /// the name contains both.
     ///
     /// # Errors
-    /// [`StoreError::RecordsDamaged`] where something is not what was written, so that no damage goes into a backup.
+    /// [`StoreError::RecordsDamaged`] if an entry is not as written, so that no damage gets into a backup.
     pub(super) fn begin(self, tenant: &str) -> Result<Option<CurrentMap>, StoreError> {
         let Some(view) = (self.state)()? else { return Ok(None) };
         entries_are_whole(&view, &self.path)?;
@@ -82,7 +83,7 @@ fn entries_are_whole(view: &Held, path: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The length and the SHA-256 of the entries of a map.
+/// Returns the length and the SHA-256 of a map's file of entries.
 fn measured(view: &Held) -> Result<(u64, String), StoreError> {
     let (mut dump, mut hasher, mut bytes) = (Dump::new(view.clone()), Sha256::new(), 0);
     while let Some(piece) = dump.next()? {
@@ -92,18 +93,18 @@ fn measured(view: &Held) -> Result<(u64, String), StoreError> {
     Ok((bytes, hex(&hasher.finalize())))
 }
 
-/// Records and streams of a tenant that were restored.
+/// The restored records and streams of a tenant.
 #[derive(Debug, Clone, Serialize)]
 pub struct RestoredMap {
     /// The tenant.
     pub tenant: String,
-    /// The entries of its map: records, their index entries, what is noted of changes, and the blocks of streams.
+    /// The number of entries of its map: records, their index entries, notes of changes, and blocks of streams.
     pub entries: u64,
-    /// The bytes of those.
+    /// The size of the file of entries in bytes.
     pub bytes: u64,
 }
 
-/// Makes the map of a tenant of the entries that stand in its folder, reads it back, and removes them.
+/// Creates a tenant's map from the file of entries in its folder, verifies it by reading it back, and removes the file.
 pub(super) fn settle(
     disk: &Arc<dyn Disk>,
     tenant: &str,

@@ -1,4 +1,5 @@
-//! Keeping a backup that comes as an archive: unpacked in a folder, where the next one adds only what has grown, or as one file.
+//! Stores a backup that arrives as an archive, either as a single file or unpacked in a folder, to which the next backup adds only what
+//! has grown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,45 +16,45 @@ use crate::operations::{OperationError, Outcome, survey, unreadable, unwritable}
 use crate::store::TenantFile;
 use crate::whole::{UNFINISHED, unseal, write_whole};
 
-/// Largest manifest that is believed.
+/// The largest manifest that is accepted, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// Takes a backup as it comes, and keeps it once all of it is there and is what its manifest says.
+/// Receives a backup, and keeps it once it is complete and matches its manifest.
 pub struct Receiver {
     unpack: Unpack,
     files: Files,
-    /// The archive itself, where it is kept as one file.
+    /// The archive itself, if it is stored as one file.
     archive: Option<Growing>,
     earlier: Option<Vec<u8>>,
-    /// What the earlier backup in the folder holds.
+    /// The files of the earlier backup in the folder.
     replaced: BTreeSet<String>,
 }
 
-/// A file that is written from its beginning.
+/// A file that is being written from its beginning.
 struct Growing {
     name: String,
     file: Arc<dyn DiskFile>,
     bytes: u64,
 }
 
-/// The files of a backup as they come.
+/// The files of a backup as they arrive.
 struct Files {
     disk: Arc<dyn Disk>,
-    /// Whether they are written, or only counted and hashed.
+    /// Whether files are written, rather than only counted and hashed.
     kept: bool,
     found: BTreeMap<String, StoredFile>,
     folders: BTreeSet<String>,
     current: Option<(String, Sha256, u64, Option<Growing>)>,
     manifest: Vec<u8>,
-    /// The store of each tenant whose earlier backup is in the folder.
+    /// The store id of each tenant that the earlier backup in the folder contains.
     stores: BTreeMap<String, Uuid>,
 }
 
 impl Receiver {
-    /// Keeps the backup unpacked in a folder: a new or empty one, or one that holds an earlier backup.
+    /// Stores the backup unpacked in a folder: a new or empty one, or one that holds an earlier backup.
     ///
     /// # Errors
-    /// `folder_not_empty`, `newer_format`, `invalid_backup` when the earlier one is damaged; `read_failed`, `store_read_only`.
+    /// `folder_not_empty`, `newer_format`, `invalid_backup` if the earlier backup is damaged; `read_failed`, `store_read_only`.
     pub fn into_folder(disk: Arc<dyn Disk>) -> Outcome<Self> {
         disk.create_dir("").map_err(|error| unwritable("the folder", &error))?;
         let mut receiver = Self::new(disk.clone(), true, None);
@@ -68,10 +69,10 @@ impl Receiver {
         Ok(receiver)
     }
 
-    /// Keeps the backup as one file, which must not exist.
+    /// Stores the backup as one file, which must not exist yet.
     ///
     /// # Errors
-    /// `folder_not_empty` when there is such a file; `store_read_only`, `disk_full`, `read_failed`.
+    /// `folder_not_empty` if the file exists; `store_read_only`, `disk_full`, `read_failed`.
     pub fn into_file(disk: Arc<dyn Disk>, name: &str) -> Outcome<Self> {
         disk.create_dir("").map_err(|error| unwritable("the folder", &error))?;
         if disk.open(name, Open::Read).is_ok() {
@@ -88,7 +89,7 @@ impl Receiver {
         Self { unpack: Unpack::default(), files, archive, earlier: None, replaced: BTreeSet::new() }
     }
 
-    /// Reads the files of the earlier backup that need not come again.
+    /// Reads the files of the earlier backup, which need not be sent again.
     fn look_at_earlier(&mut self, disk: &dyn Disk) -> Outcome<()> {
         let bytes = survey::read_whole(disk, MANIFEST).map_err(|error| unreadable(MANIFEST, &error))?;
         let manifest = Manifest::read(&bytes)?;
@@ -105,15 +106,15 @@ impl Receiver {
         Ok(())
     }
 
-    /// The manifest of the earlier backup, for whoever takes the next one; see [`annals_core::Store::backup`].
+    /// Returns the manifest of the earlier backup, to be passed when the next one is taken; see [`annals_core::Store::backup`].
     pub fn earlier(&self) -> Option<&[u8]> {
         self.earlier.as_deref()
     }
 
-    /// Takes the next bytes of the archive.
+    /// Receives the next bytes of the archive.
     ///
     /// # Errors
-    /// `invalid_backup` when they are none; `disk_full`, `store_read_only`, `read_failed`.
+    /// `invalid_backup` if the bytes are not an archive; `disk_full`, `store_read_only`, `read_failed`.
     pub fn push(&mut self, bytes: &[u8]) -> Outcome<()> {
         if let Some(archive) = &mut self.archive {
             archive.write(bytes)?;
@@ -121,7 +122,7 @@ impl Receiver {
         self.unpack.push(bytes, &mut self.files)
     }
 
-    /// Keeps what came, once it is whole and what the manifest says. Before, an earlier backup in the folder stays what it is.
+    /// Keeps the backup once it is complete and matches its manifest. Until then an earlier backup in the folder remains valid.
     ///
     /// # Errors
     /// `invalid_backup`, naming the file that is missing or altered; `disk_full`, `store_read_only`, `read_failed`.
@@ -145,7 +146,7 @@ impl Receiver {
             disk.sync_dir(folder).map_err(|error| unwritable(folder, &error))?;
         }
         write_whole(disk, "", MANIFEST, &files.manifest).map_err(|error| unwritable(MANIFEST, &error))?;
-        // What only the earlier backup needed.
+        // Files that only the earlier backup needed.
         let due: BTreeSet<&str> = manifest.files().map(|file| file.name.as_str()).collect();
         for name in self.replaced.iter().filter(|name| !due.contains(name.as_str())) {
             disk.remove(name).map_err(|error| unwritable(name, &error))?;
@@ -154,7 +155,7 @@ impl Receiver {
     }
 }
 
-/// Refuses a backup that leaves out what the earlier one in the folder has: keeping it would delete the only copy.
+/// Refuses a backup that leaves out a part of the earlier one in the folder: keeping it would delete the only copy of that part.
 fn replaced_by_nothing(replaced: &BTreeSet<String>, manifest: &Manifest) -> Outcome<()> {
     let has = |left_out: &&String| replaced.iter().any(|name| name.starts_with(&format!("{left_out}/")));
     let Some(lost) = manifest.left_out.iter().find(has) else { return Ok(()) };
@@ -173,7 +174,7 @@ impl Growing {
 }
 
 impl Files {
-    /// A backup of another store does not replace the one that is there. The tenant's file comes before its segments.
+    /// Refuses to replace a backup with one of another store. The tenant's file arrives before its segments.
     fn check_store(&self, name: &str, file: &dyn DiskFile, bytes: u64) -> Outcome<()> {
         let tenant = name.strip_prefix("tenants/").and_then(|rest| rest.split_once("/tenant-"));
         let Some(known) = tenant.and_then(|(tenant, _)| self.stores.get(tenant)) else { return Ok(()) };
@@ -233,7 +234,7 @@ impl Sink for Files {
     }
 }
 
-/// A file of a backup as it is; none when it is missing.
+/// Hashes a file of a backup. Returns `None` if it is missing.
 pub(super) fn hashed(disk: &dyn Disk, name: &str) -> Outcome<Option<StoredFile>> {
     let file = match disk.open(name, Open::Read) {
         Ok(file) => file,

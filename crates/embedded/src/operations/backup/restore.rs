@@ -1,7 +1,7 @@
-//! Making a new store of a backup.
+//! Creates a new store from a backup.
 //!
-//! `store.json` is written last, when everything else is there, verified and synced: a folder without it is no store, so whatever
-//! ends a restore early leaves nothing behind that could be taken for one.
+//! `store.json` is written last, once everything else exists and is verified and synced. A folder without it is not a store, so an
+//! interrupted restore never leaves anything that could be mistaken for one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -29,49 +29,49 @@ use crate::whole::{UNFINISHED, seal, write_whole};
 
 /// Where a backup is read from.
 pub enum Source {
-    /// A folder that holds it unpacked.
+    /// A folder that holds the unpacked backup.
     Folder(Arc<dyn Disk>),
-    /// A file of this name in a folder.
+    /// A file with this name in a folder.
     File(Arc<dyn Disk>, String),
 }
 
 /// What to restore.
 #[derive(Debug, Clone, Default)]
 pub struct Restore {
-    /// Leaves out the events of this log from a sequence number on: tenant, scope, number.
+    /// Omits the events of one log from a sequence number on: tenant, scope, number.
     pub cut: Option<(String, String, SequenceNumber)>,
 }
 
 /// What was restored.
 #[derive(Debug, Clone, Serialize)]
 pub struct Restored {
-    /// Its logs.
+    /// The restored logs.
     pub logs: Vec<RestoredLog>,
-    /// The records and streams of its tenants, as they were when the backup began, also where a log is cut: records are not made of
-    /// events. Streams are cut where their log is when the store is opened.
+    /// The records and streams of the tenants, as of the start of the backup. Records are not cut even if a log is, because they are not
+    /// derived from events. Streams are cut with their log when the store is opened.
     pub maps: Vec<RestoredMap>,
 }
 
-/// A log that was restored.
+/// A restored log.
 #[derive(Debug, Clone, Serialize)]
 pub struct RestoredLog {
     /// Its tenant.
     pub tenant: String,
     /// Its scope.
     pub scope: String,
-    /// The number of its events, where the new incarnation starts.
+    /// The number of its events, which is where the new incarnation begins.
     pub head: SequenceNumber,
-    /// The incarnation that began.
+    /// The new incarnation.
     pub incarnation: u32,
     /// The hash of its events as they were read back.
     pub events_hash: EventsHash,
 }
 
-/// Makes a store in a new or empty folder. `progress` counts bytes: each is written once and read back once.
+/// Creates a store in a new or empty folder. `progress` counts bytes: each is written once and read back once.
 ///
 /// # Errors
-/// `folder_not_empty`; `invalid_backup`, naming what is missing or altered; `newer_format`; `invalid_range` when no commit ends at
-/// the number, `unknown_tenant`, `unknown_scope`; `disk_full`, `store_read_only`, `read_failed`. Then there is no store.
+/// `folder_not_empty`; `invalid_backup`, naming what is missing or altered; `newer_format`; `invalid_range` if no commit ends at the
+/// number, `unknown_tenant`, `unknown_scope`; `disk_full`, `store_read_only`, `read_failed`. No store exists after an error.
 pub fn restore(
     source: &Source,
     target: &Arc<dyn Disk>,
@@ -92,11 +92,11 @@ pub fn restore(
     let mut writing = Writing::new(target.clone());
     let restored = run(source, &mut writing, what, options, progress);
     if restored.is_err() {
-        // What is there is no store. Whatever cannot be removed, the next restore refuses by name.
+        // What exists so far is not a store. If a file cannot be removed, the next restore refuses the folder as not empty.
         for name in &writing.written {
             let _ = target.remove(name);
         }
-        // From the deepest on.
+        // Deepest folders first.
         for dir in writing.dirs.iter().rev() {
             let _ = target.remove_dir(dir);
         }
@@ -121,7 +121,7 @@ fn run(
     for tenant in &manifest.tenants {
         let mut starts = BTreeMap::new();
         for log in &tenant.logs {
-            // A log without events has no files.
+            // A log without events has no files in the backup.
             writing.create_dir(&format!("{}/{}/{}", survey::TENANTS, tenant.tenant, log.scope))?;
             let read_back = Place { disk: &*disk, tenant, log, what }.settle(verified, &mut |part| {
                 progress((done + part).min(2 * bytes), 2 * bytes);
@@ -172,7 +172,7 @@ struct Writing {
     manifest: Vec<u8>,
     written: Vec<String>,
     current: Option<File>,
-    /// Folders that were made, with those above them.
+    /// The folders that were created, including their parents.
     dirs: BTreeSet<String>,
 }
 
@@ -183,7 +183,7 @@ struct File {
     file: Option<Arc<dyn DiskFile>>,
     hasher: Sha256,
     bytes: u64,
-    /// The first bytes, which say how long a segment was.
+    /// Its first bytes, which contain the capacity of a segment.
     head: Vec<u8>,
 }
 
@@ -203,7 +203,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Files that are not in the backup and are written nevertheless.
+    /// Registers files that are written although they are not in the backup.
     fn map_is_made_in(&mut self, tenant: &str) {
         let path = format!("{}/{tenant}/{ENGINE_DIR}/{}", survey::TENANTS, engine::FILE);
         self.written.extend([format!("{path}{UNFINISHED}"), path]);
@@ -311,7 +311,7 @@ impl Sink for Writing {
             if let Ok(header) = SegmentHeader::decode(&head)
                 && header.capacity > bytes
             {
-                // The zeros written ahead, which a backup leaves out.
+                // Restores the preallocated zeros, which a backup leaves out.
                 fill(&*file, bytes, header.capacity).map_err(fail)?;
             }
             file.sync().map_err(fail)?;
@@ -322,7 +322,7 @@ impl Sink for Writing {
     }
 }
 
-/// Where a file of a backup belongs in a store: names there do not say lengths and incarnations.
+/// Returns the path of a backup's file in a store, where names contain neither lengths nor incarnations.
 fn place_of(name: &str) -> Outcome<String> {
     if name == MANIFEST {
         return Ok(name.to_owned());
@@ -339,7 +339,7 @@ fn place_of(name: &str) -> Outcome<String> {
     }
 }
 
-/// A log whose files are there.
+/// A log whose files are in place.
 struct Place<'a> {
     disk: &'a dyn Disk,
     tenant: &'a TenantManifest,
@@ -348,7 +348,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Cuts the log if that is wanted, and reads back what is there.
+    /// Cuts the log if requested, and reads back what remains.
     fn settle(&self, verified: bool, progress: &mut dyn FnMut(u64)) -> Outcome<RestoredLog> {
         let (tenant, scope) = (&self.tenant.tenant, &self.log.scope);
         let dir = format!("{}/{tenant}/{scope}", survey::TENANTS);
@@ -389,7 +389,7 @@ impl Place<'_> {
     }
 }
 
-/// Reads every commit of a log; its head and the hash of its events.
+/// Reads every commit of a log. Returns its head and the hash of its events.
 fn read_back(disk: &dyn Disk, dir: &str, progress: &mut dyn FnMut(u64)) -> Outcome<(SequenceNumber, EventsHash)> {
     let (mut head, mut hash, mut done) = (0, EventsHash::default(), 0);
     for number in survey::segment_numbers(&survey::sorted(disk, dir)?) {
@@ -437,7 +437,7 @@ fn begin_incarnation(disk: &dyn Disk, dir: &str, starts: BTreeMap<String, u64>, 
         begun.push(ENGINE_DIR.to_owned());
     }
     let next = if options.has(SeededBug::KeepIncarnation) { file } else { file.reborn(starts) };
-    // From now on, and not from the first opening on: what goes missing in between is missed.
+    // Recorded now rather than at the first opening, so that a loss in between is noticed.
     let next = next.with_begun(begun);
     let written = seal(&next).and_then(|bytes| write_whole(disk, dir, &path, &bytes));
     written.map(|_| ()).map_err(|error| unwritable(&path, &error))

@@ -1,4 +1,4 @@
-//! Taking a backup of an open store, while commits go on.
+//! Takes a backup of an open store while commits continue.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::whole::seal;
 pub(crate) struct TenantImage {
     pub(crate) name: String,
     pub(crate) file: TenantFile,
-    /// Held before the logs' heads were read; none where it is left out.
+    /// Held before the heads of the logs were read; `None` if records are left out.
     pub(crate) map: Option<MapImage>,
     pub(crate) logs: Vec<LogImage>,
 }
 
-/// What is still to be written.
+/// A part that is still to be written.
 enum Piece {
     Tenant { tenant: usize },
     Map { tenant: usize, image: MapImage },
@@ -36,7 +36,7 @@ enum Piece {
     Manifest,
 }
 
-/// What is being written.
+/// The part that is being written.
 enum Current {
     Map(CurrentMap),
     File(CurrentFile),
@@ -49,32 +49,32 @@ struct CurrentFile {
     offset: u64,
     to: u64,
     hasher: Sha256,
-    /// Where its hash belongs.
+    /// The tenant, log and kind of the manifest entry that receives its hash.
     tenant: usize,
     log: usize,
     is_index: bool,
 }
 
-/// A backup under way.
+/// A backup in progress.
 pub(crate) struct Taking {
     disk: Arc<dyn Disk>,
     pieces: VecDeque<Piece>,
     current: Option<Current>,
     manifest: Manifest,
     files: Vec<TenantFile>,
-    /// Segments that whoever asks has already, by what tells them from all others.
+    /// What an earlier backup of the caller already holds.
     earlier: Earlier,
     total: u64,
 }
 
-/// What an earlier backup holds that need not come again.
+/// The parts of an earlier backup that need not be sent again.
 #[derive(Default)]
 struct Earlier {
     segments: BTreeMap<SegmentKey, SegmentManifest>,
     maps: BTreeSet<(Uuid, StoredFile)>,
 }
 
-/// Store id, incarnation, scope, number, salt, length: segments that agree in all of them hold the same bytes.
+/// Store id, incarnation, scope, number, salt and length. Segments that agree in all of them hold the same bytes.
 type SegmentKey = (Uuid, u32, String, u64, u64, u64);
 
 impl Taking {
@@ -104,7 +104,7 @@ impl Taking {
     fn add_tenant(&mut self, image: TenantImage) {
         let tenant = self.manifest.tenants.len();
         self.pieces.push_back(Piece::Tenant { tenant });
-        // A map is read twice, and its file has more bytes than its entries. It comes first, so that it is not held for long.
+        // A map is read twice, and its file has more bytes than its entries. It comes first, so that its state is not held for long.
         if let Some(image) = image.map {
             self.total += self.disk.open(&image.path, Open::Read).and_then(|file| file.length()).unwrap_or(0);
             self.pieces.push_back(Piece::Map { tenant, image });
@@ -129,7 +129,7 @@ impl Taking {
         self.files.push(image.file);
     }
 
-    /// Begins the next file; none at the end.
+    /// Begins the next file, or returns `None` at the end.
     fn begin(&mut self) -> Result<Option<Bytes>, StoreError> {
         loop {
             let begun = match self.pieces.pop_front() {
@@ -171,7 +171,7 @@ impl Taking {
         Ok(self.whole(&name, &content).into())
     }
 
-    /// Begins the entries of a map; none where there is no map, or where the same came with an earlier backup.
+    /// Begins the file of a map's entries. Returns `None` if there is no map, or if an earlier backup holds the same file.
     fn map(&mut self, tenant: usize, image: MapImage) -> Result<Option<Bytes>, StoreError> {
         let owner = &mut self.manifest.tenants[tenant];
         let Some(map) = image.begin(&owner.tenant)? else { return Ok(None) };
@@ -184,7 +184,7 @@ impl Taking {
         Ok(Some(header.into()))
     }
 
-    /// The next bytes of the entries of a map.
+    /// Returns the next bytes of a map's entries.
     fn map_goes_on(&mut self, mut map: CurrentMap) -> Result<Bytes, StoreError> {
         match map.dump.next()? {
             Some(piece) => {
@@ -204,14 +204,14 @@ impl Taking {
             owner.logs[log].events_hash.join(&known.events_hash);
             let due = Piece::Index { tenant, log, number: at.number, name: String::new() };
             owner.logs[log].segments.push(known.clone());
-            // Its index, which comes next, is known too.
+            // The next piece is its index, which is known as well.
             if known.index.is_some() && self.pieces.front().is_some_and(|next| next.is_the_same(&due)) {
                 self.pieces.pop_front();
             }
             return Ok(None);
         }
         let events_hash = hash_of(&at, first, end)?;
-        // A segment of frames may have had this length in an earlier backup.
+        // The name is marked, because an earlier backup may hold the unpacked segment with the same length.
         let form = if at.packed.is_some() { "-packed" } else { "" };
         let (owner_name, number, incarnation) = (&owner.tenant, at.number, owner.incarnation);
         let name = format!("tenants/{owner_name}/{scope}/{number:010}-{incarnation}-{end}{form}.segment");
@@ -226,7 +226,7 @@ impl Taking {
         Ok(Some(header.into()))
     }
 
-    /// The index of the segment before. One that is damaged or gone is left out, for it can be made again.
+    /// Begins the index file of the previous segment. An index that is damaged or missing is left out, because it can be rebuilt.
     fn index(&mut self, tenant: usize, log: usize, number: u64, path: &str) -> Result<Option<Bytes>, StoreError> {
         let Ok(file) = self.disk.open(path, Open::Read) else { return Ok(None) };
         let fail = |error: std::io::Error| StoreError::Io(format!("{path}: {error}"));
@@ -241,7 +241,7 @@ impl Taking {
             entry.segments.last().map_or((false, 0), |it| (it.file.name.contains("-packed."), it.salt));
         let extent = FileIndex::open(file.clone(), path.to_owned()).map(|index| index.extent());
         if !extent.is_ok_and(|extent| (extent.number, extent.salt) == (number, salt)) {
-            // The segment was packed since, and this is the index of its new form.
+            // The segment was packed since, and this is the index of its packed form.
             return Ok(None);
         }
         let form = if packed { "-packed" } else { "" };
@@ -257,7 +257,7 @@ impl Taking {
         Ok(Some(header.into()))
     }
 
-    /// The next bytes of the file that is being written.
+    /// Returns the next bytes of the current file.
     fn go_on(&mut self, mut current: CurrentFile) -> Result<Bytes, StoreError> {
         let step = STEP.min(current.to - current.offset) as usize;
         let mut buffer = vec![0; step];
@@ -327,14 +327,14 @@ fn known(manifest: Manifest) -> Earlier {
     known
 }
 
-/// Reads the commits of a segment, so that no damage goes into a backup, and hashes their events.
+/// Verifies the commits of a segment, so that no damage gets into a backup, and hashes their events.
 fn hash_of(at: &crate::log::SegmentFile, first: u64, end: u64) -> Result<EventsHash, StoreError> {
     let fail = |error: std::io::Error| StoreError::Io(format!("{}: {error}", at.name));
     let mut walk = Walk::new(at, end).map_err(fail)?;
     let (mut hash, mut next, mut reached) = (EventsHash::default(), first, SEGMENT_HEADER);
     loop {
         match walk.step().map_err(fail)? {
-            // Behind the last frame of a packed segment there is padding.
+            // The last frame of a packed segment is followed by padding.
             Step::End if reached.next_multiple_of(8) == end => return Ok(hash),
             Step::End => return Err(at.damage(reached, "commits are not there")),
             Step::Fault { offset, what, .. } => return Err(at.damage(offset, what)),

@@ -1,4 +1,4 @@
-//! Whether an index file says what its segment holds: it is made again in memory, and the bytes are compared.
+//! Checks whether an index file agrees with its segment: the index is rebuilt in memory, and the bytes are compared.
 
 use crate::disk::{Disk, Open};
 use crate::index::{self, FileIndex, MemoryIndex, PAGE, page_is_whole};
@@ -6,21 +6,21 @@ use crate::log::{SegmentFile, names};
 
 use super::super::{Outcome, unreadable};
 
-/// What became of an index file.
+/// The outcome for an index file.
 pub(super) enum Found {
-    /// There is none.
+    /// There is no index file.
     None,
     Agrees,
-    /// It is of the form that the segment had before it was packed.
+    /// It belongs to the form that the segment had before it was packed.
     OfEarlierForm,
-    /// It does not, and why.
+    /// It differs: where and why.
     Differs {
         offset: Option<u64>,
         what: String,
     },
 }
 
-/// Compares the index file of a segment with what the walk over the segment collected.
+/// Compares the index file of a segment with the index built by walking the segment.
 pub(super) fn compare(disk: &dyn Disk, dir: &str, at: &SegmentFile, collected: &MemoryIndex) -> Outcome<Found> {
     let name = names::index(dir, at.number);
     let file = match disk.open(&name, Open::Read) {

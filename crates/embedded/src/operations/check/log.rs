@@ -1,4 +1,4 @@
-//! Checking one log, segment by segment.
+//! Checks one log, segment by segment.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -21,7 +21,7 @@ use crate::whole::UNFINISHED;
 const RESTORE: &str = "restore a backup, or cut the log there with `annals repair --cut-at`";
 const COPY: &str = "copy it again from where it came, or restore a backup";
 
-/// Which log is checked.
+/// The log that is checked.
 pub(super) struct Place<'a> {
     pub(super) tenant: &'a str,
     pub(super) scope: &'a str,
@@ -29,14 +29,14 @@ pub(super) struct Place<'a> {
     pub(super) file: Option<&'a TenantFile>,
 }
 
-/// A place that is no frame, of which it is not known yet whether it had been synced.
+/// A position without a valid frame, as long as it is unknown whether it had been synced.
 struct Pending {
     segment: u64,
     offset: u64,
     finding: Finding,
 }
 
-/// Where an aggregate stands.
+/// The last known version and tenantId of an aggregate.
 #[derive(Clone, Copy)]
 struct Stand {
     version: Version,
@@ -47,15 +47,15 @@ struct LogCheck<'a> {
     place: &'a Place<'a>,
     report: &'a mut CheckReport,
     key: TermKey,
-    /// The number the next commit must have; none behind a segment that could not be walked.
+    /// The number that the next commit must have; `None` after a segment that could not be walked.
     next: Option<SequenceNumber>,
     aggregates: HashMap<ExactTerm, Stand, std::hash::BuildHasherDefault<crate::index::AsItIs>>,
-    /// How many of these stand for subscriptions.
+    /// How many of these represent subscriptions.
     subscriptions: u64,
     hasher: RandomState,
     requests: Requests,
     pending: Option<Pending>,
-    /// Commits are missing, so that versions may jump.
+    /// Whether commits are missing, so that versions may skip.
     lossy: bool,
     hash: EventsHash,
     log: CheckedLog,
@@ -84,7 +84,7 @@ pub(super) fn check(
     let mut check = LogCheck {
         place,
         report,
-        // Any key tells aggregates apart; only the right one fits the indexes, which are left alone without it.
+        // Any key distinguishes aggregates. Only the right one fits the indexes, which are not checked without it.
         key: place.file.map_or(TermKey([0; 16]), TenantFile::term_key),
         next: Some(0),
         aggregates: TermMap::default(),
@@ -152,7 +152,7 @@ impl LogCheck<'_> {
         }
     }
 
-    /// Checks one segment, and gives its bytes.
+    /// Checks one segment and returns its length in bytes.
     fn segment(&mut self, disk: &dyn Disk, number: u64, last: bool, progress: &mut dyn FnMut(u64)) -> Outcome<u64> {
         let name = names::segment(&self.place.dir, number);
         let open = match survey::segment(disk, &self.place.dir, number)? {
@@ -174,7 +174,7 @@ impl LogCheck<'_> {
             }
         };
         let OpenSegment { at, capacity, length, owner } = open;
-        // With another key nobody knows whose it is; that is damage already.
+        // Without the tenant's key the owner is unknown; the missing key is already reported as damage.
         let due = self.place.file.map(|file| file.term_key().owner(self.place.scope));
         if due.is_some_and(|due| owner != 0 && owner != due) {
             let what = format!("{name} is a segment of another store or another scope");
@@ -186,7 +186,7 @@ impl LogCheck<'_> {
         }
         let collected = self.walk(&at, length, progress)?;
         if at.packed.is_some() {
-            // It was synced whole before it had its name, so nothing in it can be a torn tail.
+            // It was synced as a whole before it got its name, so nothing in it can be a torn tail.
             self.settle_damage();
         }
         if let Some(collected) = collected
@@ -197,7 +197,7 @@ impl LogCheck<'_> {
         Ok(length)
     }
 
-    /// Walks a segment; gives its index made anew, if it holds commits and nothing in it is damaged.
+    /// Walks a segment. Returns its rebuilt index if it holds commits and none of it is damaged.
     fn walk(&mut self, at: &SegmentFile, length: u64, progress: &mut dyn FnMut(u64)) -> Outcome<Option<MemoryIndex>> {
         let mut walk = walk(at, length)?;
         let mut index: Option<MemoryIndex> = None;
@@ -240,8 +240,8 @@ impl LogCheck<'_> {
         self.pending = Some(Pending { segment: at.number, offset, finding });
     }
 
-    /// Whether the commit counts. One behind a place that is no frame proves that the place had been synced, unless it is of the
-    /// same batch: then it is what is left of a batch that nobody was told of.
+    /// Returns whether the commit counts. A commit after a position without a valid frame proves that this position had been synced,
+    /// unless it belongs to the same batch: then it is the remainder of a batch that was never acknowledged.
     fn follows(&mut self, at: &SegmentFile, placed: &Placed) -> bool {
         let synced = |pending: &Pending| pending.segment != at.number || placed.durable_to > pending.offset;
         match &self.pending {
@@ -286,7 +286,7 @@ impl LogCheck<'_> {
         }
     }
 
-    /// The version, the tenantId and the request of a commit.
+    /// Checks the version, the tenantId and the request of a commit.
     fn commit_of_aggregate(&mut self, at: &SegmentFile, placed: &Placed) {
         let (first, record) = (placed.first(), &placed.record);
         let (version, aggregate) = (record.version, record.filed_under());
@@ -294,7 +294,7 @@ impl LogCheck<'_> {
         let stand = Stand { version, tenant_id: self.hasher.hash_one(&*record.commit.info.tenant_id) };
         let before = self.aggregates.insert(self.key.aggregate(&aggregate), stand);
         let due = before.map_or(1, |before| before.version + 1);
-        // Behind what is lost versions may be missing, and none comes again.
+        // After a loss, versions may be missing, but none may occur again.
         if version != due && (!self.lossy || version < due) {
             let what = format!(
                 "{} at offset {}: {} has version {} where {due} is due",
@@ -367,7 +367,7 @@ impl LogCheck<'_> {
         Ok(())
     }
 
-    /// What is left at the end and nothing proves to have been synced is a batch that nobody was told of.
+    /// Reports what is left at the end as a torn tail: nothing proves that it was synced, so the batch was never acknowledged.
     fn settle_the_end(&mut self) {
         if let Some(Pending { finding, .. }) = self.pending.take() {
             let said = "it is not whole; an answer was never given for it unless the disk lost what it had synced";
@@ -437,7 +437,7 @@ fn request_of(key: TermKey, placed: &Placed) -> ExactTerm {
     key.request(&placed.record.filed_under(), &placed.record.request())
 }
 
-/// Hands over every commit that can be read.
+/// Passes every readable commit to `visit`.
 fn each_commit(
     disk: &dyn Disk,
     dir: &str,

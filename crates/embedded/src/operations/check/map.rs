@@ -1,4 +1,4 @@
-//! Checking the engine's map of a tenant: every page, every record and index entry, every stream.
+//! Checks the engine's map of a tenant: every page, every record and index entry, every stream.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const RESTORE_STREAM: &str =
     "restore a backup, or cut the log with `annals repair --cut-at`, which cuts its streams too";
 const REBUILD: &str = "make the indexes of the tenant's records again with `annals repair --indexes`";
 
-/// Which map is checked.
+/// The map that is checked.
 pub(super) struct Place<'a> {
     pub(super) tenant: &'a str,
     pub(super) dir: String,
@@ -35,7 +35,7 @@ impl<'a> Place<'a> {
         format!("{}/{FILE}", self.dir)
     }
 
-    /// What opening would find, in the map's file or in the journal's.
+    /// Returns the finding for damage that opening would report, in the map's file or in the journal's.
     fn damage(&self, damage: Damage) -> Finding {
         let kind = if damage.file == self.path() { "map" } else { "journal" };
         let what = damage.to_string();
@@ -60,14 +60,14 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The bytes of a tenant's map and of the journal before it; 0 when it has none.
+/// Returns the size in bytes of a tenant's map and its journal, or 0 if it has none.
 pub(super) fn bytes_of(disk: &dyn Disk, tenant: &survey::TenantFolder) -> u64 {
     let dir = Place::new(tenant, None).dir;
     let bytes = |name: &str| disk.open(&format!("{dir}/{name}"), Open::Read).and_then(|file| file.length());
     JOURNAL_FILES.into_iter().chain([FILE]).map(|name| bytes(name).unwrap_or(0)).sum()
 }
 
-/// Checks the map at `place` against the logs, of which the report says how far they reach, and adds it to the report.
+/// Checks the map at `place` against the heads of the logs in the report, and adds it to the report.
 pub(super) fn check(disk: &dyn Disk, place: &Place<'_>, report: &mut CheckReport) -> Outcome<()> {
     other_files(disk, place, report)?;
     let marks = place.file.map(TenantFile::map_marks).unwrap_or_default();

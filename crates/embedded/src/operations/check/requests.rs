@@ -1,5 +1,5 @@
-//! Which requests a log holds twice, in bounded memory: the hashes of a range of requests are kept and sorted, and the log is walked
-//! once more for each further range.
+//! Finds repeated requests of a log in bounded memory: the hashes of one range of requests are kept and sorted, and the log is walked
+//! again for each further range.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,17 +7,17 @@ use annals_core::SequenceNumber;
 
 use crate::terms::{ExactTerm, Term, short};
 
-/// Most hashes that are kept at once: 128 MiB.
+/// The most hashes held at once: 128 MiB.
 pub(super) const TERMS_MAX: usize = 16 * 1024 * 1024;
 
 /// The hashes of one range.
 pub(super) struct Requests {
-    /// The range; the end shrinks when more fall into it than are kept.
+    /// The range. Its end is lowered when more hashes fall into it than can be held.
     from: Term,
     to: Term,
     terms: Vec<Term>,
     most: usize,
-    /// Hashes that were there more than once.
+    /// Hashes that occurred more than once.
     suspects: HashSet<Term>,
 }
 
@@ -37,7 +37,7 @@ impl Requests {
         }
     }
 
-    /// Keeps the lower half, and leaves the rest to the next walk.
+    /// Keeps the lower half of the range, and leaves the rest to the next walk.
     fn shrink(&mut self) {
         self.find_suspects();
         let middle = self.terms[self.terms.len() / 2];
@@ -55,7 +55,7 @@ impl Requests {
         self.terms.dedup();
     }
 
-    /// Ends a walk; true when another one is needed.
+    /// Ends a walk. Returns whether another one is needed.
     pub(super) fn go_on(&mut self) -> bool {
         self.find_suspects();
         self.terms.clear();
@@ -66,20 +66,20 @@ impl Requests {
         true
     }
 
-    /// What has to be looked at again, by the whole hash.
+    /// Returns the hashes that must be checked again, by the whole hash.
     pub(super) fn suspects(self) -> Option<Suspects> {
         (!self.suspects.is_empty()).then(|| Suspects { terms: self.suspects, first: HashMap::new() })
     }
 }
 
-/// Requests of which half the hash was there twice.
+/// Requests of which half the hash occurred more than once.
 pub(super) struct Suspects {
     terms: HashSet<Term>,
     first: HashMap<ExactTerm, SequenceNumber>,
 }
 
 impl Suspects {
-    /// The sequence number at which this request was before.
+    /// Returns the sequence number at which this request occurred before, if it did.
     pub(super) fn seen(&mut self, request: ExactTerm, sequence_number: SequenceNumber) -> Option<SequenceNumber> {
         if !self.terms.contains(&short(request)) {
             return None;
