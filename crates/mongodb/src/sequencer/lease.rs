@@ -29,8 +29,8 @@ use crate::layout::names::SEQUENCER;
 use crate::refused::message_of;
 
 const ID: &str = "lease";
-/// No lease lasts longer than a minute. One that ends later than this was not written by a sequencer, or before the server's clock was
-/// set back: it counts as expired.
+/// No lease is longer than a minute. One that ends later than this was not written by a sequencer, or the server's clock was set back
+/// since: it counts as expired.
 const HOLDS_MAX: Duration = Duration::from_secs(120);
 
 pub(super) struct Lease {
