@@ -40,7 +40,7 @@ pub(super) struct Ahead(Mutex<State>);
 struct State {
     /// Where readers of whole pages will resume, and since when.
     positions: VecDeque<(SequenceNumber, Instant)>,
-    /// Who reads a page, by its first number and its limit.
+    /// Tasks that prefetch a page, by its first number and its limit.
     pages: HashMap<(SequenceNumber, usize), oneshot::Sender<Answer>>,
     /// When a prefetched page last read the head of the log.
     asked: Option<Instant>,
