@@ -258,7 +258,7 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
         Index::unique("commit_1", &["coll", "commit"]),
         Index::unique("aggregate_1", &["aggregate", "id", "version"]),
         Index::ascending("types_1", &["types", "_id"]),
-        // Most commits have none, and pay nothing for it.
+        // Most commits have no tags, and need no entry in this index.
         Index { partial: Some(doc! { "tags": { "$exists": true } }), ..Index::ascending("tags_1", &["tags", "_id"]) },
     ];
     let plain = [EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY, BLOCKS, COLLECTIONS].map(|name| (name, Vec::new()));
@@ -269,7 +269,7 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
     all
 }
 
-/// Makes what a tenant's log needs, so that nothing has to be created inside a transaction.
+/// Creates what a tenant's log needs, since nothing can be created inside a transaction.
 ///
 /// # Errors
 /// `unsuitable_server` or `unreachable`.
@@ -283,10 +283,10 @@ pub(crate) async fn ensure_log(database: &Database, there: &[String], create: bo
     try_join_all(indexed.map(|(name, indexes)| reconcile(database, name, indexes, &[], create))).await.map(|_| ())
 }
 
-/// How many indexes and collections `ensure_log` and the first commit to each of these collections would make. Nothing is written.
+/// Returns how many collections and indexes `ensure_log` and the first commit to each of these collections would create. Writes nothing.
 ///
 /// # Errors
-/// `unsuitable_server` for an index that is not as it must be, `unreachable`.
+/// `unsuitable_server` for an index that differs, `unreachable`.
 pub(crate) async fn lacking(
     database: &Database,
     there: &[String],
@@ -305,7 +305,7 @@ pub(crate) async fn lacking(
     Ok(count)
 }
 
-/// The Dolittle Runtime's two of the log of a scope; neither is unique.
+/// Creates the Dolittle Runtime's two indexes of a scope's log, neither of which is unique, and the index of its streams' states.
 ///
 /// # Errors
 /// `unsuitable_server` or `unreachable`.
@@ -318,8 +318,8 @@ pub(crate) async fn ensure_scope(database: &Database, log: &str, states: &str, c
     reconcile(database, states, &[stream_states()], &[], create).await
 }
 
-/// What receiving into a scope needs: the Dolittle Runtime's index of subscriptions, and ours, by which no event of a subscription is in
-/// the log twice.
+/// Creates what receiving into a scope needs: the Dolittle Runtime's index of subscriptions, and ours, which prevents that an event of a
+/// subscription is in the log twice.
 ///
 /// # Errors
 /// `unsuitable_server` or `unreachable`.
@@ -336,13 +336,13 @@ pub(crate) async fn ensure_received(
     reconcile(database, arrivals, &[Index::unique("subscription_1_external_1", EXTERNAL)], &[], create).await
 }
 
-/// No two streams in one collection.
+/// Returns the index that prevents two streams from sharing a collection.
 fn stream_states() -> Index {
     Index::unique("collection_1", &["collection"])
 }
 
-/// The Dolittle Runtime's four of a stream, and ours: a partition is read in the order of its positions, which its own index on the
-/// partition does not give.
+/// Creates the Dolittle Runtime's four indexes of a stream, and ours: a partition is read in order of position, which the Runtime's index
+/// on the partition does not support.
 ///
 /// # Errors
 /// `unsuitable_server` or `unreachable`.
@@ -357,8 +357,8 @@ pub(crate) async fn ensure_stream(database: &Database, collection: &str, create:
     reconcile(database, collection, &indexes, &[], create).await
 }
 
-/// What is numbered is stored in the order of its numbers, where it is made here: there is no index of `_id` to be kept beside it, and
-/// whoever reads a range finds the documents where the range is. Who reads them sees no difference.
+/// Collections that are created clustered by `_id`, so that documents are stored in order of sequence number. There is no separate index
+/// of `_id` to maintain, and a range read is sequential. Readers see no difference.
 const CLUSTERED: [&str; 2] = [EVENT_LOG, ENTRIES];
 
 async fn create_collection(database: &Database, collection: &str) -> Result<(), OpenError> {
@@ -376,7 +376,7 @@ async fn create_collection(database: &Database, collection: &str) -> Result<(), 
     }
 }
 
-/// Where the commits of these aggregates are, and what an insert must name, once the collection is as it must be.
+/// Prepares the collection of an aggregate's commits. Returns its name, and the UUID that an insert must name.
 pub(crate) async fn ready(schema: &Schema, aggregate: &str) -> Result<(String, Ready), annals_core::CommitError> {
     let collection = event_stream(aggregate)?;
     let ready = schema.ensure(&collection).await.map_err(crate::refused::not_ready)?;

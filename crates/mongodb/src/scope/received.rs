@@ -35,7 +35,7 @@ impl Found {
     }
 }
 
-/// Adds what came with those that this store received. What a Runtime received stays as its documents say it.
+/// Adds the additional data of events that this store received. Events that a Runtime received are returned as in their documents.
 pub(super) async fn recorded(log: &ScopeLog, mut found: Vec<Found>) -> Result<Vec<RecordedEvent>, ReadError> {
     let numbers = found.iter().filter(|one| one.horizon.is_some()).map(|one| one.number);
     let arrivals = arrivals(log, &numbers.collect::<Vec<_>>()).await?;
