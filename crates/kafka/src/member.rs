@@ -6,8 +6,9 @@
 //!                └─ revoked ─▶ step ─▶ waits ◀── release ◀─ commit of what is done
 //! ```
 //!
-//! It uses the classic protocol with cooperative rebalances: partitions that stay with a member are not interrupted, and a revoked one
-//! continues elsewhere after its member has released it. librdkafka sends heartbeats on threads of its own, so a member that works for
+//! It uses the classic protocol with cooperative rebalances. Partitions that stay with a member are not interrupted, and a revoked one
+//! continues elsewhere after its member has released it. Heartbeats come from librdkafka's own threads, so a member that works for long
+//! stays in its group.
 //! long stays in its group.
 
 mod context;

@@ -4,9 +4,9 @@
 //! Each commit is one document of Wow's Mongo extension in `{aggregate}_event_stream`; the log is the Dolittle Runtime's `event-log`.
 //! Other software reads and writes both at the same time.
 //!
-//! The write path: `log/commit.rs` checks a commit on the caller's task, `log/bulk.rs` gathers commits that arrive together,
-//! `log/batch.rs` runs the insert that makes them durable (majority, journaled), and `sequencer/write.rs` runs the transaction that
-//! assigns their sequence numbers.
+//! The write path: `log/commit.rs` checks a commit on the caller's task, and `log/bulk.rs` gathers commits that arrive together. The
+//! insert in `log/batch.rs` makes them durable (majority, journaled). The transaction in `sequencer/write.rs` assigns their sequence
+//! numbers.
 
 pub mod adopt;
 mod answers;

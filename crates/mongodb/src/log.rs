@@ -255,7 +255,7 @@ impl Log {
         Ok(self.learned(aggregate, head, epoch))
     }
 
-    /// Reads the head of an aggregate with a linearizable read, so that a refusal may rely on it: a primary that is cut off without
+    /// Reads the head of an aggregate with a linearizable read, so that a refusal may rely on it. A primary that is cut off without
     /// knowing it has no majority to confirm the read.
     async fn confirm_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
         let epoch = self.heads.epoch();
@@ -291,8 +291,8 @@ impl Log {
         commits.find_one(doc! { "aggregateId": &*aggregate.id }).with_options(options).await
     }
 
-    /// Returns the head according to the newest stored commit, or according to the log if that has a later version: other software may
-    /// have deleted a numbered commit, and no version is used twice.
+    /// Returns the head according to the newest stored commit, or to the log if that has a later version. Other software may have deleted
+    /// a numbered commit, and no version is used twice.
     async fn head_of(
         &self,
         collection: &str,

@@ -11,8 +11,8 @@ use crate::refused::code_of;
 
 /// A snapshot at majority, from the primary.
 pub(crate) struct Moment {
-    /// For finds and aggregations within the session. It carries the read concern explicitly, because the driver keeps a configured one:
-    /// with the client's own (majority), the first response would have no timestamp, and each read would be of another point in time.
+    /// For finds and aggregations within the session. It carries the read concern explicitly, because the driver keeps a configured one.
+    /// With the client's own (majority), the first response would have no timestamp, and each read would be of another point in time.
     pub(crate) database: Database,
     pub(crate) session: ClientSession,
 }

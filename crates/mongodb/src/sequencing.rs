@@ -1,5 +1,5 @@
-//! An operator's requests to the sequencer. The process that receives a request need not be the leader: it records the request in the
-//! document of the held commit, the leader sees it in its change stream (`sequencer/asked.rs`), and the outcome is read from the same
+//! An operator's requests to the sequencer. The process that receives a request need not be the leader. It records the request in the
+//! document of the held commit, and the leader sees it in its change stream (`sequencer/asked.rs`). The outcome is read from the same
 //! document.
 //!
 //! ```text

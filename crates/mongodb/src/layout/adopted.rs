@@ -1,5 +1,5 @@
-//! Reads an event that a Dolittle Runtime wrote to `event-log` as a commit of one event. The forms of all versions are accepted:
-//! sub-documents that do not apply may be missing, UUIDs have either binary form, an event source may be a UUID, and redacted events have
+//! Reads an event that a Dolittle Runtime wrote to `event-log` as a commit of one event. The forms of all versions are accepted.
+//! Sub-documents that do not apply may be missing, UUIDs have either binary form, an event source may be a UUID, and redacted events have
 //! an additional field.
 //!
 //! An event that an aggregate applied becomes the commit of version `Aggregate.Version + 1`; any other event has an event source and no

@@ -94,7 +94,7 @@ async fn attempt(
         Ok(session) => session,
         Err(error) => return give_all(Some(Outcome::Unknown(message_of(&error)))),
     };
-    // The inserts that came first may name a collection that is gone; then all of them are told.
+    // Earlier inserts may name a collection that is gone. If the newest one does too, the outcome is the same for all.
     let into = inserts.iter().last().map(|last| last.into).unwrap_or_default();
     let command = match command(collection, into, open.iter().map(|place| &*inserts[*place].document)) {
         Ok(command) => command,

@@ -1,7 +1,7 @@
 //! Blocks, which hold the entries of many commits (`layout/block.rs`). They are read by readers that scan the log, and written by the
 //! leader whenever there are 1,000 more commits.
 //!
-//! INVARIANT: a block equals the entries it covers. It is used only if its last entry exists and agrees at the time of the read, and a new
+//! INVARIANT: a block equals the entries it covers. It is used only if its last entry exists and agrees at the time of the read. A new
 //! leader removes blocks beyond the end of the log before it assigns any number. Whatever has no block is read from the entries, so a
 //! missing or unreadable block only costs time.
 

@@ -104,7 +104,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         && first_sequence_number.is_none()
         && let Some(disturbed) = log.disturbed()
     {
-        // The commit gets no number until an operator acts, so the caller that waits for one is told. The reason is the one for which the
+        // The commit gets no number until an operator acts, so a caller that waits for one gets an error now, for the reason for which the
         // next commit is refused.
         let sentence = format!("commit {commit_id} is stored, and gets its number once this has ended: {disturbed}");
         return Err(StoreError::other(disturbed.code(), sentence).into());

@@ -1,4 +1,4 @@
-//! Lists the names of aggregates: each collection of commits that holds one, and what was adopted.
+//! Lists the names of aggregates: those of collections with at least one commit, and adopted ones.
 
 use std::collections::BTreeSet;
 

@@ -2,13 +2,13 @@
 //! `write.rs`.
 //!
 //! INVARIANTS:
-//! - Everything that a job is evaluated against is written by its transaction, or by one that conflicts with it: records that it changes,
-//!   records that it checks (checks.rs), and the writer that represents its catalog entries (fence.rs). So two transactions on different
-//!   records never wait for each other, and two that depend on each other never both commit.
+//! - Everything that a job is evaluated against is written by its transaction, or by one that conflicts with it. That is: records that it
+//!   changes, records that it checks (checks.rs), and the writer that represents its catalog entries (fence.rs). So two transactions on
+//!   different records never wait for each other, and two that depend on each other never both commit.
 //! - A commit is resent until its outcome is known: the server answers a repeat on the same session like the first. The outcome is never
 //!   inferred from the presence of what was written.
-//! - A refusal is returned once the data it relies on is at majority: with the transaction in which it was evaluated, or by a separate
-//!   write that changes nothing and waits for all earlier ones. That write goes to a document that no transaction writes.
+//! - A refusal is returned once the data it relies on is at majority. Either the transaction in which it was evaluated ensures that, or a
+//!   separate write that changes nothing and waits for all earlier ones. That write goes to a document that no transaction writes.
 //!
 //! Failures: if another transaction came first, the server aborted this one, or its session was ended (the process was believed dead), the
 //! transaction is retried. If a connection broke or a primary stepped down during the commit, the commit is repeated. If the server does

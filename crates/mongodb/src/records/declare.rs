@@ -1,7 +1,8 @@
 //! Declares collections: compares the declaration with what exists, and creates what is missing. Nothing is dropped.
 //!
-//! Some declared indexes are not created, because the server cannot have them and answers are the same without: another index on `_id`, an
-//! index that differs from another in its name only, and a partial condition that merely limits what a non-unique index contains.
+//! Some declared indexes are not created, because the server cannot have them and answers are the same without. These are another index on
+//! `_id`, and an index that differs from another only in its name. A partial condition is omitted if it merely limits what a non-unique
+//! index contains.
 
 use std::sync::Arc;
 

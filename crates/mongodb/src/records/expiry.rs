@@ -1,7 +1,7 @@
 //! Expiry of records.
 //!
 //! The server deletes expired records by itself, without notice. That suffices for a collection without a feed. In a collection with a
-//! feed, each record that expires has a marker, written in the transaction that writes the record: a marker without its record is a
+//! feed, each record that expires has a marker, written in the transaction that writes the record. A marker without its record is a
 //! deletion that is not noted yet. It is noted by the next sweep or before the record's next insert, whichever comes first, and the marker
 //! is deleted with it. So each deletion is noted once, in order. Records older than the feed get their markers when it is turned on
 //! (start.rs).

@@ -3,8 +3,8 @@
 //! INVARIANTS:
 //! - A revision is greater than the previous one of its record.
 //! - A process issues each revision once, whatever its clock does.
-//! - Two processes issue the same revision for one `_id` only if the record was deleted in between, and the second process's clock shows,
-//!   at the reinsertion, the very microsecond of the first one's write. Each process therefore writes in microseconds of its own.
+//! - Two processes issue the same revision for one `_id` only if the record was deleted in between and the second process's clock, at the
+//!   reinsertion, shows the exact microsecond of the first one's write. Each process therefore writes in microseconds of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

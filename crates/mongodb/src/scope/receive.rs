@@ -11,8 +11,8 @@
 //! - The position of a subscription follows from its last event.
 //! - Sequence numbers of the scope's log are assigned by moving `NextEventOffset` from its expected value, so two writers never assign the
 //!   same number.
-//! - An event of a subscription is in the log at most once: the state is moved from its expected position, and a unique index on the
-//!   producer's numbers covers the case that other software sets a state back.
+//! - An event of a subscription is in the log at most once, because the state is moved from its expected position. In case other software
+//!   sets a state back, a unique index covers the producer's numbers as well.
 //!
 //! An outcome that cannot be determined in time is `unreachable`. The caller sends the batch again; it is then stored, or is a repeat.
 

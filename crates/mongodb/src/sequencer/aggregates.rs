@@ -93,8 +93,8 @@ impl Known {
     }
 }
 
-/// Writes the counts in the session's transaction. Returns false if a new aggregate already has a document; the transaction must then be
-/// aborted.
+/// Writes the counts in the session's transaction. Returns false if a new aggregate already has a document or a cached `_id` is stale; the
+/// transaction must then be aborted.
 pub(super) async fn write(log: &Log, session: &mut ClientSession, aggregates: &Standings<'_>) -> Result<bool> {
     const DUPLICATE_KEY: i32 = 11000;
     // Adopted documents may have other forms, which an insert would not collide with.

@@ -1,5 +1,5 @@
 //! Finds commits that are older than the change stream in the collections, and assigns numbers in an order that is consistent with every
-//! aggregate: each aggregate in order of version, aggregates merged by the running maximum of createTime.
+//! aggregate. Each aggregate is in order of version; aggregates are merged by the running maximum of createTime.
 //!
 //! The server sorts, with its disk if needed. This process holds one row of each collection and one batch of commits.
 

@@ -45,7 +45,7 @@ struct Counts {
 }
 
 /// Returns whether the current count is accepted. A count changes before the majority has the change, while a search reads what the
-/// majority has: only a second search that finds nothing means that the count is wrong, as after a crash.
+/// majority has. So only a second search that finds nothing means that the count is wrong, as after a crash.
 fn settles(found: Option<SequenceNumber>, vain: &mut bool) -> bool {
     let settles = found.is_some() || *vain;
     *vain = !settles;

@@ -320,7 +320,7 @@ enum Filled {
     Whole,
     /// The offset is not at its expected value.
     Moved,
-    /// Other software has created the document of an aggregate that was believed to be new.
+    /// An aggregate that was believed to be new already has a document, or a cached `_id` of one is stale.
     AggregateThere,
     /// A collection of the log was replaced.
     Replaced(&'static str),

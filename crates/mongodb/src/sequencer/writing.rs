@@ -1,5 +1,5 @@
 //! The sessions of the sequencer's transactions. The next leader ends them with `killSessions`, so they must not be reused while that can
-//! happen: the driver would give a dropped session to the next operation, which would then be ended with it.
+//! happen. The driver would give a dropped session to the next operation, which would then be ended with it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! Decides whether commits may be inserted into a collection: the first one of its name is registered, and one that replaced another is
-//! admitted once the sequencer has processed everything that was stored in the old one (`layout/register.rs`).
+//! Decides whether commits may be inserted into a collection. The first collection of a name is registered. One that replaced another is
+//! admitted once the sequencer has processed everything stored in the old one (`layout/register.rs`).
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::layout::register;
 use crate::reach;
 use crate::refused::{Code, OpenError, asking};
 
-/// How long a caller waits for the admission of a collection before it is refused, the interval between two checks, and the interval
-/// between two requests: a leader may die after it has seen one.
+/// How long a caller waits for the admission of a collection, the interval between two checks, and the interval between two requests.
+/// Requests are repeated because a leader may die after it has seen one.
 const ADMISSION_TIME: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 const ASK_EVERY: Duration = Duration::from_millis(500);
