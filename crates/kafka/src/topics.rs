@@ -39,8 +39,8 @@ pub async fn create(
     Ok(created)
 }
 
-/// Waits until the brokers know a topic with at least the partitions of its definition. They acknowledge a change before all of them know
-/// it.
+/// Waits until the brokers know a topic with at least the partitions of its definition, and returns without an error after
+/// [`KNOWN_TRIES`]. They acknowledge a change before all of them know it.
 async fn until_known(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<(), BrokerError> {
     for _ in 0..KNOWN_TRIES {
         let known = partitions(cluster, Some(std::slice::from_ref(&topic.name))).await?;

@@ -134,7 +134,7 @@ async fn chosen(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
     Ok(LogPage { events: Vec::new(), next: end, head })
 }
 
-/// Returns whether an entry is missing for good: later entries exist and none contains this number. Entries are written in order, so it
+/// Returns whether an entry is permanently missing: later entries exist and none contains this number. Entries are written in order, so it
 /// will not appear.
 async fn lost(log: &Log, from: SequenceNumber, head: SequenceNumber) -> Result<bool, ReadError> {
     let mut session = session(log).await?;
