@@ -332,6 +332,10 @@ fn page(query: &RecordQuery, view: &dyn View, collection: u32, looked: Looked) -
         }
         let stored = found.stored(view, collection)?;
         let (revision, document) = value::parts(&found.id, &stored)?;
+        // Records in order need no key, but two fields in different arrays are refused in every record of the page.
+        if found.order.is_empty() && query.sort.len() > 1 {
+            order_of(&query.sort, document, &found.id)?;
+        }
         bytes += stored.len();
         page.records.push(Record { document: query.projection.of(document), revision });
         last = Some(found);
