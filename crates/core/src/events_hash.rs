@@ -177,18 +177,7 @@ mod tests {
         let commit = CommitInfo {
             commit_id: Uuid::from_u128(7),
             request_id: Some("r".into()),
-            aggregate: Aggregate::new("order", "o-1"),
-            version: 1,
-            time: Timestamp::from_millis(5),
-            tenant_id: "(0)".into(),
-            owner_id: "".into(),
-            space_id: "".into(),
-            command_id: None,
-            correlation_id: None,
-            causation_id: None,
-            header: Vec::new(),
-            transaction: None,
-            received: None,
+            ..CommitInfo::first_of(Aggregate::new("order", "o-1"), Timestamp::from_millis(5))
         };
         RecordedEvent {
             sequence_number: number,

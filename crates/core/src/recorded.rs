@@ -41,6 +41,29 @@ pub struct CommitInfo {
     pub received: Option<Arc<ReceivedFrom>>,
 }
 
+#[cfg(test)]
+impl CommitInfo {
+    /// Returns the first commit of an aggregate, without anything that is optional.
+    pub(crate) fn first_of(aggregate: Aggregate, time: Timestamp) -> Self {
+        Self {
+            commit_id: Uuid::nil(),
+            request_id: None,
+            aggregate,
+            version: 1,
+            time,
+            tenant_id: "(0)".into(),
+            owner_id: "".into(),
+            space_id: "".into(),
+            command_id: None,
+            correlation_id: None,
+            causation_id: None,
+            header: Vec::new(),
+            transaction: None,
+            received: None,
+        }
+    }
+}
+
 /// A commit's place in its transaction. All commits of a transaction, and so all of their events, have the same id and count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransactionPlace {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::ManualClock;
 
-/// Files in memory. Whoever has it sees the same files, as processes see those of one bucket.
+/// Files in memory. All holders of a reference see the same files, as processes see those of one bucket.
 #[derive(Default)]
 pub(crate) struct MemoryFiles {
     files: Mutex<BTreeMap<String, Bytes>>,

@@ -6,11 +6,28 @@ pub mod operating;
 pub mod processes;
 pub mod sending;
 
+use std::sync::Arc;
+
+use annals_core::RecordedEvent;
 use annals_core::handlers::{Delivery, HandlerDefinition};
 use annals_core::processing::PartitionBy;
 use annals_core::replays::{ReplayAct, ReplayBody, ReplayState, ReplayStatus, ReplayTarget};
+use annals_runtime::{Effects, HandleFailure, Handler};
+use async_trait::async_trait;
+use tokio::sync::Notify;
 
 use crate::browse::opened::{Browsed, of_type};
+
+/// A handler in Rust whose attempts say that they have begun, and never end.
+struct Stuck(Arc<Notify>);
+
+#[async_trait]
+impl Handler for Stuck {
+    async fn handle(&self, _: &[RecordedEvent], _: &mut Effects) -> Result<(), HandleFailure> {
+        self.0.notify_one();
+        std::future::pending().await
+    }
+}
 
 /// A replay of events of the type `placed` to the handler `again`.
 pub fn to_handler() -> ReplayBody {

@@ -289,19 +289,7 @@ mod tests {
             time,
             commit: Arc::new(CommitInfo {
                 commit_id: uuid::Uuid::from_u128(4),
-                request_id: None,
-                aggregate: Aggregate::new("execution", "x-1"),
-                version: 1,
-                time,
-                tenant_id: "(0)".into(),
-                owner_id: "".into(),
-                space_id: "".into(),
-                command_id: None,
-                correlation_id: None,
-                causation_id: None,
-                header: Vec::new(),
-                transaction: None,
-                received: None,
+                ..CommitInfo::first_of(Aggregate::new("execution", "x-1"), time)
             }),
         }
     }

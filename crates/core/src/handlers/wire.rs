@@ -251,18 +251,7 @@ mod tests {
             commit: Arc::new(CommitInfo {
                 commit_id: uuid::Uuid::from_u128(u128::from(sequence_number)),
                 request_id: Some("r".into()),
-                aggregate: Aggregate::new("order", "o-1"),
-                version: 1,
-                time,
-                tenant_id: "(0)".into(),
-                owner_id: "".into(),
-                space_id: "".into(),
-                command_id: None,
-                correlation_id: None,
-                causation_id: None,
-                header: Vec::new(),
-                transaction: None,
-                received: None,
+                ..CommitInfo::first_of(Aggregate::new("order", "o-1"), time)
             }),
         }
     }

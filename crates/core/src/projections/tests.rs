@@ -19,22 +19,7 @@ const RULES: &str = r#"{"on": {
 }}"#;
 
 fn event(number: usize, key: u8, event_type: &str, n: i64) -> RecordedEvent {
-    let commit = CommitInfo {
-        commit_id: Uuid::nil(),
-        request_id: None,
-        aggregate: Aggregate::new("order", format!("o-{key}")),
-        version: 1,
-        time: Timestamp::from_millis(0),
-        tenant_id: "(0)".into(),
-        owner_id: "".into(),
-        space_id: "".into(),
-        command_id: None,
-        correlation_id: None,
-        causation_id: None,
-        header: Vec::new(),
-        transaction: None,
-        received: None,
-    };
+    let commit = CommitInfo::first_of(Aggregate::new("order", format!("o-{key}")), Timestamp::from_millis(0));
     RecordedEvent {
         sequence_number: number as u64,
         ordinal: 0,

@@ -196,14 +196,20 @@ pub async fn an_outage_parks_no_more_than_the_breaker_allows(subject: &dyn Subje
     assert_eq!(processed, (0..12).collect::<Vec<_>>());
 }
 
-/// By a policy that waits for nothing, too: an attempt that does not count uses up no retry, and would follow the last one at once.
-pub async fn a_letter_that_fails_during_an_outage_keeps_its_retries_and_pauses(subject: &dyn Subject) {
+/// A group of which one event has failed, which is an outage for its breaker. Its policy retries at once.
+async fn with_an_outage(subject: &dyn Subject) -> Lettered {
     let it = Lettered::of(subject).await;
     it.letters.put_policy("placed".into(), LetterPolicy::immediate(1), because("a test")).await.expect("stored");
     it.define_with("g", LetterSettings { order: LetterOrder::Wait, breaker: 1 }).await;
     it.it.commit("placed", &["a"]).await;
     let taken = it.pull_count("g", 1).await;
     it.fail("g", &taken[0]).await;
+    it
+}
+
+/// By a policy that waits for nothing, too: an attempt that does not count uses up no retry, and would follow the last one at once.
+pub async fn a_letter_that_fails_during_an_outage_keeps_its_retries_and_pauses(subject: &dyn Subject) {
+    let it = with_an_outage(subject).await;
     for attempts in 2..5 {
         let probe = it.pull_count("g", 1).await;
         assert_eq!(u64::from(probe[0].attempt), attempts);
@@ -221,12 +227,7 @@ pub async fn a_letter_that_fails_during_an_outage_keeps_its_retries_and_pauses(s
 
 /// A longer one than the pause is kept.
 pub async fn a_delay_of_a_worker_does_not_shorten_the_pause_of_an_outage(subject: &dyn Subject) {
-    let it = Lettered::of(subject).await;
-    it.letters.put_policy("placed".into(), LetterPolicy::immediate(1), because("a test")).await.expect("stored");
-    it.define_with("g", LetterSettings { order: LetterOrder::Wait, breaker: 1 }).await;
-    it.it.commit("placed", &["a"]).await;
-    let taken = it.pull_count("g", 1).await;
-    it.fail("g", &taken[0]).await;
+    let it = with_an_outage(subject).await;
     for (asked, pause) in [(0, 1_000_u64), (7_000, 7_000)] {
         let probe = it.pull_count("g", 1).await;
         let failure = DeliveryFailure { reason: "down".to_owned(), retry_after_ms: Some(asked), never: false };

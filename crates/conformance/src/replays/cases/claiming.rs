@@ -15,7 +15,7 @@ use annals_runtime::{Effects, HandleFailure, Handler};
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
-use super::to_handler;
+use super::{Stuck, to_handler};
 use crate::Subject;
 use crate::browse::opened::Browsed;
 use crate::tap::{TapRecords, TappedStore};
@@ -241,14 +241,6 @@ pub async fn a_settlement_of_a_handler_in_rust_that_the_store_did_not_get_is_rep
 
 /// Although it was its only attempt, and although its lease lasts for 12 hours.
 pub async fn a_delivery_of_a_handler_in_rust_whose_process_ended_is_made_again(subject: &dyn Subject) {
-    struct Stuck(Arc<Notify>);
-    #[async_trait]
-    impl Handler for Stuck {
-        async fn handle(&self, _: &[RecordedEvent], _: &mut Effects) -> Result<(), HandleFailure> {
-            self.0.notify_one();
-            std::future::pending().await
-        }
-    }
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 1).await;
     let began = Arc::new(Notify::new());

@@ -8,12 +8,11 @@ use annals_core::handlers::{HandlerDefinition, Start};
 use annals_core::processing::PartitionBy;
 use annals_core::replays::{INBOX, InboxRecord, ReplayAct, ReplayBody, ReplayError, ReplayState, ReplayTarget};
 use annals_core::spread::ProcessRecord;
-use annals_core::{DEFAULT_TENANT, RecordQuery, RecordedEvent, Timestamp, TypedRecords};
-use annals_runtime::{Effects, HandleFailure, Handler, HostOptions};
-use async_trait::async_trait;
+use annals_core::{DEFAULT_TENANT, RecordQuery, Timestamp, TypedRecords};
+use annals_runtime::HostOptions;
 use tokio::sync::Notify;
 
-use super::{numbers, to_handler, to_nowhere};
+use super::{Stuck, numbers, to_handler, to_nowhere};
 use crate::browse::opened::{Browsed, of_type};
 use crate::{ManualClock, Subject};
 
@@ -62,18 +61,29 @@ pub async fn another_process_continues_a_replay(subject: &dyn Subject) {
     assert_eq!(other.over(&id).await.status, ReplayState::Completed);
 }
 
-/// A process whose export folder cannot be used gives the lease back, although the process keeps running.
-pub async fn a_replay_that_one_process_cannot_send_is_sent_by_another(subject: &dyn Subject) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (broken, sound) = (folder.path().join("broken"), folder.path().join("sound"));
+/// The options of a process that writes files of replays to this folder.
+fn into(exports: &Path) -> HostOptions {
+    HostOptions { exports: Some(exports.to_owned()), ..HostOptions::default() }
+}
+
+/// Begins a replay of three events to a file, in a process whose folder for it is a file. Returns the process and the replay's id.
+async fn begun_without_a_folder(subject: &dyn Subject, folder: &Path, name: &str) -> (Browsed, String) {
+    let broken = folder.join("broken");
     std::fs::write(&broken, "a file").expect("written");
-    let into = |exports: &Path| HostOptions { exports: Some(exports.to_owned()), ..HostOptions::default() };
     let one = Browsed::with(subject.open().await, subject.clock(), into(&broken));
     one.switch(Some(ViewSwitch::Auto)).await;
     one.commit_many("placed", 3).await;
     one.browse.page(BrowseQuery::default()).await.expect("a page");
-    let to_file = ReplayTarget::File { name: "events.jsonl".to_owned() };
+    let to_file = ReplayTarget::File { name: name.to_owned() };
     let id = one.begin(ReplayBody::new(of_type("placed"), to_file)).await;
+    (one, id)
+}
+
+/// A process whose export folder cannot be used gives the lease back, although the process keeps running.
+pub async fn a_replay_that_one_process_cannot_send_is_sent_by_another(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sound = folder.path().join("sound");
+    let (one, id) = begun_without_a_folder(subject, folder.path(), "events.jsonl").await;
     let task = format!("replay/{DEFAULT_TENANT}/{id}");
     while !one.it.host.tasks().iter().any(|running| running.name == task && running.restarts > 0) {
         crate::between_looks().await;
@@ -102,15 +112,8 @@ async fn sends_three(other: &Browsed, id: &str, file: &Path) {
 /// It says what it lacks, and writes no file to wherever it was started.
 pub async fn a_replay_to_a_file_is_left_to_a_process_that_has_a_folder(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
-    let (broken, sound) = (folder.path().join("broken"), folder.path().join("sound"));
-    std::fs::write(&broken, "a file").expect("written");
-    let into = |exports: &Path| HostOptions { exports: Some(exports.to_owned()), ..HostOptions::default() };
-    let one = Browsed::with(subject.open().await, subject.clock(), into(&broken));
-    one.switch(Some(ViewSwitch::Auto)).await;
-    one.commit_many("placed", 3).await;
-    one.browse.page(BrowseQuery::default()).await.expect("a page");
-    let to_file = ReplayTarget::File { name: "left-to-another.jsonl".to_owned() };
-    let id = one.begin(ReplayBody::new(of_type("placed"), to_file)).await;
+    let sound = folder.path().join("sound");
+    let (one, id) = begun_without_a_folder(subject, folder.path(), "left-to-another.jsonl").await;
     one.it.host.drain().await;
     drop(one);
     let without = Browsed::on(subject.open().await, subject.clock());
@@ -166,14 +169,6 @@ pub async fn a_process_that_cannot_send_a_replay_does_not_fail_while_another_one
 
 /// By the clock of the other process, every heartbeat of the one that handles the event has expired before it is written.
 pub async fn an_event_that_a_process_handles_is_not_sent_again_by_one_whose_clock_is_ahead(subject: &dyn Subject) {
-    struct Stuck(Arc<Notify>);
-    #[async_trait]
-    impl Handler for Stuck {
-        async fn handle(&self, _: &[RecordedEvent], _: &mut Effects) -> Result<(), HandleFailure> {
-            self.0.notify_one();
-            std::future::pending().await
-        }
-    }
     let slow = Browsed::of(subject).await;
     slow.commit_many("placed", 1).await;
     let began = Arc::new(Notify::new());
