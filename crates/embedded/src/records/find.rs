@@ -94,7 +94,8 @@ async fn look(
     };
     let matcher = collection.matcher(&query.condition)?;
     let (in_order, after) = (ordered == Ordered::Wholly, after.map(|at| at.order));
-    let (keeps_stored, keeps_order) = (keeps && in_order, !in_order || after.is_some());
+    // Records that come in order need no key, unless two fields may lie in different arrays of one of them, which is refused.
+    let (keeps_stored, keeps_order) = (keeps && in_order, !in_order || after.is_some() || query.sort.len() > 1);
     let wanted = Wanted { matcher, sort: &query.sort, after, common, keeps_stored, keeps_order };
     let found = match ordered {
         Ordered::Wholly => first(&mut scan, view, &wanted, query.limit).await?,
@@ -332,10 +333,6 @@ fn page(query: &RecordQuery, view: &dyn View, collection: u32, looked: Looked) -
         }
         let stored = found.stored(view, collection)?;
         let (revision, document) = value::parts(&found.id, &stored)?;
-        // Records in order need no key, but two fields in different arrays are refused in every record of the page.
-        if found.order.is_empty() && query.sort.len() > 1 {
-            order_of(&query.sort, document, &found.id)?;
-        }
         bytes += stored.len();
         page.records.push(Record { document: query.projection.of(document), revision });
         last = Some(found);
