@@ -23,7 +23,7 @@ const COMMIT_HEAD_BYTES: usize = 64;
 struct Waiting {
     turn: Turn,
     bytes: Vec<u8>,
-    /// Returns the turn when it is durable, or `None` if it was refused.
+    /// The channel that returns the turn when it is durable, or `None` if it was refused.
     synced: oneshot::Sender<Option<Turn>>,
 }
 
