@@ -1,6 +1,6 @@
-//! The repository's own rules, as a test of the repository: what a reviewer would otherwise say again and again.
+//! The repository's own rules, checked as a test, so that reviewers need not repeat them.
 //!
-//! A rule can be set aside for one line, with a reason, by a comment on it or on the line above: `tidy: allow(pause) reason`.
+//! A comment on a line, or on the line above it, sets a rule aside for that line, with a reason: `tidy: allow(pause) reason`.
 
 mod code;
 mod documents;

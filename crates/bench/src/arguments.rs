@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::System;
 use crate::workload::{Row, WRITERS};
 
-/// What `--help` prints.
+/// The output of `--help`.
 pub const USAGE: &str = "\
 cargo xtask bench [OPTIONS]
 cargo xtask bench conditions --no-server     commits of others beside the widest append conditions

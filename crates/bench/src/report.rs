@@ -40,7 +40,7 @@ impl Entry {
     }
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub struct Report<'a> {
     pub machine: String,
     pub arguments: &'a Arguments,

@@ -90,7 +90,7 @@ pub struct Weight {
 /// The kind of a store that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Ours.
+    /// Annals.
     Annals,
     /// Tephra as a library.
     Tephra,

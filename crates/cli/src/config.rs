@@ -33,7 +33,7 @@ pub use telemetry::TelemetrySection;
 /// The file that is read when none is named.
 const FILE: &str = "annals.toml";
 
-/// Everything that can be configured.
+/// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -155,14 +155,14 @@ impl Default for LogSection {
     }
 }
 
-/// The configuration in force.
+/// The effective configuration.
 pub struct Loaded {
     pub config: Config,
     pub origins: Origins,
 }
 
 impl Loaded {
-    /// Reads every source.
+    /// Reads all sources.
     pub fn read(cli: &Cli) -> Result<Self, Failure> {
         let mut layers = Layers::new(&Config::default())?;
         match &cli.global.config {

@@ -1,6 +1,6 @@
 //! A code-execution service on the event log: requests, sagas, a priority queue, workers, results, notifications and streams for browsers.
-//! As `annals demo`, it is the first thing that a new user of Annals sees. It is modelled on Integr8sCode, which needs MongoDB, Kafka, Redis
-//! and Kubernetes for the same. It uses only the public library.
+//! As `annals demo`, it is the first thing that a new user of Annals sees. It is modelled on Integr8sCode, which needs MongoDB, Kafka,
+//! Redis and Kubernetes for the same. It uses only the public library.
 //!
 //! ```text
 //!  POST /executions ─▶ execution_requested ─▶ saga ─▶ work queue ─▶ scheduler: a slot ─▶ create_pod_command
@@ -9,7 +9,8 @@
 //!                        ◀─ notification_created ◀─ notification service ◀─┘
 //! ```
 //!
-//! Each part is a [`Role`]. All of them run in one process on the embedded defaults, or each runs in a process of its own on a shared store.
+//! Each part is a [`Role`]. All of them run in one process on the embedded defaults, or each runs in a process of its own on a shared
+//! store.
 //!
 //! All essential state is in the log, so each process can be killed at any moment, and every execution gets exactly one terminal event.
 //! `step` ensures this. Read `saga` for the life of an execution, `worker` for that of a pod, `bridge` for the streams, and `process` for

@@ -1,8 +1,8 @@
 //! Runs a program as a child process: limits it, watches it until it ends, and measures it.
 //!
 //! # Nothing outlives the service
-//! A program leads a process group of its own. The group is killed when the program ends, when its time is up, and when the service ends for
-//! any reason:
+//! A program leads a process group of its own. The group is killed when the program ends, when its time is up, and when the service ends
+//! for any reason:
 //!
 //! - The program itself dies with the thread that spawned it (`PR_SET_PDEATHSIG`). Each program has a thread of its own, which lives until
 //!   the program has been waited for.

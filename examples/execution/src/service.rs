@@ -102,7 +102,7 @@ pub enum Error {
         "{0} can be reached by others, and whoever reaches the service runs programs as you; name a loopback address"
     )]
     NotLoopback(SocketAddr),
-    /// The address cannot be listened on.
+    /// Listening on the address failed.
     #[error("cannot listen on {address}: {error}; name another address, or stop what uses it")]
     Listen {
         /// The address.

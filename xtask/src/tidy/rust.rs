@@ -180,7 +180,7 @@ pub fn dead_files(files: &[File]) -> Vec<Fault> {
     dead.map(|file| fault(&file.path, 0, "dead", message)).collect()
 }
 
-/// The name of the module in a file, and the files that may declare it; none for the roots that cargo finds by itself.
+/// Returns the name of the module in a file, and the files that may declare it; `None` for the roots that cargo finds by itself.
 fn module(path: &str) -> Option<(&str, Vec<String>)> {
     let (folder, file) = path.rsplit_once('/')?;
     let stem = file.strip_suffix(".rs")?;

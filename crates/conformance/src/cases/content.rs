@@ -1,4 +1,4 @@
-//! What is committed is what is read: content, ids, times and everything around.
+//! What is read equals what was committed: content, ids, times and everything else.
 
 use annals_core::{Clock, NewCommit, NewEvent, Timestamp, Uuid, limits};
 use serde_json::{Value, json};

@@ -111,7 +111,7 @@ pub async fn a_folder_that_cannot_be_written_keeps_events_and_is_told(subject: &
     // An unwritable folder is reported before anything is due.
     let status = it.until(|status| status.failing.is_some() && status.waiting == 1).await;
     assert_eq!(status.archived, 0);
-    // A day without an archive.
+    // Advances a day without an archive.
     it.pass_days(1);
     assert_eq!(it.look().await, 1);
     assert_eq!(days_of(&it.in_view(&id).await.expect("in the view")), None);

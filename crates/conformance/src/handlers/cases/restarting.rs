@@ -1,4 +1,4 @@
-//! What a restart keeps.
+//! What survives a restart.
 
 use annals_core::handlers::{HandlerError, SettleBody, Settlement};
 

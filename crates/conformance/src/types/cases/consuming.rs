@@ -1,4 +1,4 @@
-//! What consumers of topics get of registered types.
+//! How consumers of topics see registered types.
 
 use std::sync::Arc;
 
