@@ -32,13 +32,13 @@ pub struct MongoDbSection {
     pub optional_indexes: bool,
     /// Most pending commits, and most pending record changes, of a tenant in this process.
     pub waiting_max: u32,
-    /// Most connections to each server, unless the URL says so.
+    /// Most connections to each server, unless the URL sets this.
     pub pool_size_max: u32,
-    /// Connections to each server that are kept open, unless the URL says so.
+    /// Connections to each server that are kept open, unless the URL sets this.
     pub pool_size_min: u32,
-    /// How long a request searches for a primary, in milliseconds, unless the URL says so.
+    /// How long a request searches for a primary, in milliseconds, unless the URL sets this.
     pub selection_timeout_ms: u64,
-    /// The time limit for connecting to a server, in milliseconds, unless the URL says so.
+    /// The time limit for connecting to a server, in milliseconds, unless the URL sets this.
     pub connect_timeout_ms: u64,
     /// The time limit for a response of MongoDB, in milliseconds.
     pub answer_timeout_ms: u64,
