@@ -46,7 +46,7 @@ impl Code {
         1 + self.text[..at.min(self.text.len())].iter().filter(|&&byte| byte == b'\n').count()
     }
 
-    /// Returns every position of `wanted` at which it is not followed by more of the same word.
+    /// Returns every position of `wanted` that is not part of a longer word.
     pub fn find_all<'a>(&'a self, wanted: &'a str) -> impl Iterator<Item = usize> + 'a {
         let bytes = wanted.as_bytes();
         let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';

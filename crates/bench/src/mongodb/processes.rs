@@ -65,7 +65,7 @@ pub async fn obey(words: &[&str]) -> Result<(), String> {
     let store = MongoStore::open(url, Options::default()).await.map_err(|error| error.to_string())?;
     let records = store.records(DEFAULT_TENANT).map_err(text)?;
     let mut documents = (0..=callers).map(|caller| Documents::new(number * 1_000 + caller)).collect::<Vec<_>>();
-    // Opens connections and starts the process's writer before the measurement.
+    // Open connections and start the process's writer before the measurement.
     let first = documents.pop().map(|mut documents| RecordChange::put("orders", documents.next()));
     records.write(first.into_iter().collect()).await.map_err(text)?;
     println!("ready");

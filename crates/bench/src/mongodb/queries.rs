@@ -174,7 +174,7 @@ fn document(sample: &Document, n: u64, count: u64) -> Result<RawDocumentBuf, Str
     RawDocumentBuf::try_from(&document).map_err(text)
 }
 
-/// Measures the most documents that an equality reads beyond those that it finds.
+/// Measures how many documents an equality examines beyond those that it finds, at most.
 async fn examined(backed: &Backed, backend: Backend, all: u64, figures: &mut Figures) -> Result<(), String> {
     let records = backed.store().records(DEFAULT_TENANT).map_err(text)?;
     let mut beyond = 0;

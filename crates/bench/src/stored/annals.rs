@@ -119,7 +119,7 @@ impl Stored for Annals {
         let head = self.log.head().await.map_err(|error| error.to_string())?;
         self.store.ok_or("only an embedded store is weighed")?.close().await;
         drop(self.log);
-        // What would be packed in the background at some time is packed now.
+        // Pack now what would be packed in the background later.
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(folder.join("store")));
         pack(&disk, &Options::default(), &mut |_, _| {}).map_err(|error| error.to_string())?;
         closed(folder, head).map_err(|error| format!("{}: {error}", folder.display()))

@@ -31,7 +31,7 @@ const FOLLOWED: usize = 2_000;
 pub enum Task {
     /// Fills a new store.
     Fill,
-    /// Opens the store until all background work that a store does at some time is done. Only ours has any.
+    /// Opens the store until its background work is done. Only ours has any.
     Settle,
     /// Opens the store and does nothing more.
     Open,

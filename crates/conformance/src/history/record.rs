@@ -70,7 +70,7 @@ impl Record {
         answer(&mut self.calls[call].what);
     }
 
-    /// Removes a call that was refused without any information.
+    /// Ends a call without an answer: its refusal has no information.
     pub fn end_untold(&mut self, call: usize) {
         self.now += 1;
         self.calls[call].ended = Some(self.now);

@@ -229,7 +229,7 @@ pub async fn what_another_software_defined_is_kept(subject: &dyn Subject) {
     all.holds("orders", 3, &[(0, None), (2, None)]).await;
 }
 
-/// Settings for which the layout has no place are stored as remote.
+/// A definition that the layout cannot express is stored as remote.
 pub async fn definitions_are_stored_in_the_layout(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     let definitions = all.it.store.stream_definitions(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
