@@ -87,8 +87,8 @@ impl Run for Commit {
 
 /// Parses a line into a commit, for a server or for a store that this process has opened.
 ///
-/// Lines must not wait for a named stage: many are in flight at once, and one that waited would delay the others of its aggregate. A
-/// server has connections for that.
+/// In a store of this process, lines must not wait for a named stage: many are in flight at once, and one that waited would delay the
+/// others of its aggregate. A server has connections for that.
 pub fn parse_line(text: &[u8], remote: bool) -> Result<NewCommit, Failure> {
     let commit = parse_commit(text)?;
     if let Some(stage) = commit.wait.until.stage()
