@@ -9,10 +9,10 @@ use crate::rivals;
 use build::Built;
 use parts::Part;
 
-/// Tephra and UmaDB are built and measured too.
+/// Also builds and measures Tephra and UmaDB.
 const RIVALS: &str = "--rivals";
 
-/// All rows of features, and the page that shows them.
+/// Selects all rows of features, and the page that shows them.
 const FEATURES: &str = "features";
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
@@ -36,7 +36,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     run_command(bench.args(arguments.iter().filter(|word| *word != RIVALS)))
 }
 
-/// The benchmark with other event stores is of a workspace of its own, which has their crates.
+/// Runs the benchmark with other event stores, which has a workspace of its own with their crates.
 fn beside_rivals(arguments: &[String]) -> Result<(), String> {
     let rivals = rivals::prepare()?;
     let target = root().join("target");

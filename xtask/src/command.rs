@@ -1,31 +1,31 @@
-//! Running other programs from the repository's root.
+//! Runs other programs in the repository's root.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The repository's root.
+/// Returns the repository's root.
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// The cargo that runs this program, at the repository's root.
+/// Returns the cargo that runs this program, in the repository's root.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     if in_ci() {
-        // A clone is built once: incremental files would cost time and space for nothing.
+        // A CI checkout is built once, so incremental files would only cost time and space.
         command.env("CARGO_INCREMENTAL", "0");
     }
     command
 }
 
-/// Whether this is a run of CI.
+/// Returns whether this is a CI run.
 pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Shows the command, runs it with its output passed through, and fails with a sentence unless it succeeds.
+/// Prints the command and runs it with its output passed through. Fails with a sentence unless the command succeeds.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let shown = shown(command);
     println!("$ {shown}");
@@ -33,7 +33,7 @@ pub fn run(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("`{shown}` failed ({status})")) }
 }
 
-/// Runs the command quietly and gives what it wrote to its standard output.
+/// Runs the command quietly. Returns its standard output.
 pub fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     let shown = shown(command);
     let output = command.output().map_err(|error| format!("`{shown}` could not be started: {error}"))?;
@@ -43,7 +43,7 @@ pub fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     Err(format!("`{shown}` failed ({})\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Runs the command with its errors passed through, and gives what it wrote to its standard output.
+/// Runs the command with its errors passed through. Returns its standard output.
 pub fn standard_output(command: &mut Command) -> Result<String, String> {
     let shown = shown(command);
     println!("$ {shown}");
@@ -55,7 +55,7 @@ pub fn standard_output(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// The command as one would type it.
+/// Returns the command as one would type it.
 fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let mut words = vec![program.to_string_lossy().into_owned()];
@@ -63,13 +63,13 @@ fn shown(command: &Command) -> String {
     words.join(" ")
 }
 
-/// The value behind `flag` as a number, if the flag is there.
+/// Returns the value after `flag` as a number, if the flag is present.
 pub fn number(arguments: &[String], flag: &str) -> Result<Option<u64>, String> {
     let Some(text) = value(arguments, flag)? else { return Ok(None) };
     text.parse().map(Some).map_err(|_| format!("{flag} takes a whole number, not {text:?}"))
 }
 
-/// The value behind `flag`, if the flag is there.
+/// Returns the value after `flag`, if the flag is present.
 pub fn value<'a>(arguments: &'a [String], flag: &str) -> Result<Option<&'a str>, String> {
     let Some(at) = arguments.iter().position(|argument| argument == flag) else { return Ok(None) };
     match arguments.get(at + 1) {

@@ -1,7 +1,7 @@
-//! Dependencies against deny.toml.
+//! Checks dependencies against deny.toml.
 //!
-//! Licences, bans and sources are judged here, from cargo's own metadata: that takes a second and needs nothing installed.
-//! Advisories need cargo-deny and the advisory database from the network, so they run where both are to be had.
+//! Licences, bans and sources are checked here, from cargo's own metadata, which takes a second and requires no installation. Advisories
+//! need cargo-deny and the advisory database from the network, so they are checked only where both are available.
 
 mod licence;
 #[cfg(test)]
@@ -25,7 +25,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Judges every package of the product's dependency graph, on all platforms and with tests' dependencies.
+/// Checks every package of the product's dependency graph, on all platforms and including dev-dependencies.
 pub fn check() -> Result<(), String> {
     let metadata = output(cargo().args(["metadata", "--locked", "--all-features", "--format-version", "1"]))?;
     let metadata: Value = serde_json::from_slice(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
@@ -38,10 +38,10 @@ pub fn check() -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(format!("{} faults\n{}", faults.len(), faults.join("\n"))) }
 }
 
-/// What cargo-deny says when it could not ask.
+/// The output of cargo-deny if it could not reach the database.
 const NO_DATABASE: &str = "failed to fetch advisory database";
 
-/// Runs cargo-deny's advisory check, where it is installed.
+/// Runs cargo-deny's advisory check, if cargo-deny is installed.
 pub fn advisories() -> Result<Step, String> {
     let mut version = Command::new("cargo-deny");
     let installed = version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -66,7 +66,7 @@ fn or_none(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// A package as cargo describes it.
+/// A package in cargo's metadata.
 struct Package {
     name: String,
     version: String,
@@ -92,7 +92,7 @@ fn packages(metadata: &Value) -> Result<Vec<Package>, String> {
     Ok(list.iter().map(package).collect())
 }
 
-/// By the id of a package, the names of those that depend on it.
+/// Returns, by the id of a package, the names of the packages that depend on it.
 fn parents(metadata: &Value, list: &[Value]) -> BTreeMap<String, BTreeSet<String>> {
     let name_of: BTreeMap<&str, &str> =
         list.iter().filter_map(|package| Some((package["id"].as_str()?, package["name"].as_str()?))).collect();
@@ -107,7 +107,7 @@ fn parents(metadata: &Value, list: &[Value]) -> BTreeMap<String, BTreeSet<String
     parents
 }
 
-/// The dependencies that a package takes in any version; a path of this repository is no version.
+/// Returns the dependencies that a package accepts in any version. A path of this repository does not count.
 fn wildcards(package: &Value) -> Vec<String> {
     let dependencies = package["dependencies"].as_array().into_iter().flatten();
     dependencies
@@ -127,13 +127,13 @@ fn doubles(packages: &[Package]) -> Vec<String> {
         .collect()
 }
 
-/// What deny.toml says, as far as it is judged here.
+/// The rules of deny.toml that are checked here.
 struct Rules {
     licences: BTreeSet<String>,
     banned: BTreeMap<String, Ban>,
 }
 
-/// Why a crate is banned, and below which others it is allowed all the same.
+/// Why a crate is banned, and the parents below which it is still allowed.
 struct Ban {
     reason: String,
     wrappers: BTreeSet<String>,

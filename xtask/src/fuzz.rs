@@ -1,4 +1,4 @@
-//! Coverage-guided fuzzing on the stable toolchain: libFuzzer, fed by the coverage instrumentation that is in every rustc.
+//! Coverage-guided fuzzing on the stable toolchain: libFuzzer, with the coverage instrumentation that is part of every rustc.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,21 +6,21 @@ use std::process::Command;
 use crate::command::{cargo, number, only, output, root, run as run_command, value};
 use crate::steps::now;
 
-/// The fuzz targets, each a binary of the package under `fuzz/`. The canary stands before them.
+/// The fuzz targets, each a binary of the package under `fuzz/`. The canary runs before them.
 const TARGETS: [&str; 6] = ["commit", "condition", "http", "frames", "index", "payload"];
 
-/// A target that must fail soon, see `fuzz/src/canary.rs`.
+/// A target that must fail soon; see `fuzz/src/canary.rs`.
 const CANARY: &str = "canary";
 const CANARY_SECONDS: u64 = 30;
 
-/// What cargo-fuzz passes on nightly, less the sanitizers, which stable does not have.
+/// The flags that cargo-fuzz passes on nightly, without the sanitizers, which stable does not have.
 const INSTRUMENTATION: &str = "-Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// One input must not take longer, or the target hangs.
+/// The time limit for one input, after which the target counts as hanging.
 const INPUT_SECONDS_MAX: u64 = 10;
 const MEMORY_MIB_MAX: u64 = 2048;
 
@@ -44,7 +44,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// Fails unless the targets can be built here. Asked before a long run, so that it does not end with this.
+/// Fails unless the targets can be built here. Called before a long run, so that the run does not fail at its end.
 pub fn can_build() -> Result<(), String> {
     let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
     let found = output(Command::new(&compiler).arg("--version"));
@@ -56,17 +56,17 @@ pub fn can_build() -> Result<(), String> {
     })
 }
 
-/// How far a target is fuzzed.
+/// How long a target is fuzzed.
 pub struct Extent(Vec<String>);
 
 impl Extent {
-    /// For some time, along a path that differs from run to run.
+    /// Returns an extent in seconds. Its inputs differ from run to run.
     fn seconds(seconds: u64) -> Self {
         Self(vec![format!("-max_total_time={seconds}")])
     }
 
-    /// For a number of inputs, which the same code gets in the same order everywhere: a test run must not find on one machine what it
-    /// passed over on another.
+    /// Returns an extent in inputs, which are the same for the same code on every machine. A test run must not find on one machine what
+    /// it missed on another.
     pub fn repeatable(inputs: u64) -> Self {
         Self(vec![format!("-runs={inputs}"), "-seed=1".to_owned()])
     }
@@ -83,7 +83,7 @@ pub fn all_targets(each: &Extent) -> Result<(), String> {
     TARGETS.iter().try_for_each(|target| fuzz(&binaries, target, each))
 }
 
-/// Builds all targets and gives the folder they are in.
+/// Builds all targets. Returns their folder.
 fn build() -> Result<PathBuf, String> {
     can_build()?;
     let host = host()?;
@@ -107,7 +107,7 @@ fn folder(name: &str) -> PathBuf {
     root().join("fuzz").join(name)
 }
 
-/// Fails unless the canary is found: then the feedback from the code does not reach the fuzzer.
+/// Fails unless the canary is found. If it is not, the coverage feedback does not reach the fuzzer.
 fn canary(binaries: &std::path::Path) -> Result<(), String> {
     let limit = format!("-max_total_time={CANARY_SECONDS}");
     let mut canary = Command::new(binaries.join(CANARY));
@@ -129,7 +129,7 @@ fn artifact_prefix(target: &str) -> Result<String, String> {
 }
 
 fn fuzz(binaries: &std::path::Path, target: &str, extent: &Extent) -> Result<(), String> {
-    // What a run finds worth keeping stays out of the repository; the committed inputs are only read.
+    // The corpus that grows in a run stays out of the repository; the committed inputs are only read.
     let grown = folder("target").join("corpus").join(target);
     if extent.is_repeatable() && grown.exists() {
         std::fs::remove_dir_all(&grown).map_err(|error| format!("{}: {error}", grown.display()))?;
@@ -167,7 +167,7 @@ fn fuzz(binaries: &std::path::Path, target: &str, extent: &Extent) -> Result<(),
     Err(format!("{target} failed; again with: cargo xtask fuzz --target {target} --reproduce {artifact}"))
 }
 
-/// A number from the statistics that libFuzzer prints at its end.
+/// Returns a number from the statistics that libFuzzer prints at its end.
 fn stat(log: &str, name: &str) -> String {
     let found = log.lines().find_map(|line| line.strip_prefix("stat::")?.strip_prefix(name)?.split_once(':'));
     found.map_or_else(|| "?".to_owned(), |(_, value)| value.trim().to_owned())

@@ -1,4 +1,4 @@
-//! Formatting, clippy and the documentation's links; warnings are errors.
+//! Checks formatting, clippy and the documentation's links. Warnings are errors.
 
 use crate::command::{cargo, only, run as run_command};
 use crate::steps::Steps;

@@ -1,4 +1,4 @@
-//! The front door: what developers and CI run is here, and nothing else is needed to know whether a change is good.
+//! The entry point for developers and CI: these commands are all that is needed to check a change.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people at a terminal")]
 
 mod bench;

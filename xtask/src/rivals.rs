@@ -1,26 +1,26 @@
-//! What `bench --rivals` needs beside crates: the protobuf compiler that Tephra asks for in exactly this version, and the servers of
-//! the rivals. All of it goes under `target/rivals`, once.
+//! Provides what `bench --rivals` needs besides crates: the protobuf compiler in exactly the version that Tephra requires, and the
+//! servers of the rivals. Everything is installed once, under `target/rivals`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::command::{cargo, root, run as run_command};
 
-/// The name Maven knows the protobuf compiler 36.2 by.
+/// The Maven coordinates of the protobuf compiler 36.2.
 const PROTOC: &str = "com.google.protobuf:protoc:4.36.2:exe:linux-x86_64";
 const PROTOC_FILE: &str = "protoc-4.36.2-linux-x86_64.exe";
-/// Package, version and the program it installs.
+/// Package, version and the program that it installs.
 const SERVERS: [(&str, &str, &str); 2] = [("tephra-server", "0.4.4", "tephra-server"), ("umadb", "0.7.8", "umadb")];
 
-/// What is there for the rivals.
+/// The installed tools for the rivals.
 pub struct Rivals {
-    /// The protobuf compiler, which builds of their crates want in the variable `PROTOC`.
+    /// The protobuf compiler, to which builds of their crates refer by the variable `PROTOC`.
     pub protoc: PathBuf,
     /// The folder of the servers' programs.
     pub programs: PathBuf,
 }
 
-/// Gets what is missing.
+/// Installs what is missing.
 pub fn prepare() -> Result<Rivals, String> {
     let folder = root().join("target/rivals");
     let protoc = match std::env::var_os("PROTOC") {
@@ -56,7 +56,7 @@ fn protoc(folder: &Path) -> Result<PathBuf, String> {
 
 fn install(folder: &Path, protoc: &Path, package: &str, version: &str) -> Result<(), String> {
     let mut install = cargo();
-    // A folder for the build that stays, so that one that was broken off goes on where it was.
+    // A permanent build folder, so that an interrupted build resumes.
     install.args(["install", "--locked", "--version", version, "--root"]).arg(folder).arg("--target-dir");
     install.arg(folder.join("build")).arg(package).env("PROTOC", protoc);
     run_command(&mut install).map_err(|error| {

@@ -1,5 +1,5 @@
-//! The real services that tests run against, and the browser that shows pages: fetched once, started on free ports with data folders of
-//! their own, and stopped with the program that started them.
+//! The real services that tests run against, and the browser that shows pages. They are fetched once, started on free ports with data
+//! folders of their own, and stopped with the program that started them.
 
 mod chromium;
 mod fetch;
@@ -19,62 +19,62 @@ pub use kafka::KAFKA;
 pub use mongod::MONGODB;
 pub use redis::REDIS;
 
-/// Where fetched services are kept instead of `target/services`, so that a fresh clone need not fetch them again.
+/// The variable for a folder of fetched services other than `target/services`, so that a fresh clone need not fetch them again.
 const CACHE: &str = "ANNALS_SERVICES_CACHE";
 
-/// Every service that tests need. Its own file says the rest.
+/// Every service that tests need. Each has a file of its own with the details.
 pub const ALL: [&Service; 5] = [&MONGODB, &KAFKA, &REDIS, &chromium::CHROMIUM, &python::PYTHON];
 
 /// A service that tests run against.
 pub struct Service {
-    /// What the command line calls it.
+    /// Its name on the command line.
     name: &'static str,
-    /// The variable in which tests look for a running one; who sets it decides, and nothing is started.
+    /// The variable in which tests look for a running service. If it is set, none is started.
     pub place: &'static str,
-    /// The variable in which tests look for the program, of which they start some of their own to kill, stop and cut off.
+    /// The variable in which tests look for the program. They start instances of their own to kill, stop and disconnect.
     program: &'static str,
-    /// What both are set to, for people.
+    /// The values of both, in words.
     meant: &'static str,
     /// The package whose tests need it.
     package: Option<&'static str>,
-    /// How the modules of other packages' tests begin that need it.
+    /// The prefix of test modules in other packages that need it.
     module: &'static str,
-    /// Whether one runs beside the tests. Of others, each test starts one of its own.
+    /// Whether an instance runs beside the tests. If not, each test starts one of its own.
     runs: bool,
-    /// Finds the program, or brings it into this folder.
+    /// Finds the program, or fetches it into this folder.
     fetch: fn(&Path) -> Result<PathBuf, String>,
-    /// Starts one in this folder, with this program.
+    /// Starts an instance in this folder, with this program.
     start: fn(&Path, &Path) -> Started,
 }
 
 type Started = Result<Box<dyn Running>, String>;
 
-/// A service that was started. It stops when it is dropped, and has ended then.
+/// A service that was started. It is stopped, and has ended, when this is dropped.
 trait Running {
-    /// What the variable of its place is set to.
+    /// Returns the value for the variable of its place.
     fn place(&self) -> String;
 
-    /// Fails when it has ended.
+    /// Fails if the service has ended.
     fn check(&mut self) -> Result<(), String>;
 
-    /// Where its log is; none of a service that writes none.
+    /// Returns the path of its log; `None` for a service that writes none.
     fn log(&self) -> Option<PathBuf> {
         None
     }
 }
 
-/// The packages whose tests need a service.
+/// Returns the packages whose tests need a service.
 pub fn packages() -> impl Iterator<Item = &'static str> {
     ALL.into_iter().filter_map(|service| service.package)
 }
 
-/// How the modules of other packages' tests begin that need one.
+/// Returns the prefixes of test modules in other packages that need a service.
 pub fn modules() -> impl Iterator<Item = &'static str> {
     ALL.into_iter().map(|service| service.module)
 }
 
 impl Service {
-    /// The services that the command line names; all that run when it names none.
+    /// Returns the services that the command line names. If it names none, returns all that run.
     fn named(words: &[&String], fetch: bool) -> Result<Vec<&'static Self>, String> {
         if words.is_empty() {
             return Ok(ALL.into_iter().filter(|service| fetch || service.runs).collect());
@@ -87,13 +87,13 @@ impl Service {
         words.iter().map(known).collect()
     }
 
-    /// What runs it: the program that the environment names, or one that is fetched.
+    /// Returns the program that the environment names, or fetches it.
     fn program(&self) -> Result<PathBuf, String> {
         std::env::var_os(self.program).map_or_else(|| (self.fetch)(&cache()), |path| Ok(path.into()))
     }
 }
 
-/// `cargo xtask services`: starts them and keeps them until it ends, however that comes.
+/// `cargo xtask services`: starts the services and keeps them running until this process ends for any reason.
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let (flags, words): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| *argument == "--fetch");
     let fetch = !flags.is_empty();
@@ -118,7 +118,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// The services of a test run. They stop when it is dropped.
+/// The services of a test run. They stop when this is dropped.
 #[derive(Default)]
 pub struct Services {
     running: Vec<Box<dyn Running>>,
@@ -126,7 +126,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Takes those of these services that the environment names, and starts the others.
+    /// Uses the services that the environment names, and starts the others.
     ///
     /// # Errors
     /// A sentence that says what to install or to set.
@@ -141,7 +141,7 @@ impl Services {
         Ok(services)
     }
 
-    /// No services.
+    /// Returns no services.
     pub fn none() -> Self {
         Self::default()
     }
@@ -153,7 +153,7 @@ impl Services {
         Ok(())
     }
 
-    /// Starts one, whatever the environment says of those that run.
+    /// Starts a service, whether or not the environment names a running one.
     fn start_own(&mut self, service: &Service) -> Result<(), String> {
         let program = service.program()?;
         let running = (service.start)(&cache(), &program)?;
@@ -163,27 +163,27 @@ impl Services {
         Ok(())
     }
 
-    /// What the tests' environment says about them.
+    /// Returns the variables of the tests' environment that name the services.
     pub fn environment(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.environment.iter().map(|(name, value)| (*name, value.as_str()))
     }
 
-    /// What the environment says about one of them.
+    /// Returns the value of one of these variables.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.environment().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Fails when one of them has ended.
+    /// Fails if one of the services has ended.
     fn check(&mut self) -> Result<(), String> {
         self.running.iter_mut().try_for_each(|running| running.check())
     }
 
-    /// The logs of those that were started. They are removed when those stop.
+    /// Returns the logs of the started services. They are removed when the services stop.
     pub fn logs(&self) -> impl Iterator<Item = PathBuf> {
         self.running.iter().filter_map(|running| running.log())
     }
 
-    /// Stops what was started, and waits until it has ended.
+    /// Stops the started services, and waits until they have ended.
     pub fn stop(self) {
         drop(self.running);
     }

@@ -1,12 +1,12 @@
-//! Steps of a longer run: each announced, timed and listed at the end, the first failure ends the run.
+//! The steps of a longer run. Each is announced, timed and listed at the end, and the first failure ends the run.
 
 use std::time::{Duration, Instant};
 
-/// How a step ended that found nothing wrong.
+/// The outcome of a step that found nothing wrong.
 pub enum Step {
     /// It ran.
     Passed,
-    /// It could not run here; the sentence says why and what to install.
+    /// It could not run here. The sentence says why and what to install.
     NotRun(String),
 }
 
@@ -17,12 +17,12 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Runs a step that cannot be left out.
+    /// Runs a step that must not be skipped.
     pub fn run(&mut self, name: &str, step: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         self.run_if_possible(name, || step().map(|()| Step::Passed))
     }
 
-    /// Runs a step that may find that it cannot run here.
+    /// Runs a step that may be unable to run here.
     pub fn run_if_possible(&mut self, name: &str, step: impl FnOnce() -> Result<Step, String>) -> Result<(), String> {
         println!("\n=== {name}");
         let started = now();
@@ -43,7 +43,7 @@ impl Steps {
         })
     }
 
-    /// Lists what ran and how long each step took.
+    /// Lists the steps and how long each took.
     pub fn summarise(&self) {
         println!("\n=== summary");
         for (name, took, ended) in &self.ended {

@@ -1,4 +1,4 @@
-//! Everything CI runs, cheapest first, ordered so that each build uses what the one before left.
+//! Everything that CI runs, cheapest first, in an order in which each build reuses the previous one.
 
 mod executables;
 mod secrets;
@@ -8,10 +8,10 @@ use crate::services::{self, Services};
 use crate::steps::{Step, Steps};
 use crate::{deny, fuzz, lint, tidy};
 
-/// Inputs of each fuzz target: about a minute for all of them.
+/// Inputs for each fuzz target: about a minute for all of them.
 const FUZZ_INPUTS: u64 = 200_000;
 
-/// What the command line has beside its defaults: a first build need not have it, and what CI tests has.
+/// The features of the command line beside its defaults. A first build need not have them, and CI tests them.
 pub const FEATURES: &str = "annals-cli/kafka,annals-cli/redis,annals-cli/s3";
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
@@ -73,8 +73,8 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
     services.stop();
     searched?;
     steps.run("seeded bugs are caught", || {
-        // The whole workspace is selected, although one test target is meant: so its dependencies keep their features and are
-        // not built again.
+        // The whole workspace is selected although one test target is meant, so that its dependencies keep their features and are not
+        // rebuilt.
         let mut bugs = cargo();
         bugs.args([
             "test",

@@ -1,6 +1,6 @@
-//! The repository's own rules, as a test of the repository: what a reviewer would otherwise say again and again.
+//! The repository's own rules, checked as a test, so that reviewers need not repeat them.
 //!
-//! A rule can be set aside for one line, with a reason, by a comment on it or on the line above: `tidy: allow(pause) reason`.
+//! A comment on a line, or on the line above it, sets a rule aside for that line, with a reason: `tidy: allow(pause) reason`.
 
 mod code;
 mod documents;
@@ -23,7 +23,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Fault {
     path: String,
-    /// From 1; 0 when the file as a whole is meant.
+    /// The line, from 1; 0 if the file as a whole is meant.
     line: usize,
     /// The rule's name, for `tidy: allow(…)`.
     rule: &'static str,
@@ -36,11 +36,11 @@ struct File {
     text: String,
 }
 
-/// Checks every file that git knows or would add.
+/// Checks every file that git tracks or would add.
 pub fn check() -> Result<(), String> {
     let listed = output(Command::new("git").current_dir(root()).args(["ls-files", "-z", "-co", "--exclude-standard"]))?;
     let listed = String::from_utf8(listed).map_err(|error| format!("a file name is not UTF-8: {error}"))?;
-    // A file that is deleted but not yet committed is listed and gone.
+    // A file that is deleted but not yet committed is listed, but does not exist.
     let paths: BTreeSet<&str> =
         listed.split('\0').filter(|path| !path.is_empty() && root().join(path).exists()).collect();
     let mut faults = Vec::new();
@@ -93,7 +93,7 @@ fn listing(faults: &[Fault]) -> String {
     faults.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Text that people edit. Inputs of the fuzzer and recorded files are kept as they are.
+/// Returns whether a file is text that people edit. Inputs of the fuzzer and recorded files are exempt.
 fn is_text(path: &str) -> bool {
     let kinds = ["rs", "toml", "md", "sh", "py", "yml", "json", "jsonl", "html", "css", "js", "txt", "dict"];
     let recorded = path.starts_with("fuzz/corpus/") || path.contains("/fixtures/");
@@ -101,7 +101,7 @@ fn is_text(path: &str) -> bool {
     (named || path == ".ci/run" || path.ends_with(".gitignore") || path.starts_with("LICENSE")) && !recorded
 }
 
-/// What is larger than this belongs elsewhere: every clone carries it for ever.
+/// Larger files belong elsewhere: every clone carries them forever.
 const FILE_BYTES_MAX: usize = 256 * 1024;
 
 fn size_fault(path: &str, bytes: usize) -> Option<Fault> {
@@ -109,7 +109,7 @@ fn size_fault(path: &str, bytes: usize) -> Option<Fault> {
     (bytes > FILE_BYTES_MAX).then(|| fault(path, 0, "size", message()))
 }
 
-/// Names that say nothing about what is inside, so that anything ends up there.
+/// Names that do not describe their content, so that anything ends up there.
 const EMPTY_NAMES: [&str; 8] = ["manager", "util", "utils", "common", "helper", "helpers", "misc", "shared"];
 
 fn name_fault(path: &str) -> Option<Fault> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::System;
 use crate::workload::{Row, WRITERS};
 
-/// What `--help` prints.
+/// The output of `--help`.
 pub const USAGE: &str = "\
 cargo xtask bench [OPTIONS]
 cargo xtask bench conditions --no-server     commits of others beside the widest append conditions
@@ -28,7 +28,7 @@ cargo xtask bench features [PARTS]           all of these but mongodb, and fills
   --rivals         also Tephra and UmaDB; the first time this takes long, because they are built
 ";
 
-/// The options, checked.
+/// The checked options.
 pub struct Arguments {
     pub rounds: usize,
     pub seconds: f64,
@@ -37,24 +37,24 @@ pub struct Arguments {
     pub folder: PathBuf,
     pub json: Option<PathBuf>,
     pub reads: bool,
-    /// The program `annals`.
+    /// The path of the program `annals`.
     pub server: Option<PathBuf>,
-    /// Events of the log that is read.
+    /// Events in the log that is read.
     pub corpus: usize,
-    /// Events of the stores that are opened and nothing more.
+    /// Events in the stores that are only opened.
     pub opened: Vec<usize>,
-    /// Events of the store that the library is measured behind; none leaves this out.
+    /// Events in the store after which the library is measured; `None` leaves this out.
     pub stored: Option<usize>,
-    /// The folder of the rivals' programs; none leaves the rivals out.
+    /// The folder of the rivals' programs; `None` leaves the rivals out.
     pub rivals: Option<PathBuf>,
     pub systems: Vec<System>,
 }
 
-/// What [`Arguments::corpus`] is a multiple of, so that every aggregate that is read is whole.
+/// [`Arguments::corpus`] is a multiple of this, so that every aggregate that is read is complete.
 const CORPUS_STEP: usize = 2_000;
 
 impl Arguments {
-    /// Reads the options; none when help is wanted.
+    /// Parses the options. Returns `None` if help is requested.
     pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut arguments = Self {
             rounds: 5,
@@ -82,7 +82,7 @@ impl Arguments {
                 "--rows" => arguments.rows = value()?.split(',').map(Row::parse).collect::<Result<_, _>>()?,
                 "--folder" => arguments.folder = value()?.into(),
                 "--json" => arguments.json = Some(value()?.into()),
-                // The server runs in a folder of its own, so its path must not depend on ours.
+                // The server runs in another folder, so its path must be absolute.
                 "--server" => {
                     arguments.server = Some(existing(&value()?)?);
                 }
@@ -113,7 +113,7 @@ fn positive<T: std::str::FromStr + PartialOrd + Default>(option: &str, text: &st
     number.ok_or_else(|| format!("{option} takes a number above 0, not {text:?}"))
 }
 
-/// As many events as aggregates of the corpus that are whole.
+/// Parses a number of events that makes every aggregate of the corpus complete.
 fn whole(option: &str, text: &str) -> Result<usize, String> {
     let events: usize = positive(option, text)?;
     if events.is_multiple_of(CORPUS_STEP) {

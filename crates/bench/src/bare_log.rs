@@ -1,20 +1,20 @@
-//! What stands between the bare disk and an event log: a checksum for each frame, the version check and the request check, with
-//! everything in two hash maps. Nothing can be read back by aggregate, type or tag, and a start would have to read everything.
+//! The minimum between the bare disk and an event log: a checksum for each frame, the version check and the request check, with
+//! everything in two hash maps. Nothing can be read by aggregate, type or tag, and a start would have to read everything.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::workload::Turn;
 
-/// What the probe's writer does with a commit before it is written.
+/// What the probe's writer checks before it writes a commit.
 pub trait Check: Send + 'static {
-    /// The checksum of a commit's bytes, taken by its caller.
+    /// Returns the checksum of a commit's bytes, which the caller computes.
     fn checksum(bytes: &[u8]) -> u32;
 
-    /// Whether the commit may be appended.
+    /// Returns whether the commit may be appended.
     fn admit(&mut self, turn: &Turn) -> bool;
 }
 
-/// Nothing: the disk alone.
+/// No checks: the disk alone.
 pub struct Unchecked;
 
 impl Check for Unchecked {

@@ -1,4 +1,4 @@
-//! One measurement: some writers in a closed loop for some seconds.
+//! One measurement: several writers in a closed loop for several seconds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,42 +8,42 @@ use tokio::task::JoinSet;
 
 use crate::workload::Row;
 
-/// How long a cell takes.
+/// The duration of a cell.
 pub struct Cell {
     warm_up: Duration,
     measured: Duration,
 }
 
 impl Cell {
-    /// A cell of so many measured seconds.
+    /// Returns a cell with this many measured seconds.
     pub fn new(seconds: f64) -> Self {
         Self { warm_up: Duration::from_secs_f64(seconds / 5.0), measured: Duration::from_secs_f64(seconds) }
     }
 
-    /// The measured seconds.
+    /// Returns the measured seconds.
     pub fn seconds(&self) -> f64 {
         self.measured.as_secs_f64()
     }
 }
 
-/// What came of a cell: how long each commit took that was answered in the measured time, in nanoseconds, ascending.
+/// The latency of each commit that was acknowledged in the measured time, in nanoseconds, ascending.
 pub struct Measured {
     latencies: Vec<u64>,
 }
 
 impl Measured {
-    /// Events acknowledged per second.
+    /// Returns the events acknowledged per second.
     pub fn events_per_second(&self, row: &Row, cell: &Cell) -> f64 {
         (self.latencies.len() * row.events) as f64 / cell.seconds()
     }
 
-    /// The latency below which this share of the commits was answered, in microseconds.
+    /// Returns the latency below which this share of the commits was acknowledged, in microseconds.
     pub fn latency_us(&self, share: f64) -> f64 {
         percentile_us(&self.latencies, share)
     }
 }
 
-/// The value below which this share of `ascending` nanoseconds lies, in microseconds.
+/// Returns the value below which this share of `ascending` nanoseconds lies, in microseconds.
 pub fn percentile_us(ascending: &[u64], share: f64) -> f64 {
     let place = (ascending.len() as f64 * share) as usize;
     let nanoseconds = ascending.get(place.min(ascending.len().saturating_sub(1))).copied().unwrap_or_default();
@@ -56,7 +56,7 @@ pub trait Commits: Send + 'static {
     fn commit(&mut self) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Runs the writers until the time is over.
+/// Runs the writers until the time is up.
 pub async fn run<W: Commits>(cell: &Cell, writers: Vec<W>) -> Result<Measured, String> {
     let together = Arc::new(Barrier::new(writers.len()));
     let (warm_up, measured) = (cell.warm_up, cell.measured);
@@ -67,7 +67,7 @@ pub async fn run<W: Commits>(cell: &Cell, writers: Vec<W>) -> Result<Measured, S
     gathered(tasks).await
 }
 
-/// The same with a thread for each writer, for clients that block their caller.
+/// Does the same with a thread for each writer, for clients that block their caller.
 #[cfg(feature = "rivals")]
 pub async fn run_threads<W: Commits>(cell: &Cell, writers: Vec<W>) -> Result<Measured, String> {
     let together = Arc::new(Barrier::new(writers.len()));

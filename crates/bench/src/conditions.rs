@@ -1,7 +1,8 @@
-//! How long other clients' commits take beside the widest append conditions that the limits allow, and without them, in one run.
+//! Measures the commit latency of other clients, with and without concurrent append conditions of the greatest width that the limits
+//! allow.
 //!
-//! No event matches a pattern, and the index cannot tell: it says that a commit has all tags of the pattern, and only its events tell that
-//! no event has them all. So each condition decodes all that the index names, which is half of the log for a condition on the whole log.
+//! No event matches a pattern, but the index cannot show it: some commits have all tags of the pattern, but none of their events does. So
+//! each condition decodes all commits that the index names, which is half of the log for a condition on the whole log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,13 +18,13 @@ use crate::library;
 /// The first word of the command line.
 pub const OPTION: &str = "conditions";
 
-/// Commits of each kind in the log before anything is measured: of few tags, and of as many as there may be.
+/// Commits of each kind in the log before the measurement: with few tags, and with as many as the limits allow.
 const COMMITS: u64 = 20_000;
-/// The tags of a pattern of few, which a commit has on different events.
+/// The tags of a pattern of few tags, which a commit has on different events.
 const FEW: [&str; 2] = ["x", "y"];
-/// The last tags of a pattern of many, which a commit has on different events. Both events have the tags before them.
+/// The last tags of a pattern of many tags, which a commit has on different events. Both events have the tags before them.
 const MANY: [&str; 2] = ["many-x", "many-y"];
-/// Clients with small commits, whose time is measured.
+/// Clients with small commits, whose latency is measured.
 const OTHERS: u64 = 8;
 /// Clients with wide conditions.
 const WIDE: u64 = 8;
@@ -36,14 +37,14 @@ enum Beside {
     Nobody,
     /// Conditions on the whole log.
     WholeLog,
-    /// Conditions on what came since the last commit, which is what the log writer looks at.
+    /// Conditions on what follows the last commit, which the log's writer has to check.
     SinceTheLast,
-    /// Conditions on the whole log with as many types and tags in each pattern as there may be. What tells that an event does not match
-    /// comes last in each.
+    /// Conditions on the whole log with as many types and tags in each pattern as the limits allow. The tag that rules an event out is
+    /// the last in each.
     ManyTerms,
 }
 
-/// Measures and prints.
+/// Runs the measurement and prints it.
 pub async fn run() -> Result<(), String> {
     let folder = tempfile::tempdir_in(".").map_err(|error| error.to_string())?;
     let store = library::open(folder.path())?;
@@ -82,7 +83,7 @@ async fn measure(log: &Arc<dyn EventLog>, beside: Beside) -> Result<(), String> 
         greedy.spawn(async move {
             while !ended.load(Ordering::Relaxed) {
                 let head = log.head().await.unwrap_or_default();
-                // Refused as overloaded counts as little as accepted: it is what the client does that matters.
+                // A refusal as overloaded counts the same as success: only the load of the client matters.
                 let _ = log.transact(transaction(beside, client, head)).await;
                 wide.fetch_add(1, Ordering::Relaxed);
             }
@@ -97,7 +98,7 @@ async fn measure(log: &Arc<dyn EventLog>, beside: Beside) -> Result<(), String> 
                 let begun = Instant::now();
                 log.commit(of_few_tags("other", client)).await.map_err(|error| error.to_string())?;
                 took.push(begun.elapsed());
-                // Not as fast as it goes, as clients that have something else to do.
+                // A pause, as in clients that also do other work.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             Ok::<_, String>(took)
@@ -124,17 +125,17 @@ async fn measure(log: &Arc<dyn EventLog>, beside: Beside) -> Result<(), String> 
     Ok(())
 }
 
-/// A commit with the tags of a pattern of few.
+/// Returns a commit with the tags of a pattern of few tags.
 fn of_few_tags(name: &str, n: u64) -> NewCommit {
     spread(name, n, &[], FEW)
 }
 
-/// A commit with the tags of a pattern of many.
+/// Returns a commit with the tags of a pattern of many tags.
 fn of_many_tags(name: &str, n: u64) -> NewCommit {
     spread(name, n, &numbered("many"), MANY)
 }
 
-/// A commit of two events, each of which has the tags `common` and one of `last`.
+/// Returns a commit of two events, each of which has the tags `common` and one of `last`.
 fn spread(name: &str, n: u64, common: &[ByteString], last: [&'static str; 2]) -> NewCommit {
     let event = |kind: &'static str, tag: &'static str| {
         let event = NewEvent::new(kind, Data::empty());
@@ -143,7 +144,7 @@ fn spread(name: &str, n: u64, common: &[ByteString], last: [&'static str; 2]) ->
     NewCommit::new("order", format!("{name}-{n}")).event(event("placed", last[0])).event(event("paid", last[1]))
 }
 
-/// As many types or tags as a pattern may have besides two.
+/// Returns two fewer types or tags than a pattern may have.
 fn numbered(word: &str) -> Vec<ByteString> {
     (0..limits::TAGS_MAX - 2).map(|n| format!("{word}{n}").into()).collect()
 }

@@ -1,29 +1,29 @@
-//! What is stored before it is read: the same events for every store, each with data of its own. Half of them are in aggregates of
-//! 100 events and half in aggregates of 200, commits of all aggregates take turns, and every hundredth event has a tag.
+//! The content that is stored before it is read: the same events for every store, each with data of its own. Half of them are in
+//! aggregates of 100 events and half in aggregates of 200. Commits of all aggregates alternate, and every hundredth event has a tag.
 
 use crate::workload::payload;
 
-/// Share of the events that has [`TAG`], as one in so many.
+/// One in this many events has [`TAG`].
 pub const TAGGED_ONE_IN: usize = 100;
-/// The tag that is looked for.
+/// The tag that filtered reads look for.
 pub const TAG: &str = "rare";
-/// Events of the smaller and of the larger aggregates, when commits have [`COMMIT_EVENTS`].
+/// Events of the smaller and of the larger aggregates, if commits have [`COMMIT_EVENTS`].
 pub const AGGREGATE_EVENTS: [usize; 2] = [100, 200];
-/// Events of a commit of what is read.
+/// Events in each commit of what is read.
 pub const COMMIT_EVENTS: usize = 10;
 
 /// A store's content.
 #[derive(Debug, Clone, Copy)]
 pub struct Corpus {
-    /// Events in all.
+    /// Number of events.
     pub events: usize,
-    /// Events of each commit.
+    /// Events in each commit.
     pub commit_events: usize,
 }
 
 /// One commit.
 pub struct Commit {
-    /// Its place among the commits.
+    /// Its index among the commits.
     pub number: usize,
     /// The aggregate's id.
     pub aggregate_id: String,
@@ -34,27 +34,27 @@ pub struct Commit {
 }
 
 impl Corpus {
-    /// Commits in all.
+    /// Returns the number of commits.
     pub fn commits(self) -> usize {
         self.events / self.commit_events
     }
 
-    /// Events that have [`TAG`].
+    /// Returns the number of events that have [`TAG`].
     pub fn tagged(self) -> usize {
         self.commits().div_ceil(self.tagged_commits())
     }
 
-    /// Aggregates of the smaller kind and of the larger.
+    /// Returns the number of the smaller and of the larger aggregates.
     pub fn aggregates(self) -> [usize; 2] {
         AGGREGATE_EVENTS.map(|events| (self.events / 2 / events).max(1))
     }
 
-    /// The id of an aggregate of one kind.
+    /// Returns the id of an aggregate of one kind.
     pub fn aggregate_id(large: bool, number: usize) -> String {
         format!("{}-{number:010}", if large { "large" } else { "small" })
     }
 
-    /// The commit of this number.
+    /// Returns the commit with this number.
     pub fn commit(self, number: usize) -> Commit {
         let [small, large] = self.aggregates();
         // A lap serves each small aggregate once and each large one twice.

@@ -1,5 +1,5 @@
-//! A server as it is deployed: what credentials and TLS cost, what followers take, how long the pages of a large store take, and how
-//! much the server weighs.
+//! Measures a server as it is deployed: the cost of credentials and TLS, the load of followers, the time for pages of a large store, and
+//! the server's own footprint.
 
 mod followers;
 mod pages;
@@ -54,14 +54,14 @@ impl Arguments {
         if arguments.server.as_os_str().is_empty() {
             return Err(format!("--server is missing\n\n{USAGE}"));
         }
-        // The server runs in a folder of its own, so its path must not depend on ours.
+        // The server runs in another folder, so its path must be absolute.
         let program = arguments.server.canonicalize();
         arguments.server = program.map_err(|error| format!("{}: {error}", arguments.server.display()))?;
         Ok(Some(arguments))
     }
 }
 
-/// Measures what the command line asks for, and prints it.
+/// Measures what the command line selects, and prints it.
 pub async fn run(words: &[&str]) -> Result<(), String> {
     let Some(arguments) = Arguments::parse(words)? else {
         print!("{USAGE}");
@@ -87,8 +87,8 @@ enum Sent {
     OverTls,
 }
 
-/// Commits with a key beside commits without one, and commits over TLS beside commits of the same client without it. All take turns, so
-/// that a slow phase of the machine does not meet one of them alone.
+/// Measures commits with a key beside commits without one, and commits over TLS beside those of the same client without it. All
+/// alternate, so that a slow phase of the machine does not affect only one of them.
 async fn commits(place: &Path, arguments: &Arguments) -> Result<(), String> {
     const ALL: [Sent; 4] = [Sent::Plain, Sent::WithKey, Sent::ByClient, Sent::OverTls];
     const ROW: Row = Row { writers: 64, events: 1 };

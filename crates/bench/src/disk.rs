@@ -1,5 +1,5 @@
-//! The disk alone: one thread appends and syncs, then the next. Nothing that waits for its sync can be faster with one writer, and
-//! nothing that writes so much at once can be faster with many.
+//! Measures the disk alone: one thread appends and syncs in a loop. Nothing that waits for its sync can be faster with one writer, and
+//! nothing that writes this much at once can be faster with many.
 
 use std::fmt;
 use std::fs::File;
@@ -11,17 +11,18 @@ use crate::cell::percentile_us;
 
 /// Bytes of each write.
 const SIZES: [usize; 3] = [4 * 1024, 64 * 1024, 1024 * 1024];
-/// Bytes that are filled with zeros before the writes; behind their end it begins again, which the disk cannot tell from more zeros.
+/// Bytes that are filled with zeros before the writes. After their end, writing begins again at their start, which the disk cannot
+/// distinguish from more zeros.
 const FILLED_BYTES: u64 = 32 * 1024 * 1024;
-/// Most bytes of one figure, so that a disk with an allowance for bursts has some left for what comes next.
+/// Most bytes written for one figure, so that a disk with a burst allowance has some left for the next measurement.
 const WRITTEN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// What a write meets.
+/// Where a write goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The end of the file, so that each sync also notes its new length.
+    /// To the end of the file, so that each sync also stores its new length.
     Growing,
-    /// Bytes that were written as zeros and synced before.
+    /// To bytes that were written as zeros and synced before.
     ZeroFilled,
 }
 
@@ -35,12 +36,12 @@ pub struct Figure {
     pub p99_us: f64,
 }
 
-/// All places and sizes.
+/// Returns all places and sizes.
 pub fn kinds() -> impl Iterator<Item = (Place, usize)> {
     [Place::Growing, Place::ZeroFilled].into_iter().flat_map(|place| SIZES.map(|bytes| (place, bytes)))
 }
 
-/// Measures all places and sizes under `folder`, each for so many seconds at most.
+/// Measures all places and sizes under `folder`, each for at most this many seconds.
 pub fn measure(round: usize, folder: &Path, seconds: f64) -> Result<Vec<Figure>, String> {
     let one = |(place, bytes)| measure_one(round, folder, seconds, place, bytes);
     kinds().map(one).collect::<Result<_, _>>().map_err(|error| format!("{}: {error}", folder.display()))

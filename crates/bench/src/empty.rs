@@ -1,5 +1,5 @@
-//! The emptiest HTTP handler there is, in a process of its own: it reads the body of a commit and answers as much as the server
-//! does. What the server's rate is divided by, to see what a commit costs beyond its request.
+//! The minimal HTTP handler, in a process of its own: it reads the body of a commit and sends a response as long as the server's. The
+//! server's rate is divided by its rate, to show what a commit costs beyond its request.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::http;
 use crate::server::{self, Connection};
 use crate::workload::{Row, Writer, payloads};
 
-/// How this program is told to be the handler, before the address.
+/// The option that makes this program the handler; the address follows.
 pub const OPTION: &str = "--empty-handler";
 
 const ANSWER: &str = r#"{"commit_id":"019c0000-0000-7000-8000-000000000000","version":1,"events":[{"id":"019c0000-0000-7000-8000-000000000000","sequence_number":123456}],"duplicate":false,"reached":"logged"}"#;

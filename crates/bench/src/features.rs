@@ -1,4 +1,5 @@
-//! Features above the log beside what does the same without them: the browse view, dead letters, partner events, sagas and work queues.
+//! Measures features above the log beside the same work without them: the browse view, dead letters, partner events, sagas and work
+//! queues.
 
 mod browse;
 mod letters;
@@ -17,7 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::row::Parts;
 
-/// The first words of the command line that this file answers.
+/// The first words of the command line that this file handles.
 pub const OPTIONS: [&str; 4] = ["browse", "letters", "partners", "workflow"];
 
 const USAGE: &str = "\
@@ -35,7 +36,7 @@ pub use workflow::streams;
 
 /// Commits in flight.
 const IN_FLIGHT: usize = 64;
-/// How long a row waits for what it measures. One that is not there by then is missed, and the next row begins.
+/// How long a row waits for its result. After that the row counts as missed, and the next one begins.
 const WAIT_MAX: Duration = Duration::from_secs(10 * 60);
 
 struct Arguments {
@@ -71,7 +72,7 @@ impl Arguments {
     }
 }
 
-/// Measures what the command line asks for, and prints it.
+/// Measures what the command line selects, and prints it.
 pub async fn run(part: &str, words: &[&str]) -> Result<(), String> {
     let Some(arguments) = Arguments::parse(words)? else {
         print!("{USAGE}");
@@ -89,10 +90,10 @@ pub async fn run(part: &str, words: &[&str]) -> Result<(), String> {
     parts.end()
 }
 
-/// Asks every `every` until the answer is yes.
+/// Polls at the interval `every` until the result is true.
 ///
 /// # Errors
-/// `what` was not so within [`WAIT_MAX`], or the question failed.
+/// `what` did not happen within [`WAIT_MAX`], or polling failed.
 async fn until<F: Future<Output = Result<bool, String>>>(
     what: &str,
     every: Duration,
@@ -115,13 +116,13 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// The backends that are measured.
+    /// Returns the backends to measure.
     fn backends(&self) -> Vec<&'static str> {
         let mongodb = self.url.map(|_| "mongodb");
         ["embedded"].into_iter().chain(mongodb).collect()
     }
 
-    /// A new store of this backend.
+    /// Opens a new store of this backend.
     async fn open(&self, backend: &str, name: &str) -> Result<Arc<dyn Store>, String> {
         let Some(url) = self.url.filter(|_| backend == "mongodb") else {
             let disk = Arc::new(RealDisk::new(self.folder.join(name)));
@@ -134,12 +135,12 @@ impl Places<'_> {
     }
 }
 
-/// Commits events one by one, each to an aggregate of its own, 64 in flight. Returns events per second.
+/// Commits events one by one, each to an aggregate of its own, with 64 in flight. Returns events per second.
 async fn commit_all(store: &dyn Store, prefix: &str, events: u64, data: impl Fn(u64) -> Data) -> Result<f64, String> {
     commit_until(Reached::Logged, store, prefix, events, data).await
 }
 
-/// The same, and each commit is over when it has reached this stage.
+/// Does the same, but counts a commit as done when it has reached this stage.
 async fn commit_until(
     reached: Reached,
     store: &dyn Store,

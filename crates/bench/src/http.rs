@@ -1,4 +1,4 @@
-//! Routes over HTTP/1.1, served by hyper as the product serves its own.
+//! Serves routes over HTTP/1.1 with hyper, as the product does.
 
 use axum::Router;
 use axum::body::Body;
@@ -18,7 +18,7 @@ pub async fn serve(listener: TcpListener, router: Router) -> std::io::Result<()>
         let router = router.clone();
         tokio::spawn(async move {
             let answer = service_fn(move |request: Request<Incoming>| router.clone().call(request.map(Body::new)));
-            // A client that is gone is no fault of the routes.
+            // A disconnected client is not an error of the routes.
             let _ = Builder::new().serve_connection(TokioIo::new(stream), answer).await;
         });
     }

@@ -1,8 +1,8 @@
-//! The relay beside a bare transactional producer of rdkafka, and the time from a commit to a committed reader.
+//! Measures the relay beside a bare transactional producer of rdkafka, and the time from a commit to a committed reader.
 //!
-//! Both sides publish the same messages in batches of 1,000, each a transaction whose deliveries are awaited before its commit. The bare
-//! one has them encoded in memory; the relay reads the log, encodes, and stores its position. `kafka/consumers.rs` has the rows of
-//! consumers, and `kafka/commits.rs` what publishing costs those who commit.
+//! Both sides publish the same messages in batches of 1,000. Each batch is a transaction whose deliveries are awaited before its commit.
+//! The bare producer has its messages encoded in memory; the relay reads the log, encodes, and stores its position. `kafka/consumers.rs`
+//! has the rows of consumers, and `kafka/commits.rs` the cost of publishing for commits.
 
 mod commits;
 mod consumers;
@@ -41,7 +41,7 @@ cargo xtask bench kafka [OPTIONS]
 ";
 
 const BATCH: usize = 1_000;
-/// Events of one commit, and commits in flight, while the log is filled.
+/// Events in one commit, and commits in flight, while the log is filled.
 const FILL: (u64, usize) = (100, 64);
 
 struct Arguments {
@@ -75,7 +75,7 @@ impl Arguments {
     }
 }
 
-/// Measures what the command line asks for, and prints it.
+/// Measures what the command line selects, and prints it.
 pub async fn run(words: &[&str]) -> Result<(), String> {
     let Some(arguments) = Arguments::parse(words)? else {
         print!("{USAGE}");
@@ -89,7 +89,7 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
     parts.end()
 }
 
-/// A relay beside a bare producer on a backlog, and consumers of what the relay has published.
+/// Measures a relay beside a bare producer on a backlog, and consumers of what the relay has published.
 async fn backlog(arguments: &Arguments) -> Result<(), String> {
     let (mut relayed, mut bare) = (Vec::new(), Vec::new());
     for round in 0..arguments.rounds {
@@ -111,7 +111,7 @@ async fn backlog(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// The time from a commit to a committed reader, beside that from a bare transaction.
+/// Measures the time from a commit to a committed reader, beside that from a bare transaction.
 async fn latencies(arguments: &Arguments) -> Result<(), String> {
     let ours = latency(arguments).await?;
     let bare = bare_latency(arguments).await?;
@@ -160,7 +160,7 @@ async fn fill(log: &Arc<dyn EventLog>, events: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// What the relay publishes, in memory.
+/// Returns the messages that the relay publishes, in memory.
 async fn encoded(log: &dyn EventLog, settings: &TopicSettings) -> Result<Vec<NewMessage>, String> {
     let (mut messages, mut from) = (Vec::new(), 0);
     let options = MessageOptions::default();
@@ -177,7 +177,7 @@ async fn encoded(log: &dyn EventLog, settings: &TopicSettings) -> Result<Vec<New
     }
 }
 
-/// Events per second from the start of a relay until the last event is published.
+/// Returns events per second from the start of a relay until the last event is published.
 async fn relay(store: &Arc<dyn Store>, arguments: &Arguments, settings: &TopicSettings) -> Result<f64, String> {
     let (host, broker) = (Host::start(Arc::clone(store), HostOptions::default()), broker(arguments, settings)?);
     let topic = settings.definition("order_placed", "default").map_err(text)?;
@@ -198,7 +198,7 @@ async fn until(host: &Host, position: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Messages per second of a bare transactional producer.
+/// Returns messages per second of a bare transactional producer.
 async fn produce(messages: Vec<NewMessage>, arguments: &Arguments, id: &str) -> Result<f64, String> {
     let (mut config, id) = (ClientConfig::new(), id.to_owned());
     config.set("bootstrap.servers", &arguments.address).set("transactional.id", &id).set("linger.ms", "0");
@@ -234,7 +234,7 @@ fn transaction<C: rdkafka::producer::ProducerContext<DeliveryOpaque = ()> + 'sta
     producer.commit_transaction(Duration::from_secs(10)).map_err(text)
 }
 
-/// The time from a commit to a committed reader, at a steady rate: p50 and p99 in milliseconds.
+/// Measures the time from a commit to a committed reader, at a steady rate: p50 and p99 in milliseconds.
 async fn latency(arguments: &Arguments) -> Result<(f64, f64), String> {
     let settings = settings("latency");
     let (_folder, store) = opened()?;
@@ -276,7 +276,7 @@ async fn latency(arguments: &Arguments) -> Result<(f64, f64), String> {
     Ok(percentiles(times, arguments.rate))
 }
 
-/// The same by bare transactions, each of which takes what is due.
+/// Measures the same with bare transactions, each of which takes the messages that are due.
 async fn bare_latency(arguments: &Arguments) -> Result<(f64, f64), String> {
     let settings = settings("bare-latency");
     let topic = settings.definition("order_placed", "default").map_err(text)?;
@@ -323,7 +323,7 @@ async fn bare_latency(arguments: &Arguments) -> Result<(f64, f64), String> {
     Ok(percentiles(reader.await.map_err(text)??, arguments.rate))
 }
 
-/// p50 and p99 without the first second, which opens connections.
+/// Returns p50 and p99 without the first second, in which connections open.
 fn percentiles(mut times: Vec<f64>, rate: u64) -> (f64, f64) {
     times.drain(..times.len().min(usize::try_from(rate).unwrap_or(usize::MAX)));
     times.sort_by(f64::total_cmp);
@@ -331,7 +331,7 @@ fn percentiles(mut times: Vec<f64>, rate: u64) -> (f64, f64) {
     (at(0.5), at(0.99))
 }
 
-/// Reads all messages as a committed reader, and gives the milliseconds from the start of each event's commit.
+/// Reads all messages as a committed reader, and reports the milliseconds from the start of each event's commit.
 fn reader(
     arguments: &Arguments,
     topic: &str,

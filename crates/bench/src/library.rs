@@ -1,4 +1,4 @@
-//! The embedded store in this process, through its port. Event data is built beforehand, the commits around it are built inside
+//! Measures the embedded store in this process, through its port. Event data is built beforehand; the commits around it are built inside
 //! the measured time.
 
 use std::path::Path;
@@ -44,17 +44,17 @@ pub fn open(folder: &Path) -> Result<EmbeddedStore, String> {
     EmbeddedStore::open(Arc::new(disk), Options::default()).map_err(|error| error.to_string())
 }
 
-/// The store's log.
+/// Returns the store's log.
 pub fn log(store: &EmbeddedStore) -> Result<Arc<dyn EventLog>, String> {
     store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(|error| error.to_string())
 }
 
-/// Event data, ready to be committed.
+/// Returns event data, ready to be committed.
 pub fn data() -> Result<Vec<Data>, String> {
     payloads().iter().map(|text| Data::from_json(text)).collect()
 }
 
-/// The writers of a row, through any log.
+/// Returns the writers of a row, for any log.
 pub fn writers(log: &Arc<dyn EventLog>, row: &Row) -> Result<Vec<impl Commits + use<>>, String> {
     writers_from(0, log, row)
 }
@@ -75,7 +75,7 @@ pub async fn measure(row: &Row, cell: &Cell, folder: &Path) -> Result<Measured, 
     measure_behind(row, cell, folder, 0).await
 }
 
-/// Measures behind what the store in `folder` has, with writers from this number on, which it has not seen.
+/// Measures on top of the store in `folder`, with writers from this number on, which the store has not seen.
 pub async fn measure_behind(row: &Row, cell: &Cell, folder: &Path, first: usize) -> Result<Measured, String> {
     let store = open(folder)?;
     let log = log(&store)?;

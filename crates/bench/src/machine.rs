@@ -1,11 +1,11 @@
-//! What the figures were measured on.
+//! Describes the machine on which the figures were measured.
 
 use std::path::Path;
 
 /// The first word of the command line that prints it.
 pub const OPTION: &str = "machine";
 
-/// The machine, as one line.
+/// Returns a description of the machine, as one line.
 pub fn describe(folder: &Path) -> String {
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let memory = field("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
@@ -22,7 +22,7 @@ fn field(file: &str, name: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// The type of the file system that `folder` is on: that of the longest mount point above it.
+/// Returns the type of the file system that `folder` is on: that of the longest mount point above it.
 fn file_system(folder: &Path) -> Option<String> {
     let folder = folder.canonicalize().ok()?;
     let mounts = std::fs::read_to_string("/proc/mounts").ok()?;

@@ -1,7 +1,7 @@
-//! The library and the server beside the bare disk, in interleaved rounds on one machine.
+//! Measures the library and the server beside the bare disk, in interleaved rounds on one machine.
 //!
-//! Nothing here is asserted: absolute figures belong to a machine. What travels is the ratio to the probe, which does nothing but
-//! the write and the sync that any durable store must do.
+//! Nothing here is asserted, because absolute figures depend on the machine. What is comparable across machines is the ratio to the
+//! probe, which only does the write and the sync that any durable store must do.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people at a terminal")]
 
 mod arguments;
@@ -56,7 +56,7 @@ use rivals::Rival;
 use stored::Kind;
 use workload::Row;
 
-/// The allocator of the product's binary; every system in this process has it.
+/// The allocator of the product's binary, which every system in this process uses.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -128,7 +128,7 @@ fn failed(sentence: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// What is measured in one round: every system in every row.
+/// Measures one round: every system in every row.
 async fn bench(arguments: &Arguments) -> Result<(), String> {
     std::fs::create_dir_all(&arguments.folder).map_err(|error| format!("{}: {error}", arguments.folder.display()))?;
     let mut measured = Vec::new();
@@ -145,7 +145,7 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
                 let cell = Cell::new(arguments.seconds);
                 let outcome = match (system, &grown) {
                     (System::Grown, Some(grown)) => {
-                        // Writers that the store has not seen: its aggregates are at version 0.
+                        // Writers that the store has not seen, because their aggregates must be at version 0.
                         let first = writers;
                         writers += row.writers;
                         library::measure_behind(row, &cell, grown.folder(), first).await?
@@ -173,7 +173,7 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
     arguments.json.as_deref().map_or(Ok(()), |file| report.write_json(file))
 }
 
-/// The systems in the order of this round: each is first, second and so on equally often.
+/// Returns the systems in the order of this round. Over the rounds, each has every place equally often.
 fn turn(arguments: &Arguments, round: usize) -> Vec<System> {
     let mut systems = arguments.systems.clone();
     systems.retain(|system| match system {
@@ -187,26 +187,26 @@ fn turn(arguments: &Arguments, round: usize) -> Vec<System> {
     systems
 }
 
-/// What is measured.
+/// A system to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum System {
-    /// Write and sync, nothing else.
+    /// Only write and sync.
     Probe,
     /// The probe with checksums, version checks and request checks.
     BareLog,
     /// The embedded store in this process.
     Library,
-    /// The same on a store that has many events already.
+    /// The same on a store that already has many events.
     Grown,
-    /// A handler that only reads and answers, in a process of its own, over loopback.
+    /// A handler that only reads and responds, in a process of its own, over loopback.
     Empty,
     /// The real server in a process of its own, over loopback, with a connection per writer.
     Server,
-    /// The same with credentials: a key in every request.
+    /// The same with credentials: every request has a key.
     Keyed,
     /// The server through one Rust client that all writers share.
     Client,
-    /// The same over TLS, on connections that are kept.
+    /// The same over TLS, on persistent connections.
     Tls,
     /// Another event store.
     Rival(Rival),
@@ -225,12 +225,12 @@ impl System {
         Self::Tls,
     ];
 
-    /// All systems, in the order of the tables.
+    /// Returns all systems, in the order of the tables.
     fn all() -> Vec<Self> {
         Self::OURS.into_iter().chain(Rival::ALL.map(Self::Rival)).collect()
     }
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     fn word(self) -> &'static str {
         match self {
             Self::Probe => "probe",
@@ -246,7 +246,7 @@ impl System {
         }
     }
 
-    /// Reads its name.
+    /// Parses its name.
     fn parse(word: &str) -> Result<Self, String> {
         let found = Self::all().into_iter().find(|system| system.word() == word);
         found.ok_or_else(|| format!("there is no system {word:?}"))

@@ -1,5 +1,6 @@
-//! The store on MongoDB beside the bare driver, on one mongod: one insert of the same document with the same five indexes, and finds of the
-//! same documents. Interleaved rounds; what travels is the ratio. Snapshots and queries are measured on the embedded store, too.
+//! Measures the store on MongoDB beside the bare driver, on one mongod: one insert of the same document with the same five indexes, and
+//! finds of the same documents. Rounds are interleaved, and the ratio is what is comparable across machines. Snapshots and queries are
+//! also measured on the embedded store.
 
 mod backends;
 mod bare;
@@ -43,10 +44,10 @@ cargo xtask bench mongodb [OPTIONS]
   --url URL      a replica set that may be written to, instead of a mongod of its own
 ";
 
-/// Connections of the bare driver: as many as there are callers at most.
+/// Connections of the bare driver: at least as many as there are callers.
 const POOL: u32 = 300;
 
-/// What the command line says.
+/// The options of the command line.
 pub struct Arguments {
     rounds: usize,
     seconds: f64,
@@ -107,7 +108,7 @@ impl Arguments {
     }
 }
 
-/// Measures what the command line asks for, and prints it.
+/// Measures what the command line selects, and prints it.
 pub async fn run(words: &[&str]) -> Result<(), String> {
     if let Some((&processes::WRITES, words)) = words.split_first() {
         return processes::obey(words).await;
@@ -150,7 +151,7 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
     arguments.json.as_deref().map_or(Ok(()), |file| figures.write_json(file, &machine))
 }
 
-/// A mongod and the databases that are made in it.
+/// A mongod, and the databases that are created in it.
 struct Place {
     client: Client,
     url: String,
@@ -164,13 +165,13 @@ impl Place {
         Ok(Self { client, url: url.to_owned() })
     }
 
-    /// The URL with a database in it.
+    /// Returns the URL with a database in it.
     fn url_of(&self, database: &str) -> String {
         let (place, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
         format!("{}/{database}?{query}", place.trim_end_matches('/'))
     }
 
-    /// A store in a new database of this name, whose sequencer is at work.
+    /// Opens a store in a new database of this name, and waits until its sequencer works.
     async fn store(&self, name: &str) -> Result<Opened, String> {
         self.client.database(name).drop().await.map_err(text)?;
         let url = self.url_of(name);
@@ -183,13 +184,13 @@ impl Place {
         Ok(Opened { store, log, name: name.to_owned() })
     }
 
-    /// Closes it and drops its database.
+    /// Closes the store and drops its database.
     async fn close(&self, opened: Opened) -> Result<(), String> {
         opened.store.close().await;
         self.client.database(&opened.name).drop().await.map_err(text)
     }
 
-    /// The bare insert writes what the store writes: the same fields in the same order, of the same size.
+    /// Checks that the bare insert writes what the store writes: the same fields in the same order, of the same size.
     async fn check_same_document(&self) -> Result<(), String> {
         let opened = self.store("annals_bench_same").await?;
         let commits = self.client.database(&opened.name).collection::<mongodb::bson::RawDocumentBuf>(bare::COLLECTION);

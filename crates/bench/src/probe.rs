@@ -1,5 +1,6 @@
-//! The bare disk under the same closed loop: a file filled with zeros ahead, and one thread that writes all waiting commits as one
-//! write with one sync and then answers. Without checks that is what any durable log must at least do; with them it is the barest log.
+//! Measures the bare disk under the same closed loop: a file that is zero-filled ahead, and one thread that writes all waiting commits
+//! with one write and one sync, and then answers. Without checks, this is the minimum of any durable log; with checks, it is the barest
+//! log.
 
 use std::fs::File;
 use std::marker::PhantomData;
@@ -14,15 +15,15 @@ use crate::bare_log::Check;
 use crate::cell::{Cell, Commits, Measured, run};
 use crate::workload::{EVENT_BYTES, Row, Turn, Writer, payloads};
 
-/// How far the file grows at once.
+/// The number of bytes by which the file grows.
 const STEP_BYTES: u64 = 64 * 1024 * 1024;
-/// Bytes for what stands around the events of a commit.
+/// Bytes for the envelope around the events of a commit.
 const COMMIT_HEAD_BYTES: usize = 64;
 
 struct Waiting {
     turn: Turn,
     bytes: Vec<u8>,
-    /// The turn comes back when it is durable, or none when it is refused.
+    /// The channel that returns the turn when it is durable, or `None` if it was refused.
     synced: oneshot::Sender<Option<Turn>>,
 }
 
@@ -91,7 +92,7 @@ pub async fn measure<C: Check>(row: &Row, cell: &Cell, folder: &Path, check: C) 
     measured
 }
 
-/// The file and how far it is filled with zeros. Zeros that are there already spare each sync a change of the file's extents.
+/// The file, and how far it is filled with zeros. Writing over zeros spares each sync a change of the file's extents.
 struct Ahead {
     file: File,
     filled: AtomicU64,
@@ -113,7 +114,7 @@ impl Ahead {
         Ok(())
     }
 
-    /// Keeps at least one step ahead of what is written.
+    /// Keeps the file filled at least one step ahead of what is written.
     fn keep_filled(&self) -> std::io::Result<()> {
         while !self.over.load(Ordering::Acquire) {
             if self.filled.load(Ordering::Acquire) < self.written.load(Ordering::Acquire) + 2 * STEP_BYTES {
@@ -149,7 +150,7 @@ fn write(ahead: &Ahead, mut waiting: mpsc::UnboundedReceiver<Waiting>, mut check
         at += batch.len() as u64;
         ahead.written.store(at, Ordering::Release);
         for (synced, turn) in answers.drain(..) {
-            // A writer whose time is over does not listen any more.
+            // A writer whose time is up no longer listens.
             let _ = synced.send(turn);
         }
     }

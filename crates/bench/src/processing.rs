@@ -1,7 +1,7 @@
-//! Handlers, projections and the event horizon beside what does the same without them, on the embedded store and on MongoDB.
+//! Measures handlers, projections and the event horizon beside the same work without them, on the embedded store and on MongoDB.
 //!
-//! A log is projected by declarative rules, from the definition until its end. The other side writes what that wrote: for each page of
-//! 1,000 events one batch with a record for each different key of the page, and one record more for the position.
+//! A log is projected by declarative rules, from the definition until its end. The other side writes the same: for each page of 1,000
+//! events, one batch with a record for each distinct key of the page, and one more record for the position.
 
 mod handlers;
 mod horizon;
@@ -37,7 +37,7 @@ cargo xtask bench processing [OPTIONS]
 ";
 
 const PAGE: u64 = 1_000;
-/// Events of one commit, and commits in flight, while the log is filled.
+/// Events in one commit, and commits in flight, while the log is filled.
 const FILL: (u64, usize) = (100, 64);
 
 const RULES: &str = r#"{"on": {"placed": {"set": {"customer": "$data.customer", "last": "$sequence_number", "at": "$time"},
@@ -73,13 +73,13 @@ impl Arguments {
         Ok(Some(arguments))
     }
 
-    /// The key of an event: spread over all keys, the same in every run.
+    /// Returns the key of an event. Keys are spread evenly, and are the same in every run.
     fn key(&self, event: u64) -> String {
         format!("c-{:07}", event.wrapping_mul(7_919) % self.keys)
     }
 }
 
-/// Measures what the command line asks for, and prints it.
+/// Measures what the command line selects, and prints it.
 pub async fn run(words: &[&str]) -> Result<(), String> {
     let Some(arguments) = Arguments::parse(words)? else {
         print!("{USAGE}");
@@ -104,7 +104,7 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
 
 async fn measure(name: &str, store: Arc<dyn Store>, arguments: &Arguments, parts: &mut Parts) {
     let host = Host::start(Arc::clone(&store), HostOptions::default());
-    // Before anything else has taken memory that it could use.
+    // First, before anything else has allocated memory that it could reuse.
     parts.note(&format!("{name}: idle handlers"), handlers::idle(name, &host).await);
     parts.note(&format!("{name}: projection"), projection(name, &store, &host, arguments).await);
     parts.note(&format!("{name}: no-op handler"), handlers::no_op(name, &store, &host, arguments).await);
@@ -153,7 +153,7 @@ async fn fill(log: &Arc<dyn EventLog>, arguments: &Arguments) -> Result<(), Stri
     Ok(())
 }
 
-/// Events per second from the definition until the last event is in the records.
+/// Returns events per second from the definition until the last event is in the records.
 async fn project(host: &Host, name: &str, arguments: &Arguments) -> Result<f64, String> {
     let projections = host.projections(DEFAULT_TENANT).map_err(text)?;
     let definition = ProjectionDefinition::read(name, RULES.as_bytes()).map_err(text)?;
@@ -177,7 +177,7 @@ async fn project(host: &Host, name: &str, arguments: &Arguments) -> Result<f64, 
     Ok(rate)
 }
 
-/// Events per second of batches with as many records, of the same size.
+/// Returns events per second of batches with as many records of the same size.
 async fn write(store: &dyn Store, name: &str, arguments: &Arguments) -> Result<f64, String> {
     let records = store.records(DEFAULT_TENANT).map_err(text)?;
     records.declare(Collection::new(name)).await.map_err(text)?;

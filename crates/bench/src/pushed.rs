@@ -1,5 +1,5 @@
-//! How soon a follower of a server has an event, beside how soon its committer has the acknowledgement: over server-sent events by
-//! hand, and through the Rust client.
+//! Measures how soon a follower of a server has an event, beside how soon its committer has the acknowledgement. The follower uses
+//! server-sent events directly, or the Rust client.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::workload::{Row, Writer, payloads};
 const FOLLOWED: usize = 3_000;
 const ROW: Row = Row { writers: 1, events: 1 };
 
-/// Microseconds from handing a commit over until it is acknowledged, and until a follower has its event.
+/// Microseconds from the start of a commit until it is acknowledged, and until a follower has its event.
 pub struct Pushed {
     pub acknowledged_p50: f64,
     pub acknowledged_p99: f64,
@@ -28,7 +28,7 @@ pub struct Pushed {
     pub followed_p99: f64,
 }
 
-/// Over server-sent events, and through the client.
+/// Measures over server-sent events, and through the client.
 pub async fn measure(folder: &Path, program: &Path) -> Result<[Pushed; 2], String> {
     let folders = ["sse", "client"].map(|name| folder.join(name));
     for folder in &folders {
@@ -53,7 +53,7 @@ async fn by_hand(address: SocketAddr) -> Result<Pushed, String> {
     pushed
 }
 
-/// Says when each event arrives.
+/// Reports when each event arrives.
 async fn read_events(mut stream: TcpStream, seen: UnboundedSender<Instant>) -> Result<(), String> {
     const MARK: &[u8] = b"\nid: ";
     let mut received = Vec::new();

@@ -1,4 +1,5 @@
-//! Reading stored events: every store gets the same ones, is killed, and is then opened and read in processes of its own, in turn.
+//! Measures reads of stored events. Every store gets the same events and is killed. It is then opened and read in processes of its own,
+//! in turn.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,13 +12,13 @@ use crate::arguments::Arguments;
 use crate::corpus::{COMMIT_EVENTS, Corpus};
 use crate::stored::{self, Kind, Task};
 
-/// What one process found.
+/// The figures of one process.
 pub struct Found {
     pub round: usize,
     pub kind: Kind,
-    /// Whether it was read through its server.
+    /// Whether the store was read through its server.
     pub served: bool,
-    /// Events that the store has.
+    /// Events in the store.
     pub events: usize,
     /// The figures it has, by name.
     pub figures: std::collections::BTreeMap<String, f64>,
@@ -41,7 +42,7 @@ pub async fn measure(kinds: &[Kind], arguments: &Arguments) -> Result<Vec<Found>
                 found.push(store.run(round, Task::Serve).await?);
             }
         }
-        // The next round begins with another.
+        // The next round begins with another store.
         stores.rotate_left(1);
     }
     for store in stores {
@@ -56,7 +57,7 @@ pub async fn measure(kinds: &[Kind], arguments: &Arguments) -> Result<Vec<Found>
     Ok(found)
 }
 
-/// Opens stores of each size of [`Arguments::opened`] in each round. UmaDB is left out: it reads nothing before it is asked.
+/// Opens stores of each size of [`Arguments::opened`] in each round. UmaDB is left out: it reads nothing before the first request.
 pub async fn opened(kinds: &[Kind], arguments: &Arguments) -> Result<Vec<Found>, String> {
     let mut found = Vec::new();
     for &events in &arguments.opened {
@@ -72,7 +73,7 @@ pub async fn opened(kinds: &[Kind], arguments: &Arguments) -> Result<Vec<Found>,
     Ok(found)
 }
 
-/// A store of ours with as many events as [`Arguments::stored`] says.
+/// Returns a store of ours with as many events as [`Arguments::stored`] says.
 pub async fn grown(arguments: &Arguments) -> Result<Option<Filled>, String> {
     let Some(events) = arguments.stored else { return Ok(None) };
     let store = Filled::new(Kind::Annals, Corpus { events, commit_events: COMMIT_EVENTS }, arguments)?;
@@ -86,7 +87,7 @@ pub struct Filled {
     kind: Kind,
     corpus: Corpus,
     folder: TempDir,
-    /// What its server is started with, if it is measured.
+    /// The program of its server, if that is measured.
     program: Option<PathBuf>,
 }
 
@@ -98,12 +99,12 @@ impl Filled {
         Ok(Self { kind, corpus, folder, program: program.clone() })
     }
 
-    /// Where it is.
+    /// Returns its folder.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Runs a process of this program, reads what it found and kills it: no store is ever closed in an orderly way before it is opened.
+    /// Runs a process of this program, reads its figures and kills it: no store is ever closed cleanly before it is opened.
     async fn run(&self, round: usize, task: Task) -> Result<Found, String> {
         let Self { kind, corpus, .. } = self;
         eprintln!(
@@ -124,11 +125,11 @@ impl Filled {
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).await.map_err(|error| error.to_string())?;
         if task == Task::Serve {
-            // It has a server to kill, and does that when nobody writes to it any more.
+            // The process has a server to kill, and does so when its input ends.
             drop(process.stdin.take());
             process.wait().await.map_err(|error| error.to_string())?;
         } else {
-            // SIGKILL. One that failed has ended already and said why.
+            // SIGKILL. A process that failed has already ended and reported why.
             process.kill().await.map_err(|error| error.to_string())?;
         }
         if line.is_empty() {

@@ -1,4 +1,4 @@
-//! The tables for people and the raw figures for programs.
+//! The tables for people, and the raw figures for programs.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ impl Entry {
     }
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub struct Report<'a> {
     pub machine: String,
     pub arguments: &'a Arguments,
@@ -52,7 +52,7 @@ pub struct Report<'a> {
     pub pushed: Option<[Pushed; 2]>,
 }
 
-/// What the rates are divided by, where it was measured.
+/// The systems by whose rates the others are divided, where they were measured.
 const BASES: [System; 9] = [
     System::Probe,
     System::BareLog,
@@ -65,7 +65,7 @@ const BASES: [System; 9] = [
     System::Rival(Rival::TephraShared),
 ];
 
-/// What stands beside a base: everything beside the disk, and ours beside the rest.
+/// Returns what is compared with a base: everything with the disk, and ours with the rest.
 fn beside(base: System) -> Vec<System> {
     match base {
         System::Rival(_) => vec![System::Library, System::Server, System::Client],
@@ -78,7 +78,7 @@ fn beside(base: System) -> Vec<System> {
 }
 
 impl Report<'_> {
-    /// The tables, the machine and how it was measured.
+    /// Returns the tables, the machine and the method of measurement.
     pub fn markdown(&self) -> String {
         let mut text = format!(
             "Measured on {}; {} rounds of {} s a cell, systems in turn; medians, in brackets the lowest and highest.\n\n",
@@ -109,7 +109,7 @@ impl Report<'_> {
         self.cells.iter().any(|entry| entry.system == system)
     }
 
-    /// A table with a line for each of these systems and a column for each row of the workload.
+    /// Returns a table with a line for each of these systems and a column for each row of the workload.
     fn table_of(&self, systems: Vec<System>, title: &str, show: impl Fn(&Row, System) -> String) -> String {
         let rows = &self.arguments.rows;
         let mut text = format!("| {title} |");
@@ -142,7 +142,7 @@ impl Report<'_> {
         text
     }
 
-    /// A table with a line for each figure and a column for each store, and how ours stands to each rival.
+    /// Returns a table with a line for each figure and a column for each store, and the ratio of ours to each rival.
     fn reads_table(&self, served: bool) -> String {
         let here = |kind: &Kind| self.reads.iter().any(|found| (found.kind, found.served) == (*kind, served));
         let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(here).collect();
@@ -175,7 +175,7 @@ impl Report<'_> {
         text + "\n"
     }
 
-    /// How stores of several sizes open.
+    /// Returns a table of the times to open stores of several sizes.
     fn opened_table(&self) -> String {
         if self.opened.is_empty() {
             return String::new();
@@ -199,7 +199,7 @@ impl Report<'_> {
         text + "\n"
     }
 
-    /// How soon followers of a server have an event.
+    /// Returns a table of how soon followers of a server have an event.
     fn pushed_table(&self) -> String {
         let Some(pushed) = &self.pushed else { return String::new() };
         let mut text = String::from(
@@ -215,7 +215,7 @@ impl Report<'_> {
         text
     }
 
-    /// The values of a figure with their rounds.
+    /// Returns the values of a figure with their rounds.
     fn found(&self, figure: &Figure, kind: Kind, served: bool) -> impl Iterator<Item = (usize, f64)> {
         let of_kind = self.reads.iter().filter(move |found| (found.kind, found.served) == (kind, served));
         of_kind.filter_map(|found| Some((found.round, *found.figures.get(figure.name)?)))
@@ -225,7 +225,7 @@ impl Report<'_> {
         self.cells.iter().filter(|entry| entry.row == *row && entry.system == system).map(pick).collect()
     }
 
-    /// The system's rate divided by the base's of the same round, so that what slows a whole round down cancels out.
+    /// Returns the system's rate divided by the base's of the same round, so that what slows a whole round cancels out.
     fn ratios(&self, row: &Row, system: System, base: System) -> Vec<f64> {
         let find = |round: usize, system| {
             let found = self.cells.iter().find(|e| e.round == round && e.row == *row && e.system == system);
@@ -270,7 +270,7 @@ fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The median, and the lowest and highest when there are several.
+/// Returns the median, with the lowest and highest if there are several.
 fn spread(values: &[f64], show: impl Fn(f64) -> String) -> String {
     let lowest = values.iter().copied().fold(f64::INFINITY, f64::min);
     let highest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -281,7 +281,7 @@ fn spread(values: &[f64], show: impl Fn(f64) -> String) -> String {
     }
 }
 
-/// A number with its thousands set apart.
+/// Formats a number with groups of thousands.
 fn number(number: f64, decimals: usize) -> String {
     let digits = format!("{number:.decimals$}");
     let (whole, rest) = digits.split_at(digits.find('.').unwrap_or(digits.len()));

@@ -1,7 +1,7 @@
-//! Other event stores under the same work: commits of an aggregate, judged by the store's own means against what the writer saw
-//! last, and acknowledged after their sync. Each runs as it is shipped.
+//! Runs other event stores under the same work. The store checks each commit of an aggregate by its own means against what the writer saw
+//! last, and acknowledges it after its sync. Each store runs as it is shipped.
 //!
-//! Without the feature `rivals` none of them is built, and asking for them is an error that says so.
+//! Without the feature `rivals`, none of them is built, and requesting them is an error that says so.
 
 use std::path::Path;
 
@@ -11,26 +11,26 @@ use crate::workload::Row;
 /// A rival, in one way of using it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rival {
-    /// Tephra in this process, a task per writer.
+    /// Tephra in this process, with a task per writer.
     Tephra,
-    /// Tephra in this process, a thread per writer.
+    /// Tephra in this process, with a thread per writer.
     TephraThreads,
-    /// Tephra's server and its blocking client: a socket and a thread per writer.
+    /// Tephra's server and its blocking client, with a socket and a thread per writer.
     TephraServer,
     /// Tephra's server and its asynchronous client, whose socket all writers share.
     TephraShared,
-    /// UmaDB's engine in this process behind a thread that gathers what waits.
+    /// UmaDB's engine in this process, with a thread that batches waiting requests.
     Umadb,
-    /// UmaDB's server and its asynchronous client: a connection per writer.
+    /// UmaDB's server and its asynchronous client, with a connection per writer.
     UmadbServer,
 }
 
 impl Rival {
-    /// All of them, libraries and servers beside each other.
+    /// All of them, libraries and servers alternating.
     pub const ALL: [Self; 6] =
         [Self::Tephra, Self::TephraThreads, Self::TephraServer, Self::TephraShared, Self::Umadb, Self::UmadbServer];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Tephra => "tephra",
@@ -42,7 +42,7 @@ impl Rival {
         }
     }
 
-    /// Measures a new store in `folder`; the servers' programs are in `programs`.
+    /// Measures a new store in `folder`. The servers' programs are in `programs`.
     #[cfg(feature = "rivals")]
     pub async fn measure(self, row: &Row, cell: &Cell, folder: &Path, programs: &Path) -> Result<Measured, String> {
         match self {
@@ -55,14 +55,14 @@ impl Rival {
         }
     }
 
-    /// They are not part of this build.
+    /// Refuses: they are not part of this build.
     #[cfg(not(feature = "rivals"))]
     pub async fn measure(self, _: &Row, _: &Cell, _: &Path, _: &Path) -> Result<Measured, String> {
         Err(NOT_BUILT.to_owned())
     }
 }
 
-/// What is said when the rivals are asked for and are not there.
+/// The message if rivals are requested and not built.
 #[cfg(not(feature = "rivals"))]
 pub const NOT_BUILT: &str = "the rivals are not part of this build; `cargo xtask bench --rivals` builds them";
 

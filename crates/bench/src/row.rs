@@ -1,8 +1,8 @@
-//! The form of a row: `row | measured | target | met`, on one line of its own, so that `cargo xtask bench features` finds it.
+//! The form of a row: `row | measured | target | met`, on one line, so that `cargo xtask bench features` finds it.
 
 use std::fmt;
 
-/// What a row's figure has to be.
+/// The target for a row's figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Target {
     /// At least this much.
@@ -13,11 +13,11 @@ pub enum Target {
     Unset,
 }
 
-/// What came of a row whose target is unset.
+/// The verdict on a row whose target is unset.
 const NO_VERDICT: &str = "–";
 
 impl Target {
-    /// Whether a figure meets it. A figure that is no number meets none.
+    /// Returns whether a figure meets the target. A figure that is not a number meets none.
     fn verdict(self, figure: f64) -> &'static str {
         let met = match self {
             Self::AtLeast(least) => figure >= least,
@@ -38,7 +38,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Prints a row. `measured` says what came out, with units; `figure` is the part of it that the target is about.
+/// Prints a row. `measured` is the result with units; `figure` is the part of it that the target is about.
 pub fn print(row: impl fmt::Display, measured: impl fmt::Display, figure: f64, target: Target) {
     println!("{row} | {measured} | {target} | {}", target.verdict(figure));
 }
@@ -58,7 +58,7 @@ pub fn figure(row: impl fmt::Display, unit: &str, figure: f64, target: Target) {
     }
 }
 
-/// A figure for people: two decimals below 100, and thousands in groups above.
+/// Formats a figure for people: two decimals below 100, and groups of thousands above.
 pub fn number(figure: f64) -> String {
     if !figure.is_finite() || figure.abs() < 100.0 {
         return format!("{figure:.2}");
@@ -75,19 +75,19 @@ pub fn number(figure: f64) -> String {
     grouped
 }
 
-/// Bytes as MiB.
+/// Converts bytes to MiB.
 pub fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// The parts of a run. One that cannot be measured does not keep the others from it.
+/// The parts of a run. If one cannot be measured, the others still are.
 #[derive(Default)]
 pub struct Parts {
     failed: Vec<String>,
 }
 
 impl Parts {
-    /// Notes what came of a part, and prints a missed row for one that could not be measured.
+    /// Notes the outcome of a part, and prints a missed row if it could not be measured.
     pub fn note(&mut self, part: &str, outcome: Result<(), String>) {
         let Err(error) = outcome else { return };
         let error = error.replace(['\n', '|'], " ");

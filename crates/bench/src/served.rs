@@ -13,18 +13,18 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(2);
 
 /// A server that is killed when this is dropped.
 pub struct Served {
-    /// Where it listens.
+    /// The address it listens on.
     pub address: SocketAddr,
     process: Child,
 }
 
 impl Served {
-    /// Starts in `folder` what `command` says for an address that is free, and waits until it takes connections.
+    /// Starts in `folder` the command that `command` returns for a free address, and waits until it accepts connections.
     pub async fn start(folder: &Path, command: impl FnOnce(SocketAddr) -> Command) -> Result<Self, String> {
         let free = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr());
         let address = free.map_err(|error| error.to_string())?;
         let mut command = command(address);
-        // What it says is of no interest unless it fails, and errors go to standard error.
+        // Its output matters only if it fails, and errors go to standard error.
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).current_dir(folder);
         let process =
             command.spawn().map_err(|error| format!("{:?} could not be started: {error}", command.as_std()))?;
@@ -41,13 +41,13 @@ impl Served {
         Err(format!("{:?} did not listen on {address} in time", command.as_std()))
     }
 
-    /// Kills it, and waits until it has ended.
+    /// Kills the server, and waits until it has ended.
     #[cfg(feature = "mongodb")]
     pub async fn stop(mut self) -> Result<(), String> {
         self.process.kill().await.map_err(|error| error.to_string())
     }
 
-    /// The id of its process.
+    /// Returns the id of its process.
     pub fn process_id(&self) -> Option<u32> {
         self.process.id()
     }

@@ -1,5 +1,5 @@
-//! The real server in a process of its own, over loopback: one connection per writer, kept alive, and the barest client that can
-//! read the answer. Client and server share the machine's cores.
+//! Measures the real server in a process of its own, over loopback: one persistent connection per writer, and the barest client that can
+//! read the response. Client and server share the machine's cores.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects a writer whose commits have so many events.
+    /// Connects a writer whose commits have this many events.
     pub async fn open(
         address: SocketAddr,
         payloads: &Arc<Vec<String>>,
@@ -43,12 +43,12 @@ impl Connection {
         Ok(Self { stream, request: Vec::new(), answer: Vec::new(), payloads, writer, events, authorization })
     }
 
-    /// The same with a key in every request.
+    /// Adds a key to every request.
     pub fn with_key(self, key: &str) -> Self {
         Self { authorization: format!("authorization: Bearer {key}\r\n"), ..self }
     }
 
-    /// Sends the next commit and reads its answer, which is 201: what was sent and what the body says.
+    /// Sends the next commit and reads its response, which is 201. Returns what was sent and the body.
     pub async fn request(&mut self) -> Result<(Turn, String), String> {
         let turn = self.writer.turn();
         let mut body = format!(
@@ -92,7 +92,7 @@ impl Commits for Connection {
     }
 }
 
-/// Reads one answer with a content length: its status and its body.
+/// Reads one response with a content length. Returns its status and its body.
 async fn answer<'a>(stream: &mut TcpStream, buffer: &'a mut Vec<u8>) -> Result<(u16, &'a [u8]), String> {
     buffer.clear();
     loop {
@@ -121,7 +121,7 @@ pub async fn measure(row: &Row, cell: &Cell, folder: &Path, program: &Path) -> R
     beside(folder, |address| serve(program, folder, address), |address| measure_at(row, cell, address, None)).await
 }
 
-/// The same at a server that asks for credentials, with a key in every request.
+/// Does the same with a server that requires credentials, with a key in every request.
 pub async fn measure_keyed(row: &Row, cell: &Cell, folder: &Path, program: &Path) -> Result<Measured, String> {
     let key = create_key(folder, program).await?;
     let command = |address: SocketAddr| {
@@ -152,7 +152,7 @@ const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/tests
 #[cfg(feature = "rivals")]
 const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../server/tests/fixtures");
 
-/// Starts the server with TLS and measures it through one client that all writers share, which keeps its connections.
+/// Starts the server with TLS and measures it through one client that all writers share, with persistent connections.
 pub async fn measure_tls(row: &Row, cell: &Cell, folder: &Path, program: &Path) -> Result<Measured, String> {
     let address = free_address().await.map_err(|error| error.to_string())?;
     let mut command = serve(program, folder, address);
@@ -191,7 +191,7 @@ pub async fn measure_client(row: &Row, cell: &Cell, folder: &Path, program: &Pat
     .await
 }
 
-/// Starts a server and does something beside it, once it is ready.
+/// Starts a server and runs `work` beside it, once the server is ready.
 pub async fn beside<T, F: Future<Output = Result<T, String>>>(
     folder: &Path,
     command: impl Fn(SocketAddr) -> Command,
@@ -229,7 +229,7 @@ fn store_in(folder: &Path) -> String {
     format!("embedded:{}", folder.join("store").display())
 }
 
-/// The command of the server on a store in `folder`.
+/// Returns the command of the server on a store in `folder`.
 pub fn serve(program: &Path, folder: &Path, address: SocketAddr) -> Command {
     let mut command = Command::new(program);
     command.args(["serve", "--dev", "--store", &store_in(folder), "--listen", &address.to_string()]);
@@ -238,7 +238,7 @@ pub fn serve(program: &Path, folder: &Path, address: SocketAddr) -> Command {
 }
 
 fn start(mut command: Command, folder: &Path) -> Result<Child, String> {
-    // What it says is of no interest unless it fails, and errors go to standard error.
+    // Its output matters only if it fails, and errors go to standard error.
     command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).current_dir(folder);
     command.spawn().map_err(|error| format!("{command:?} could not be started: {error}"))
 }
@@ -255,13 +255,13 @@ async fn until_ready(address: SocketAddr) -> Result<(), String> {
     Err(format!("the server at {address} was not ready in time"))
 }
 
-/// Whether the server says that it is ready: the status of its answer.
+/// Returns the status with which the server reports whether it is ready.
 pub async fn ready(address: SocketAddr) -> Result<u16, String> {
     let mut stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     get(&mut stream, "/health/ready").await
 }
 
-/// Gets a path over a connection that is kept. Returns the status.
+/// Gets a path over a persistent connection. Returns the status.
 pub async fn get(stream: &mut TcpStream, path: &str) -> Result<u16, String> {
     let request = format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: */*\r\n\r\n");
     stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;

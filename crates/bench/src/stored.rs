@@ -1,5 +1,5 @@
-//! A store that is filled, killed, opened and read in processes of its own, so that what one measurement leaves behind in memory does
-//! not meet the next. [`crate::reads`] starts them and gathers their figures.
+//! Measures a store that is filled, killed, opened and read in processes of its own, so that what one measurement leaves in memory does
+//! not affect the next. [`crate::reads`] starts them and collects their figures.
 
 mod annals;
 mod child;
@@ -25,59 +25,59 @@ use crate::served::Served;
 pub use child::{OPTION, Task, answer, obey};
 pub use figures::{FIGURES, Figure, MEMORY, OPEN};
 
-/// What a store must be able to do, in this process or over loopback. Everything that is read is brought into the form that a caller
-/// gets.
+/// The operations that a store must have, in this process or over loopback. Everything that is read is converted to the form that a
+/// caller gets.
 pub trait Reads: Clone + Send + Sync + 'static {
-    /// Whether [`follow`](Self::follow) is there.
+    /// Whether [`follow`](Self::follow) is implemented.
     const FOLLOWS: bool = true;
 
-    /// Commits; done when it is durable.
+    /// Commits, and returns when the commit is durable.
     fn append(&self, commit: Commit) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Reads everything, in the way that leaves the caller with events of its own if there is one; the number of its events.
+    /// Reads everything, with owned events for the caller if the store can. Returns the number of events.
     fn read_all(&self) -> impl Future<Output = Result<usize, String>> + Send;
 
-    /// Whether [`read_all`](Self::read_all) leaves the caller with events of its own.
+    /// Returns whether [`read_all`](Self::read_all) gives the caller owned events.
     fn gives(&self) -> bool {
         true
     }
 
-    /// Whether [`lend_all`](Self::lend_all) is there.
+    /// Returns whether [`lend_all`](Self::lend_all) is implemented.
     fn lends(&self) -> bool {
         false
     }
 
-    /// Reads everything, each event lent until the next one; the number of events.
+    /// Reads everything, with each event borrowed until the next one. Returns the number of events.
     fn lend_all(&self) -> impl Future<Output = Result<usize, String>> + Send {
         self.read_all()
     }
 
-    /// Reads one aggregate; the number of its events.
+    /// Reads one aggregate. Returns the number of its events.
     fn read_aggregate(&self, id: &str) -> impl Future<Output = Result<usize, String>> + Send;
 
-    /// Reads the events with this tag; their number.
+    /// Reads the events with this tag. Returns their number.
     fn read_tagged(&self, tag: &str) -> impl Future<Output = Result<usize, String>> + Send;
 
-    /// Follows from the present end: tells once when it is in place, and then when each of so many events is there.
+    /// Follows from the current end. Reports once when it is in place, and then the arrival of each of `events` events.
     fn follow(&self, events: usize, seen: UnboundedSender<Instant>) -> impl Future<Output = Result<(), String>> + Send;
 }
 
 /// A store in this process.
 pub trait Stored: Reads {
-    /// Opens the store in `folder`, or a new one.
+    /// Opens the store in `folder`, or creates it.
     fn open(folder: &Path) -> Result<Self, String>;
 
-    /// Closes the store: how many events its closed part has, and the bytes this takes on the disk with all indexes. All of it where
-    /// there is no closed part.
+    /// Closes the store. Returns how many events its closed part has, and its bytes on disk with all indexes. A store without a closed
+    /// part returns all of it.
     fn weigh(self, folder: &Path) -> impl Future<Output = Result<Weight, String>> + Send;
 }
 
 /// A store behind its server.
 pub trait Remote: Reads {
-    /// Starts the server on the store in `folder`, with its program or the folder it is in, and asks for nothing before it answers.
+    /// Starts the server on the store in `folder`, with its program or the folder it is in, and requests nothing before it responds.
     fn start(folder: &Path, program: &Path) -> impl Future<Output = Result<Self, String>> + Send;
 
-    /// The server.
+    /// Returns the server.
     fn server(&self) -> Option<&Served>;
 }
 
@@ -87,10 +87,10 @@ pub struct Weight {
     pub bytes: u64,
 }
 
-/// A store that is read.
+/// The kind of a store that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Ours.
+    /// Annals.
     Annals,
     /// Tephra as a library.
     Tephra,
@@ -99,10 +99,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Ours and its rivals.
+    /// Our store and its rivals.
     pub const ALL: [Self; 3] = [Self::Annals, Self::Tephra, Self::Umadb];
 
-    /// Reads the name.
+    /// Parses the name.
     pub fn parse(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|kind| kind.to_string() == name);
         found.ok_or_else(|| format!("there is no store {name:?}"))
@@ -119,10 +119,10 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// Bytes on the disk of all files under `folder` that `counts`.
+/// Returns the bytes on disk of all files under `folder` that `counts` selects.
 fn disk_bytes(folder: &Path, counts: &impl Fn(&str) -> bool) -> std::io::Result<u64> {
     use std::os::unix::fs::MetadataExt;
-    /// What the system counts blocks in, whatever the file system's own are.
+    /// The unit in which the system counts blocks, whatever the file system's own is.
     const BLOCK: u64 = 512;
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {

@@ -1,4 +1,4 @@
-//! Tephra in this process: one type, one tag for the aggregate, and a condition on both behind the last position that the writer
+//! Measures Tephra in this process: one type, one tag for the aggregate, and a condition on both after the last position that the writer
 //! saw. It keeps no ids, times, versions or request ids.
 
 use std::path::Path;
@@ -12,28 +12,28 @@ use tephra::{
 use crate::cell::{Cell, Commits, Measured, run, run_threads};
 use crate::workload::{Row, Turn, Writer, payloads};
 
-/// Bytes of a segment, as its server has it.
+/// The size of a segment in bytes, as in its server.
 const SEGMENT_BYTES: usize = 256 * 1024 * 1024;
 
-/// Opens the store in `folder` with the settings it is shipped with.
+/// Opens the store in `folder` with the settings that it ships with.
 pub fn open(folder: &Path) -> Result<(WriteCoordinator, WriteHandle), String> {
     let set = SegmentSet::open(folder.join("tephra"), SegmentConfig::new(SEGMENT_BYTES));
     let set = set.map_err(|error| error.to_string())?;
     WriteCoordinator::start(set, WriterConfig::default()).map_err(|error| error.to_string())
 }
 
-/// The type of every event.
+/// Returns the type of every event.
 pub fn event_type() -> Result<EventType, String> {
     EventType::new("order_placed").map_err(|error| error.to_string())
 }
 
-/// The tags of these names.
+/// Returns the tags with these names.
 pub fn tags<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Tags, String> {
     let tags: Result<Vec<Tag>, _> = names.into_iter().map(Tag::new).collect();
     Tags::new(tags.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
 }
 
-/// No event of this type and tag behind the position that the turn expects.
+/// Returns the condition that no event of this type and tag follows the position that the turn expects.
 pub fn condition(event_type: &EventType, tags: &Tags, turn: &Turn) -> AppendCondition {
     let query = Query::item(QueryItem::new(vec![event_type.clone()], tags.clone()));
     AppendCondition::new(query).after(Position::new(turn.expected_version))
@@ -91,7 +91,7 @@ fn writers(handle: &WriteHandle, row: &Row) -> Result<Vec<Library>, String> {
     Ok((0..row.writers).map(writer).collect())
 }
 
-/// Measures a new store in `folder`, a task per writer.
+/// Measures a new store in `folder`, with a task per writer.
 pub async fn measure(row: &Row, cell: &Cell, folder: &Path) -> Result<Measured, String> {
     let (coordinator, handle) = open(folder)?;
     let measured = run(cell, writers(&handle, row)?).await;
@@ -99,7 +99,7 @@ pub async fn measure(row: &Row, cell: &Cell, folder: &Path) -> Result<Measured, 
     measured
 }
 
-/// Measures a new store in `folder`, a thread per writer.
+/// Measures a new store in `folder`, with a thread per writer.
 pub async fn measure_threads(row: &Row, cell: &Cell, folder: &Path) -> Result<Measured, String> {
     let (coordinator, handle) = open(folder)?;
     let writers = writers(&handle, row)?.into_iter().map(Blocking).collect();

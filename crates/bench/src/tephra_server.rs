@@ -1,5 +1,5 @@
-//! Tephra's server in a process of its own, over loopback, through its own clients: the blocking one with a socket and a thread for
-//! each writer, and the asynchronous one whose socket all writers share.
+//! Measures Tephra's server in a process of its own, over loopback, through its own clients: the blocking one with a socket and a thread
+//! for each writer, and the asynchronous one whose socket all writers share.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::served::Served;
 use crate::tephra::{condition, event_type, tags};
 use crate::workload::{Row, Turn, Writer, payloads};
 
-/// What a writer sends, whatever the client.
+/// The commits of a writer, for either client.
 struct Sender {
     event_type: EventType,
     payloads: Arc<Vec<String>>,
@@ -74,7 +74,7 @@ pub async fn start(folder: &Path, programs: &Path) -> Result<Served, String> {
     Served::start(folder, command).await
 }
 
-/// Measures a new store in `folder`, a socket per writer.
+/// Measures a new store in `folder`, with a socket per writer.
 pub async fn measure(row: &Row, cell: &Cell, folder: &Path, programs: &Path) -> Result<Measured, String> {
     let server = start(folder, programs).await?;
     let payloads = Arc::new(payloads());
@@ -86,7 +86,7 @@ pub async fn measure(row: &Row, cell: &Cell, folder: &Path, programs: &Path) -> 
     run_threads(cell, sockets).await
 }
 
-/// Measures a new store in `folder`, one client for all writers.
+/// Measures a new store in `folder`, with one client for all writers.
 pub async fn measure_shared(row: &Row, cell: &Cell, folder: &Path, programs: &Path) -> Result<Measured, String> {
     let server = start(folder, programs).await?;
     let payloads = Arc::new(payloads());

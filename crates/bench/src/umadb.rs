@@ -1,6 +1,6 @@
-//! UmaDB's engine in this process. Its `append_batch` makes one durable commit out of many requests, so a thread gathers what waits,
-//! as its server does. The aggregate is a tag, a condition stands on it behind the last position that the writer saw, and the
-//! request id is the event's own id.
+//! Measures UmaDB's engine in this process. Its `append_batch` makes one durable commit of many requests, so a thread batches waiting
+//! requests, as its server does. The aggregate is a tag, with a condition on it after the last position that the writer saw. The request
+//! id is the event's own id.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use uuid::Uuid;
 use crate::cell::{Cell, Commits, Measured, run};
 use crate::workload::{Row, Turn, Writer, payloads};
 
-/// Most requests of one durable commit, in events, as its server has it.
+/// Most events in one durable commit, as in its server.
 const BATCH_EVENTS: usize = 2_048;
 
 /// The type of every event.
 pub const EVENT_TYPE: &str = "order_placed";
 
-/// Opens the store in `folder` with the settings it is shipped with.
+/// Opens the store in `folder` with the settings that it ships with.
 pub fn open(folder: &Path) -> Result<Arc<UmaDb>, String> {
     let opened = without_its_greeting(|| UmaDb::new(folder.join("uma.db"))).map_err(|error| error.to_string())?;
     opened.map(Arc::new).map_err(|error| error.to_string())
 }
 
-/// The engine tells its settings on the standard output whenever it is opened, where only our report belongs.
+/// Opens the engine with standard output redirected. The engine prints its settings there, where only our report belongs.
 fn without_its_greeting<T>(open: impl FnOnce() -> T) -> std::io::Result<T> {
     let output = rustix::io::dup(std::io::stdout())?;
     rustix::stdio::dup2_stdout(std::fs::File::create("/dev/null")?)?;
@@ -34,12 +34,12 @@ fn without_its_greeting<T>(open: impl FnOnce() -> T) -> std::io::Result<T> {
     Ok(opened)
 }
 
-/// Everything with this tag.
+/// Returns a query for everything with this tag.
 pub fn query(tag: &str) -> DcbQuery {
     DcbQuery::new().item(DcbQueryItem::new().tags([tag]))
 }
 
-/// What is committed in a turn, and on what condition.
+/// Returns the events of a turn, and their append condition.
 pub fn request(turn: &Turn, payloads: &[String], events: usize) -> (Vec<DcbEvent>, DcbAppendCondition) {
     let event = |offset: usize| {
         DcbEvent::new()
@@ -58,20 +58,20 @@ struct Waiting {
     appended: oneshot::Sender<Result<u64, String>>,
 }
 
-/// The thread that gathers what waits and appends it as one.
+/// The thread that batches waiting requests and appends each batch as one.
 pub struct Gatherer {
     queue: mpsc::UnboundedSender<Waiting>,
 }
 
 impl Gatherer {
-    /// Starts the thread; it ends when the last clone is dropped.
+    /// Starts the thread, which ends when the last clone is dropped.
     pub fn start(store: Arc<UmaDb>) -> Self {
         let (queue, waiting) = mpsc::unbounded_channel();
         std::thread::spawn(move || gather(&store, waiting));
         Self { queue }
     }
 
-    /// Appends and gives the position of the last event, once it is durable.
+    /// Appends the events. Returns the position of the last one, once it is durable.
     pub async fn append(&self, events: Vec<DcbEvent>, condition: Option<DcbAppendCondition>) -> Result<u64, String> {
         let (appended, answer) = oneshot::channel();
         let ended = || "UmaDB's writer ended".to_owned();
@@ -100,7 +100,7 @@ fn gather(store: &UmaDb, mut waiting: mpsc::UnboundedReceiver<Waiting>) {
         match store.append_batch(items) {
             Ok(results) => {
                 for (answer, result) in answers.into_iter().zip(results) {
-                    // A writer whose time is over does not listen any more.
+                    // A writer whose time is up no longer listens.
                     let _ = answer.send(result.map_err(|error| error.to_string()));
                 }
             }

@@ -1,4 +1,5 @@
-//! UmaDB's server in a process of its own, over loopback gRPC, through its own asynchronous client: a connection per writer.
+//! Measures UmaDB's server in a process of its own, over loopback gRPC, through its own asynchronous client, with a connection per
+//! writer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub async fn start(folder: &Path, programs: &Path) -> Result<Served, String> {
     Served::start(folder, command).await
 }
 
-/// A connection to it.
+/// Connects to the server.
 pub async fn connect(server: &Served) -> Result<AsyncUmaDbClient, String> {
     let client = UmaDbClient::new(format!("http://{}", server.address)).connect_async().await;
     client.map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! What this process and others use, as Linux counts it.
+//! The resource usage of this process and others, as Linux counts it.
 
 use std::io;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Bytes of memory that this process occupies.
+/// Returns the resident memory of this process, in bytes.
 pub fn memory() -> Result<u64, String> {
     memory_of(std::process::id())
 }
 
-/// Bytes of memory that a process occupies.
+/// Returns the resident memory of a process, in bytes.
 pub fn memory_of(process: u32) -> Result<u64, String> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).map_err(|error| error.to_string())?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("there is no VmRSS")?;
@@ -20,14 +20,14 @@ pub fn memory_of(process: u32) -> Result<u64, String> {
     Ok(kibibytes * 1024)
 }
 
-/// CPU time of this process in seconds, of all its threads.
+/// Returns the CPU time of all threads of this process, in seconds.
 pub fn cpu_seconds() -> Result<f64, String> {
     cpu_seconds_of(std::process::id())
 }
 
-/// CPU time of a process in seconds, of all its threads.
+/// Returns the CPU time of all threads of a process, in seconds.
 pub fn cpu_seconds_of(process: u32) -> Result<f64, String> {
-    /// What Linux counts CPU time in, as programs see it.
+    /// The unit in which Linux reports CPU time to programs.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).map_err(|error| error.to_string())?;
     let after_name = stat.rsplit_once(')').ok_or("the name has no end")?.1;
@@ -39,7 +39,7 @@ pub fn cpu_seconds_of(process: u32) -> Result<f64, String> {
     Ok(ticks.sum::<Result<f64, String>>()? / TICKS_PER_SECOND)
 }
 
-/// Lets this process open as many files as it may, for rows with thousands of connections.
+/// Raises this process's limit of open files to its maximum, for rows with thousands of connections.
 pub fn raise_open_files() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;

@@ -1,5 +1,5 @@
-//! What is committed, the same for every system: commits of 1 or 10 events of 250 bytes of JSON to 10,000 aggregates, each with
-//! its expected version and a request id of its own, in a closed loop.
+//! The workload, which is the same for every system: commits of 1 or 10 events of 250 bytes of JSON to 10,000 aggregates, each with its
+//! expected version and a request id of its own, in a closed loop.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use annals_core::Version;
 
 /// The numbers of writers in the table.
 pub const WRITERS: [usize; 3] = [1, 8, 64];
-/// Aggregates in all, shared out among the writers.
+/// Number of aggregates, divided among the writers.
 pub const AGGREGATES: usize = 10_000;
 /// Bytes of an event's data as JSON.
 pub const EVENT_BYTES: usize = 250;
-/// Different payloads; enough that nothing is gained from seeing one again.
+/// Number of different payloads; enough that a repetition gives no advantage.
 const PAYLOADS: usize = 1_024;
 
 /// A row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// Writers at once.
+    /// Concurrent writers.
     pub writers: usize,
-    /// Events of each commit.
+    /// Events in each commit.
     pub events: usize,
 }
 
 impl Row {
-    /// Reads `8x10`.
+    /// Parses a row such as `8x10`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let numbers =
             text.split_once('x').and_then(|(writers, events)| Some((writers.parse().ok()?, events.parse().ok()?)));
@@ -43,13 +43,13 @@ impl fmt::Display for Row {
     }
 }
 
-/// Payloads of exactly [`EVENT_BYTES`] that no compressor would shrink much.
+/// Returns payloads of exactly [`EVENT_BYTES`] that hardly compress.
 pub fn payloads() -> Vec<String> {
     let mut random = fastrand::Rng::with_seed(17);
     (0..PAYLOADS).map(|number| payload(number, &mut random)).collect()
 }
 
-/// One payload of exactly [`EVENT_BYTES`], mostly random letters and digits.
+/// Returns one payload of exactly [`EVENT_BYTES`], mostly random letters and digits.
 pub fn payload(number: usize, random: &mut fastrand::Rng) -> String {
     let mut text = format!(
         r#"{{"order":"o-{:08}","customer":{},"paid":{},"total":{}.25,"currency":"EUR","lines":[{{"sku":"{:06}","quantity":{}}}],"note":""#,
@@ -67,7 +67,7 @@ pub fn payload(number: usize, random: &mut fastrand::Rng) -> String {
     text + closing
 }
 
-/// One writer's part: its aggregates with their versions, and what it commits next.
+/// The share of one writer: its aggregates with their versions, and its next commit.
 pub struct Writer {
     number: usize,
     versions: Vec<Version>,
@@ -79,27 +79,27 @@ pub struct Writer {
 pub struct Turn {
     /// The id of the aggregate.
     pub aggregate_id: String,
-    /// The version it has.
+    /// The current version of the aggregate.
     pub expected_version: Version,
-    /// A request id never used before.
+    /// A request id that was never used before.
     pub request_id: String,
-    /// The request id as a number of 128 bits whose lowest 16 are free, to number the events.
+    /// The request id as a 128-bit number whose lowest 16 bits are free, to number the events.
     #[cfg(feature = "rivals")]
     pub request_number: u128,
     /// The first payload; the others follow.
     pub payload: usize,
-    /// The aggregate's place in the writer's part.
+    /// The index of the aggregate in the writer's share.
     place: usize,
 }
 
 impl Writer {
-    /// The writer of this number out of `row.writers`.
+    /// Returns the writer of this number out of `row.writers`.
     pub fn new(number: usize, row: &Row) -> Self {
         let aggregates = AGGREGATES / row.writers;
         Self { number, versions: vec![0; aggregates], committed: 0, random: fastrand::Rng::with_seed(number as u64) }
     }
 
-    /// What to commit next.
+    /// Returns the next commit.
     pub fn turn(&mut self) -> Turn {
         let place = self.random.usize(..self.versions.len());
         self.committed += 1;
@@ -114,7 +114,7 @@ impl Writer {
         }
     }
 
-    /// Takes note of what the commit became.
+    /// Notes the outcome of a commit.
     ///
     /// # Errors
     /// A sentence, unless it is the first commit of that version.
@@ -126,11 +126,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes note of where the log ends for the aggregate: for a store that has no versions but judges a commit by the position of
-    /// the last event seen. That position is then what the next turn expects, and 0 is an aggregate without events.
+    /// Notes the position of the aggregate's last event, for a store that has no versions but checks a commit by the position of the last
+    /// event seen. The next turn then expects that position. An aggregate without events has position 0.
     ///
     /// # Errors
-    /// A sentence, unless so many events were appended behind what the turn expected.
+    /// A sentence, unless exactly `events` events were appended after what the turn expected.
     #[cfg(feature = "rivals")]
     pub fn appended(&mut self, turn: &Turn, last: u64, events: usize) -> Result<(), String> {
         if last < turn.expected_version + events as u64 {

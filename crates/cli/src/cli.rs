@@ -1,4 +1,4 @@
-//! The command line as a whole: the flags that every command takes, and the help around them.
+//! Defines the command line as a whole: the global flags and the help around them.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use crate::commands::{self, Command};
 
-/// The section of `--help` that holds the flags of every command.
+/// The `--help` section that lists the global flags.
 const GLOBAL: &str = "Global options";
 
 const AFTER_HELP: &str = "\
@@ -78,7 +78,7 @@ pub struct Scope {
     pub scope: String,
 }
 
-/// Returns the command line as clap knows it, with the help that is generated from the commands' declarations.
+/// Returns the command line as a clap command, with the help that is generated from the commands' declarations.
 pub fn command() -> clap::Command {
     let help = format!(
         "The server to talk to instead of opening a store, for example http://127.0.0.1:4000 [default: server.url or ANNALS_SERVER]; \
@@ -88,7 +88,7 @@ pub fn command() -> clap::Command {
     Cli::command().mut_arg("server", |server| server.help(help))
 }
 
-/// Reads the arguments of this process. Wrong usage ends it with exit code 2, as clap does.
+/// Parses the arguments of this process. On wrong usage it exits with code 2, as clap does.
 pub fn parse() -> Cli {
     let mut command = command();
     let read = Cli::from_arg_matches(&command.get_matches_mut());
@@ -104,7 +104,7 @@ mod tests {
         command().debug_assert();
     }
 
-    /// Clap reads both into one place, and panics when their types differ.
+    /// Clap stores both under one id, and panics when their types differ.
     #[test]
     fn no_command_has_an_option_of_its_own_with_the_name_of_a_global_one() {
         fn check(command: &clap::Command, globals: &[clap::Id]) {

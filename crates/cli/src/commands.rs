@@ -1,5 +1,5 @@
-//! One file per command. A command owns its flags, declares what it reaches, and runs. To add one: write its file, then name it here,
-//! once as a module and once in the list.
+//! The commands, one file each. A command owns its flags, declares what it reaches, and runs. To add one, write its file and name it here
+//! twice: as a module and in the list.
 
 mod adopt;
 mod aggregate;
@@ -60,12 +60,12 @@ pub trait Run: clap::Args {
     /// What the command works on.
     const REACHES: Reaches;
 
-    /// Returns what this invocation works on, where a flag decides about that.
+    /// Returns what this invocation works on, for commands where a flag decides it.
     fn reaches(&self) -> Reaches {
         Self::REACHES
     }
 
-    /// Lays values of the command's own flags over the configuration.
+    /// Applies the command's own flags to the configuration.
     fn configure(&self, _: &mut Layers) -> Result<(), Failure> {
         Ok(())
     }
@@ -97,15 +97,15 @@ macro_rules! commands {
                 }
             }
 
-            /// Lays the command's own flags over the configuration.
+            /// Applies the command's own flags to the configuration.
             pub fn configure(&self, layers: &mut Layers) -> Result<(), Failure> {
                 match self {
                     $(Self::$command(command) => command.configure(layers)),+
                 }
             }
 
-            /// Runs the command. Its future is boxed: the runtime polls from several places, and the code of all commands would be
-            /// compiled again for each.
+            /// Runs the command. The future is boxed because the runtime polls it from several call sites; unboxed, the code of all
+            /// commands would be compiled again for each.
             pub fn run<'a>(&'a self, context: &'a Context) -> Pin<Box<dyn Future<Output = Result<(), Stop>> + 'a>> {
                 match self {
                     $(Self::$command(command) => Box::pin(command.run(context))),+
@@ -113,12 +113,13 @@ macro_rules! commands {
             }
         }
 
-        /// Every command with what it declares to reach.
+        /// Every command, with what it declares to reach.
         const DECLARED: &[(&str, Reaches)] = &[$((typed(stringify!($module)), <$module::$command as Run>::REACHES)),+];
     };
 }
 
-/// A module's name as the command is typed: one that is a word of Rust is written `r#…` there, and one of two words has `_` there.
+/// Returns the name of a module as the command is typed. Rust keywords are written `r#…` in the source, and names of two words have a
+/// `_`.
 const fn typed(module: &str) -> &str {
     match module.as_bytes() {
         [b'r', b'#', ..] => module.split_at(2).1,

@@ -1,4 +1,4 @@
-//! The configuration: defaults, then a TOML file, then the environment, then flags; each value remembers where it comes from.
+//! The configuration: defaults, then a TOML file, then the environment, then flags. Each value remembers its origin.
 
 mod broker;
 mod dead_letters;
@@ -33,7 +33,7 @@ pub use telemetry::TelemetrySection;
 /// The file that is read when none is named.
 const FILE: &str = "annals.toml";
 
-/// Everything that can be configured.
+/// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -60,7 +60,7 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreSection {
-    /// The store that commands open and `serve` serves.
+    /// The store that commands open and that `serve` serves.
     pub url: String,
     /// The free disk space, in bytes, below which commits are refused while reads continue; 0 for no limit.
     pub min_free_disk_bytes: u64,
@@ -86,19 +86,19 @@ pub struct ServerSection {
     pub listen: String,
     /// Whether `serve` requires no credentials; it then listens on loopback only.
     pub dev: bool,
-    /// The names under which the server may be called, beside `localhost` and IP addresses.
+    /// The host names under which the server may be called, besides `localhost` and IP addresses.
     pub names: Vec<String>,
     /// The origins of other sites whose pages may call the API, for example `https://app.example.com`.
     pub cors_origins: Vec<String>,
-    /// Whether it serves without TLS on an address that other machines reach.
+    /// Whether the server may listen without TLS on an address that other machines can reach.
     pub insecure_http: bool,
-    /// Most followers, which are open streams of events, at once.
+    /// Most followers (open streams of events) at once.
     pub followers_max: usize,
-    /// What this server's microservice calls itself on the event horizon.
+    /// The name of this server's microservice on the event horizon.
     pub microservice: String,
-    /// The folder to which replays may write files, in a folder for each tenant; empty for none.
+    /// The folder to which replays may write files, with a folder for each tenant; empty for none.
     pub exports: String,
-    /// After how many days replays that are over are removed; 0 keeps them.
+    /// The number of days after which finished replays are removed; 0 keeps them.
     pub replay_retention_days: u32,
     /// The folder of archived events, or `s3://BUCKET/PREFIX`; empty for none.
     pub archive: String,
@@ -107,7 +107,7 @@ pub struct ServerSection {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogSection {
-    /// error, warn, info, debug or trace, or a list such as `info,annals_server=debug`.
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a list such as `info,annals_server=debug`.
     pub level: String,
     pub format: LogFormat,
 }
@@ -155,14 +155,14 @@ impl Default for LogSection {
     }
 }
 
-/// The configuration in force.
+/// The effective configuration.
 pub struct Loaded {
     pub config: Config,
     pub origins: Origins,
 }
 
 impl Loaded {
-    /// Reads every source.
+    /// Reads all sources.
     pub fn read(cli: &Cli) -> Result<Self, Failure> {
         let mut layers = Layers::new(&Config::default())?;
         match &cli.global.config {

@@ -1,4 +1,4 @@
-//! What a command is run with: the flags that every command takes, and the configuration in force.
+//! The context that a command runs in: the global flags and the effective configuration.
 
 use std::sync::Arc;
 
@@ -19,26 +19,27 @@ pub enum Reaches {
     Store,
     /// The files of a store that no process has open.
     Files,
-    /// Neither.
+    /// Neither a server nor a store.
     Nothing,
 }
 
-/// The flags that every command takes and the configuration in force.
+/// The global flags and the effective configuration.
 pub struct Context {
     /// The tenant to work on.
     pub tenant: String,
     /// The output format, if one was given.
     pub format: Option<Format>,
-    /// The server to talk to; none where the command opens a store.
+    /// The server to call; `None` if the command opens a store.
     pub server: Option<String>,
-    /// How the server is talked to.
+    /// The options for calling the server.
     pub client: ClientOptions,
     pub config: Config,
     pub origins: Origins,
 }
 
 impl Context {
-    /// Decides between server and store. The flags win over the configuration; among the rest a server wins over a store.
+    /// Decides between server and store. Flags take precedence over the configuration. In the configuration, a server takes precedence
+    /// over a store.
     ///
     /// # Errors
     /// `invalid_config` for `--server` with a command that cannot work through one.
@@ -60,7 +61,7 @@ impl Context {
         Ok(context)
     }
 
-    /// Says that a configured server is not used, where the store was not chosen either.
+    /// Prints a note that a configured server is not used, unless the store was chosen explicitly.
     fn note_passed_over_server(&self, name: &str) {
         let url = &self.config.server.url;
         if !url.is_empty() && self.is_default("store.url") {
@@ -72,28 +73,29 @@ impl Context {
         }
     }
 
-    /// Whether a key of the configuration has its default value.
+    /// Returns whether a key of the configuration has its default value.
     pub fn is_default(&self, key: &str) -> bool {
         self.origins.get(key).is_none_or(|origin| origin == "default")
     }
 
-    /// Returns an output in the format that was asked for.
+    /// Returns an output in the requested format.
     pub fn output(&self) -> Output {
         Output::new(self.format)
     }
 
-    /// Opens the default scope's log to write to; a store that does not exist yet is created.
+    /// Opens the default scope's log for writing. A store that does not exist yet is created.
     pub async fn to_write(&self) -> Result<Target, Failure> {
         Target::open(self, annals::DEFAULT_SCOPE, false).await
     }
 
-    /// Opens the log of a scope to read; a store that does not exist is an error, because a mistyped path would look like an empty store.
+    /// Opens the log of a scope for reading. A store that does not exist is an error, because a mistyped path would look like an empty
+    /// store.
     pub async fn to_read(&self, scope: &str) -> Result<Target, Failure> {
         Target::open(self, scope, true).await
     }
 
-    /// Opens the default scope's log to write to, in a store that must exist: for a command that reads, and for which the store that is
-    /// opened has to write.
+    /// Opens the default scope's log for writing, in a store that must exist. It serves commands that read, but for which the opened
+    /// store has to write.
     pub async fn to_write_existing(&self) -> Result<Target, Failure> {
         let options = |config: &Config| OpenOptions { must_exist: true, ..target::open_options(config, false) };
         Target::open_with(self, annals::DEFAULT_SCOPE, options).await
@@ -113,7 +115,7 @@ impl Context {
         self.printing(self.to_write().await?, work).await
     }
 
-    /// The same in a store that must exist; see [`to_write_existing`](Self::to_write_existing).
+    /// Does the same in a store that must exist; see [`to_write_existing`](Self::to_write_existing).
     pub async fn writing_existing(
         &self,
         work: impl AsyncFnOnce(&Target, &mut Output) -> Result<(), Stop>,

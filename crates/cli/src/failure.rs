@@ -1,4 +1,4 @@
-//! How a command ends other than well: an error of the one table, or a reader that went away.
+//! The unsuccessful and early ends of a command: an error of the one table, or a reader that went away.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ use annals::{
 pub struct Failure {
     pub code: Code,
     pub message: String,
-    /// What to do, as one sentence.
+    /// The advice on what to do, as one sentence.
     advice: &'static str,
 }
 
@@ -43,7 +43,7 @@ impl Failure {
         Self::new(Code::Internal, message)
     }
 
-    /// The same, with advice for this occurrence where the code's does not fit.
+    /// Replaces the code's advice with one that fits this occurrence.
     #[must_use]
     pub fn advise(self, advice: &'static str) -> Self {
         Self { advice, ..self }
@@ -53,17 +53,17 @@ impl Failure {
         Self::new(Code::InvalidConfig, message)
     }
 
-    /// What to do, as one sentence.
+    /// Returns the advice on what to do, as one sentence.
     pub fn advice(&self) -> &'static str {
         self.advice
     }
 
-    /// The same, saying which line of the input it is about.
+    /// Adds the line of the input that the failure concerns.
     pub fn at_line(self, line: u64) -> Self {
         Self { message: format!("line {line}: {}", self.message), ..self }
     }
 
-    /// Prints it to standard error. A closed standard error changes nothing.
+    /// Prints it to standard error. A closed standard error is ignored.
     pub fn print(&self) {
         let _ = writeln!(io::stderr(), "{self}");
     }
@@ -283,24 +283,24 @@ impl From<Invalid> for Failure {
     }
 }
 
-/// The exit code after SIGINT, as shells count it.
+/// The exit code after SIGINT, by the convention of shells.
 const INTERRUPTED: u8 = 130;
 
 /// Why a command stopped early.
 #[derive(Debug)]
 pub enum Stop {
-    /// It failed; nothing is printed yet.
+    /// The command failed, and nothing is printed yet.
     Failed(Failure),
-    /// It failed, and said so.
+    /// The command failed, and has reported it.
     Reported(Code),
-    /// The reader of standard output has gone, which is an ordinary end.
+    /// The reader of standard output has gone, which is a normal end.
     ReaderGone,
-    /// A signal ended it, and it said so.
+    /// A signal ended the command, which has reported it.
     Interrupted,
 }
 
 impl Stop {
-    /// Prints what is to be printed, and gives the exit code.
+    /// Prints the failure if it is not printed yet, and returns the exit code.
     pub fn report(self) -> ExitCode {
         match self {
             Self::Failed(failure) => {
@@ -320,12 +320,12 @@ impl<T: Into<Failure>> From<T> for Stop {
     }
 }
 
-/// Prints a note to standard error. A closed standard error changes nothing.
+/// Prints a note to standard error. A closed standard error is ignored.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr(), "note: {text}");
 }
 
-/// What became of writing to standard output.
+/// Converts the result of a write to standard output.
 pub fn written(result: io::Result<()>) -> Result<(), Stop> {
     match result {
         Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
-//! JSON lines from a file or standard input, read ahead on a thread of their own, each bounded in memory.
+//! Reads JSON lines from a file or standard input, ahead of their use, on a thread of their own. The memory for each line is bounded.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,16 +9,16 @@ use tokio::sync::mpsc;
 
 use crate::failure::Failure;
 
-/// How many lines are read ahead.
+/// The number of lines that are read ahead.
 const AHEAD: usize = 16;
 
 /// A line that is not blank.
 pub struct Line {
-    /// Its number, from 1; blank lines count.
+    /// Its number, from 1. Blank lines count.
     pub number: u64,
-    /// How far into the input its end is, in bytes.
+    /// The offset of its end in the input, in bytes.
     pub end: u64,
-    /// Its text without the line's end; or why there is none.
+    /// Its text without the line ending, or why there is none.
     pub text: Result<Vec<u8>, Failure>,
 }
 
@@ -33,31 +33,31 @@ pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, Failure> {
     }
 }
 
-/// Reads a file whole, as text; `-` is standard input.
+/// Reads a whole file as text; `-` is standard input.
 pub fn text(path: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     open(path)?.read_to_string(&mut text).map_err(|error| unreadable(path, &error))?;
     Ok(text)
 }
 
-/// The refusal of an input file.
+/// Returns the refusal of an input file.
 pub fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Code::UnreadableInput, format!("{}: {error}", path.display()))
 }
 
-/// Finds documents that are spread over lines, of which only the first piece is reported.
+/// Detects documents that are spread over several lines, and reports only the first piece.
 #[derive(Default)]
 pub struct Spread {
     inside: bool,
 }
 
 impl Spread {
-    /// Takes note of a line that is a document of its own.
+    /// Notes that a line is a complete document.
     pub fn whole(&mut self) {
         self.inside = false;
     }
 
-    /// Returns what to report of a line that is no document; nothing for a further piece of one that began before.
+    /// Returns what to report about a line that is not a document. Returns nothing for a further piece of a document that began earlier.
     pub fn refused(&mut self, text: &[u8], failure: Failure) -> Option<Failure> {
         let open = |last: &u8| matches!(last, b'{' | b'[' | b',' | b':');
         let (begun, end) = (text.trim_ascii_start().first(), text.trim_ascii_end().last());
@@ -101,7 +101,7 @@ pub fn read(mut input: Box<dyn BufRead + Send>) -> mpsc::Receiver<Line> {
     receiver
 }
 
-/// Some programs begin a file of UTF-8 with a byte order mark, which JSON does not allow.
+/// Removes a byte order mark. Some programs begin a file of UTF-8 with one, which JSON does not allow.
 fn without_mark(number: u64, mut line: Option<Result<Vec<u8>, Failure>>) -> Option<Result<Vec<u8>, Failure>> {
     const MARK: &[u8] = b"\xef\xbb\xbf";
     if number == 1
@@ -113,7 +113,7 @@ fn without_mark(number: u64, mut line: Option<Result<Vec<u8>, Failure>>) -> Opti
     line
 }
 
-/// Reads to the end of the line, and holds at most as much of it as a body may have.
+/// Reads to the end of the line, and keeps at most as many bytes as a body may have.
 fn read_line(input: &mut dyn BufRead, end: &mut u64) -> io::Result<Option<Result<Vec<u8>, Failure>>> {
     let mut line = Vec::new();
     let (mut length, mut done) = (0, false);

@@ -1,11 +1,11 @@
-//! The address to listen on, as an operator writes it.
+//! Resolves the address to listen on.
 
 use std::net::SocketAddr;
 
 use crate::failure::Failure;
 
-/// Returns the address of `text`, which is IP:PORT or NAME:PORT; `key` names it in messages. Of a name with several addresses it is the
-/// first of IPv4, because that is what other programs try.
+/// Resolves `text`, which is IP:PORT or NAME:PORT; `key` names it in messages. A name with several addresses resolves to the first IPv4
+/// address, because that is what other programs try.
 ///
 /// # Errors
 /// `invalid_config` for anything else, and for a name that has no address.

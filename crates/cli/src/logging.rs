@@ -1,4 +1,4 @@
-//! What happens inside, on standard error.
+//! Logs to standard error.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use tracing_subscriber::EnvFilter;
 use crate::config::{LogFormat, LogSection};
 use crate::failure::Failure;
 
-/// Refuses what is no level: the filter would take a misspelt one for the name of a module and log nothing.
+/// Refuses an unknown level. The filter would take a misspelt one for the name of a module and log nothing.
 fn valid_level(text: &str) -> Result<(), Failure> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     for directive in text.split(',') {

@@ -1,5 +1,5 @@
-//! The binary `annals`: the command line over the library of the same name. It is a crate of its own so that the library does not
-//! carry what only a terminal needs.
+//! The binary `annals`: the command line over the library of the same name. It is a separate crate so that the library does not depend on
+//! what only a terminal needs.
 
 mod cli;
 mod commands;
@@ -28,7 +28,7 @@ use crate::config::Loaded;
 use crate::context::Context;
 use crate::failure::{Failure, Stop};
 
-/// Commits are made by one thread and freed by another, in sizes that the system's allocator guards with locks.
+/// Commits are allocated by one thread and freed by another, in sizes that the system's allocator guards with locks.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -48,7 +48,7 @@ fn start(cli: &Cli) -> Result<(), Stop> {
         .build()
         .map_err(|error| Failure::internal(format!("the async runtime does not start: {error}")))?;
     let outcome = runtime.block_on(cli.command.run(&context));
-    // A thread that waits for standard input must not hold up the end.
+    // A thread that waits for standard input must not delay the exit.
     runtime.shutdown_background();
     outcome
 }

@@ -1,4 +1,4 @@
-//! Standard output: JSON lines for programs, columns for people. Both are written as they come, so nothing piles up.
+//! Standard output: JSON lines for programs, columns for people. Both are written item by item, so nothing accumulates.
 
 mod records;
 
@@ -11,7 +11,7 @@ use crate::cli::Format;
 use crate::failure::{Failure, Stop, written};
 use crate::target::Target;
 
-/// Where results go.
+/// The writer of results.
 pub struct Output {
     format: Format,
     out: BufWriter<Stdout>,
@@ -19,7 +19,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// In the format asked for, else a table on a terminal and JSON elsewhere.
+    /// Uses the requested format; by default, a table on a terminal and JSON elsewhere.
     pub fn new(format: Option<Format>) -> Self {
         let usual = if io::stdout().is_terminal() { Format::Table } else { Format::Json };
         Self { format: format.unwrap_or(usual), out: BufWriter::new(io::stdout()), headed: false }
@@ -29,7 +29,7 @@ impl Output {
         self.format
     }
 
-    /// Prints the items of all pages. `page` reads the one after a cursor, and returns its items and the next cursor.
+    /// Prints the items of all pages. `page` reads the page after a cursor, and returns its items and the next cursor.
     pub async fn pages<T, C>(
         &mut self,
         mut page: impl AsyncFnMut(Option<C>) -> Result<(Vec<T>, Option<C>), Stop>,
@@ -46,7 +46,7 @@ impl Output {
         }
     }
 
-    /// Prints the items of pages up to a limit. `page` reads the one after a cursor, of at most so many items.
+    /// Prints the items of pages up to a limit. `page` reads the page after a cursor, with at most the given number of items.
     pub async fn limited<T, C>(
         &mut self,
         limit: u64,
@@ -66,7 +66,7 @@ impl Output {
         Ok(())
     }
 
-    /// Says that something was deleted, or `done` to it.
+    /// Reports a deletion. In a table, the line is `done`.
     pub fn deleted(&mut self, done: &str) -> Result<(), Stop> {
         match self.format {
             Format::Json => self.json(&serde_json::json!({ "deleted": true })),
@@ -74,7 +74,7 @@ impl Output {
         }
     }
 
-    /// Writes what is still held back.
+    /// Writes what is still buffered.
     pub fn flush(&mut self) -> Result<(), Stop> {
         written(self.out.flush())
     }
@@ -93,9 +93,9 @@ impl Output {
         }
     }
 
-    /// An event as it is printed, as part of something else.
+    /// Returns an event as it is printed within another document.
     pub fn event_value(&self, event: &RecordedEvent, target: &Target) -> serde_json::Value {
-        // An event that is stored can be written.
+        // A stored event always serialises.
         serde_json::to_value(EventView { event, tenant: &target.tenant, scope: &target.scope }).unwrap_or_default()
     }
 
@@ -174,7 +174,7 @@ impl Output {
         }
     }
 
-    /// One JSON document on a line.
+    /// Writes one JSON document on a line.
     pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), Stop> {
         match serde_json::to_writer(&mut self.out, value) {
             Ok(()) => written(self.out.write_all(b"\n")),
@@ -183,7 +183,7 @@ impl Output {
         }
     }
 
-    /// One line of text.
+    /// Writes one line of text.
     pub fn text(&mut self, line: std::fmt::Arguments<'_>) -> Result<(), Stop> {
         written(writeln!(self.out, "{line}"))
     }

@@ -1,4 +1,4 @@
-//! What the files for containers, systemd and manuals name exists.
+//! Checks that everything exists that the files for containers, systemd and manuals name.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn lines<'t>(text: &'t str, keyword: &str) -> Vec<&'t str> {
     text.lines().filter_map(|line| line.strip_prefix(keyword)).map(str::trim).collect()
 }
 
-/// The words of a command in JSON's form, without the program.
+/// Returns the words of a command in JSON form, without the program.
 #[track_caller]
 fn words(json: &str) -> Vec<String> {
     let words: Vec<String> = serde_json::from_str(json).unwrap_or_else(|error| panic!("{json}: {error}"));
@@ -41,7 +41,7 @@ fn words(json: &str) -> Vec<String> {
     }
 }
 
-/// The commands that a comment tells people to run, from `annals` on.
+/// Returns the commands that a comment tells people to run, from `annals` on.
 fn told(text: &str) -> Vec<Vec<String>> {
     let commands = text.lines().filter_map(|line| line.strip_prefix('#')?.split_once(" annals ")).map(|(_, rest)| rest);
     commands

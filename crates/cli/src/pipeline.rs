@@ -1,4 +1,4 @@
-//! Many requests under way at once, answered in the order they came in; those of one aggregate one after the other.
+//! Sends many requests at once and returns their outcomes in input order. Requests of one aggregate are sent one after the other.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,32 +12,32 @@ use tokio::task::JoinHandle;
 
 use crate::failure::Failure;
 
-/// Most requests under way at once.
+/// Most requests in flight at once.
 pub const COMMITS_MAX: usize = 256;
-/// Most bytes of input under way at once; a larger line goes alone.
+/// Most bytes of input in flight at once. A larger line is sent alone.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How often a request is tried that a busy store turns away.
+/// The number of attempts for a request while the store is overloaded.
 const TRIES: u32 = 60;
 
-/// What is asked of the log: a commit or a transaction.
+/// A request to the log: a commit or a transaction.
 pub trait Request: Clone + Send + Sync + 'static {
-    /// What is answered when it is stored.
+    /// The outcome of a stored request.
     type Stored: Send + 'static;
 
-    /// The aggregates whose later requests wait for this one.
+    /// Returns the aggregates whose later requests wait for this one.
     fn aggregates(&self) -> Vec<Aggregate>;
 
-    /// Whether it is judged against the whole log: then what came before must be there, and what comes later must not.
+    /// Returns whether the request is checked against the whole log. If so, all earlier requests must be stored and no later one may be.
     fn is_of_whole_log(&self) -> bool;
 
-    /// Asks the log.
+    /// Sends the request to the log.
     fn send(self, log: &dyn EventLog) -> impl Future<Output = Result<Self::Stored, Refusal>> + Send;
 }
 
 /// Why a request is not stored.
 pub struct Refusal {
     failure: Failure,
-    /// Whether it is the store that cannot answer.
+    /// The error of the store, if the store could not answer.
     store: Option<StoreError>,
 }
 
@@ -89,24 +89,24 @@ fn store_error(error: &CommitError) -> Option<StoreError> {
     }
 }
 
-/// What a refusal means for the later requests of the same aggregate.
+/// The effect of a refusal on later requests of the same aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterRefusal {
-    /// They are tried.
+    /// They are sent.
     GoOn,
-    /// They are not, so that an aggregate never gets a later commit without an earlier one.
+    /// They are held back, so that an aggregate never gets a later commit without an earlier one.
     HoldBack,
 }
 
-/// What became of a line.
+/// The outcome of a line.
 pub enum Outcome<S> {
     /// It is in the log.
     Committed(S),
-    /// It is not, and will not be.
+    /// It is not in the log, and will not be.
     Refused(Failure),
-    /// The store could not say; nothing further makes sense before it can.
+    /// The store could not answer. Nothing further makes sense before it can.
     Unanswered(Failure),
-    /// It was not tried, because an earlier one of its aggregate is not in the log.
+    /// It was not attempted, because an earlier one of its aggregate is not in the log.
     HeldBack,
 }
 
@@ -116,13 +116,13 @@ struct Entry<S> {
     task: JoinHandle<Outcome<S>>,
 }
 
-/// The requests under way.
+/// The requests in flight.
 pub struct Pipeline<T, R: Request = NewCommit> {
     log: Arc<dyn EventLog>,
     after: AfterRefusal,
     bytes: Arc<Semaphore>,
     entries: VecDeque<(T, Entry<R::Stored>)>,
-    /// The last request under way of each aggregate, and where it says whether it is in the log.
+    /// The last request in flight of each aggregate, and the channel on which it reports whether it is in the log.
     last: HashMap<Aggregate, (u64, oneshot::Receiver<bool>)>,
     submitted: u64,
 }
@@ -141,16 +141,16 @@ impl<T, R: Request> Pipeline<T, R> {
         self.entries.len() < COMMITS_MAX
     }
 
-    /// Puts a request under way that took `bytes` of input.
+    /// Submits a request that took `bytes` of input.
     pub async fn submit(&mut self, tag: T, request: R, bytes: usize) {
-        // Everything under way has a part of the permits, so who takes them all is alone.
+        // Every request in flight holds some of the permits, so one that acquires all of them runs alone.
         let bytes = if request.is_of_whole_log() { BYTES_MAX } else { bytes.clamp(1, BYTES_MAX) };
-        // The permit is given back by the task, and every task ends by itself.
+        // The task returns the permit, and every task ends on its own.
         let permit = Arc::clone(&self.bytes).acquire_many_owned(bytes as u32).await;
         let sequence = self.submitted;
         self.submitted += 1;
         let mut aggregates = request.aggregates();
-        // A transaction that names one twice is refused by the log; it must not wait for itself before.
+        // The log refuses a transaction that names an aggregate twice. Without this, it would wait for itself before that.
         aggregates.sort_unstable();
         aggregates.dedup();
         let (mut before, mut successors) = (Vec::new(), Vec::new());
@@ -179,7 +179,7 @@ impl<T, R: Request> Pipeline<T, R> {
         self.entries.push_back((tag, Entry { sequence, aggregates, task }));
     }
 
-    /// Takes the place in the order for a line that cannot even be tried.
+    /// Takes the place in the order of a line that cannot be attempted.
     pub fn refuse(&mut self, tag: T, failure: Failure) {
         let sequence = self.submitted;
         self.submitted += 1;
@@ -187,7 +187,7 @@ impl<T, R: Request> Pipeline<T, R> {
         self.entries.push_back((tag, Entry { sequence, aggregates: Vec::new(), task }));
     }
 
-    /// The outcome of the first line that is not answered yet. Cancelling loses nothing. Not to be called when it is empty.
+    /// Returns the outcome of the first line in order. Cancelling it loses nothing. It must not be called when the pipeline is empty.
     pub async fn next(&mut self) -> Option<(T, Outcome<R::Stored>)> {
         let (_, entry) = self.entries.front_mut()?;
         let outcome = match (&mut entry.task).await {
@@ -204,7 +204,7 @@ impl<T, R: Request> Pipeline<T, R> {
     }
 }
 
-/// Asks, and tries again in a moment when the store has too much to do.
+/// Sends a request, and retries it after a pause while the store is overloaded.
 async fn send_patiently<R: Request>(log: &dyn EventLog, request: R) -> Outcome<R::Stored> {
     let mut pause = Duration::from_millis(10);
     for _ in 1..TRIES {

@@ -1,17 +1,17 @@
-//! A bar on standard error while something long is done, if that is a terminal.
+//! A progress bar on standard error, for long work, if that is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar, or nothing.
+/// A progress bar, or nothing.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar over bytes.
+    /// Returns a bar over bytes.
     pub fn of_bytes() -> Self {
         Self::new("{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} left")
     }
 
-    /// A bar over events.
+    /// Returns a bar over events.
     pub fn of_events() -> Self {
         Self::new("{bar:30} {human_pos}/{human_len} events {per_sec} {eta} left")
     }
@@ -24,7 +24,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// So much of all is done.
+    /// Advances the bar to `done` of `all`.
     pub fn reach(&self, done: u64, all: u64) {
         self.0.set_length(all);
         self.0.set_position(done);

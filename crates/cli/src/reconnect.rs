@@ -1,4 +1,4 @@
-//! Following a server across its restarts and broken connections.
+//! Keeps following a server across its restarts and broken connections.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::target::Target;
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// The pauses between attempts: each twice as long as the one before, until the server answers.
+/// The pauses between attempts. Each is twice as long as the previous one, up to a limit, until the server answers.
 pub struct Reconnect {
     pause: Duration,
     away: bool,
@@ -21,7 +21,7 @@ impl Reconnect {
         Self { pause: PAUSE_MIN, away: false }
     }
 
-    /// Takes note that the server has answered.
+    /// Notes that the server has answered.
     pub fn reached(&mut self) {
         if self.away {
             note("the server answers again");
@@ -29,10 +29,10 @@ impl Reconnect {
         *self = Self::new();
     }
 
-    /// Waits before the next attempt after a failure that may pass, and says once where reading resumes.
+    /// Waits before the next attempt after a transient failure, and reports once where reading resumes.
     ///
     /// # Errors
-    /// The failure itself where another attempt cannot help, and of a store that this process has opened.
+    /// The failure itself if another attempt cannot help, or if this process has opened the store.
     pub async fn after(&mut self, failure: Failure, target: &Target, resume: &str) -> Result<(), Failure> {
         let passes = matches!(failure.code, Code::Unreachable | Code::Closing | Code::NotReady | Code::Overloaded);
         if !target.is_remote() || !passes {

@@ -1,4 +1,4 @@
-//! Requests as lines of input: many are in flight at once, and each is answered in the order of the lines.
+//! Reads requests from lines of input. Many are in flight at once, and their outcomes are printed in the order of the lines.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::output::Output;
 use crate::pipeline::{AfterRefusal, Outcome, Pipeline, Request};
 use crate::target::Target;
 
-/// Starts reading a file, or standard input; says at a terminal that it waits for `what`.
+/// Starts to read a file or standard input. On a terminal, it prints that it waits for `what`.
 pub fn read(file: Option<&Path>, what: &str) -> Result<Receiver<Line>, Failure> {
     let input = lines::open(file.unwrap_or(Path::new("-")))?;
     if file.is_none() && io::stdin().is_terminal() {
@@ -21,7 +21,7 @@ pub fn read(file: Option<&Path>, what: &str) -> Result<Receiver<Line>, Failure> 
     Ok(lines::read(input))
 }
 
-/// Sends every line to the log. A refused one is reported and the others go on.
+/// Sends every line to the log. A refused line is reported, and the others continue.
 pub async fn send<R: Request>(
     target: &Target,
     mut lines: Receiver<Line>,
@@ -46,7 +46,7 @@ pub async fn send<R: Request>(
                         None
                     }
                     Outcome::Refused(failure) => Some(failure),
-                    // What follows from it is the same for every line under way, so one report is enough.
+                    // The consequences are the same for every line in flight, so one report is enough.
                     Outcome::Unanswered(failure) => {
                         open = false;
                         std::mem::take(&mut answering).then_some(failure)
@@ -58,7 +58,7 @@ pub async fn send<R: Request>(
                     output.flush()?;
                     failure.at_line(number).print();
                 }
-                // Someone may wait for this answer before they write the next line.
+                // The caller may wait for this answer before writing the next line.
                 if pipeline.is_empty() {
                     output.flush()?;
                 }
@@ -69,7 +69,7 @@ pub async fn send<R: Request>(
     first_failure.map_or(Ok(()), |code| Err(Stop::Reported(code)))
 }
 
-/// Puts a line in flight.
+/// Submits a line.
 async fn submit<R: Request>(
     pipeline: &mut Pipeline<u64, R>,
     spread: &mut Spread,

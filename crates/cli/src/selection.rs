@@ -1,4 +1,4 @@
-//! The flags that select documents, the same for `annals query` and `annals record`: which ones, in what order, which fields, how many.
+//! The flags that select documents, shared by `annals query` and `annals record`: which documents, in what order, which fields, how many.
 
 use annals::wire::records::{Encoding, read_condition};
 use annals::{Condition, DocumentKind, Invalid, Now, Projection, Timestamp};
@@ -37,7 +37,7 @@ pub struct Selection {
 }
 
 impl Matching {
-    /// Reads the condition that was given; without one every document matches.
+    /// Parses the condition of the flags. Without one, every document matches.
     pub fn condition(&self) -> Result<Condition, Failure> {
         match &self.typed {
             Some(typed) => condition("--where", Some(typed)),
@@ -47,7 +47,7 @@ impl Matching {
 }
 
 impl Selection {
-    /// Returns the fields to sort by, each with whether it descends.
+    /// Returns the fields to sort by, each with whether it is descending.
     pub fn sort(&self) -> impl Iterator<Item = (&str, bool)> {
         self.sort.iter().map(|field| match field.strip_prefix('-') {
             Some(field) => (field, true),
@@ -65,7 +65,7 @@ impl Selection {
     }
 }
 
-/// Reads the condition of a flag, typed or as JSON; without one every document matches.
+/// Parses the condition of a flag, typed or as JSON. Without one, every document matches.
 pub fn condition(flag: &str, text: Option<&str>) -> Result<Condition, Failure> {
     let Some(text) = text else { return Ok(Condition::All) };
     let read = match text.trim_start().starts_with('{') {
@@ -77,12 +77,12 @@ pub fn condition(flag: &str, text: Option<&str>) -> Result<Condition, Failure> {
     Ok(read)
 }
 
-/// The time to validate windows of time with: whether they are valid does not depend on it, and the store resolves them.
+/// Returns a time for validating windows of time. Their validity does not depend on it, and the store resolves them.
 pub fn any_time() -> Now {
     Now::utc(Timestamp::from_millis(0))
 }
 
-/// The same refusal, naming the flag.
+/// Returns the same refusal, naming the flag.
 pub fn at_flag(flag: &str, error: Invalid) -> Failure {
     Failure::new(error.code, format!("{flag}: {}", Failure::from(error.clone()).message))
 }

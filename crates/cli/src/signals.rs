@@ -1,4 +1,4 @@
-//! What tells a running command to stop.
+//! The signals that stop a running command.
 
 use tokio::signal::unix::{SignalKind, signal};
 

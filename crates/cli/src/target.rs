@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::failure::{Failure, Stop};
 
-/// An open log, and where it is. What else a command reaches there it takes by [`Target::port`], in its own file.
+/// An open log and its place. Commands reach other ports there by [`Target::port`], in their own files.
 pub struct Target {
     pub log: Arc<dyn EventLog>,
     pub tenant: String,
@@ -36,7 +36,7 @@ impl Target {
         Self::open_with(context, scope, |config| open_options(config, must_exist)).await
     }
 
-    /// The same with these options of a store.
+    /// Does the same with other options for the store.
     pub async fn open_with(
         context: &Context,
         scope: &str,
@@ -57,7 +57,7 @@ impl Target {
         Ok(Self { log, tenant, scope, place: Place::Store(Opened { store, host }) })
     }
 
-    /// A port of the product: what a client has of it at the server, or else what the opened store or its task host has.
+    /// Returns a port of the product: from the client if the target is a server, or else from the opened store or its task host.
     pub fn port<P: ?Sized>(
         &self,
         at_server: impl FnOnce(&Client) -> Arc<P>,
@@ -69,12 +69,12 @@ impl Target {
         }
     }
 
-    /// Whether it is behind a server.
+    /// Returns whether the target is a server.
     pub fn is_remote(&self) -> bool {
         matches!(self.place, Place::Server(_))
     }
 
-    /// The task host on the store, where this process has opened it.
+    /// Returns the task host on the store, if this process has opened the store.
     pub fn host(&self) -> Option<&Host> {
         match &self.place {
             Place::Server(_) => None,
@@ -82,8 +82,8 @@ impl Target {
         }
     }
 
-    /// Runs a command's work on it, then closes it whatever came of that. Work on a damaged log does not end well even if it met no
-    /// error, because what it saw is only the part up to the damage.
+    /// Runs a command's work on the target, then closes the target regardless of the outcome. On a damaged log even work without an error
+    /// fails, because it saw only the part up to the damage.
     pub async fn run(self, work: impl AsyncFnOnce(&Self) -> Result<(), Stop>) -> Result<(), Stop> {
         let outcome = work(&self).await;
         let Place::Store(Opened { store, host }) = &self.place else { return outcome };
@@ -101,7 +101,7 @@ impl Target {
     }
 }
 
-/// What is configured of the task host.
+/// Returns the configured options of the task host.
 pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let microservice = config.server.microservice.clone();
     let producers = HttpProducers { authorities: config.client.authorities().authorities };
@@ -147,35 +147,36 @@ async fn opened(config: &Config, options: OpenOptions) -> Result<Arc<dyn Store>,
     Ok(store)
 }
 
-/// Prints what opening the store repaired.
+/// Prints what was repaired when the store was opened.
 pub fn note_recovery(store: &dyn Store) {
     for log in store.status() {
         note_recovery_of(&log.tenant, &log.scope, &log.recovery);
     }
 }
 
-/// Prints what opening a log repaired.
+/// Prints what was repaired when a log was opened.
 pub fn note_recovery_of(tenant: &str, scope: &str, lines: &[String]) {
     for line in lines {
         crate::failure::note(&format!("recovery of {tenant}/{scope}: {line}"));
     }
 }
 
-/// What is configured of the store.
+/// Returns the configured options of the store.
 pub fn open_options(config: &Config, must_exist: bool) -> OpenOptions {
     warn_of_other_servers(config);
     OpenOptions {
         tenants: config.tenants.names.clone(),
         scopes: config.tenants.scopes.clone(),
         must_exist,
-        // Whoever reads is served from a disk that is full or may not be written, too.
+        // Commands that read also work on a disk that is full or read-only.
         read_only_on: if must_exist { &[Code::StoreReadOnly, Code::DiskFull] } else { &[] },
         min_free_disk_bytes: config.store.min_free_disk_bytes,
         mongodb: config.mongodb.options(),
     }
 }
 
-/// A store is on the cluster of its URL. The Dolittle configuration may name the same by other names, so this is no error.
+/// Warns of servers other than the store's. A store is on the cluster of its URL, but the Dolittle configuration may call the same
+/// servers by other names, so this is not an error.
 fn warn_of_other_servers(config: &Config) {
     let url = &config.store.url;
     let named = |server: &String| url.contains(&**server) || url.contains(server.trim_end_matches(":27017"));

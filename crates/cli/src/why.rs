@@ -1,4 +1,4 @@
-//! Why an operator acts: the flags of every act that is kept with its reason.
+//! The flags for the reason of an act, shared by every act that is recorded with one.
 
 use annals::handlers::Reason;
 use clap::Args;

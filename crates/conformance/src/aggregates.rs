@@ -1,4 +1,4 @@
-//! The suite of what a program makes of the ports together: aggregates that are loaded, handle commands and are kept as snapshots.
+//! The suite of aggregates: programs load them through the ports, let them handle commands, and keep them as snapshots.
 
 pub mod cases;
 mod counted;
@@ -9,8 +9,8 @@ mod racing;
 pub use counter::{Counter, CounterEvent, TooMuch, add, increased, recorded};
 pub use racing::Racing;
 
-/// Makes one test of every case of aggregates, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
-/// the log: `annals_conformance::aggregates!(MyStore::new());`
+/// Generates one test for every case of aggregates, with the subject that the expression creates, as [`event_log!`](crate::event_log)
+/// does for the log: `annals_conformance::aggregates!(MyStore::new());`
 #[macro_export]
 macro_rules! aggregates {
     ($subject:expr) => {

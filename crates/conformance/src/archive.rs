@@ -5,8 +5,8 @@ pub(crate) mod memory_files;
 mod mortal_files;
 pub(crate) mod opened;
 
-/// Makes one test of every case of the archive, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
-/// the log: `annals_conformance::archive!(MyStore::new());`
+/// Generates one test for every case of the archive, with the subject that the expression creates, as [`event_log!`](crate::event_log)
+/// does for the log: `annals_conformance::archive!(MyStore::new());`
 #[macro_export]
 macro_rules! archive {
     ($subject:expr) => {

@@ -1,4 +1,4 @@
-//! The suite of the places where files of the archive are stored.
+//! The suite of the places that store files of the archive.
 
 pub mod cases;
 
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use annals_core::archive::ArchiveFiles;
 
-/// How long one case may take before it counts as stuck.
+/// The time limit for a case, after which it counts as stuck.
 const CASE_SECONDS_MAX: u64 = 60;
 
-/// Makes one test of every case, for the empty place that the expression creates, with what is to be kept while the case runs:
+/// Generates one test for every case, with the empty place that the expression creates, and a value that is kept while the case runs:
 /// `annals_conformance::archive_files!((MyFiles::new(), ()));`
 #[macro_export]
 macro_rules! archive_files {

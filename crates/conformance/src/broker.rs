@@ -2,10 +2,10 @@
 
 pub mod cases;
 
-/// Makes one test of every case of brokers, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for the
-/// log: `annals_conformance::broker!(MyStore::new());` The broker is the one of a host on the subject's store.
+/// Generates one test for every case of brokers, with the subject that the expression creates, as [`event_log!`](crate::event_log) does
+/// for the log: `annals_conformance::broker!(MyStore::new());` The broker is that of a host on the subject's store.
 ///
-/// `annals_conformance::broker!(copies: MyBroker::new());` is the suite of a broker that holds copies: the subject names it by
+/// `annals_conformance::broker!(copies: MyBroker::new());` is the suite of a broker that holds copies. The subject names it by
 /// [`Subject::broker`](crate::Subject::broker), and the host publishes to it. The cases of `both` are the same on every broker.
 #[macro_export]
 macro_rules! broker {

@@ -3,8 +3,8 @@
 pub mod cases;
 pub(crate) mod opened;
 
-/// Makes one test of every case of the browse view, for the subject that the expression creates, as [`event_log!`](crate::event_log) does
-/// for the log: `annals_conformance::browse!(MyStore::new());`
+/// Generates one test for every case of the browse view, with the subject that the expression creates, as
+/// [`event_log!`](crate::event_log) does for the log: `annals_conformance::browse!(MyStore::new());`
 #[macro_export]
 macro_rules! browse {
     ($subject:expr) => {

@@ -1,4 +1,4 @@
-//! The cases, grouped by promise. Each is an async function of a [`Subject`](crate::Subject) and panics when the promise is broken.
+//! The cases, grouped by guarantee. Each is an async function of a [`Subject`](crate::Subject) that panics if the guarantee is broken.
 
 pub mod aggregate_ids;
 pub mod aggregates;

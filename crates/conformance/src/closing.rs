@@ -1,4 +1,4 @@
-//! A store that is being closed: it takes no verdicts and receives nothing, and everything can still be read.
+//! A store that is being closed: it accepts no verdicts and no received events, and everything can still be read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use crate::handlers::opened::Opened;
 use crate::tap::{TapReceiving, TapStreams, TappedStore};
 
-/// More refusals than a task meets that pauses after each.
+/// More refusals than a task meets if it pauses after each.
 const REFUSED_MAX: usize = 20;
 
 /// Refuses writes until it is over.
@@ -22,15 +22,15 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Puts it in front of what a store appends and receives.
+    /// Puts it in front of the streams and the receiving side of a store.
     pub fn before(store: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Self>) {
         let closing = Arc::new(Self::default());
         let store: Arc<dyn Store> = Arc::new(TappedStore::new(store).with_streams(&closing).with_receiving(&closing));
         (store, closing)
     }
 
-    /// Waits until a task of this host pauses before its restart, and then lets writes through. Checks that the task does not begin again
-    /// and again without a pause. Time passes meanwhile.
+    /// Waits until a task of this host pauses before its restart, and then lets writes through. Checks that the task does not restart
+    /// repeatedly without a pause. Time passes meanwhile.
     pub async fn until_paused(&self, it: &Opened, task: &str) {
         let is_paused = || it.host.tasks().iter().any(|running| running.name == task && running.restarts > 0);
         loop {
@@ -46,7 +46,7 @@ impl Closing {
         self.is_over.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a write is refused.
+    /// Returns whether a write is refused, and counts it if it is.
     fn refuses(&self) -> bool {
         let refuses = !self.is_over.load(Ordering::SeqCst);
         if refuses {

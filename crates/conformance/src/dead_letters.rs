@@ -2,8 +2,8 @@
 
 pub mod cases;
 
-/// Makes one test of every case of dead letters, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
-/// the log: `annals_conformance::dead_letters!(MyStore::new());`
+/// Generates one test for every case of dead letters, with the subject that the expression creates, as [`event_log!`](crate::event_log)
+/// does for the log: `annals_conformance::dead_letters!(MyStore::new());`
 #[macro_export]
 macro_rules! dead_letters {
     ($subject:expr) => {
@@ -56,7 +56,7 @@ macro_rules! dead_letters {
     };
 }
 
-/// The cases of several processes on one store. Used as [`dead_letters!`] is, for stores that processes share.
+/// Generates the cases of several processes on one store, for stores that processes share. Used like [`dead_letters!`].
 #[macro_export]
 macro_rules! dead_letters_of_processes {
     ($subject:expr) => {

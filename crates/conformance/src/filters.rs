@@ -1,11 +1,11 @@
-//! The suite of filters: what the task host makes of a store's log, streams and records.
+//! The suite of filters, which the task host runs on a store's log, streams and records.
 
 pub mod cases;
 mod counting;
 mod words;
 
-/// Makes one test of every case of filters, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for the
-/// log: `annals_conformance::filters!(MyStore::new());`
+/// Generates one test for every case of filters, with the subject that the expression creates, as [`event_log!`](crate::event_log) does
+/// for the log: `annals_conformance::filters!(MyStore::new());`
 #[macro_export]
 macro_rules! filters {
     ($subject:expr) => {
@@ -79,7 +79,7 @@ macro_rules! filters {
     };
 }
 
-/// The cases of several processes on one store. Used as [`filters!`] is, for stores that processes share.
+/// Generates the cases of several processes on one store, for stores that processes share. Used like [`filters!`].
 #[macro_export]
 macro_rules! filters_of_processes {
     ($subject:expr) => {

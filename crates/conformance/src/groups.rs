@@ -2,12 +2,12 @@
 
 pub mod cases;
 
-/// Makes one test of every case of groups, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for the
-/// log: `annals_conformance::groups!(MyStore::new());`
+/// Generates one test for every case of groups, with the subject that the expression creates, as [`event_log!`](crate::event_log) does
+/// for the log: `annals_conformance::groups!(MyStore::new());`
 ///
-/// `annals_conformance::groups!(copies: MyBroker::new());` is what holds as well where the host publishes to a broker that holds copies,
-/// which the subject names by [`Subject::broker`](crate::Subject::broker): groups follow the log there too. The other cases have consumers
-/// in Rust, which join their groups on such a broker, and topics without a prefix.
+/// `annals_conformance::groups!(copies: MyBroker::new());` has the cases that also hold if the host publishes to a broker that holds
+/// copies. The subject names it by [`Subject::broker`](crate::Subject::broker). Groups follow the log there too. The other cases have
+/// consumers in Rust, which join their groups on such a broker, and topics without a prefix.
 #[macro_export]
 macro_rules! groups {
     (copies: $subject:expr) => {

@@ -1,11 +1,11 @@
-//! The suite of handlers: what the task host makes of a store's log and records.
+//! The suite of handlers, which the task host runs on a store's log and records.
 
 pub mod cases;
 mod counted;
 pub(crate) mod opened;
 
-/// Makes one test of every case of handlers, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
-/// the log: `annals_conformance::handlers!(MyStore::new());`
+/// Generates one test for every case of handlers, with the subject that the expression creates, as [`event_log!`](crate::event_log) does
+/// for the log: `annals_conformance::handlers!(MyStore::new());`
 #[macro_export]
 macro_rules! handlers {
     ($subject:expr) => {
@@ -126,7 +126,7 @@ macro_rules! handlers {
     };
 }
 
-/// The cases of several processes on one store. Used as [`handlers!`] is, for stores that processes share.
+/// Generates the cases of several processes on one store, for stores that processes share. Used like [`handlers!`].
 #[macro_export]
 macro_rules! handlers_of_processes {
     ($subject:expr) => {

@@ -1,18 +1,18 @@
-//! What clients of a log were told, over any number of crashes, and whether it keeps the log's promises.
+//! Records the answers that clients of a log get, over any number of crashes, and checks them against the log's guarantees.
 //!
-//! Give each client a log that is [watched](History::watch); say when everything under way has [ended](History::restarted); at the
-//! end [check](History::check) against the log as it is then. The check needs to know neither the order in which the log worked nor
-//! what it did with commits whose outcome nobody learnt: it only rejects what no correct log could have said.
+//! Give each client a log that is [watched](History::watch). Report when everything in flight has [ended](History::restarted). At the
+//! end, [check](History::check) it against the final log. The check needs to know neither the order in which the log worked nor the
+//! outcome of commits whose callers got no answer. It only rejects what no correct log could have answered.
 //!
-//! - Atomic: each commit in the log is one that somebody sent, whole, its events standing together; a commit of a transaction stands
-//!   between the others of it, and no head was told that lies inside of a commit or transaction.
-//! - One winner, once per request: versions and request ids occur once; each success, duplicate, conflict and refusal is the one
-//!   that the order of judgement gives.
-//! - One order, durable: what was told before a call began is below what that call is told, and is in the log in the end.
-//! - Prepare keys: each is held by one commit at a time in the order of the log, and a commit is refused because of a key only when
-//!   the log, as it can have been then, says so.
-//! - Immutable: an event once shown is the same in every other answer and in the end.
-//! - Reads return exactly what the log holds in the range they cover.
+//! - Atomic: each commit in the log is complete, was sent by a client, and has adjacent events. A commit of a transaction is adjacent to
+//!   the others of it. No reported head lies inside a commit or transaction.
+//! - One winner, once per request: versions and request ids occur once. Each success, duplicate, conflict and refusal is the one that the
+//!   order of checks requires.
+//! - One order, durable: what was reported before a call began is below what that call reports, and is in the final log.
+//! - Prepare keys: one commit at a time holds each key, in the order of the log. A commit is refused because of a key only if the log can
+//!   have been in a state that requires it.
+//! - Immutable: an event that was returned once is the same in every other answer and in the final log.
+//! - Reads return exactly what the log holds in the range that they cover.
 
 mod check_commits;
 mod check_reads;
@@ -37,45 +37,45 @@ use keys::KeyLog;
 use real_time::RealTime;
 use record::Record;
 
-/// Records what clients are told. Shared by all clients of one log.
+/// Records the answers that clients get. All clients of one log share it.
 #[derive(Default)]
 pub struct History {
     record: Mutex<Record>,
 }
 
-/// How much a checked history holds, so that a test can see that it tested something.
+/// The size of a checked history, so that a test can see that it tested something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Checked {
     /// Commits in the log.
     pub commits: usize,
     /// Commits that were acknowledged as new.
     pub acknowledged: usize,
-    /// Transactions that were acknowledged as new; their commits are in `acknowledged` too.
+    /// Transactions that were acknowledged as new. Their commits are in `acknowledged` too.
     pub transactions: usize,
     /// Repeats that were recognised.
     pub duplicates: usize,
     /// Commits and transactions refused because of a version, append condition, prepare key, request id or tenantId.
     pub refusals: usize,
-    /// Of these, because of a prepare key.
+    /// The refusals because of a prepare key.
     pub key_refusals: usize,
-    /// Commits and transactions whose outcome nobody learnt.
+    /// Commits and transactions whose outcome is unknown.
     pub unknown: usize,
     /// Answered reads of all kinds.
     pub reads: usize,
 }
 
 impl History {
-    /// An empty history.
+    /// Returns an empty history.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// The same log, with everything that `client` asks and is told recorded.
+    /// Returns the same log, with all requests and answers of `client` recorded.
     pub fn watch(self: &Arc<Self>, client: &str, log: Arc<dyn EventLog>) -> Arc<dyn EventLog> {
         Arc::new(watch::Watched { history: self.clone(), client: client.into(), log })
     }
 
-    /// Says that the store was stopped, however, and that nothing which was under way can take effect any more.
+    /// Notes that the store was stopped, by whatever means, and that nothing that was in flight can take effect any more.
     pub fn restarted(&self) {
         self.record().restarted();
     }
@@ -83,16 +83,16 @@ impl History {
     /// Reads the whole log and checks the history against it.
     ///
     /// # Errors
-    /// Each broken promise, one a line.
+    /// Each broken guarantee, one per line.
     pub async fn check(&self, log: &Arc<dyn EventLog>) -> Result<Checked, String> {
         let events = read_all(log).await.map_err(|error| format!("the log cannot be read: {error}"))?;
         self.check_events(&events)
     }
 
-    /// Checks the history against the log's events, all of them, in order.
+    /// Checks the history against all of the log's events, in order.
     ///
     /// # Errors
-    /// Each broken promise, one a line.
+    /// Each broken guarantee, one per line.
     pub fn check_events(&self, events: &[RecordedEvent]) -> Result<Checked, String> {
         let record = self.record();
         let mut broken = record.broken.clone();
@@ -110,10 +110,10 @@ impl History {
     }
 }
 
-/// Every event of a log, in order.
+/// Returns every event of a log, in order.
 ///
 /// # Errors
-/// What a read was refused with.
+/// The error of a read that was refused.
 pub async fn read_all(log: &Arc<dyn EventLog>) -> Result<Vec<RecordedEvent>, ReadError> {
     let mut query = LogQuery { from: Some(0), limit: limits::PAGE_MAX, ..LogQuery::default() };
     let mut events = Vec::new();
@@ -127,7 +127,7 @@ pub async fn read_all(log: &Arc<dyn EventLog>) -> Result<Vec<RecordedEvent>, Rea
     }
 }
 
-/// Broken promises, found so far.
+/// The broken guarantees found so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Broken(Vec<String>);
 
@@ -146,7 +146,7 @@ impl Broken {
         self.0.is_empty()
     }
 
-    /// The first of them: one cause often breaks hundreds.
+    /// Returns the first of them as text: one cause often breaks hundreds.
     fn into_text(self) -> String {
         const SHOWN_MAX: usize = 20;
         let more = self.0.len().saturating_sub(SHOWN_MAX);

@@ -1,13 +1,13 @@
-//! The suite of the event horizon: what the task host makes of a store's public streams and of what its scopes receive. Tenant
-//! [`OTHER_TENANT`](crate::OTHER_TENANT) is the producer, the default tenant the consumer.
+//! The suite of the event horizon, which the task host runs on a store's public streams and receiving scopes. Tenant
+//! [`OTHER_TENANT`](crate::OTHER_TENANT) is the producer, and the default tenant the consumer.
 
 pub mod cases;
 mod wire;
 mod words;
 
-/// Makes one test of every case of the event horizon, for the subject that the expression creates, as [`event_log!`](crate::event_log)
-/// does for the log: `annals_conformance::horizon!(MyStore::new());` The subject's store declares the scope
-/// [`SCOPE`](crate::receiving::SCOPE).
+/// Generates one test for every case of the event horizon, with the subject that the expression creates, as
+/// [`event_log!`](crate::event_log) does for the log: `annals_conformance::horizon!(MyStore::new());` The subject's store declares the
+/// scope [`SCOPE`](crate::receiving::SCOPE).
 #[macro_export]
 macro_rules! horizon {
     ($subject:expr) => {
@@ -81,7 +81,7 @@ macro_rules! horizon {
     };
 }
 
-/// The cases of several processes on one store. Used as [`horizon!`] is, for stores that processes share.
+/// Generates the cases of several processes on one store, for stores that processes share. Used like [`horizon!`].
 #[macro_export]
 macro_rules! horizon_of_processes {
     ($subject:expr) => {

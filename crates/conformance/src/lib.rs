@@ -1,23 +1,23 @@
-//! The suite that every adapter must pass, as async functions over the ports. It is a crate of its own so that any backend can prove
-//! itself and none can drift.
+//! The conformance suite that every adapter must pass, as async functions over the ports. It is a crate of its own, so that any backend
+//! can prove its conformance and none can diverge.
 //!
-//! - [`event_log!`] adopts every case of the suite for one backend with one line; [`Subject`] is what the backend gives for it.
-//!   A backend that does not decide beyond one aggregate yet adopts [`commits_and_log!`], and refuses by name what [`decisions!`] tests.
-//! - [`streams!`] does the same for the streams, [`records!`] for records, [`snapshots!`] for snapshots, [`prepare!`] for prepare keys as a
-//!   service, [`queries!`] for queries of snapshots and commits, [`aggregates!`] for what programs make of log and snapshots, and
-//!   [`handlers!`], [`groups!`], [`dead_letters!`], [`filters!`], [`projections!`], [`sagas!`], [`horizon!`] and [`partners!`] for what
-//!   the task host makes of log, streams and records, [`broker!`] for topics, [`queue!`] for work queues, [`types!`] for the registry of
-//!   event types, [`browse!`] for the browse view, [`archive!`] for its archive, [`archive_files!`] for the
-//!   places of its files, and [`replays!`] for replays.
-//! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
-//! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
+//! - [`event_log!`] adopts every case of the event log for one backend with one line; [`Subject`] is what the backend provides for it. A
+//!   backend that does not yet decide beyond one aggregate adopts [`commits_and_log!`], and explicitly refuses what [`decisions!`] tests.
+//! - [`streams!`], [`records!`], [`snapshots!`], [`prepare!`] for prepare keys as a service, and [`queries!`] for queries of snapshots
+//!   and commits do the same for other ports. [`aggregates!`] tests what programs build on log and snapshots.
+//! - [`handlers!`], [`groups!`], [`dead_letters!`], [`filters!`], [`projections!`], [`sagas!`], [`horizon!`] and [`partners!`] test what
+//!   the task host runs on log, streams and records.
+//! - [`broker!`] tests topics, [`queue!`] work queues, [`types!`] the registry of event types, [`browse!`] the browse view, [`archive!`]
+//!   its archive, [`archive_files!`] the places of its files, and [`replays!`] replays.
+//! - [`model`] is the meaning of the event log in memory, with random operations to compare a backend with it.
+//! - [`history`] records what concurrent clients observe, also across crashes, and checks it against the guarantees of
 //!   [`EventLog`](annals_core::EventLog).
-//! - [`tap`] stands between a caller and the ports of a store, for tests that count, delay, race or kill.
+//! - [`tap`] intercepts calls between a caller and the ports of a store, for tests that count, delay, race or kill.
 //! - [`ManualClock`] and [`SeededRandomness`] make a store repeatable.
 //!
-//! Cases come from the promises themselves and from the behaviour statements of the systems whose users come to Annals: Wow's event
-//! store compatibility kit and the Dolittle Runtime's specifications. Those that Annals decides otherwise are listed, with reasons, in
-//! docs/decisions/0002-replaced-conformance-statements.md.
+//! Cases come from the guarantees themselves and from the behaviour statements of the systems whose users come to Annals: Wow's event
+//! store compatibility kit and the Dolittle Runtime's specifications. The statements that Annals decides differently are listed, with
+//! reasons, in docs/decisions/0002-replaced-conformance-statements.md.
 
 pub mod aggregates;
 pub mod archive;

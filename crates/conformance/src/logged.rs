@@ -1,4 +1,4 @@
-//! A log whose commits are answered once they are in the log: what most statements are written for, because they read what they wrote.
+//! A log that answers commits once they are in the log. Most cases are written for this, because they read what they wrote.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::tap::{Tap, Tapped};
 
-/// Asks for [`Reached::Logged`] with every commit.
+/// Sets [`Reached::Logged`] as the wait of every commit.
 pub(crate) struct Logged;
 
 impl Logged {

@@ -12,12 +12,12 @@ use async_trait::async_trait;
 
 use crate::tap::{Tap, TapDefinitions, TapReceiving, TapRecords, TapStreams, TappedStore};
 
-/// How long a process lives: for so many of its writes.
+/// The life of a process: it ends at one of its writes.
 pub(crate) struct Life {
-    /// The beginnings of the names of the collections whose batches are steps.
+    /// The prefixes of the names of collections whose batches are steps.
     steps: &'static [&'static str],
     left: AtomicI64,
-    /// Whether its last write reaches the store, whose answer it never sees.
+    /// Whether its last write reaches the store. The process never gets the answer.
     applied: bool,
     over: AtomicBool,
 }
@@ -29,8 +29,8 @@ enum Write {
 }
 
 impl Life {
-    /// Ends at the write after this many. That write is applied without an answer, or not at all. Steps are what it commits, appends to
-    /// streams, defines and receives, and its batches of records of `steps`.
+    /// Returns a life that ends at the write after this many. That write is applied without an answer, or not at all. Steps are its
+    /// commits, appends to streams, definitions and received batches, and its batches of records of `steps`.
     pub fn of(steps: &'static [&'static str], writes: i64, applied: bool) -> Arc<Self> {
         Arc::new(Self { steps, left: AtomicI64::new(writes), applied, over: AtomicBool::default() })
     }
@@ -39,7 +39,7 @@ impl Life {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// A store as this process has it open.
+    /// Returns a store as this process has it open.
     pub fn store(self: &Arc<Self>, store: &Arc<dyn Store>) -> Arc<dyn Store> {
         let store = TappedStore::new(Arc::clone(store)).with_log(self).with_records(self);
         Arc::new(store.with_streams(self).with_definitions(self).with_receiving(self))
@@ -53,7 +53,7 @@ impl Life {
         }
     }
 
-    /// Makes a write, if the process lives. None once it does not.
+    /// Performs a write if the process is alive; returns `None` if it is not.
     pub async fn step<T>(&self, write: impl Future<Output = T>) -> Option<T> {
         match self.next() {
             Write::Goes => Some(write.await),
@@ -77,9 +77,9 @@ impl Life {
     }
 }
 
-/// Lets `run` run a process for every life that there is: one that ends at the first write, at the second, and so on, until the process
-/// lives to its end; with the last write lost, and then with it applied. `run` gets a number of its own each time, and returns whether the
-/// process was killed. Returns how often it was.
+/// Calls `run` for every possible life of a process: one that ends at the first write, at the second, and so on, until the process
+/// survives. It does so with the last write lost, and then with it applied. `run` gets a number, unique to the call, and returns whether
+/// the process was killed. Returns how often it was.
 pub(crate) async fn at_each_write(
     steps: &'static [&'static str],
     run: impl AsyncFn(Arc<Life>, usize) -> bool,
@@ -111,7 +111,7 @@ impl TapRecords for Life {
         if changes.iter().any(|change| self.is_step(change)) {
             return self.step(records.write(changes)).await.unwrap_or_else(closed);
         }
-        // Writes of leases and of other features are not steps: they succeed while the process lives.
+        // Writes of leases and of other features are not steps. They succeed while the process is alive.
         if self.is_over() { closed() } else { records.write(changes).await }
     }
 }

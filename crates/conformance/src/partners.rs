@@ -1,10 +1,11 @@
-//! The suite of partner events: what the task host makes of a store's log and records, with a partner whose answers the cases decide.
+//! The suite of partner events, which the task host exchanges on a store's log and records, with a partner whose responses the cases
+//! choose.
 
 pub mod cases;
 mod gate;
 mod words;
 
-/// Makes one test of every case of partner events, for the subject that the expression creates, as [`event_log!`](crate::event_log)
+/// Generates one test for every case of partner events, with the subject that the expression creates, as [`event_log!`](crate::event_log)
 /// does for the log: `annals_conformance::partners!(MyStore::new());`
 #[macro_export]
 macro_rules! partners {
@@ -101,7 +102,7 @@ macro_rules! partners {
     };
 }
 
-/// The cases of several processes on one store. Used as [`partners!`] is, for stores that processes share.
+/// Generates the cases of several processes on one store, for stores that processes share. Used like [`partners!`].
 #[macro_export]
 macro_rules! partners_of_processes {
     ($subject:expr) => {

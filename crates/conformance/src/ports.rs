@@ -1,11 +1,11 @@
-//! Time and randomness that a test decides.
+//! Time and randomness that a test controls.
 
 use std::sync::{Mutex, PoisonError};
 
 use annals_core::{Clock, Randomness, Sleep, Timestamp};
 use tokio::sync::watch;
 
-/// A clock that stands still until it is moved.
+/// A clock that stands still until it is advanced.
 #[derive(Debug)]
 pub struct ManualClock(watch::Sender<Timestamp>);
 
@@ -16,12 +16,12 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at `time`.
+    /// Returns a clock that stands at `time`.
     pub fn at(time: Timestamp) -> Self {
         Self(watch::Sender::new(time))
     }
 
-    /// Advances it by this many milliseconds, and wakes whatever sleeps until then.
+    /// Advances the clock by this many milliseconds, and wakes everything that sleeps until then.
     pub fn advance_millis(&self, millis: i64) {
         self.0.send_modify(|now| *now = Timestamp::from_millis(now.as_millis() + millis));
     }
@@ -45,7 +45,7 @@ impl Clock for ManualClock {
 pub struct SeededRandomness(Mutex<fastrand::Rng>);
 
 impl SeededRandomness {
-    /// The bits that follow from `seed`.
+    /// Returns the bits that follow from `seed`.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(fastrand::Rng::with_seed(seed)))
     }

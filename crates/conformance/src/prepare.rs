@@ -2,10 +2,10 @@
 
 pub mod cases;
 
-/// Makes one test of every case of prepare keys as a service, for the subject that the expression creates, as
+/// Generates one test for every case of prepare keys as a service, with the subject that the expression creates, as
 /// [`event_log!`](crate::event_log) does for the log: `annals_conformance::prepare!(MyStore::new());`
 ///
-/// Where something else than the store removes what has expired, the subject's clock must be far ahead of that one's.
+/// If something other than the store removes expired keys, the subject's clock must be far ahead of the clock of that.
 #[macro_export]
 macro_rules! prepare {
     ($subject:expr) => {

@@ -1,10 +1,10 @@
-//! The suite of projections: what the task host makes of a store's log and records.
+//! The suite of projections, which the task host runs on a store's log and records.
 
 pub mod cases;
 mod opened;
 
-/// Makes one test of every case of projections, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
-/// the log: `annals_conformance::projections!(MyStore::new());`
+/// Generates one test for every case of projections, with the subject that the expression creates, as [`event_log!`](crate::event_log)
+/// does for the log: `annals_conformance::projections!(MyStore::new());`
 #[macro_export]
 macro_rules! projections {
     ($subject:expr) => {
@@ -58,7 +58,7 @@ macro_rules! projections {
     };
 }
 
-/// The cases of several processes on one store. Used as [`projections!`] is, for stores that processes share.
+/// Generates the cases of several processes on one store, for stores that processes share. Used like [`projections!`].
 #[macro_export]
 macro_rules! projections_of_processes {
     ($subject:expr) => {

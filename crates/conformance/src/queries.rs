@@ -2,8 +2,8 @@
 
 pub mod cases;
 
-/// Makes one test of every case of queries, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for the
-/// log: `annals_conformance::queries!(MyStore::new());`
+/// Generates one test for every case of queries, with the subject that the expression creates, as [`event_log!`](crate::event_log) does
+/// for the log: `annals_conformance::queries!(MyStore::new());`
 #[macro_export]
 macro_rules! queries {
     ($subject:expr) => {

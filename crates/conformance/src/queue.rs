@@ -9,17 +9,17 @@ use annals_core::queue::{QUEUE_PAYLOADS, QueueBackend, item_key};
 use annals_core::{Condition, DEFAULT_TENANT, Expected, RecordChange, Store};
 use async_trait::async_trait;
 
-/// What holds the items of queues under test.
+/// The storage of the items of queues under test.
 #[async_trait]
 pub trait Holding: Send + Sync {
-    /// What the host is given; none for the store's own records.
+    /// Returns the backend for the host; `None` for the store's own records.
     fn backend(&self, clock: &Arc<crate::ManualClock>) -> Option<Arc<dyn QueueBackend>>;
 
-    /// Removes the payload of an item of the default tenant, and leaves its entry.
+    /// Removes the payload of an item of the default tenant, and keeps its entry.
     async fn lose_payload(&self, store: &dyn Store, queue: &str, id: &str);
 }
 
-/// The items are records of the store.
+/// Items that are records of the store.
 #[derive(Debug, Clone, Copy)]
 pub struct InRecords;
 
@@ -37,8 +37,9 @@ impl Holding for InRecords {
     }
 }
 
-/// Makes one test of every case of work queues, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
-/// the log: `annals_conformance::queue!(MyStore::new());`. A second expression is what holds the items, where that is not the store.
+/// Generates one test for every case of work queues, with the subject that the expression creates, as [`event_log!`](crate::event_log)
+/// does for the log: `annals_conformance::queue!(MyStore::new());`. A second expression is the storage of the items, if that is not the
+/// store.
 #[macro_export]
 macro_rules! queue {
     ($subject:expr) => {

@@ -5,8 +5,8 @@ pub mod cases;
 /// The scope that the cases receive into. The subject's store declares it.
 pub const SCOPE: &str = "inbox";
 
-/// Makes one test of every case of receiving, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
-/// the log: `annals_conformance::receiving!(MyStore::new());` The subject's store declares the scope [`SCOPE`].
+/// Generates one test for every case of receiving, with the subject that the expression creates, as [`event_log!`](crate::event_log) does
+/// for the log: `annals_conformance::receiving!(MyStore::new());` The subject's store declares the scope [`SCOPE`].
 #[macro_export]
 macro_rules! receiving {
     ($subject:expr) => {

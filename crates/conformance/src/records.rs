@@ -11,8 +11,8 @@ mod sample;
 pub use model::{RecordsModel, same_refusal};
 pub use operations::{RecordOperation, RecordOperations};
 
-/// Makes one test of every case of records, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
-/// the log: `annals_conformance::records!(MyStore::new());`
+/// Generates one test for every case of records, with the subject that the expression creates, as [`event_log!`](crate::event_log) does
+/// for the log: `annals_conformance::records!(MyStore::new());`
 #[macro_export]
 macro_rules! records {
     ($subject:expr) => {

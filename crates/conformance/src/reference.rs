@@ -25,7 +25,7 @@ pub(crate) struct ReferenceSubject {
     models: BTreeMap<&'static str, Models>,
 }
 
-/// What a tenant holds.
+/// The content of a tenant.
 #[derive(Default)]
 struct Models {
     log: Arc<Mutex<Model>>,
@@ -157,7 +157,7 @@ struct ReferenceLog {
     model: Arc<Mutex<Model>>,
     clock: Arc<ManualClock>,
     random: Arc<dyn Randomness>,
-    /// None once closed.
+    /// `None` once closed.
     head: watch::Sender<Option<SequenceNumber>>,
 }
 

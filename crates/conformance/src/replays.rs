@@ -2,8 +2,8 @@
 
 pub mod cases;
 
-/// Makes one test of every case of replays, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for the
-/// log: `annals_conformance::replays!(MyStore::new());`
+/// Generates one test for every case of replays, with the subject that the expression creates, as [`event_log!`](crate::event_log) does
+/// for the log: `annals_conformance::replays!(MyStore::new());`
 #[macro_export]
 macro_rules! replays {
     ($subject:expr) => {
@@ -79,7 +79,7 @@ macro_rules! replays {
     };
 }
 
-/// The cases of several processes on one store. Used as [`replays!`] is, for stores that processes share.
+/// Generates the cases of several processes on one store, for stores that processes share. Used like [`replays!`].
 #[macro_export]
 macro_rules! replays_of_processes {
     ($subject:expr) => {

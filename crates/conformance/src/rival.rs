@@ -1,4 +1,4 @@
-//! Another writer, which changes records at a moment that a case chooses: between a read and the write that follows it.
+//! Another writer, which changes records at a moment that a case chooses: between a read and the following write.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use crate::tap::TapRecords;
 
-/// Another writer of a collection, which is faster than the next batches that change it.
+/// Another writer of a collection, whose changes come before the next batches that change it.
 pub(crate) struct Rival {
     collection: &'static str,
     changes: Mutex<VecDeque<RecordChange>>,
@@ -19,7 +19,7 @@ impl Rival {
         Arc::new(Self { collection, changes: Mutex::default() })
     }
 
-    /// Queues a change, which is made just before the next batch that changes the collection: one change for each batch.
+    /// Queues a change, which is applied just before the next batch that changes the collection. Each batch has one change before it.
     pub fn will(&self, change: RecordChange) {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).push_back(change);
     }
@@ -28,7 +28,7 @@ impl Rival {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// Whether it has made all its changes.
+    /// Returns whether it has applied all its changes.
     pub fn is_done(&self) -> bool {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }

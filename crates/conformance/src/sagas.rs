@@ -1,11 +1,11 @@
-//! The suite of sagas: what the task host makes of a store's log and records.
+//! The suite of sagas, which the task host runs on a store's log and records.
 
 pub mod cases;
 mod opened;
 pub mod order;
 
-/// Makes one test of every case of sagas, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for the
-/// log: `annals_conformance::sagas!(MyStore::new());`
+/// Generates one test for every case of sagas, with the subject that the expression creates, as [`event_log!`](crate::event_log) does for
+/// the log: `annals_conformance::sagas!(MyStore::new());`
 #[macro_export]
 macro_rules! sagas {
     ($subject:expr) => {
@@ -62,7 +62,7 @@ macro_rules! sagas {
     };
 }
 
-/// The cases of several processes on one store. Used as [`sagas!`] is, for stores that processes share.
+/// Generates the cases of several processes on one store, for stores that processes share. Used like [`sagas!`].
 #[macro_export]
 macro_rules! sagas_of_processes {
     ($subject:expr) => {

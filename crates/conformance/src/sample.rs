@@ -1,4 +1,4 @@
-//! The words the cases are written in.
+//! Shorthands in which the cases are written.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use annals_core::{
 use crate::Subject;
 use crate::logged::Logged;
 
-/// Opens the subject. The store is handed out too, because a log need not outlive it.
+/// Opens the subject. Also returns the store, because a log need not outlive it.
 pub(crate) async fn open(subject: &dyn Subject) -> (Arc<dyn Store>, Arc<dyn EventLog>) {
     let store = subject.open().await;
     let log = log_of(&store, DEFAULT_TENANT);
@@ -22,7 +22,7 @@ pub(crate) fn log_of(store: &Arc<dyn Store>, tenant: &str) -> Arc<dyn EventLog> 
     Logged::over(store.log(tenant, DEFAULT_SCOPE).expect("the tenant is declared"))
 }
 
-/// Closes the store, and opens what it held.
+/// Closes the store, and opens it again.
 pub(crate) async fn reopen(
     subject: &dyn Subject,
     store: Arc<dyn Store>,
@@ -37,12 +37,12 @@ pub(crate) fn data(value: serde_json::Value) -> Data {
     Data::from_value(&value).expect("sample data is an object")
 }
 
-/// An event whose data is `{"n": n}`.
+/// Returns an event whose data is `{"n": n}`.
 pub(crate) fn event(event_type: &str, n: u64) -> NewEvent {
     NewEvent::new(event_type, data(serde_json::json!({ "n": n })))
 }
 
-/// A commit of an order with one event, whose data is `{"n": n}`.
+/// Returns a commit of an order with one event, whose data is `{"n": n}`.
 pub(crate) fn order(id: &str, n: u64) -> NewCommit {
     NewCommit::new("order", id).event(event("order_changed", n))
 }
@@ -51,7 +51,7 @@ pub(crate) fn order_aggregate(id: &str) -> Aggregate {
     Aggregate::new("order", id)
 }
 
-/// An event whose BSON has exactly this many bytes.
+/// Returns an event whose BSON has exactly this many bytes.
 pub(crate) fn event_of_bytes(event_type: &str, bytes: usize) -> NewEvent {
     let around = data(serde_json::json!({ "x": "" })).as_bytes().len();
     let event = NewEvent::new(event_type, data(serde_json::json!({ "x": "y".repeat(bytes - around) })));
@@ -71,12 +71,12 @@ pub(crate) async fn refused(log: &Arc<dyn EventLog>, commit: NewCommit) -> Commi
     log.commit(commit).await.expect_err("the commit is refused")
 }
 
-/// The number of a commit's first event.
+/// Returns the sequence number of a commit's first event.
 pub(crate) fn number(outcome: &CommitOutcome) -> SequenceNumber {
     outcome.first_sequence_number.expect("the commit was waited for until it was logged")
 }
 
-/// Commits together what must be accepted.
+/// Runs a transaction that must be accepted.
 pub(crate) async fn transact(log: &Arc<dyn EventLog>, transaction: NewTransaction) -> Vec<CommitOutcome> {
     let count = transaction.commits.len();
     let outcomes = log.transact(transaction).await.expect("the transaction is accepted");
@@ -85,12 +85,12 @@ pub(crate) async fn transact(log: &Arc<dyn EventLog>, transaction: NewTransactio
     outcomes
 }
 
-/// Commits together what must be refused.
+/// Runs a transaction that must be refused.
 pub(crate) async fn refused_together(log: &Arc<dyn EventLog>, transaction: NewTransaction) -> TransactionError {
     log.transact(transaction).await.expect_err("the transaction is refused")
 }
 
-/// What an event of one of these types with all of these tags matches.
+/// Returns a pattern that matches events with one of these types and all of these tags.
 pub(crate) fn pattern(types: &[&str], tags: &[&str]) -> EventPattern {
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).into()).collect();
     EventPattern { types: texts(types), tags: texts(tags) }
@@ -109,12 +109,12 @@ pub(crate) fn assert_conflict(result: &Result<CommitOutcome, CommitError>, at: V
     }
 }
 
-/// Every event of the log, read page by page.
+/// Returns every event of the log, read page by page.
 pub(crate) async fn whole_log(log: &Arc<dyn EventLog>) -> Vec<RecordedEvent> {
     pages(log, LogQuery { limit: limits::PAGE_MAX, ..LogQuery::default() }).await
 }
 
-/// Every event that a query and its following pages find.
+/// Returns every event on all pages of a query.
 pub(crate) async fn pages(log: &Arc<dyn EventLog>, mut query: LogQuery) -> Vec<RecordedEvent> {
     let mut events = Vec::new();
     loop {
@@ -128,7 +128,7 @@ pub(crate) async fn pages(log: &Arc<dyn EventLog>, mut query: LogQuery) -> Vec<R
     }
 }
 
-/// Every commit of an aggregate, read page by page.
+/// Returns every commit of an aggregate, read page by page.
 pub(crate) async fn commits_of(log: &Arc<dyn EventLog>, aggregate: Aggregate) -> Vec<RecordedCommit> {
     let mut query = AggregateQuery { limit: limits::PAGE_MAX, ..AggregateQuery::new(aggregate) };
     let mut commits: Vec<RecordedCommit> = Vec::new();
@@ -144,18 +144,18 @@ pub(crate) async fn version_of(log: &Arc<dyn EventLog>, aggregate: Aggregate) ->
     log.read_aggregate(AggregateQuery::last(aggregate)).await.expect("the aggregate is read").version
 }
 
-/// The `n` of an event made by [`event`].
+/// Returns the `n` of an event created by [`event`].
 pub(crate) fn n_of(event: &RecordedEvent) -> u64 {
     let n = event.data.as_raw().get_i64("n").expect("the event has an n");
     u64::try_from(n).expect("n is not negative")
 }
 
-/// The `n` of each event.
+/// Returns the `n` of each event.
 pub(crate) fn ns_of(events: &[RecordedEvent]) -> Vec<u64> {
     events.iter().map(n_of).collect()
 }
 
-/// Asserts numbers from 0 without a hole, and per commit ordinals from 0 without a hole, standing together.
+/// Asserts sequence numbers from 0 without gaps, and adjacent events in each commit with ordinals from 0 without gaps.
 #[track_caller]
 pub(crate) fn assert_in_order(events: &[RecordedEvent]) {
     for (index, event) in events.iter().enumerate() {

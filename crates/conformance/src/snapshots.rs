@@ -2,8 +2,8 @@
 
 pub mod cases;
 
-/// Makes one test of every case of snapshots, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
-/// the log: `annals_conformance::snapshots!(MyStore::new());`
+/// Generates one test for every case of snapshots, with the subject that the expression creates, as [`event_log!`](crate::event_log) does
+/// for the log: `annals_conformance::snapshots!(MyStore::new());`
 #[macro_export]
 macro_rules! snapshots {
     ($subject:expr) => {

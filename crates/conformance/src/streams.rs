@@ -8,8 +8,8 @@ mod sample;
 
 pub use model::StreamsModel;
 
-/// Makes one test of every case of streams, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
-/// the log: `annals_conformance::streams!(MyStore::new());`
+/// Generates one test for every case of streams, with the subject that the expression creates, as [`event_log!`](crate::event_log) does
+/// for the log: `annals_conformance::streams!(MyStore::new());`
 #[macro_export]
 macro_rules! streams {
     ($subject:expr) => {

@@ -1,4 +1,4 @@
-//! What a backend gives to be tested.
+//! What a backend provides to be tested.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,33 +11,34 @@ use crate::ManualClock;
 /// The second tenant that every [`Subject`] declares, beside [`annals_core::DEFAULT_TENANT`].
 pub const OTHER_TENANT: &str = "other";
 
-/// How long one case may take before it counts as stuck.
+/// The time limit for a case, after which it counts as stuck.
 const CASE_SECONDS_MAX: u64 = 300;
 
-/// One store under test. Each value of it is a new, empty store.
+/// A store under test. Each value is a new, empty store.
 ///
-/// Its smallest unit of storage (segment, file, page) should be tiny, so that a few hundred commits cross many of them.
+/// Its smallest unit of storage (segment, file, page) should be tiny, so that a few hundred commits fill many of them.
 #[async_trait]
 pub trait Subject: Send + Sync {
-    /// Opens the store with the tenants `default` and [`OTHER_TENANT`]. Opening it again after [`Store::close`] gives what it held.
+    /// Opens the store with the tenants `default` and [`OTHER_TENANT`]. Opening it again after [`Store::close`] returns its previous
+    /// content.
     async fn open(&self) -> Arc<dyn Store>;
 
-    /// Opens the same store again as another process would, where several may have it open. Otherwise it is the same one.
+    /// Opens the same store again as another process would, if several processes can have it open. By default it returns the same one.
     async fn open_beside(&self, store: &Arc<dyn Store>) -> Arc<dyn Store> {
         store.clone()
     }
 
-    /// The broker that the events of its default tenant are published to, with the names of its topics; none where topics are views of the
-    /// log.
+    /// Returns the broker to which the events of its default tenant are published, with the settings of its topics; `None` if topics are
+    /// views of the log.
     fn broker(&self) -> Option<(Arc<dyn Broker>, TopicSettings)> {
         None
     }
 
-    /// The clock that the store reads. It stands still until a case moves it on.
+    /// Returns the clock that the store reads. It stands still until a case advances it.
     fn clock(&self) -> Arc<ManualClock>;
 }
 
-/// Passes the time between two looks at a store. A store that is another process would answer nothing but looks if there were none.
+/// Pauses between two looks at a store. Without a pause, a store in another process would be busy with looks only.
 pub(crate) async fn between_looks() {
     // tidy: allow(pause) between two looks at the store
     tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,9 +1,9 @@
-//! The list of cases, as one macro.
+//! The list of cases, as macros.
 
-/// Makes one test of every case, for the subject that the expression creates: `annals_conformance::event_log!(MyStore::new());`
+/// Generates one test for every case, with the subject that the expression creates: `annals_conformance::event_log!(MyStore::new());`
 ///
-/// The expression is evaluated anew for each test, in a module below the one that calls the macro. Write the call in a module of its
-/// own per backend, so that the tests are named `memory::one_order::the_first_event_has_number_0`.
+/// The expression is evaluated again for each test, in a module below the one that calls the macro. Write the call in a separate module
+/// for each backend, so that the tests are named `memory::one_order::the_first_event_has_number_0`.
 #[macro_export]
 macro_rules! event_log {
     ($subject:expr) => {
@@ -24,7 +24,7 @@ macro_rules! event_log {
     };
 }
 
-/// The cases of single commits and of the log: what every backend has, from its first day. Used as [`event_log!`] is.
+/// Generates the cases of single commits and of the log, which every backend supports from its first day. Used like [`event_log!`].
 #[macro_export]
 macro_rules! commits_and_log {
     ($subject:expr) => {
@@ -182,7 +182,7 @@ macro_rules! commits_and_log {
     };
 }
 
-/// The cases of prepare keys that change with a commit. Used as [`event_log!`] is.
+/// Generates the cases of prepare keys that change with a commit. Used like [`event_log!`].
 #[macro_export]
 macro_rules! keys {
     ($subject:expr) => {
@@ -210,8 +210,8 @@ macro_rules! keys {
     };
 }
 
-/// The cases of what decides beyond one aggregate: append conditions, also beside prepare keys, and
-/// transactions; and of scans, whose samples hold transactions. Used as [`event_log!`] is.
+/// Generates the cases of decisions beyond one aggregate: append conditions, also beside prepare keys, and transactions. It includes
+/// scans, whose samples hold transactions. Used like [`event_log!`].
 #[macro_export]
 macro_rules! decisions {
     ($subject:expr) => {

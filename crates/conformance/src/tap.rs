@@ -1,4 +1,4 @@
-//! A port or a store in front of another, for tests that stand between a caller and a store.
+//! Ports and stores in front of others, for tests that intercept calls between a caller and a store.
 
 mod definitions;
 mod receiving;
@@ -20,7 +20,7 @@ pub use records::{TapRecords, TappedRecords};
 pub use store::TappedStore;
 pub use streams::{TapStreams, TappedStreams};
 
-/// What happens between a caller and a log. Each method forwards to the log by default.
+/// Intercepts the calls between a caller and a log. By default, each method forwards to the log.
 #[async_trait]
 pub trait Tap: Send + Sync + 'static {
     /// Forwards a commit.
@@ -72,10 +72,10 @@ pub trait Tap: Send + Sync + 'static {
     }
 }
 
-/// A log behind a tap. What the tap does not see is forwarded.
+/// A log behind a tap. Calls that the tap does not intercept are forwarded.
 pub struct Tapped<T> {
     inner: Arc<dyn EventLog>,
-    /// What stands between.
+    /// The tap in front of the log.
     pub tap: Arc<T>,
 }
 

@@ -1,9 +1,9 @@
-//! The suite of event types: the registry, and what it makes of commits.
+//! The suite of event types: the registry, and its effect on commits.
 
 pub mod cases;
 
-/// Makes one test of every case of event types, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
-/// the log: `annals_conformance::types!(MyStore::new());`
+/// Generates one test for every case of event types, with the subject that the expression creates, as [`event_log!`](crate::event_log)
+/// does for the log: `annals_conformance::types!(MyStore::new());`
 #[macro_export]
 macro_rules! types {
     ($subject:expr) => {
@@ -46,7 +46,7 @@ macro_rules! types {
     };
 }
 
-/// The cases of several processes on one store. Used as [`types!`] is, for stores that processes share.
+/// Generates the cases of several processes on one store, for stores that processes share. Used like [`types!`].
 #[macro_export]
 macro_rules! types_of_processes {
     ($subject:expr) => {

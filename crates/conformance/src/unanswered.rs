@@ -1,4 +1,4 @@
-//! A caller that goes away while it is served: after its first write, and before it hears of it.
+//! A caller that goes away while it is served: after its first write, and before it gets the answer.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::tap::{TapRecords, TappedStore};
 /// Stores one batch that changes a collection, and does not answer it before its caller has gone.
 pub(crate) struct Unanswered {
     collection: &'static str,
-    /// Whether the next batch is the one.
+    /// Whether the next batch is the one to hold.
     holds: AtomicBool,
     stored: watch::Sender<bool>,
     gone: watch::Sender<bool>,
@@ -28,7 +28,7 @@ impl Unanswered {
         (store, unanswered)
     }
 
-    /// Begins a call, and drops it once it has changed the collection. Once only.
+    /// Begins a call, and drops it once it has changed the collection. Works once only.
     pub async fn abandon<T: Debug>(&self, call: impl Future<Output = T>) {
         self.holds.store(true, Ordering::SeqCst);
         let stored = async {

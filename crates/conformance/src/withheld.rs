@@ -1,4 +1,4 @@
-//! A batch that is on its way to the store for as long as a case wants.
+//! A batch whose write is held back for as long as a case chooses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,10 @@ use tokio::sync::watch;
 
 use crate::tap::TapRecords;
 
-/// Holds one batch that changes a collection back.
+/// Holds back one batch that changes a collection.
 pub(crate) struct Withheld {
     collection: &'static str,
-    /// Whether the next batch is the one.
+    /// Whether the next batch is the one to hold.
     holds: AtomicBool,
     arrived: watch::Sender<bool>,
     let_go: watch::Sender<bool>,
@@ -24,12 +24,12 @@ impl Withheld {
         Arc::new(Self { collection, holds: AtomicBool::new(false), arrived, let_go })
     }
 
-    /// Holds the next batch. Once only.
+    /// Holds the next batch. Works once only.
     pub fn hold_next(&self) {
         self.holds.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until the batch is there.
+    /// Waits until the batch has arrived.
     pub async fn has_arrived(&self) {
         let _ = self.arrived.subscribe().wait_for(|arrived| *arrived).await;
     }

@@ -1,5 +1,5 @@
-//! The few words that random commits and filters are made of: few, so that they meet; some begin with others, so that a prefix is not
-//! taken for the whole.
+//! The few words of which random commits and filters consist. They are few, so that they coincide; some are prefixes of others, so that a
+//! prefix is not mistaken for the whole.
 
 use annals_core::{AggregateFilter, Filter};
 
@@ -8,14 +8,14 @@ pub(crate) const IDS: &[&str] = &["1", "2", "a/b", "12"];
 pub(crate) const TYPES: &[&str] = &["placed", "paid", "shipped", "place"];
 pub(crate) const TAGS: &[&str] = &["red", "blue", "re", "customer:7", "日本"];
 
-/// Names of prepare keys, and keys: two of them would be the same when put together.
+/// Names of prepare keys, and keys. Two of the pairs would be equal if joined.
 pub(crate) const KEYS: &[(&str, &str)] = &[("user", "eva"), ("user", "eve"), ("usere", "va"), ("mail", "eva")];
 
 pub(crate) fn pick<T: Copy>(random: &mut fastrand::Rng, from: &[T]) -> T {
     from[random.usize(0..from.len())]
 }
 
-/// Every word with odds of 1 to `odds`.
+/// Returns each of the words with odds of 1 to `odds`.
 pub(crate) fn some_of<T: for<'a> From<&'a str>>(random: &mut fastrand::Rng, from: &[&str], odds: u8) -> Vec<T> {
     from.iter().filter(|_| random.u8(0..odds) == 0).map(|word| T::from(word)).collect()
 }

@@ -27,15 +27,15 @@ use crate::submission::{SCRIPT_CHARS_MAX, Submission};
 use crate::users::{Caller, Users};
 use crate::web;
 
-/// Largest body of `POST /executions`: the longest script, every character of it escaped.
+/// Largest body of `POST /executions`, in bytes: the longest script with every character escaped.
 const BODY_BYTES_MAX: usize = 12 * SCRIPT_CHARS_MAX + 4096;
-/// Largest body of an act.
+/// Largest body of an act, in bytes.
 const ACT_BYTES_MAX: usize = 16 * 1024;
-/// A client's name for a request, so that it may be sent again.
+/// The header with the client's name for a request, so that the request can be repeated.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const KEY_BYTES_MAX: usize = 256;
 
-/// What the API needs.
+/// The dependencies of the API.
 pub(crate) struct Office {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) records: Arc<dyn Records>,
@@ -43,7 +43,7 @@ pub(crate) struct Office {
     pub(crate) users: Users,
 }
 
-/// The routes of the API.
+/// Returns the routes of the API.
 pub(crate) fn routes(office: Office) -> Router {
     let collection = get(page_or_list).post(submit).fallback(web::method_not_allowed);
     Router::new()
@@ -55,7 +55,7 @@ pub(crate) fn routes(office: Office) -> Router {
         .with_state(Arc::new(office))
 }
 
-/// The parameters of a list.
+/// The query parameters of a list.
 #[derive(Default)]
 struct ListParameters {
     status: Option<String>,
@@ -90,7 +90,7 @@ impl ListParameters {
     }
 }
 
-/// A value of a query as it was before it was percent-encoded.
+/// Decodes a percent-encoded value of a query.
 fn decoded(value: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.bytes();
@@ -107,7 +107,7 @@ fn decoded(value: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// `GET /executions`: the page, or for programs the executions of the caller; those of all users for an administrator.
+/// `GET /executions`: returns the page, or to programs the executions of the caller. An administrator gets those of all users.
 async fn page_or_list(
     State(office): State<Arc<Office>>,
     headers: HeaderMap,
@@ -129,7 +129,7 @@ async fn page_or_list(
     Ok(Json(list(&office.records, query).await?).into_response())
 }
 
-/// `POST /executions`: 201 with the execution's id, 200 when this execution was submitted before.
+/// `POST /executions`: returns 201 with the execution's id, or 200 if this execution was submitted before.
 async fn submit(State(office): State<Arc<Office>>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
     let caller = office.users.caller(&headers)?;
     web::json_only(&headers)?;
@@ -161,7 +161,7 @@ fn submitted(id: Uuid, outcome: &CommitOutcome) -> Response {
     (status, [(header::LOCATION, format!("/executions/{id}"))], Json(answer)).into_response()
 }
 
-/// The id of an execution that a user named by a key: the same for every repetition.
+/// Returns the id of an execution that a user named by a key. It is the same for every repetition.
 fn named_id(kind: &str, caller: &Caller, key: &str) -> Uuid {
     uuid_of("execution-request", &format!("{kind}:{}:{}:{key}", caller.user.len(), caller.user))
 }
@@ -184,7 +184,7 @@ async fn one(
     Ok(Json(Execution::of_caller(&*office.log, &id, &caller).await?.shown()))
 }
 
-/// `GET /executions/{id}/result`: 409 with the state until it is stored.
+/// `GET /executions/{id}/result`: returns the result, or 409 with the state until the result is stored.
 async fn result(
     State(office): State<Arc<Office>>,
     Path(id): Path<String>,
@@ -219,7 +219,7 @@ async fn act_body(headers: &HeaderMap, body: Body) -> Result<ActBody, Problem> {
     Ok(wire::parse_json(&body)?)
 }
 
-/// `POST /executions/{id}/cancel`: 202; its saga undoes what was done.
+/// `POST /executions/{id}/cancel`: returns 202. The saga compensates what was done.
 async fn cancel(
     State(office): State<Arc<Office>>,
     Path(id): Path<String>,
@@ -234,7 +234,7 @@ async fn cancel(
         "execution_id": id, "cancelled_by": caller.user, "force_terminated": execution.status() == Status::Running, "reason": reason,
     });
     let event = events::event(CANCELLED, &data).map_err(|message| Problem::new(Code::InvalidData, message))?;
-    // Of a cancel and a completion one is first, whatever races.
+    // If a cancellation and a completion race, exactly one of them wins.
     match step(&*office.log, execution.request(), &[event], "terminal", &TERMINAL).await {
         Ok(Step::Taken) => {}
         Ok(Step::TakenByOther) => {
@@ -244,13 +244,13 @@ async fn cancel(
         Err(StepError::Read(error)) => return Err(error.into()),
         Err(StepError::Commit(error)) => return Err(error.into()),
     }
-    // One that waits leaves the queue; the scheduler would drop it at its turn.
+    // A waiting execution leaves the queue here; without this, the scheduler would drop it at its turn.
     let _ = office.queues.cancel(QUEUE, &id, Reason { reason, by: Some(caller.user) }).await;
     let answer = json!({ "execution_id": id, "status": Status::Cancelled.name() });
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }
 
-/// `POST /executions/{id}/retry`: 201 with the id of a new execution of the same program.
+/// `POST /executions/{id}/retry`: returns 201 with the id of a new execution of the same program.
 async fn retry(
     State(office): State<Arc<Office>>,
     Path(id): Path<String>,

@@ -6,8 +6,8 @@
 //!                                                          └─ and reads on from the log, then subscribes again
 //! ```
 //!
-//! INVARIANT: a stream subscribes before it reads the state, and sends an event only if its number is greater than that of the last one, so
-//! that none is lost or sent twice.
+//! INVARIANT: no event is lost or sent twice. A stream subscribes before it reads the state, and sends an event only if its sequence number
+//! is greater than that of the last one.
 
 mod stream;
 
@@ -26,7 +26,7 @@ use crate::scheduler::stopped;
 use crate::users::Users;
 pub(crate) use stream::routes;
 
-/// The types that a stream of an execution carries beside those of its pod, as in Integr8sCode.
+/// The event types that a stream of an execution carries in addition to those of its pod, as in Integr8sCode.
 pub const BRIDGED: [&str; 10] = [
     events::REQUESTED,
     events::QUEUED,
@@ -40,48 +40,48 @@ pub const BRIDGED: [&str; 10] = [
     events::RESULT_FAILED,
 ];
 
-/// The types after which nothing more is sent about an execution.
+/// The event types after which no more is sent about an execution.
 pub const LAST: [&str; 5] =
     [events::RESULT_STORED, events::RESULT_FAILED, events::FAILED, events::TIMEOUT, events::CANCELLED];
 
-/// Events that wait for a client before its stream is cut off from the hub.
+/// Most events buffered for a client before its stream is cut off from the hub.
 const BUFFER: usize = 64;
 
-/// What a stream subscribes to.
+/// The subject that a stream subscribes to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Topic {
     Execution(String),
     User(String),
 }
 
-/// What the streams of one process share.
+/// The state that all streams of one process share.
 pub(crate) struct Bridge {
     pub(crate) log: Arc<dyn EventLog>,
-    /// Where the hub begins: no stream has read the state before.
+    /// Where the hub begins: no stream has read an earlier state.
     pub(crate) from: SequenceNumber,
     pub(crate) records: Arc<dyn Records>,
     pub(crate) host: Host,
     pub(crate) users: Users,
     pub(crate) lines: Lines,
-    /// How often a quiet stream sends a comment.
+    /// How often an idle stream sends a comment.
     pub(crate) ping: Duration,
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) hub: Hub,
 }
 
-/// Passes events on to the streams that subscribed.
+/// Passes events to the streams that subscribed.
 #[derive(Default)]
 pub(crate) struct Hub(Mutex<HashMap<Topic, Vec<mpsc::Sender<Arc<RecordedEvent>>>>>);
 
 impl Hub {
-    /// From now on, events of a topic come out of the receiver, until it falls behind by more than the buffer: then it is closed.
+    /// Subscribes to a topic. The receiver gets its events from now on, and is closed once it lags by more than the buffer.
     fn subscribe(&self, topic: Topic) -> mpsc::Receiver<Arc<RecordedEvent>> {
         let (sender, receiver) = mpsc::channel(BUFFER);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(topic).or_default().push(sender);
         receiver
     }
 
-    /// Passes an event on. It waits for nobody: a stream whose buffer is full reads from the log.
+    /// Publishes an event without waiting: a stream whose buffer is full reads from the log instead.
     fn publish(&self, event: &RecordedEvent) {
         let Some(topic) = topic_of(event) else { return };
         let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +93,7 @@ impl Hub {
         }
     }
 
-    /// Forgets streams whose clients have gone.
+    /// Removes streams whose clients have gone.
     fn sweep(&self) {
         let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         topics.retain(|_, streams| {
@@ -117,7 +117,7 @@ fn topic_of(event: &RecordedEvent) -> Option<Topic> {
     (&*aggregate.name == AGGREGATE).then(|| Topic::Execution(aggregate.id.to_string()))
 }
 
-/// The types that streams of executions carry.
+/// Returns the event types that streams of executions carry.
 fn types() -> Vec<ByteString> {
     BRIDGED.into_iter().chain(POD).map(ByteString::from_static).collect()
 }

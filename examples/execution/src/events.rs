@@ -8,52 +8,52 @@
 //!  result_stored                                                                                        result processor
 //! ```
 //!
-//! All are committed to the aggregate `execution`/ID, so that consumers get them in order. Integr8sCode's fields are all there; `reason` of
-//! `execution_failed` and `exit_code` of `execution_timeout` are added.
+//! All are committed to the aggregate `execution`/ID, so that consumers get them in order. They have all fields of Integr8sCode, and two
+//! more: `reason` of `execution_failed` and `exit_code` of `execution_timeout`.
 
 use annals::{ByteString, Data, NewCommit, NewEvent, RecordedEvent};
 use serde::{Deserialize, Serialize};
 
-/// The aggregate's name.
+/// The name of the aggregate.
 pub const AGGREGATE: &str = "execution";
-/// A program is to be run.
+/// The user has requested a program to run.
 pub const REQUESTED: &str = "execution_requested";
-/// It waits for a slot.
+/// The execution waits for a slot.
 pub const QUEUED: &str = "execution_queued";
-/// The scheduler has given it a slot.
+/// The scheduler has granted a slot to the execution.
 pub const SLOT_GRANTED: &str = "allocate_resources_command";
-/// The saga asks for a pod.
+/// The saga requests a pod.
 pub const CREATE_POD: &str = "create_pod_command";
-/// The saga asks for the end of a pod.
+/// The saga requests the end of a pod.
 pub const DELETE_POD: &str = "delete_pod_command";
 /// The program is about to begin.
 pub const STARTED: &str = "execution_started";
-/// It ended with exit code 0.
+/// The program ended with exit code 0.
 pub const COMPLETED: &str = "execution_completed";
-/// It ended with another exit code, or could not be run.
+/// The program ended with another exit code, or could not be run.
 pub const FAILED: &str = "execution_failed";
-/// It was killed because its time was up.
+/// The program was killed because its time was up.
 pub const TIMEOUT: &str = "execution_timeout";
-/// Its owner, an administrator or an operator cancelled it.
+/// The owner, an administrator or an operator cancelled the execution.
 pub const CANCELLED: &str = "execution_cancelled";
-/// The types that end an execution; it has exactly one of them.
+/// The types that end an execution. It has exactly one of them.
 pub const TERMINAL: [&str; 4] = [COMPLETED, FAILED, TIMEOUT, CANCELLED];
-/// Those of them that a worker reports, which have a result.
+/// The terminal types that a worker reports. They have a result.
 pub(crate) const ENDED_BY_ITSELF: [&str; 3] = [COMPLETED, FAILED, TIMEOUT];
 
-/// A worker has taken an execution.
+/// A worker has taken the execution.
 pub const POD_CREATED: &str = "pod_created";
-/// It has a place to run.
+/// The pod has a place to run.
 pub const POD_SCHEDULED: &str = "pod_scheduled";
-/// Its program runs.
+/// The pod's program runs.
 pub const POD_RUNNING: &str = "pod_running";
-/// Its program ended with exit code 0.
+/// The pod's program ended with exit code 0.
 pub const POD_SUCCEEDED: &str = "pod_succeeded";
-/// Its program ended in another way.
+/// The pod's program ended in another way.
 pub const POD_FAILED: &str = "pod_failed";
-/// Nothing of it runs any more.
+/// Nothing of the pod runs any more.
 pub const POD_TERMINATED: &str = "pod_terminated";
-/// Its folder is gone.
+/// The pod's folder is deleted.
 pub const POD_DELETED: &str = "pod_deleted";
 /// The seven events of a pod.
 pub const POD: [&str; 7] =
@@ -63,7 +63,7 @@ pub const POD: [&str; 7] =
 pub const RESULT_STORED: &str = "result_stored";
 /// The result cannot be stored.
 pub const RESULT_FAILED: &str = "result_failed";
-/// A user is told something.
+/// A user is notified.
 pub const NOTIFICATION_CREATED: &str = "notification_created";
 
 /// The data of `execution_requested`.
@@ -94,12 +94,12 @@ pub(crate) struct Requested {
 }
 
 impl Requested {
-    /// Its priority; one that is none counts as normal.
+    /// Returns the priority. An unknown one counts as normal.
     pub(crate) fn priority(&self) -> annals::queue::QueuePriority {
         annals::queue::QueuePriority::from_name(&self.priority).unwrap_or_default()
     }
 
-    /// The memory limit in MiB.
+    /// Returns the memory limit in MiB.
     pub(crate) fn memory_limit_mb(&self) -> Result<u64, String> {
         let number = self.memory_limit.strip_suffix("Mi").and_then(|number| number.parse().ok());
         number.ok_or_else(|| format!("memory_limit is {:?}; it must be like 128Mi", self.memory_limit))
@@ -126,19 +126,19 @@ pub(crate) struct DeletePod {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Started {
     pub(crate) execution_id: String,
-    /// The run of the service that took it; no two runs have the same.
+    /// The run of the service that took the execution. It is unique to the run.
     pub(crate) pod_name: String,
     pub(crate) node_name: String,
 }
 
-/// What an execution used, measured from its process.
+/// The resources that an execution used, measured on its process.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct ResourceUsage {
-    /// Seconds by the clock.
+    /// Wall-clock seconds.
     pub execution_time_wall_seconds: f64,
-    /// User and system time in ticks of `clk_tck_hertz`, of the program and the descendants it waited for.
+    /// User and system time, in ticks of `clk_tck_hertz`, of the program and of the descendants it waited for.
     pub cpu_time_jiffies: u64,
-    /// Ticks of a second.
+    /// Ticks per second.
     pub clk_tck_hertz: u64,
     /// The largest resident size of any of those processes in KiB, which Integr8sCode's field calls kB.
     pub peak_memory_kb: u64,
@@ -158,10 +158,11 @@ pub(crate) struct Completed {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Failed {
     pub(crate) execution_id: String,
-    /// 128 and the number of the signal where a signal ended it, as a shell has it; 1 where no program ran to its end.
+    /// The exit code. As in a shell, it is 128 plus the signal number if a signal ended the program. It is 1 if no program ran to its
+    /// end.
     pub(crate) exit_code: i32,
     pub(crate) error_type: ErrorType,
-    /// `interrupted`, or what happened as one sentence.
+    /// `interrupted`, or a sentence that says what happened.
     pub(crate) reason: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resource_usage: Option<ResourceUsage>,
@@ -169,17 +170,17 @@ pub(crate) struct Failed {
     pub(crate) stderr: String,
 }
 
-/// Whose fault a failure is.
+/// The cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ErrorType {
-    /// The service's or the machine's.
+    /// An error of the service or the machine.
     SystemError,
-    /// It took longer than it may.
+    /// The program exceeded its time limit.
     Timeout,
-    /// The program needed more than its limits.
+    /// The program exceeded its limits.
     ResourceLimit,
-    /// The program's own.
+    /// An error of the program itself.
     ScriptError,
 }
 
@@ -194,12 +195,12 @@ pub(crate) struct Timeout {
     pub(crate) stderr: String,
 }
 
-/// An event of this type and data.
+/// Returns an event of this type and data.
 pub(crate) fn event(event_type: &'static str, data: &impl Serialize) -> Result<NewEvent, String> {
     Ok(NewEvent::new(ByteString::from_static(event_type), Data::from_value(data)?))
 }
 
-/// The commit that begins an execution of a user.
+/// Returns the commit that begins an execution of a user.
 pub(crate) fn first_commit(id: &str, user: &str, event: NewEvent, request_id: &str) -> NewCommit {
     let mut commit = NewCommit::new(ByteString::from_static(AGGREGATE), id).event(event).request_id(request_id);
     commit.header = header(user);
@@ -207,7 +208,7 @@ pub(crate) fn first_commit(id: &str, user: &str, event: NewEvent, request_id: &s
     commit
 }
 
-/// A commit that follows from `cause`, an event of the same execution.
+/// Returns a commit that follows from `cause`, an event of the same execution.
 pub(crate) fn next_commit(cause: &RecordedEvent, events: Vec<NewEvent>, request_id: &str) -> NewCommit {
     let mut commit = NewCommit::new(cause.commit.aggregate.name.clone(), cause.commit.aggregate.id.clone());
     commit.events = events;
@@ -219,10 +220,10 @@ pub(crate) fn next_commit(cause: &RecordedEvent, events: Vec<NewEvent>, request_
     commit
 }
 
-/// The key of the header that names the user, as Integr8sCode's metadata does.
+/// The key of the header that names the user, as in Integr8sCode's metadata.
 const USER_ID: &str = "user_id";
 
-/// What Integr8sCode calls metadata.
+/// Returns the header, which Integr8sCode calls metadata.
 pub(crate) fn header(user: &str) -> Vec<(ByteString, ByteString)> {
     let mut header: Vec<_> = [
         ("service_name", "annals-execution"),
@@ -237,13 +238,13 @@ pub(crate) fn header(user: &str) -> Vec<(ByteString, ByteString)> {
     header
 }
 
-/// The user whose event it is; empty where it names none.
+/// Returns the user of an event; empty if it names none.
 pub(crate) fn user_of(event: &RecordedEvent) -> &str {
     let named = event.commit.header.iter().find(|(key, _)| &**key == USER_ID);
     named.map_or("", |(_, user)| user)
 }
 
-/// The aggregate's id, cut for a line of output. Ids hold no control characters.
+/// Returns the aggregate's id, shortened for a line of output. Ids hold no control characters.
 pub(crate) fn short_id(id: &str) -> String {
     const SHOWN: usize = 8;
     match id.char_indices().nth(SHOWN) {

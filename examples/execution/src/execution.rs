@@ -1,4 +1,4 @@
-//! What the log says about one execution.
+//! Reads an execution from the log.
 
 use annals::server::Problem;
 use annals::{Aggregate, Code, EventLog, ReadError, RecordedEvent};
@@ -10,11 +10,11 @@ use crate::step::events_of;
 /// An execution with its events.
 #[derive(Debug)]
 pub(crate) struct Execution {
-    /// Its events in order; the first is the request.
+    /// Its events, in order. The first is the request.
     pub(crate) events: Vec<RecordedEvent>,
 }
 
-/// Where an execution is; the names are those of Integr8sCode.
+/// The status of an execution. The names are those of Integr8sCode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Queued,
@@ -56,7 +56,7 @@ impl Status {
         matches!(self, Self::Completed | Self::Failed | Self::Timeout | Self::Cancelled)
     }
 
-    /// The status that an event leads to; none where it changes nothing. The first terminal one counts.
+    /// Returns the status after an event; `None` if the event changes nothing. Only the first terminal event counts.
     pub(crate) fn after(self, event_type: &str) -> Option<Self> {
         let next = match event_type {
             _ if self.is_over() => return None,
@@ -73,7 +73,7 @@ impl Status {
 }
 
 impl Execution {
-    /// Reads an execution; none where no request has this id.
+    /// Reads an execution. Returns `None` if no request has this id.
     pub(crate) async fn read(log: &dyn EventLog, id: &str) -> Result<Option<Self>, ReadError> {
         let (events, _) = events_of(log, &Aggregate::new(AGGREGATE, id)).await?;
         let first = events.iter().position(|event| &*event.event_type == REQUESTED);
@@ -83,7 +83,7 @@ impl Execution {
     /// Reads an execution that a user may see.
     ///
     /// # Errors
-    /// 404 where there is none, 403 where it is another user's.
+    /// 404 if it does not exist, 403 if it belongs to another user.
     pub(crate) async fn of_caller(
         log: &dyn EventLog,
         id: &str,
@@ -126,12 +126,12 @@ impl Execution {
         self.last(event_type).is_some()
     }
 
-    /// Its latest event of a type.
+    /// Returns its latest event of a type.
     pub(crate) fn last(&self, event_type: &str) -> Option<&RecordedEvent> {
         self.events.iter().rev().find(|event| &*event.event_type == event_type)
     }
 
-    /// The execution as the API shows it, without its output.
+    /// Returns the execution as the API shows it, without its output.
     pub(crate) fn shown(&self) -> Value {
         let requested = self.requested();
         let of_request = |pick: fn(&Requested) -> Value| requested.as_ref().map_or(Value::Null, pick);

@@ -1,4 +1,4 @@
-//! The folder of the demo: where its store and the folders of running programs are, and how it starts anew.
+//! The folder of the demo, which holds its store and the folders of running programs. It can be emptied for a fresh start.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use annals::Code;
 use tokio::time::{Duration, interval, timeout};
 
-/// A folder that no other demo uses while this exists.
+/// A folder that no other demo uses as long as this value exists.
 ///
 /// ```text
 /// annals-demo/
@@ -24,7 +24,7 @@ pub struct DemoFolder {
 /// Why the folder cannot be used. Nothing was removed.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Another demo runs there.
+    /// Another demo uses it.
     #[error("another demo runs in {}; stop it with Ctrl-C, or start this one in another folder", .0.display())]
     InUse(PathBuf),
     /// Its store is open in another process.
@@ -32,24 +32,24 @@ pub enum FolderError {
     StoreInUse {
         /// The folder.
         folder: PathBuf,
-        /// What opening the store said.
+        /// The error from opening the store.
         message: String,
     },
-    /// It holds something, and no demo made it.
+    /// It is not empty, and no demo created it.
     #[error("{} holds other files and was not made by the demo; name a new or empty folder", .0.display())]
     NotTheDemos(PathBuf),
-    /// The system refuses.
+    /// The system reports an error.
     #[error("cannot use {}: {error}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
 }
 
 impl FolderError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::InUse(_) | Self::StoreInUse { .. } => Code::StoreLocked,
@@ -69,8 +69,8 @@ const STORE: &str = "store";
 const WORK: &str = "work";
 
 impl DemoFolder {
-    /// Takes a folder, and makes it if it is not there. With `fresh`, the store and the work of earlier demos in it are removed; nothing
-    /// else ever is, and nothing while another process uses them.
+    /// Claims a folder, and creates it if it does not exist. With `fresh`, the store and the work of earlier demos in it are removed.
+    /// Nothing else is ever removed, and nothing while another process uses them.
     ///
     /// # Errors
     /// See [`FolderError`].
@@ -99,7 +99,7 @@ impl DemoFolder {
         Ok(folder)
     }
 
-    /// Waits until whoever had the folder's lock a moment ago has let go of the store too.
+    /// Waits until the previous owner of the folder's lock has released the store too.
     async fn wait_for_store(&self) {
         if !self.path.join(STORE).exists() {
             return;
@@ -114,14 +114,14 @@ impl DemoFolder {
                 };
             }
         };
-        // If somebody else has it, opening it says so.
+        // If another process still has it, opening the store reports that.
         let _ = timeout(RELEASE_WAIT_MAX, released).await;
     }
 
     async fn remove_content(&self) -> Result<(), FolderError> {
         let store = self.path.join(STORE);
         if store.exists() {
-            // Opening it is how to learn whether it is open elsewhere. A store that does not open at all may go.
+            // Opening the store is how to learn whether another process has it open. A store that cannot be opened at all may be removed.
             match annals::open(&self.store_url()).await {
                 Ok(open) => open.close().await,
                 Err(error) if error.code == Code::StoreLocked => {
@@ -139,28 +139,28 @@ impl DemoFolder {
         Ok(())
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The URL of the store in it.
+    /// Returns the URL of the store in the folder.
     pub fn store_url(&self) -> String {
         format!("embedded:{}", self.path.join(STORE).display())
     }
 
-    /// Where programs run.
+    /// Returns the folder in which programs run.
     pub fn work(&self) -> PathBuf {
         self.path.join(WORK)
     }
 }
 
-/// How long a lock may outlive its process. A child that a service was about to make into a program shares its locks for a moment, also
-/// when the service is killed in that moment.
+/// How long a lock may outlive its process. A child that was forked but has not yet become the program shares the service's locks for a
+/// moment, even if the service is killed in that moment.
 const RELEASE_WAIT_MAX: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Takes the lock, and says whether it had to wait for it.
+/// Takes the lock. Returns whether it had to wait for it.
 async fn take(lock: &File) -> Result<bool, TryLockError> {
     let mut again = interval(ASK_AGAIN);
     let mut waited = false;

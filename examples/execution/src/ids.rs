@@ -6,7 +6,7 @@ use annals::{Randomness, SystemRandomness, Uuid};
 
 static RANDOMNESS: LazyLock<SystemRandomness> = LazyLock::new(SystemRandomness::new);
 
-/// A new UUIDv4 (RFC 9562). Random from its first digit on, so that the first eight tell executions apart.
+/// Returns a new UUIDv4 (RFC 9562). It is random from its first digit on, so that the first eight digits distinguish executions.
 pub(crate) fn random_uuid() -> Uuid {
     const VERSION_AND_VARIANT: u128 = 0x4000_8000_0000_0000_0000;
     const OTHER_BITS: u128 = !0xf000_c000_0000_0000_0000;

@@ -1,4 +1,4 @@
-//! The languages of programs, and what runs them on this machine: the five of Integr8sCode, and sh.
+//! The languages of programs and their interpreters on this machine: the five languages of Integr8sCode, and sh.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,17 +18,18 @@ pub(crate) enum Language {
     Sh,
 }
 
-/// What is particular to a language.
+/// The properties of a language.
 struct Facts {
     name: &'static str,
     file_name: &'static str,
-    /// The interpreter as it is called in a request, and what follows it there and on the worker.
+    /// The interpreter and its arguments, in a request and on the worker.
     command: &'static [&'static str],
-    /// Prints the interpreter's path and version. What is found in PATH may be a script that needs the environment which programs do not
-    /// get, so the interpreter itself says where it is.
+    /// Prints the interpreter's path and version. An entry in PATH may be a script that needs an environment that programs do not get, so
+    /// the interpreter itself reports its path.
     ask: &'static [&'static str],
     install: &'static str,
-    /// Whether memory is limited by address space. Node.js and Go reserve far more of it than they use; there the resident memory counts.
+    /// Whether memory is limited by address space. Node.js and Go reserve far more of it than they use, so their resident memory is
+    /// limited.
     limits_address_space: bool,
 }
 
@@ -44,7 +45,7 @@ impl Language {
     }
 
     fn facts(self) -> Facts {
-        // Python is isolated from the user's settings, and does not hold output back, so that what it wrote before it was killed is there.
+        // Python ignores the user's settings and does not buffer output, so that what it wrote before it was killed is kept.
         const PYTHON: &[&str] = &["python3", "-I", "-u", "-B", "-X", "utf8", "main.py"];
         const ASK_PYTHON: &str = "import platform, sys; print(sys.executable); print(platform.python_version())";
         let (name, file_name, command, ask, install): (_, _, &'static [&'static str], &'static [&'static str], _) =
@@ -84,42 +85,42 @@ impl Language {
         self.facts().name
     }
 
-    /// The name of the file that holds the script.
+    /// Returns the name of the file that holds the script.
     pub(crate) fn file_name(self) -> &'static str {
         self.facts().file_name
     }
 
-    /// The interpreter and its arguments, as a request says them.
+    /// Returns the interpreter and its arguments, as a request states them.
     pub(crate) fn command(self) -> Vec<String> {
         self.facts().command.iter().map(|part| (*part).to_owned()).collect()
     }
 
-    /// Whether the limit of memory is one of address space.
+    /// Returns whether the memory limit is one of address space.
     pub(crate) fn limits_address_space(self) -> bool {
         self.facts().limits_address_space
     }
 }
 
-/// What runs programs of a language.
+/// The interpreter of a language.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Interpreter {
     pub(crate) path: PathBuf,
-    /// Such as `3.11.7`; empty where it has none to tell.
+    /// A version such as `3.11.7`; empty if the interpreter reports none.
     pub(crate) version: String,
 }
 
-/// What this machine has.
+/// The interpreters of this machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interpreters(BTreeMap<Language, Result<Interpreter, String>>);
 
 impl Interpreters {
-    /// Looks for them, all at once.
+    /// Searches for all interpreters concurrently.
     pub(crate) async fn find() -> Self {
         let found = join_all(Language::ALL.map(|language| async move { (language, find(language).await) })).await;
         Self(found.into_iter().collect())
     }
 
-    /// The interpreter, or a sentence that says why there is none.
+    /// Returns the interpreter, or a sentence that says why it is not available.
     pub(crate) fn of(&self, language: Language) -> Result<&Interpreter, &str> {
         match self.0.get(&language) {
             Some(found) => found.as_ref().map_err(String::as_str),
@@ -127,7 +128,7 @@ impl Interpreters {
         }
     }
 
-    /// Those that are there, with their versions.
+    /// Returns the available interpreters with their versions.
     pub(crate) fn listed(&self) -> Vec<String> {
         let there = self.0.iter().filter_map(|(language, found)| Some((language.name(), found.as_ref().ok()?)));
         there.map(|(name, found)| format!("{name} {}", found.version).trim_end().to_owned()).collect()

@@ -1,6 +1,6 @@
 //! A code-execution service on the event log: requests, sagas, a priority queue, workers, results, notifications and streams for browsers.
-//! The first thing a new user of Annals sees, as `annals demo`. After Integr8sCode, which needs MongoDB, Kafka, Redis and Kubernetes for
-//! the same. It uses the public library only.
+//! As `annals demo`, it is the first thing that a new user of Annals sees. It is modelled on Integr8sCode, which needs MongoDB, Kafka,
+//! Redis and Kubernetes for the same. It uses only the public library.
 //!
 //! ```text
 //!  POST /executions ─▶ execution_requested ─▶ saga ─▶ work queue ─▶ scheduler: a slot ─▶ create_pod_command
@@ -9,19 +9,19 @@
 //!                        ◀─ notification_created ◀─ notification service ◀─┘
 //! ```
 //!
-//! Each part is a [`Role`]. All of them are one process on the embedded defaults, or each is a process of its own on a store that they
-//! share.
+//! Each part is a [`Role`]. All of them run in one process on the embedded defaults, or each runs in a process of its own on a shared
+//! store.
 //!
-//! Whatever matters is in the log, so each process can be killed at any moment, and every execution gets exactly one terminal event. Read
-//! `step` for how that is made sure, `saga` for the life of an execution, `worker` for that of a pod, `bridge` for the streams, `process`
-//! for what a program may do and how it ends. `docs/execution.md` explains how it is run.
+//! All essential state is in the log, so each process can be killed at any moment, and every execution gets exactly one terminal event.
+//! `step` ensures this. Read `saga` for the life of an execution, `worker` for that of a pod, `bridge` for the streams, and `process` for
+//! what a program may do and how it ends. `docs/execution.md` explains how to run the service.
 //!
-//! # This is no sandbox
-//! Programs have limits of time, memory, file size and output, a folder of their own and an empty environment, and nothing they start
-//! outlives the service. But they run as the user who started it and see that user's files and the network. So the service listens on
-//! loopback only, and refuses requests that the pages of other sites send. Submit programs of people you trust.
+//! # This is not a sandbox
+//! Programs have limits on time, memory, file size and output, a folder of their own and an empty environment, and nothing they start
+//! outlives the service. But they run as the user who started the service, and can access that user's files and the network. So the service
+//! listens on loopback only, and refuses requests from the pages of other sites. Submit only programs that you trust.
 //!
-//! Linux only: elsewhere [`run`] says so.
+//! It runs on Linux only; elsewhere [`run`] returns an error that says so.
 
 mod api;
 mod bridge;

@@ -1,4 +1,4 @@
-//! The lines that the service prints: one for each event.
+//! Prints the lines of the service: one for each event.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -10,18 +10,18 @@ use tokio::time::{Duration, sleep, timeout};
 
 use crate::events::{self, Completed, Failed, Requested, ResourceUsage, Started, Timeout, short_id};
 
-/// Where lines go. A thread of its own writes them, because a reader that does not read must not hold up anything else.
+/// The destination of lines. A thread of its own writes them, so that a slow reader delays nothing else.
 #[derive(Clone)]
 pub(crate) struct Lines(mpsc::Sender<Order>);
 
 enum Order {
     Print(String),
-    /// Answered once everything before it has been flushed.
+    /// Replies once everything before it has been flushed.
     Tell(oneshot::Sender<()>),
 }
 
 impl Lines {
-    /// Lines to this output, flushed one by one.
+    /// Writes lines to this output, each with a flush.
     pub(crate) fn to(mut output: Box<dyn Write + Send>) -> std::io::Result<Self> {
         const WAITING_MAX: usize = 1_024;
         let (lines, mut waiting) = mpsc::channel(WAITING_MAX);
@@ -33,7 +33,7 @@ impl Lines {
                             return;
                         }
                     }
-                    // Whoever asked may have given up.
+                    // The caller may have given up.
                     Order::Tell(flushed) => drop(flushed.send(())),
                 }
             }
@@ -41,7 +41,7 @@ impl Lines {
         Ok(Self(lines))
     }
 
-    /// Hands a line over. Waits while too many are waiting; does nothing once the output is closed.
+    /// Queues a line. Waits while too many lines are queued; does nothing once the output is closed.
     pub(crate) async fn print(&self, line: impl Into<String>) {
         let mut line = line.into();
         line.push('\n');
@@ -53,7 +53,7 @@ impl Lines {
         self.0.closed().await;
     }
 
-    /// Waits until every line has been written, for a second at most.
+    /// Waits until every line has been written, for at most a second.
     pub(crate) async fn drained(&self) {
         const WAIT_MAX: Duration = Duration::from_secs(1);
         let (flushed, all_flushed) = oneshot::channel();
@@ -65,7 +65,7 @@ impl Lines {
     }
 }
 
-/// Follows a log and prints its events. It stores no position: each run begins with the events of its own time.
+/// Follows a log and prints its events. It stores no position: each run begins at the log's head.
 pub(crate) struct Printer {
     log: Arc<dyn EventLog>,
     follower: Follower,
@@ -81,7 +81,7 @@ impl Printer {
         Self { log, follower, read: VecDeque::new(), lines }
     }
 
-    /// Prints events until `stop` is given, then those up to the head, for a second at most.
+    /// Prints events until `stop` is sent, then those up to the head, for at most a second.
     pub(crate) async fn run(mut self, stop: oneshot::Receiver<()>) {
         const REST_WAIT_MAX: Duration = Duration::from_secs(1);
         tokio::select! {
@@ -95,7 +95,7 @@ impl Printer {
             }
             Ok::<(), ReadError>(())
         };
-        // What is not printed by then is in the log all the same.
+        // What is not printed by then is still in the log.
         let _ = timeout(REST_WAIT_MAX, rest).await;
     }
 
@@ -114,7 +114,7 @@ impl Printer {
         }
     }
 
-    /// Waits for the next events and prints them. Cancelling loses none and prints none twice.
+    /// Waits for the next events and prints them. Cancelling it loses none and prints none twice.
     async fn print_next(&mut self) -> Result<(), ReadError> {
         if self.read.is_empty() {
             self.read = self.follower.next_page().await?.into();
@@ -127,11 +127,11 @@ impl Printer {
     }
 }
 
-/// For example `#12 execution_completed 3f2a9c01… exit 0 · 41 ms wall · 9.8 MiB peak`.
+/// Returns a line such as `#12 execution_completed 3f2a9c01… exit 0 · 41 ms wall · 9.8 MiB peak`.
 fn line(event: &RecordedEvent) -> String {
     let aggregate = &event.commit.aggregate;
     let head = format!("#{} {} {}", event.sequence_number, event.event_type, short_id(&aggregate.id));
-    // The data of an event that somebody else committed may be anything.
+    // An event that another program committed may have any data.
     let rest = if &*aggregate.name == events::AGGREGATE { summary(event) } else { None };
     match rest {
         Some(rest) => format!("{head} {}", printable(&rest)),
@@ -171,7 +171,7 @@ fn used(usage: &ResourceUsage) -> String {
     format!("{wall} wall · {:.1} MiB peak", usage.peak_memory_kb as f64 / 1024.0)
 }
 
-/// The first line of a script that says something, cut to fit.
+/// Returns the first non-empty line of a script, shortened to fit.
 fn first_line(script: &str) -> String {
     const SHOWN_MAX: usize = 48;
     let line =
@@ -182,12 +182,12 @@ fn first_line(script: &str) -> String {
     }
 }
 
-/// Without characters that would steer a terminal.
+/// Removes characters that would control a terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || is_direction(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// Marks that change the order in which text is shown.
+/// Returns whether a character changes the direction in which text is shown.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }

@@ -1,4 +1,4 @@
-//! The executions for lists: a handler that keeps one record for each, exactly once.
+//! The executions for lists: a handler that keeps one record for each execution, exactly once.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) struct Listing {
     pub(crate) records: Arc<dyn Records>,
 }
 
-/// Defines the handler.
+/// Returns the definition of the handler.
 pub(crate) fn definition() -> HandlerDefinition {
     const AT_ONCE: u32 = 16;
     let types = [&[REQUESTED, SLOT_GRANTED, STARTED], &TERMINAL[..]].concat();
@@ -53,7 +53,7 @@ impl Handler for Listing {
     }
 }
 
-/// The record after an event; none where it stays as it is.
+/// Returns the record after an event; `None` if the event changes nothing.
 fn next(before: Option<ExecutionRecord>, event: &RecordedEvent) -> Option<ExecutionRecord> {
     let Some(mut record) = before else {
         let requested: Requested = event.data.decode().ok().filter(|_| &*event.event_type == REQUESTED)?;
@@ -82,7 +82,7 @@ fn next(before: Option<ExecutionRecord>, event: &RecordedEvent) -> Option<Execut
     Some(record)
 }
 
-/// Which executions are listed.
+/// Selects the executions to list.
 #[derive(Debug, Default)]
 pub(crate) struct ListQuery {
     pub(crate) user: Option<String>,
@@ -91,7 +91,7 @@ pub(crate) struct ListQuery {
     pub(crate) cursor: Option<String>,
 }
 
-/// A page of executions, the newest first, as `{"items", "cursor"?}`.
+/// Returns a page of executions, newest first, as `{"items", "cursor"?}`.
 ///
 /// # Errors
 /// See [`RecordError`].

@@ -1,6 +1,6 @@
-//! The service by itself: `execution-service FOLDER [ADDRESS [ROLE…]]`, for example `execution-service ./annals-demo 127.0.0.1:0`. The
-//! samples are submitted unless the environment has `NO_SAMPLES`. `STORE`, `BROKER` and `QUEUE` are URLs, `LEASE_SECONDS` is a number, and
-//! `PREFIX` begins the names of topics. `annals demo` is the same with options.
+//! The service alone: `execution-service FOLDER [ADDRESS [ROLE…]]`, for example `execution-service ./annals-demo 127.0.0.1:0`. It submits
+//! the samples unless the environment has `NO_SAMPLES`. `STORE`, `BROKER` and `QUEUE` are URLs, `LEASE_SECONDS` is a number, and `PREFIX`
+//! is the prefix of topic names. `annals demo` is the same service with options.
 
 use std::net::SocketAddr;
 use std::path::Path;

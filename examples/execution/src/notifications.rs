@@ -1,4 +1,4 @@
-//! The notification service: tells users that their executions have ended.
+//! The notification service, which notifies users that their executions have ended.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::execution::Execution;
 pub const NOTIFICATIONS_GROUP: &str = "notification-service";
 /// The name of the aggregates of notifications.
 const AGGREGATE: &str = "notification";
-/// Most executions whose notifications are made at a time.
+/// Most executions whose notifications are created concurrently.
 const IN_FLIGHT: u32 = 10;
 
 pub(crate) struct Notifications {
@@ -48,7 +48,7 @@ impl Notifications {
         };
         let short = short_id(id);
         let exit = data["exit_code"].as_i64().map(|code| format!(" with exit code {code}")).unwrap_or_default();
-        // The same for every delivery of the event.
+        // The id is the same for every delivery of the event.
         let notification_id = uuid_of(AGGREGATE, &format!("ended:{id}")).to_string();
         let created = json!({
             "notification_id": notification_id, "user_id": user, "subject": format!("Execution {short} {outcome}"),
@@ -61,7 +61,7 @@ impl Notifications {
         commit.correlation_id = Some(id.into());
         commit.causation_id = Some(event.id.to_string().into());
         match self.log.commit(commit).await {
-            // Another event had ended the execution before.
+            // Another event had already ended the execution.
             Ok(_) | Err(CommitError::RequestIdReused { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }

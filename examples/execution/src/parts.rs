@@ -1,4 +1,4 @@
-//! The parts of the service that a process has, by its roles.
+//! Starts the parts of the service that a process runs, according to its roles.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::scheduler::Scheduler;
 use crate::service::{Error, Settings};
 use crate::worker::{Worker, Workshop};
 
-/// What runs in a process beside its host.
+/// The parts that run in a process beside its host.
 pub(crate) struct Parts {
     pub(crate) worker: Option<Arc<Worker>>,
     pub(crate) routes: Router,
@@ -37,7 +37,7 @@ pub(crate) struct Parts {
     pub(crate) stopping: watch::Sender<bool>,
 }
 
-/// What the parts have in common.
+/// The state that the parts share.
 struct Common<'a> {
     settings: &'a Settings,
     host: &'a Host,
@@ -45,12 +45,12 @@ struct Common<'a> {
     log: Arc<dyn EventLog>,
     records: Arc<dyn Records>,
     queues: Arc<dyn Queues>,
-    /// Of this run of the process; no other has the same.
+    /// The name of this run of the process. It is unique to the run.
     process: String,
 }
 
 impl Parts {
-    /// Starts the parts of the roles that are set.
+    /// Starts the parts of the configured roles.
     pub(crate) async fn start(settings: &Settings, host: &Host, lines: &Lines) -> Result<Self, Error> {
         let common = Common {
             settings,
@@ -62,7 +62,7 @@ impl Parts {
             process: random_uuid().simple().to_string()[..12].to_owned(),
         };
         records::declare(&common.records).await?;
-        // The queue is defined before anything is enqueued, whichever process begins.
+        // The queue is defined before anything is enqueued, whichever process starts first.
         let cap = u32::try_from(settings.at_once).unwrap_or(u32::MAX).max(1);
         let mut parts =
             Self { worker: None, routes: Router::new(), tasks: JoinSet::new(), stopping: watch::Sender::new(false) };
@@ -173,7 +173,7 @@ impl Parts {
     async fn api(&mut self, common: &Common<'_>) -> Result<(), Error> {
         let listing = Listing { records: Arc::clone(&common.records) };
         common.host.handle(DEFAULT_TENANT, listing::definition(), listing).await?;
-        // What the console defines runs here, too.
+        // Definitions made in the console run here, too.
         common.host.start_defined();
         if common.settings.submit_samples {
             samples::submit(&*common.log).await?;

@@ -1,17 +1,17 @@
-//! A program as a child process: limited, watched to its end, measured.
+//! Runs a program as a child process: limits it, watches it until it ends, and measures it.
 //!
 //! # Nothing outlives the service
-//! A program leads a process group of its own, and the group is killed when the program ends, when its time is up, and when the
-//! service ends, however that happens:
+//! A program leads a process group of its own. The group is killed when the program ends, when its time is up, and when the service ends
+//! for any reason:
 //!
-//! - The program itself dies with the thread that spawned it (`PR_SET_PDEATHSIG`); each runs on a thread of its own that lives until
+//! - The program itself dies with the thread that spawned it (`PR_SET_PDEATHSIG`). Each program has a thread of its own, which lives until
 //!   the program has been waited for.
-//! - The rest of the group is killed by the [`Watchdog`], a process that outlives the service by a moment.
+//! - The [`Watchdog`], a process that outlives the service by a moment, kills the rest of the group.
 //! - Processes that left the group are found by an environment variable that they inherit.
 //!
-//! # This is no sandbox
-//! A program runs as the service's user, sees that user's files and the network, and one that hides from all three of the above on
-//! purpose survives. Run programs of people you trust.
+//! # This is not a sandbox
+//! A program runs as the service's user and can access that user's files and the network. One that deliberately evades all three measures
+//! above survives. Run only programs that you trust.
 
 mod capture;
 mod straggler;
@@ -31,37 +31,37 @@ pub(crate) use straggler::{EXECUTION_VARIABLE, SERVICE_VARIABLE, kill_stragglers
 pub(crate) use sys::is_root;
 pub(crate) use watchdog::Watchdog;
 
-/// What is to be run.
+/// A program to run.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     /// The path of the interpreter.
     pub(crate) interpreter: PathBuf,
     /// Its arguments.
     pub(crate) arguments: Vec<String>,
-    /// The folder it starts in; it must exist.
+    /// The working directory. It must exist.
     pub(crate) folder: PathBuf,
-    /// The whole environment, which holds [`EXECUTION_VARIABLE`] and [`SERVICE_VARIABLE`].
+    /// The whole environment, which includes [`EXECUTION_VARIABLE`] and [`SERVICE_VARIABLE`].
     pub(crate) environment: Vec<(&'static str, OsString)>,
     /// The id that [`EXECUTION_VARIABLE`] holds.
     pub(crate) id: String,
 }
 
-/// How much it may use.
+/// The limits of a program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Seconds by the clock; then it is killed.
+    /// Wall-clock time, after which it is killed.
     pub(crate) wall: Duration,
-    /// Bytes of memory. Where `address_space` is set, of address space of each process (`RLIMIT_AS`): beyond, allocating fails. Otherwise
-    /// of resident memory of the program: beyond, it is killed.
+    /// Bytes of memory. With `address_space`, the limit applies to the address space of each process (`RLIMIT_AS`), and allocations
+    /// beyond it fail. Without, it applies to the resident memory of the program, which is killed beyond it.
     pub(crate) memory_bytes: u64,
-    /// How memory is limited.
+    /// Whether the memory limit applies to address space.
     pub(crate) address_space: bool,
-    /// Bytes of stdout and of stderr that are kept; the rest is read and dropped.
+    /// Bytes of stdout and of stderr that are kept. The rest is read and dropped.
     pub(crate) output_bytes: usize,
 }
 
 impl Bounds {
-    /// Largest file it may write (`RLIMIT_FSIZE`); beyond, it gets SIGXFSZ.
+    /// Largest file that a program may write (`RLIMIT_FSIZE`). Beyond it, the program gets SIGXFSZ.
     const FILE_BYTES: u64 = 16 * 1024 * 1024;
     const OPEN_FILES: u64 = 256;
     const MORE_PROCESSES: u64 = 256;
@@ -76,32 +76,33 @@ impl Bounds {
         if self.address_space {
             limits.push((libc::RLIMIT_AS, self.memory_bytes));
         }
-        // RLIMIT_NPROC counts all processes of the user, so the limit is what runs now and some more. The system does not apply it
-        // to root; there the time limit is what ends a program that only forks.
+        // RLIMIT_NPROC counts all processes of the user, so the limit is the current number and some more. The system does not apply it
+        // to root; there, only the time limit ends a program that forks without end.
         if let Some(running) = processes_running() {
             limits.push((libc::RLIMIT_NPROC, running + Self::MORE_PROCESSES));
         }
         limits
     }
 
-    /// Seconds on a processor of each process (`RLIMIT_CPU`). One thread meets the time limit first; several threads meet this.
+    /// Returns the CPU seconds of each process (`RLIMIT_CPU`). A single thread reaches the time limit first; several threads reach this
+    /// one.
     fn cpu_seconds(&self) -> u64 {
         self.wall.as_secs() + 1
     }
 }
 
-/// How it ended.
+/// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// By itself, with this exit code.
+    /// It exited with this exit code.
     Exited(i32),
-    /// By this signal, which did not come from here.
+    /// A signal that the service did not send ended it.
     Signalled(i32),
-    /// By its CPU limit.
+    /// Its CPU limit ended it.
     CpuLimit,
-    /// It was killed because it used more memory than it may.
+    /// It was killed because it exceeded its memory limit.
     MemoryLimit,
-    /// By the signal for a file larger than it may write.
+    /// The signal for exceeding the file size limit ended it.
     FileLimit,
     /// It was killed because its time was up.
     TimedOut,
@@ -109,7 +110,7 @@ pub(crate) enum Ending {
     Cancelled,
 }
 
-/// What is left of it.
+/// The results of a program that has ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Finished {
     pub(crate) ending: Ending,
@@ -118,9 +119,9 @@ pub(crate) struct Finished {
     pub(crate) usage: ResourceUsage,
 }
 
-/// Runs a program to its end. Blocks; the calling thread must not end before it returns, which no thread can.
+/// Runs a program to its end. It blocks, and the calling thread must not end before it returns, which no thread can.
 ///
-/// It ends the program early when `cancel` can be read or its other end has been closed.
+/// It ends the program early when `cancel` becomes readable or its other end is closed.
 ///
 /// # Errors
 /// The program could not be started or not be watched; nothing of it runs.
@@ -136,7 +137,7 @@ pub(crate) fn run(
     let group = child.id() as i32;
     let watched = watch(&mut child, bounds, begun, cancel);
     let wall = begun.elapsed();
-    // Until it is reaped, the program holds its pid, so this group cannot be anyone else's.
+    // Until it is reaped, the program holds its pid, so the group cannot belong to anyone else.
     sys::kill_group(group);
     kill_stragglers(EXECUTION_VARIABLE, &program.id);
     watchdog.forget(group);
@@ -161,7 +162,7 @@ pub(crate) fn run(
     Ok(Finished { ending, stdout: watched.stdout.text(), stderr: watched.stderr.text(), usage })
 }
 
-/// Starts it, and says how much memory the child held before it became the program.
+/// Spawns the program. Also returns how much memory the child held before exec.
 fn spawn(program: &Program, bounds: Bounds, watchdog: &Watchdog) -> io::Result<(Child, u64)> {
     let (mut report, report_in) = io::pipe()?;
     let mut command = Command::new(&program.interpreter);
@@ -186,7 +187,7 @@ fn spawn(program: &Program, bounds: Bounds, watchdog: &Watchdog) -> io::Result<(
             Err(error)
         }
         (Err(error), reported) => {
-            // It has been reaped, but the watchdog may have been told of it.
+            // The child has been reaped, but the watchdog may know its group.
             if let Ok((pid, _)) = reported {
                 watchdog.forget(pid);
             }
@@ -202,9 +203,9 @@ struct Watched {
     seen_peak_kib: Option<u64>,
 }
 
-/// Reads what it writes until it ends or has to end.
+/// Reads the program's output until the program ends or must be ended.
 fn watch(child: &mut Child, bounds: Bounds, begun: std::time::Instant, cancel: &io::PipeReader) -> io::Result<Watched> {
-    // Often at first, because most programs are short.
+    // Check often at first, because most programs are short.
     const LOOK_MIN: Duration = Duration::from_micros(200);
     const LOOK_MAX: Duration = Duration::from_millis(50);
     let pid = child.id() as i32;
@@ -241,15 +242,15 @@ fn watch(child: &mut Child, bounds: Bounds, begun: std::time::Instant, cancel: &
     Ok(Watched { cut_short, stdout, stderr, seen_peak_kib })
 }
 
-/// The peak memory of a program in KiB.
+/// Returns the peak memory of a program in KiB.
 ///
-/// What the system counts for a process begins with the copy of the service that it was before it became the program. A count beyond
-/// that copy is the program's own. Otherwise the program needed less, and its high-water mark as it was seen while it ran is closer; one
-/// that ended before it could be seen has the count, which it did not exceed.
+/// The system's count for a process includes the copy of the service that it was before exec. A count beyond that copy is the program's
+/// own. Otherwise the program needed less, and the high-water mark that was observed while it ran is closer. A program that ended before
+/// it could be observed gets the system's count, which it did not exceed.
 fn peak(counted_kib: u64, own_kib: u64, seen_kib: Option<u64>) -> u64 {
-    /// How far the system's own numbers for the same copy are apart.
+    /// How far the system's own numbers for the same copy differ, in KiB.
     const UNSHARP_KIB: u64 = 4 * 1024;
-    /// No program is loaded with less, so what was seen was not the program yet.
+    /// No program loads with less, so an observation below this was made before exec.
     const LOADED_KIB: u64 = 512;
     match seen_kib.filter(|seen| *seen >= LOADED_KIB) {
         Some(seen) if counted_kib <= own_kib + UNSHARP_KIB => seen.min(counted_kib),
@@ -257,20 +258,20 @@ fn peak(counted_kib: u64, own_kib: u64, seen_kib: Option<u64>) -> u64 {
     }
 }
 
-/// The high-water mark of a running process's memory.
+/// Returns the high-water mark of a running process's memory, in KiB.
 fn peak_kib(pid: i32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// All threads of this system, from the fourth field of `/proc/loadavg`, such as `2/345`.
+/// Returns the number of threads of the system, from the fourth field of `/proc/loadavg`, such as `2/345`.
 fn processes_running() -> Option<u64> {
     let load = std::fs::read_to_string("/proc/loadavg").ok()?;
     load.split(' ').nth(3)?.split_once('/')?.1.parse().ok()
 }
 
-/// The name of a signal, for people.
+/// Returns the name of a signal.
 pub(crate) fn signal_name(signal: i32) -> &'static str {
     match signal {
         libc::SIGABRT => "SIGABRT",

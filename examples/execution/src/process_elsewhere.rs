@@ -1,4 +1,4 @@
-//! Stands in for `process` where there is no Linux: the service says so when it starts, and nothing is ever run.
+//! Replaces `process` on systems other than Linux: the service reports this when it starts, and never runs a program.
 
 use std::ffi::OsString;
 use std::io::{self, PipeReader};
@@ -58,13 +58,13 @@ pub(crate) struct Finished {
 pub(crate) struct Watchdog;
 
 impl Watchdog {
-    /// Refuses.
+    /// Refuses to start.
     pub(crate) fn start(_service: &str) -> io::Result<Self> {
         Err(elsewhere())
     }
 }
 
-/// Refuses.
+/// Refuses to run.
 pub(crate) fn run(_: &Program, _: Bounds, _: &Watchdog, _: &PipeReader) -> io::Result<Finished> {
     Err(elsewhere())
 }

@@ -1,14 +1,14 @@
-//! What the service stores beside the log, as records: allocations, pods, workers, results, and executions for lists.
+//! The records that the service keeps beside the log: allocations, pods, workers, results, and executions for lists.
 
 use annals::bson::{DateTime, Document};
 use annals::{Index, RecordError, RecordType, Records, Timestamp, TypedRecords};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Resources that a running execution holds; the collection and its fields are those of Integr8sCode.
+/// Resources that a running execution holds. The collection and its fields are those of Integr8sCode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AllocationRecord {
-    /// The execution, so that an execution has one.
+    /// The id of the execution, so that each has at most one.
     #[serde(rename = "_id")]
     pub(crate) id: String,
     pub(crate) allocation_id: String,
@@ -40,16 +40,16 @@ impl RecordType for AllocationRecord {
     }
 }
 
-/// A pod that a worker runs. It is deleted with the pod.
+/// A pod that a worker runs. The record is deleted with the pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PodRecord {
-    /// The execution, which has one pod at a time.
+    /// The execution. It has one pod at a time.
     #[serde(rename = "_id")]
     pub(crate) execution_id: String,
     pub(crate) pod_name: String,
-    /// The worker that runs it.
+    /// The worker that runs the pod.
     pub(crate) worker: String,
-    /// Why it is to end, when another worker was told so.
+    /// Why the pod must end, if another worker received that command.
     pub(crate) delete: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl RecordType for PodRecord {
     }
 }
 
-/// A worker, and until when its pods are its own.
+/// A worker, and until when it keeps its pods.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WorkerRecord {
     #[serde(rename = "_id")]
@@ -93,7 +93,7 @@ impl RecordType for ResultRecord {
     const COLLECTION: &'static str = "execution_results";
 }
 
-/// An execution as it is listed; the names are those of Integr8sCode. The log holds everything else.
+/// An execution as it is listed. The names are those of Integr8sCode. Everything else is in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ExecutionRecord {
     #[serde(rename = "_id")]
@@ -133,12 +133,12 @@ pub(crate) async fn declare(records: &Arc<dyn Records>) -> Result<(), RecordErro
     Ok(())
 }
 
-/// The records of a type, which [`declare`] declared.
+/// Returns the records of a type that [`declare`] declared.
 pub(crate) fn typed<T: RecordType>(records: &Arc<dyn Records>) -> TypedRecords<T> {
     TypedRecords::declared(Arc::clone(records))
 }
 
-/// Whether a record was refused because one with its `_id` is there.
+/// Returns whether a record was refused because its `_id` exists.
 pub(crate) fn is_there(error: &RecordError) -> bool {
     matches!(error, RecordError::DuplicateKey { .. } | RecordError::NotAsExpected { .. })
 }

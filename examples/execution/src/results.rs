@@ -1,4 +1,4 @@
-//! The result processor: stores how each execution ended, and says so.
+//! The result processor, which stores how each execution ended and commits that it did.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use annals::RecordType;
 /// The group of the result processor, as Integr8sCode calls it.
 pub const RESULTS_GROUP: &str = "result-processor";
 
-/// Largest stdout and stderr of a result together, in bytes: half of what an event can hold, because each stream sends the result as JSON.
+/// Largest stdout and stderr of a result together, in bytes. It is half of what an event can hold, because each stream sends the result
+/// as JSON.
 const OUTPUT_BYTES_MAX: usize = limits::EVENT_BYTES_MAX / 2;
 
 pub(crate) struct Results {
@@ -24,7 +25,7 @@ pub(crate) struct Results {
     pub(crate) records: Arc<dyn Records>,
 }
 
-/// What the three events have in common.
+/// The fields that the three events have in common.
 #[derive(Deserialize)]
 struct Ended {
     #[serde(default = "one")]
@@ -74,7 +75,7 @@ impl Results {
         };
         let told = events::event(event_type, &data).map_err(HandleFailure::never)?;
         match self.log.commit(events::next_commit(event, vec![told], "result")).await {
-            // Another event had ended the execution before, and its result is stored.
+            // Another event had already ended the execution, and its result is stored.
             Ok(_) | Err(CommitError::RequestIdReused { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -102,7 +103,7 @@ impl Results {
 }
 
 impl ResultRecord {
-    /// The result as the API shows it.
+    /// Returns the result as the API shows it.
     pub(crate) fn shown(&self) -> Value {
         let usage = self.resource_usage.clone().map(|usage| annals::bson::Bson::Document(usage).into_relaxed_extjson());
         json!({

@@ -1,4 +1,4 @@
-//! The roles of the service. Each can be a process of its own on a store that processes share, or all are one process.
+//! The roles of the service. All of them can be one process, or each can be a process of its own on a store that processes share.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,9 +6,9 @@ use std::str::FromStr;
 /// A part of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Takes, lists, cancels and retries executions, and has the pages.
+    /// Accepts, lists, cancels and retries executions, and serves the pages.
     Api,
-    /// Carries out the sagas, and hands out slots. It follows the log, and is no consumer group.
+    /// Runs the sagas and hands out slots. It follows the log, and is not a consumer group.
     Saga,
     /// Runs programs.
     Worker,
@@ -16,7 +16,7 @@ pub enum Role {
     Results,
     /// Notifies users.
     Notifications,
-    /// Streams events to browsers. Each process needs every event, so it follows the log, and is no consumer group.
+    /// Streams events to browsers. Each process needs every event, so it follows the log, and is not a consumer group.
     Sse,
 }
 
@@ -24,7 +24,7 @@ impl Role {
     /// Every role.
     pub const ALL: [Self; 6] = [Self::Api, Self::Saga, Self::Worker, Self::Results, Self::Notifications, Self::Sse];
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Api => "api",

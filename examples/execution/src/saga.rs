@@ -1,4 +1,4 @@
-//! The saga of an execution: it validates the request, waits for a slot, allocates resources, asks for a pod and awaits how it ends.
+//! The saga of an execution: it validates the request, waits for a slot, allocates resources, requests a pod and awaits its result.
 //!
 //! ```text
 //!  validate_execution ── in the queue ──▶ allocate_resources ──▶ create_pod ──▶ await_result ── completed, failed, timeout ──▶ done
@@ -6,7 +6,7 @@
 //!         └─▶ failed, nothing to undo
 //! ```
 //!
-//! The steps are functions; what they need is in [`Orchestra`]. Only the context is stored with the saga.
+//! The steps are functions, and [`Orchestra`] holds their dependencies. Only the context is stored with the saga.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::verdict;
 pub const SAGA: &str = "execution_saga";
 /// The work queue in which executions wait for a slot.
 pub const QUEUE: &str = "executions";
-/// Most executions of a language that hold resources.
+/// Most executions of a language that hold resources at once.
 const ALLOCATIONS_MAX: usize = 100;
 
 const DEFINITION: &str = r#"{
@@ -62,7 +62,7 @@ pub fn saga_definition() -> Result<SagaDefinition, Invalid> {
     SagaDefinition::read_any(SAGA, DEFINITION.as_bytes())
 }
 
-/// What the steps of the saga need.
+/// The dependencies of the saga's steps.
 pub(crate) struct Orchestra {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) records: Arc<dyn Records>,
@@ -74,7 +74,7 @@ pub(crate) struct Orchestra {
 
 type Acted = Result<SagaActed, SagaFailure>;
 
-/// The definition with its functions.
+/// Returns the definition with its functions.
 pub(crate) fn program(orchestra: &Arc<Orchestra>) -> Result<SagaProgram, Invalid> {
     macro_rules! functions {
         ($program:expr; $($name:ident)+) => {
@@ -175,7 +175,7 @@ impl Orchestra {
             released_at: None,
         };
         match allocations.insert(&allocation).await {
-            // An earlier attempt of this step made it.
+            // An earlier attempt of this step created it.
             Err(error) if is_there(&error) => {}
             inserted => drop(inserted.map_err(again)?),
         }
@@ -196,7 +196,7 @@ impl Orchestra {
         Ok(SagaActed { commands: Vec::new(), set: doc! { "resources_allocated": false } })
     }
 
-    /// Frees the slot of an execution. Where the queue cannot be reached, the scheduler does it later.
+    /// Frees the slot of an execution. If the queue cannot be reached, the scheduler does it later.
     async fn free_slot(&self, execution_id: &str) {
         let current = ItemsBody::of([ItemRef::current(execution_id)]);
         let _ = self.queues.done(QUEUE, current).await;
@@ -224,16 +224,16 @@ fn never_of(error: impl std::fmt::Display) -> SagaFailure {
     never(error.to_string())
 }
 
-/// A command that consumers get in order with the other events of the execution.
+/// Returns a command that consumers get in order with the other events of the execution.
 fn command(event_type: &str, data: Document, call: &SagaCall) -> SagaCommand {
     SagaCommand::new(event_type, data).to(AGGREGATE, call.execution_id.to_string())
 }
 
-/// The events with which a saga ends that does not complete.
+/// The events that end a saga which does not complete.
 pub(crate) const UNDONE: [&str; 2] = ["saga_failed", "saga_cancelled"];
 
 /// Ends the execution of a saga that did not complete, unless it is over, and frees its slot. So every execution gets a terminal event,
-/// also where no compensation ran.
+/// even if no compensation ran.
 pub(crate) struct Closer {
     pub(crate) orchestra: Arc<Orchestra>,
     pub(crate) sagas: Arc<dyn Sagas>,
@@ -277,7 +277,7 @@ impl Closer {
     }
 }
 
-/// The event that ends an execution whose saga ended in a state other than `completed`.
+/// Returns the event that ends an execution whose saga ended in a state other than `completed`.
 pub(crate) fn ending(execution: &Execution, state: SagaState, reason: String) -> Result<NewEvent, String> {
     let id = &*execution.request().commit.aggregate.id;
     match state {

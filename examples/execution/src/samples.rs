@@ -1,15 +1,15 @@
-//! The programs that the demo submits by itself, one for each way a program can end.
+//! The programs that the demo submits itself, one for each way in which a program can end.
 
 use annals::queue::QueuePriority;
 use annals::{CommitError, EventLog, Uuid};
 
 use crate::submission::Submission;
 
-/// Whose programs they are.
+/// The owner of the programs.
 const OWNER: &str = "demo";
 
 struct Sample {
-    /// Fixed, so that a second start recognises what the first submitted.
+    /// Fixed, so that a second start recognises what the first one submitted.
     id: u128,
     language: &'static str,
     timeout_seconds: u64,
@@ -69,10 +69,10 @@ const SAMPLES: [Sample; 7] = [
     },
 ];
 
-/// Submits those that were never submitted to this log.
+/// Submits the samples that were never submitted to this log.
 ///
 /// # Errors
-/// What the log says. Those before it are submitted; calling again submits the rest.
+/// The error of the log. Earlier samples are submitted; calling it again submits the rest.
 pub(crate) async fn submit(log: &dyn EventLog) -> Result<(), CommitError> {
     for sample in &SAMPLES {
         let submission = Submission {
@@ -85,7 +85,7 @@ pub(crate) async fn submit(log: &dyn EventLog) -> Result<(), CommitError> {
             priority: QueuePriority::Normal,
         };
         match submission.commit(Uuid::from_u128(sample.id), OWNER, log).await {
-            // Another version of Python, or of this demo, submitted it with other fields: submitted it is.
+            // Another version of Python, or of this demo, submitted it with other fields. It is submitted all the same.
             Ok(_) | Err(CommitError::RequestIdReused { .. }) => {}
             Err(error) => return Err(error),
         }

@@ -1,7 +1,7 @@
-//! The scheduler: hands out slots of the work queue to executions that wait for one.
+//! The scheduler, which hands out slots of the work queue to waiting executions.
 //!
-//! It holds the leases of what runs, because a slot belongs to an execution and not to a process: any scheduler renews any lease. The queue
-//! can be rebuilt from the sagas, so nothing is lost with a Redis that is emptied.
+//! It holds the leases of running executions, because a slot belongs to an execution and not to a process: any scheduler renews any
+//! lease. The queue can be rebuilt from the sagas, so nothing is lost when a Redis is emptied.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::lines::Lines;
 use crate::saga::{QUEUE, SAGA};
 use crate::step::StepError;
 
-/// How often it looks without being woken.
+/// How often the scheduler checks the queue without being woken.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The states of sagas that need a slot.
 const WAITING: [SagaState; 2] = [SagaState::Created, SagaState::Running];
@@ -31,7 +31,7 @@ pub(crate) struct Scheduler {
     pub(crate) sagas: Arc<dyn Sagas>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) wake: Arc<Notify>,
-    /// The length of leases.
+    /// The duration of leases.
     pub(crate) lease: Duration,
     pub(crate) name: String,
     pub(crate) lines: Lines,
@@ -48,18 +48,18 @@ enum TurnError {
     Step(#[from] StepError),
 }
 
-/// What became of an item that was taken.
+/// The outcome for an item that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grant {
-    /// Its saga is told.
+    /// The slot is granted in the log, where its saga awaits it.
     Given,
-    /// Its saga has not said yet that it waits. The event that says so wakes the scheduler.
+    /// Its saga has not yet recorded that it waits. The event that records it wakes the scheduler.
     Early,
     /// Its execution is over.
     Over,
 }
 
-/// What it remembers between turns.
+/// The state that the scheduler keeps between turns.
 #[derive(Default)]
 struct Seen {
     renewed: Option<Timestamp>,
@@ -92,7 +92,7 @@ impl Scheduler {
         }
     }
 
-    /// Says once that no slot is handed out, and why.
+    /// Prints once that no slot is handed out, and why.
     async fn tell(&self, seen: &mut Seen, failed: Option<String>) {
         if let Some(error) = failed.as_ref().filter(|error| seen.told.as_ref() != Some(error)) {
             self.lines.print(format!("! no execution is scheduled, trying again: {error}")).await;
@@ -110,7 +110,7 @@ impl Scheduler {
         self.complete(seen).await
     }
 
-    /// Renews the leases of what runs, frees the slots of what is over, and grants those that were taken before a crash.
+    /// Renews the leases of running executions, frees the slots of finished ones, and grants those that were taken before a crash.
     async fn renew(&self) -> Result<(), TurnError> {
         let mut query = ItemsQuery { state: Some(ItemState::Active), user: None, after: None, limit: limits::PAGE_MAX };
         loop {
@@ -163,7 +163,8 @@ impl Scheduler {
         handed_out
     }
 
-    /// Tells the saga of an execution that it has a slot; a repetition adds nothing. Frees the slot of one that is over.
+    /// Grants a slot to an execution by a commit that its saga awaits. A repetition adds nothing. Frees the slot of an execution that is
+    /// over.
     async fn grant(&self, id: &str) -> Result<Grant, TurnError> {
         let found = Execution::read(&*self.log, id).await.map_err(StepError::from)?;
         let Some(execution) = found.filter(|execution| !execution.status().is_over()) else {
@@ -187,7 +188,7 @@ impl Scheduler {
         Ok(Grant::Given)
     }
 
-    /// Enqueues what the queue has lost: a queue that holds fewer items than there are sagas, twice in a row, is not as it was.
+    /// Enqueues again what the queue has lost. A queue that holds fewer items than there are sagas, twice in a row, has lost items.
     async fn complete(&self, seen: &mut Seen) -> Result<(), TurnError> {
         let counts = self.queues.get(QUEUE).await?.counts;
         let held = counts.active + counts.pending.highest_first().iter().sum::<u64>();
@@ -217,11 +218,11 @@ impl Scheduler {
                 let found = Execution::read(&*self.log, &saga.execution_id).await.map_err(StepError::from)?;
                 let Some(execution) = found.filter(|execution| !execution.status().is_over()) else { continue };
                 let Ok(requested) = execution.requested() else { continue };
-                // One that was never enqueued is about to be, by its saga.
+                // An execution that was never enqueued is about to be, by its saga.
                 if !execution.has(QUEUED) {
                     continue;
                 }
-                // What has a slot gets it back before anything else.
+                // An execution that has a slot gets it back before any other.
                 let has_slot = execution.has(SLOT_GRANTED);
                 let priority = if has_slot { QueuePriority::Critical } else { requested.priority() };
                 let item = NewItem::new(saga.execution_id.as_str()).priority(priority).user(execution.user());
@@ -235,7 +236,7 @@ impl Scheduler {
     }
 }
 
-/// Waits until a signal is given. One whose sender is gone counts as given.
+/// Waits until a signal is given. A signal whose sender is gone counts as given.
 pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }

@@ -1,4 +1,4 @@
-//! The service: what it needs, how it starts, and how it ends.
+//! The service: its settings, how it starts, and how it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -31,43 +31,44 @@ use crate::users::Users;
 use crate::web;
 use crate::worker::Worker;
 
-/// The address that is tried first when none is named.
+/// The address that is tried first if none is named.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7171);
 
-/// What the service needs.
+/// The settings of the service.
 pub struct Settings {
-    /// Where its events are. It is closed when the service ends.
+    /// The store of its events. It is closed when the service ends.
     pub store: Arc<dyn Store>,
-    /// How the store is called in the first line of output, for example its URL.
+    /// The name of the store in the first line of output, for example its URL.
     pub store_name: String,
-    /// Where each program gets a folder of its own while it runs. No other service may use it at the same time.
+    /// The folder in which each program gets a folder of its own while it runs. No other service may use it at the same time.
     pub work: PathBuf,
-    /// The parts of the service that this process is. Parts that are processes of their own share a store.
+    /// The parts of the service that this process runs. Parts in separate processes share a store.
     pub roles: BTreeSet<Role>,
-    /// How its tasks run, and what holds the items of its work queue.
+    /// How its tasks run, and where the items of its work queue are stored.
     pub tasks: HostOptions,
-    /// What publishes its events, beside the embedded broker.
+    /// The broker to which its events are published, beside the embedded broker.
     pub broker: Option<(Arc<dyn Broker>, RelayOptions)>,
-    /// Who may call.
+    /// The callers it accepts.
     pub users: Users,
-    /// A loopback address. None is [`DEFAULT_LISTEN`], or any free port when that one is taken.
+    /// A loopback address. `None` means [`DEFAULT_LISTEN`], or any free port if that one is taken.
     pub listen: Option<SocketAddr>,
     /// Whether to submit the samples that this store has not seen yet. The role API does so.
     pub submit_samples: bool,
-    /// How many programs run at once, 1 to 256: the cap of the work queue.
+    /// How many programs run at once, from 1 to 256: the cap of the work queue.
     pub at_once: usize,
-    /// How long slots and pods stay those of a process that has died.
+    /// How long slots and pods remain with a process that has died.
     pub lease: Duration,
-    /// How often a quiet stream of events sends a comment.
+    /// How often an idle stream of events sends a comment.
     pub ping: Duration,
-    /// How many bytes of a program's stdout, and of its stderr, are kept.
+    /// Bytes of a program's stdout, and of its stderr, that are kept.
     pub output_bytes: usize,
-    /// Takes a line for each event, flushed. The service ends when it is closed at the other end.
+    /// The output for a line for each event, flushed. The service ends when its reader closes it.
     pub output: Box<dyn Write + Send + Sync>,
 }
 
 impl Settings {
-    /// Every role, two programs at once, 64 KiB of each output, leases of 30 s, the samples, the default address.
+    /// Returns settings with every role, two programs at once, 64 KiB of each output, leases of 30 s, the samples and the default
+    /// address.
     pub fn new(
         store: Arc<dyn Store>,
         store_name: impl Into<String>,
@@ -96,20 +97,20 @@ impl Settings {
 /// Why the service did not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It would run what anybody on the network sends.
+    /// The address is not on loopback, so the service would run programs from anyone on the network.
     #[error(
         "{0} can be reached by others, and whoever reaches the service runs programs as you; name a loopback address"
     )]
     NotLoopback(SocketAddr),
-    /// The address cannot be listened on.
+    /// Listening on the address failed.
     #[error("cannot listen on {address}: {error}; name another address, or stop what uses it")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
-    /// What a service needs of the system besides files.
+    /// A resource of the system other than files is not available.
     #[error("cannot start: {0}")]
     System(io::Error),
     /// The store has no default log.
@@ -145,7 +146,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Listen { error, .. } if error.kind() == io::ErrorKind::AddrInUse => Code::AddressInUse,
@@ -164,12 +165,14 @@ impl Error {
     }
 }
 
-/// Runs the service until `shutdown` is done, or until nobody reads its output any more.
+/// Runs the service until `shutdown` completes, or until its output has no reader any more.
 ///
-/// First it ends as `interrupted` what an earlier run left started, kills what that run left running, and takes up what was requested
-/// and not started. It ends within 10 seconds: no further request is taken, running programs are killed and become `interrupted`,
-/// requests that wait stay for the next start, and the store is closed. Dropping the future leaves everything to the next start, but
-/// for the programs, which are killed.
+/// It starts with what an earlier run left: it ends started executions as `interrupted`, kills what still runs, and continues requests
+/// that were not started.
+///
+/// It ends within 10 seconds. It takes no further requests, kills running programs, which become `interrupted`, and closes the store.
+/// Waiting requests stay for the next start. Dropping the future leaves everything to the next start, except the programs, which are
+/// killed.
 ///
 /// # Errors
 /// See [`Error`].
@@ -255,7 +258,7 @@ impl Service {
         };
         let working = async {
             let (ended, ()) = tokio::join!(working, self.printer.run(printing_stops));
-            // Only now, so that followers can see the last events too.
+            // Only now, so that followers also see the last events.
             drop(stop);
             ended
         };
@@ -275,7 +278,7 @@ async fn until_the_end(
     lines: &Lines,
     shutdown: BoxFuture<'_, ()>,
 ) -> Result<(), Error> {
-    /// Programs are killed at once; this is for a store that does not take their last events.
+    /// Programs are killed at once; this limit is for a store that does not accept their last events.
     const PROGRAMS_WAIT_MAX: Duration = Duration::from_secs(4);
     let ended = tokio::select! {
         () = shutdown => Ok(()),
@@ -290,12 +293,12 @@ async fn until_the_end(
         }
         while tasks.join_next().await.is_some() {}
     };
-    // Those whose end is not in the log by then are interrupted by the next start.
+    // Executions whose end is not in the log by then become `interrupted` at the next start.
     let _ = timeout(PROGRAMS_WAIT_MAX, stopped).await;
     ended
 }
 
-/// Says when a task of the host failed, which restarts it. Returns when one has ended by itself.
+/// Prints each failure of a host task, which the host restarts. Returns when a task has ended by itself.
 async fn until_a_task_ends(host: &Host, lines: &Lines) -> Error {
     const LOOK_EVERY: Duration = Duration::from_secs(1);
     let mut told = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! How an execution gets its next events, once, however many processes there are.
+//! Appends the next events of an execution exactly once, however many processes there are.
 
 use annals::runtime::HandleFailure;
 use annals::{
@@ -8,12 +8,12 @@ use annals::{
 
 use crate::events;
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The events are in the log, by this call or by an earlier one with the same content.
     Taken,
-    /// Another event has their place, so what they say did not happen.
+    /// Another event came first, so these events did not happen.
     TakenByOther,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum StepError {
 }
 
 impl StepError {
-    /// Whether the store is closed, so that a retry cannot succeed.
+    /// Returns whether the store is closed, so that a retry cannot succeed.
     pub(crate) fn is_closed(&self) -> bool {
         let (Self::Read(ReadError::Store(error)) | Self::Commit(CommitError::Store(error))) = self else {
             return false;
@@ -46,10 +46,10 @@ impl From<StepError> for HandleFailure {
 
 /// Commits `events` to the execution of `cause`, unless it has an event of one of the types in `unless`.
 ///
-/// INVARIANT: of those types at most one such event is committed. The commit expects the version below which none was found, so a commit
-/// in between makes it fail, and the execution is read again. A repetition after a lost answer is recognised by its content and by the
-/// event that caused it. Only the latest of those events counts: an execution that has started and ended is not started again by a command
-/// that is delivered again.
+/// INVARIANT: at most one event of those types is committed. The commit expects the version up to which none was found. A commit in
+/// between makes it fail, and the execution is read again. A repetition after a lost response is recognised by its content and by its
+/// cause. Only the latest of those events counts: a command that is delivered again does not restart an execution that has started and
+/// ended.
 ///
 /// # Errors
 /// See [`StepError`]; unless the store is closed, call it again.
@@ -78,7 +78,8 @@ pub(crate) async fn step(
     }
 }
 
-/// Returns the events of an aggregate in order, and its version. What was stored is seen at once, also before it has a sequence number.
+/// Returns the events of an aggregate in order, and its version. Stored events are visible at once, even before they have sequence
+/// numbers.
 pub(crate) async fn events_of(
     log: &dyn EventLog,
     aggregate: &Aggregate,

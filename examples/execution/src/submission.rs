@@ -1,4 +1,4 @@
-//! A program somebody wants to be run: how it is asked for, checked and committed.
+//! The submission of a program: its form, its checks and its commit.
 
 use annals::queue::QueuePriority;
 use annals::{Code, CommitError, CommitOutcome, EventLog, Invalid, Reached, Uuid};
@@ -7,13 +7,13 @@ use serde::Deserialize;
 use crate::events::{self, Requested};
 use crate::language::Language;
 
-/// The bounds of what may be asked for over HTTP.
+/// The bounds of requests over HTTP.
 pub(crate) const TIMEOUT_SECONDS_MAX: u64 = 60;
 pub(crate) const MEMORY_MB_MIN: u64 = 16;
 pub(crate) const MEMORY_MB_MAX: u64 = 1024;
 pub(crate) const SCRIPT_CHARS_MAX: usize = 50_000;
 
-/// The bounds of what the saga takes, also of requests that were committed without this service.
+/// The bounds that the saga enforces, including for requests that were committed without this service.
 pub(crate) const SAGA_TIMEOUT_SECONDS_MAX: u64 = 300;
 pub(crate) const SAGA_SCRIPT_BYTES_MAX: usize = 1024 * 1024;
 
@@ -21,12 +21,12 @@ pub(crate) const SAGA_SCRIPT_BYTES_MAX: usize = 1024 * 1024;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Submission {
-    /// A UUID that the client chose, so that sending it again is recognised; made by the service when absent.
+    /// A UUID chosen by the client, so that a repetition is recognised. If absent, the service generates one.
     #[serde(default)]
     pub(crate) execution_id: Option<Uuid>,
     pub(crate) script: String,
     pub(crate) language: String,
-    /// For people; the worker runs what its machine has.
+    /// Informational: the worker runs the version that its machine has.
     #[serde(default)]
     pub(crate) language_version: Option<String>,
     #[serde(default = "default_timeout")]
@@ -46,7 +46,7 @@ fn default_memory() -> u64 {
 }
 
 impl Submission {
-    /// The submission that asks for the same program as a request.
+    /// Returns the submission that requests the same program again.
     pub(crate) fn again(requested: &Requested) -> Result<Self, Invalid> {
         let memory = requested.memory_limit_mb();
         Ok(Self {
@@ -60,15 +60,15 @@ impl Submission {
         })
     }
 
-    /// Commits the request, once however often it is sent.
+    /// Commits the request once, however often it is sent.
     ///
     /// # Errors
-    /// `invalid_body` with the field that is out of bounds, or what the log says.
+    /// `invalid_body` with the field that is out of bounds, or the error of the log.
     pub(crate) async fn commit(&self, id: Uuid, user: &str, log: &dyn EventLog) -> Result<CommitOutcome, CommitError> {
         let event = self.requested(id)?;
         let event = events::event(events::REQUESTED, &event)
             .map_err(|message| Invalid::new(Code::InvalidData, "script", message))?;
-        // The answer says which event of the log it is.
+        // The response names the event's sequence number.
         let commit = events::first_commit(&id.to_string(), user, event, "submitted").wait_until(Reached::Logged);
         log.commit(commit).await
     }
@@ -109,7 +109,7 @@ impl Submission {
     }
 }
 
-/// What can be run of a request.
+/// The checked values of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Allowed {
     pub(crate) language: Language,
@@ -117,7 +117,7 @@ pub(crate) struct Allowed {
     pub(crate) memory_mb: u64,
 }
 
-/// Checks a request against the bounds of the saga. The worker does so too.
+/// Checks a request against the bounds of the saga. The worker checks it too.
 ///
 /// # Errors
 /// The field of [`Submission`] and a sentence.

@@ -1,8 +1,8 @@
-//! The 57 event types of Integr8sCode, each defined once: fields, generation and category. The service registers them before it commits, so
-//! its own events are checked against them.
+//! The 57 event types of Integr8sCode, each defined once: fields, generation and category. The service registers them before it commits,
+//! so that its own events are checked against them.
 //!
-//! Fields before a semicolon are required; those after `default` may be absent, and those after `nullable` may be absent or null. What
-//! every event has there (its id, time, aggregate and metadata) is part of an event of Annals, and not of its data.
+//! Fields before a semicolon are required. Those after `default` may be absent, and those after `nullable` may be absent or null. What
+//! every event of Integr8sCode carries (its id, time, aggregate and metadata) is part of an event of Annals, and not of its data.
 
 use annals::Store;
 use annals::runtime::types::type_of;
@@ -62,7 +62,7 @@ macro_rules! types {
     ($($category:literal { $(
         $name:ident { $($field:ident: $kind:ty),* $(; default $($other:ident: $of:ty),+)? $(; nullable $($maybe:ident: $some:ty),+)? }
     )+ })+) => {
-        /// Every type, in the order of the list.
+        /// Returns every type, in the order of the list.
         pub fn definitions() -> Vec<TypeDefinition> {
             let mut all = Vec::new();
             $($({

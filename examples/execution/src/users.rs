@@ -1,4 +1,4 @@
-//! Who calls: an owner of executions, or an administrator.
+//! The callers: owners of executions, and administrators.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,9 +11,9 @@ use serde::Deserialize;
 
 /// The user of requests that name none.
 const NOBODY_NAMED: &str = "demo";
-/// The user who may see everything where users name themselves.
+/// The user who may see everything if users name themselves.
 const ADMIN: &str = "admin";
-/// The header in which a user names themselves.
+/// The header in which users name themselves.
 const USER_HEADER: &str = "x-user";
 const BYTES_MAX: usize = 256;
 
@@ -24,7 +24,7 @@ pub struct Users {
     by_token: Option<BTreeMap<String, Caller>>,
 }
 
-/// A user, as a file of users names one.
+/// A user in a file of users.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Named {
@@ -38,22 +38,22 @@ impl Users {
     /// Reads users from a file: a JSON array of `{"name", "token", "admin"?}`.
     ///
     /// # Errors
-    /// The file cannot be read, or says something else.
+    /// The file cannot be read, or has another form.
     pub fn read(path: &Path) -> io::Result<Self> {
         let named: Vec<Named> = serde_json::from_slice(&std::fs::read(path)?)?;
         Ok(Self::known(named.into_iter().map(|it| (it.name, it.token, it.admin))))
     }
 
-    /// Users by name and token; the third says who is an administrator.
+    /// Returns users by name and token. The third value says whether the user is an administrator.
     pub fn known(users: impl IntoIterator<Item = (String, String, bool)>) -> Self {
         let by_token = users.into_iter().map(|(user, token, admin)| (token, Caller { user, admin })).collect();
         Self { by_token: Some(by_token) }
     }
 
-    /// Returns who sends a request.
+    /// Returns the caller of a request.
     ///
     /// # Errors
-    /// 401 without a token that is known; 422 for a name that is none.
+    /// 401 without a known token; 422 for an invalid name.
     pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let Some(by_token) = &self.by_token else {
@@ -74,7 +74,7 @@ impl Users {
     }
 }
 
-/// Who sends a request.
+/// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) user: String,
@@ -82,7 +82,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Refuses what belongs to another user. What belongs to nobody is everybody's.
+    /// Refuses access to what belongs to another user. What has no owner is open to everybody.
     pub(crate) fn may_see(&self, owner: &str) -> Result<(), Problem> {
         if self.admin || owner.is_empty() || owner == self.user {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Which event an execution ends with.
+//! Decides which event ends an execution.
 
 use annals::NewEvent;
 
@@ -7,15 +7,15 @@ use crate::language::Language;
 use crate::process::{Ending, Finished, signal_name};
 use crate::submission::Allowed;
 
-/// The reason of an execution whose service ended before it did.
+/// The reason of an execution whose service ended first.
 pub(crate) const INTERRUPTED: &str = "interrupted";
 
-/// As a shell has it: 128 and the number of the signal, here SIGKILL.
+/// The exit code by the convention of shells: 128 plus the number of the signal, here SIGKILL.
 const KILLED_EXIT_CODE: i32 = 128 + 9;
 /// The same for SIGXFSZ.
 const FILE_LIMIT_EXIT_CODE: i32 = 128 + 25;
 
-/// The event of a program that ran.
+/// Returns the event for a program that ran.
 pub(crate) fn of_finished(id: &str, allowed: Allowed, finished: Finished) -> Result<NewEvent, String> {
     let Finished { ending, stdout, stderr, usage } = finished;
     let execution_id = id.to_owned();
@@ -56,12 +56,12 @@ pub(crate) fn of_finished(id: &str, allowed: Allowed, finished: Finished) -> Res
     events::event(FAILED, &data)
 }
 
-/// The event of a program that did not run, or of which nothing is known.
+/// Returns the event for a program that did not run, or whose outcome is unknown.
 pub(crate) fn of_system_error(id: &str, reason: impl Into<String>) -> Result<NewEvent, String> {
     not_run(id, ErrorType::SystemError, reason)
 }
 
-/// The event of a program that was not run for this reason.
+/// Returns the event for a program that was not run for this reason.
 pub(crate) fn not_run(id: &str, error_type: ErrorType, reason: impl Into<String>) -> Result<NewEvent, String> {
     let data = Failed {
         execution_id: id.to_owned(),
@@ -75,7 +75,7 @@ pub(crate) fn not_run(id: &str, error_type: ErrorType, reason: impl Into<String>
     events::event(FAILED, &data)
 }
 
-/// A process that may not allocate more is told so and says so itself; the system does not count it.
+/// Returns whether stderr reports a failed allocation. The system does not count those, so only the process itself reports them.
 fn ran_out_of_memory(language: Language, stderr: &str) -> bool {
     let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     match language {

@@ -1,4 +1,4 @@
-//! The page of the demo, and the API and the console of the store beside the routes of the service.
+//! The page of the demo, and the API and console of the store beside the routes of the service.
 
 use annals::Code;
 use annals::server::{Problem, this_machine_only};
@@ -11,10 +11,10 @@ use crate::api::ALLOW;
 use crate::ids::random_uuid;
 use crate::process::is_root;
 
-/// Where the page is, and where it sends programs.
+/// The path of the page, and the path to which it sends programs.
 pub(crate) const PAGE: &str = "/executions";
 
-/// The routes of the service beside those of `api`. What comes from the page of another site is refused at all of them.
+/// Returns the routes of the service and those of `api`. All of them refuse requests from pages of other sites.
 pub(crate) fn router(routes: Router, api: Router) -> Router {
     this_machine_only(routes.merge(api))
 }
@@ -46,7 +46,7 @@ pub(crate) fn page() -> Response {
     (headers, Html(page.replace("{{user}}", user).replace("{{rights}}", rights))).into_response()
 }
 
-/// A page of another site cannot send this type without asking first, and nobody here says yes.
+/// Requires JSON. A page of another site cannot send this type without a preflight request, which this service never allows.
 pub(crate) fn json_only(headers: &HeaderMap) -> Result<(), Problem> {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = value.split(';').next().unwrap_or_default().trim();

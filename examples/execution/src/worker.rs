@@ -6,8 +6,8 @@
 //!  delete_pod_command ─▶ kill ────────────────▶ pod_terminated ─▶ pod_deleted ◀── verdict in the same commit ◀─┘
 //! ```
 //!
-//! A command is settled once its pod runs, so that `delete_pod_command` of the same execution is delivered meanwhile. What a worker that
-//! died left behind is known by its records of pods: another one ends them, or runs those whose program had not begun (`keeper`).
+//! A command is settled once its pod runs, so that a `delete_pod_command` of the same execution can be delivered meanwhile. The pods of a
+//! dead worker are known by their records: another worker ends them, or runs those whose program had not begun (`keeper`).
 
 mod keeper;
 mod pod;
@@ -36,35 +36,35 @@ pub const WORKER_GROUP: &str = "k8s-worker";
 /// The topics of the worker.
 pub const WORKER_TOPICS: [&str; 2] = [CREATE_POD, DELETE_POD];
 
-/// Delays between attempts of what a store did not take.
+/// Delays between attempts at what a store did not accept.
 pub(crate) const RETRY: ProcessingRetry =
     ProcessingRetry { first_ms: 100, factor: 2.0, max_ms: 5_000, jitter: 0.0, attempts: None, then: Then::Block };
 
-/// What every pod of this run of the worker needs.
+/// The dependencies of every pod of this run of the worker.
 pub(crate) struct Workshop {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) records: Arc<dyn Records>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) interpreters: Interpreters,
     pub(crate) watchdog: Watchdog,
-    /// Where each program gets a folder of its own while it runs.
+    /// The folder in which each program gets a folder of its own while it runs.
     pub(crate) folder: PathBuf,
-    /// Of this run of the worker; no other has the same.
+    /// The name of this run of the worker. It is unique to the run.
     pub(crate) name: String,
     /// Bytes kept of each output.
     pub(crate) output_bytes: usize,
     /// Whether other processes may have the store open.
     pub(crate) is_shared: bool,
-    /// How long the pods of a worker stay its own without a word from it.
+    /// How long a worker keeps its pods without a sign of life.
     pub(crate) lease: Duration,
-    /// Where it complains.
+    /// Where it prints errors.
     pub(crate) lines: Lines,
 }
 
-/// Runs a pod for each command that it is handed.
+/// Runs a pod for each command that it receives.
 ///
-/// INVARIANT: a pod runs in a task of the worker, not of the attempt that handed its command over. An attempt may be dropped and made
-/// again, because the engine restarts after a failure of the store; the program runs on, and the next attempt finds it.
+/// INVARIANT: a pod runs in a task of the worker, not of the attempt that delivered its command. An attempt may be dropped and repeated,
+/// because the engine restarts after a failure of the store. The program continues, and the next attempt finds it.
 pub(crate) struct Worker {
     workshop: Arc<Workshop>,
     /// Changed only while `running` is locked.
@@ -77,18 +77,18 @@ type Outcome = Result<(), HandleFailure>;
 #[derive(Default)]
 struct Running {
     tasks: JoinSet<()>,
-    /// By execution.
+    /// The pods by execution.
     pods: HashMap<String, Handle>,
 }
 
-/// What the worker keeps of a pod.
+/// What the worker keeps about a pod.
 #[derive(Clone)]
 struct Handle {
-    /// Why it is to end.
+    /// Why the pod must end.
     delete: watch::Sender<Option<String>>,
-    /// Given once its program runs, or is not going to.
+    /// Set once its program runs, or will not run.
     begun: watch::Receiver<Option<Outcome>>,
-    /// Given once nothing is left of it.
+    /// Set once nothing of it is left.
     gone: watch::Receiver<bool>,
 }
 
@@ -97,7 +97,8 @@ impl Worker {
         Arc::new(Self { workshop, stopping: watch::Sender::new(false), running: Mutex::default() })
     }
 
-    /// The consumer of the two topics. Commands of different executions are handed over at once, those of one in their order.
+    /// Returns the consumer of the two topics. Commands of different executions are delivered concurrently, those of one execution in
+    /// order.
     pub(crate) fn consumer(self: &Arc<Self>) -> Consumer {
         const KEYS: u32 = 64;
         let (creates, deletes) = (Arc::clone(self), Arc::clone(self));
@@ -120,11 +121,11 @@ impl Worker {
             return Ok(());
         }
         let Some(handle) = self.begin(command, false) else {
-            // Draining the host ends this attempt without settling it, so the command is handed over at the next start.
+            // Draining the host ends this attempt without settling it, so the command is delivered again at the next start.
             return std::future::pending().await;
         };
         let mut begun = handle.begun;
-        // Without an outcome its task panicked: the next start ends it, because nobody knows how far it came.
+        // Without an outcome its task panicked. The next start ends the pod, because its progress is unknown.
         begun.wait_for(Option::is_some).await.ok().and_then(|begun| begun.clone()).unwrap_or(Ok(()))
     }
 
@@ -140,15 +141,15 @@ impl Worker {
         let pods = typed::<PodRecord>(&self.workshop.records);
         let failed = |error: annals::RecordError| HandleFailure::new(error.to_string());
         if let Some(found) = pods.get(&**id).await.map_err(failed)? {
-            // Another worker has it, which looks for this.
+            // Another worker has the pod and checks for this.
             let told = PodRecord { delete: Some(reason), ..found.value };
             pods.replace_if(&told, Expected::Revision(found.revision)).await.map_err(failed)?;
         }
         Ok(())
     }
 
-    /// Starts the task of a pod, or finds it where an earlier attempt started it. None once the worker is stopping. With `claimed`, the
-    /// record of the pod is this worker's already.
+    /// Starts the task of a pod, or finds the one that an earlier attempt started. Returns `None` once the worker is stopping. With
+    /// `claimed`, the record of the pod already belongs to this worker.
     fn begin(&self, command: RecordedEvent, claimed: bool) -> Option<Handle> {
         let mut running = self.running();
         if *self.stopping.borrow() {
@@ -184,13 +185,13 @@ impl Worker {
         found.filter(|handle| !*handle.gone.borrow() && handle.gone.has_changed().is_ok())
     }
 
-    /// Takes no further command, and kills what runs.
+    /// Takes no further commands, and kills running programs.
     pub(crate) fn stop(&self) {
         let _running = self.running();
         self.stopping.send_replace(true);
     }
 
-    /// Waits until nothing is left of what ran. Call it after [`stop`](Self::stop).
+    /// Waits until nothing of the pods is left. Call it after [`stop`](Self::stop).
     pub(crate) async fn stopped(&self) {
         let mut tasks = std::mem::take(&mut self.running().tasks);
         while tasks.join_next().await.is_some() {}

@@ -6,7 +6,7 @@
 //!  order_shipped ◀─ handler `close` ◀─ inbox ◀────── public-shipments ◀──────┘
 //! ```
 //!
-//! Each service consents that the other receives its public stream, and subscribes to the other's.
+//! Each service gives the other its consent to receive its public stream, and subscribes to the other's.
 
 mod service;
 

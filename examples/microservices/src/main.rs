@@ -1,4 +1,4 @@
-//! Runs both services, places orders, and prints what happens until every order is shipped.
+//! Runs both services, places orders, and prints events until every order is shipped.
 
 use std::process::ExitCode;
 
@@ -56,7 +56,7 @@ async fn run(arguments: &Arguments) -> Result<(), Failure> {
     taking.stop().await
 }
 
-/// Prints the events of the service that takes orders until so many are shipped.
+/// Prints the events of the orders service until this many orders are shipped.
 async fn follow(taking: &Service, from: u64, mut open: usize) -> Result<(), Failure> {
     let mut follower = Follower::new(taking.log.clone(), from, Filter::default());
     while open > 0 {

@@ -9,9 +9,9 @@ use async_trait::async_trait;
 use crate::service::{Failure, INBOX, Service};
 use crate::shipping;
 
-/// What the service offers.
+/// The public stream that the service offers.
 pub const STREAM: &str = "public-orders";
-/// What the service calls itself.
+/// The microservice name of the service.
 pub const NAME: &str = "orders";
 
 /// Starts the service on a store.
@@ -26,7 +26,7 @@ pub async fn start(store: &str) -> Result<Service, Failure> {
     Ok(service)
 }
 
-/// Receives what the shipping service at `url` offers.
+/// Subscribes to the public stream of the shipping service at `url`.
 ///
 /// # Errors
 /// When the store cannot keep the subscription.
@@ -34,10 +34,10 @@ pub async fn connect(service: &Service, url: &str) -> Result<(), Failure> {
     service.receive(shipping::STREAM, url).await
 }
 
-/// Places an order. It is public: the shipping service receives it.
+/// Places an order. The event is public, so the shipping service receives it.
 ///
 /// # Errors
-/// When an order of this id was placed before.
+/// When an order with this id was placed before.
 pub async fn place(service: &Service, id: &str, what: &str) -> Result<(), Failure> {
     let placed = NewEvent::new("order_placed", Data::from_value(&serde_json::json!({ "what": what }))?);
     let placed = NewEvent { public: true, ..placed };
@@ -46,7 +46,7 @@ pub async fn place(service: &Service, id: &str, what: &str) -> Result<(), Failur
     Ok(())
 }
 
-/// Closes the order of a shipment. Its commit follows from the event, so it is made exactly once.
+/// Closes the order of a shipment. The commit is an effect of the event, so it is made exactly once.
 struct Close;
 
 #[async_trait]

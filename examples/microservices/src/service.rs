@@ -1,4 +1,4 @@
-//! What both services have: a store with an inbox, a server, and a task host.
+//! The parts that both services have: a store with an inbox, a server, and a task host.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use annals::{DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, HttpProducers, OpenOptions
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// The scope that receives what other services offer.
+/// The scope that receives the events of other services.
 pub(crate) const INBOX: &str = "inbox";
 
-/// Whatever ends the example early.
+/// An error that ends the example early.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A service that runs.
+/// A running service.
 pub struct Service {
-    /// Where other services reach it.
+    /// The URL at which other services reach it.
     pub url: String,
-    /// What it records.
+    /// The log of its events.
     pub log: Arc<dyn EventLog>,
     pub(crate) host: Host,
     stop: Stop,
@@ -46,7 +46,7 @@ impl Service {
         Ok(Self { url, log: store.log(DEFAULT_TENANT, DEFAULT_SCOPE)?, host, stop, server })
     }
 
-    /// Offers events of a type as a public stream, to one other service.
+    /// Offers events of a type as a public stream to one other service.
     pub(crate) async fn offer(&self, stream: &'static str, event_type: &'static str, to: &str) -> Result<(), Failure> {
         let filter = FilterDefinition::new(stream).types([event_type]).public();
         self.host.filters(DEFAULT_TENANT)?.put(filter).await?;

@@ -1,4 +1,4 @@
-//! The service that ships what was ordered. It knows of orders only what the other service made public.
+//! The service that ships orders. It knows only those events of orders that the other service made public.
 
 use annals::handlers::HandlerDefinition;
 use annals::runtime::Effects;
@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use crate::orders;
 use crate::service::{Failure, INBOX, Service};
 
-/// What the service offers.
+/// The public stream that the service offers.
 pub const STREAM: &str = "public-shipments";
-/// What the service calls itself.
+/// The microservice name of the service.
 pub const NAME: &str = "shipping";
 
 /// Starts the service on a store.
@@ -25,7 +25,7 @@ pub async fn start(store: &str) -> Result<Service, Failure> {
     Ok(service)
 }
 
-/// Receives what the service of orders at `url` offers.
+/// Subscribes to the public stream of the orders service at `url`.
 ///
 /// # Errors
 /// When the store cannot keep the subscription.
@@ -33,7 +33,7 @@ pub async fn connect(service: &Service, url: &str) -> Result<(), Failure> {
     service.receive(orders::STREAM, url).await
 }
 
-/// Sends a shipment for each order. Its commit follows from the event, so no order is shipped twice.
+/// Sends a shipment for each order. The commit is an effect of the event, so no order is shipped twice.
 struct Ship;
 
 #[async_trait]
@@ -44,7 +44,7 @@ impl annals::runtime::Handler for Ship {
         effects: &mut Effects,
     ) -> Result<(), annals::runtime::HandleFailure> {
         for event in events {
-            // A received event is of no aggregate here; its source is the order.
+            // A received event belongs to no aggregate here; its event source is the order.
             let order = event.commit.aggregate.event_source().unwrap_or_default().to_owned();
             let data = Data::from_value(&serde_json::json!({ "order": order, "carrier": "bike" }));
             let data = data.map_err(annals::runtime::HandleFailure::new)?;

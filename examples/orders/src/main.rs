@@ -1,4 +1,4 @@
-//! The orders of a store, from the command line.
+//! Manages the orders of a store from the command line.
 
 use std::process::ExitCode;
 
@@ -113,7 +113,7 @@ async fn run(
     show(&handled.aggregate)
 }
 
-/// Every handled command saves a snapshot, so they say how orders are now.
+/// Every handled command saves a snapshot, so snapshots show the current state of orders.
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
 async fn find(orders: &SnapshotQueryService<Order>, status: &str, limit: u64) -> Result<(), Failure> {
     let query = DocumentQuery::new(Condition::eq("state.status", status)).descending("eventTime");

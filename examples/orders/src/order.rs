@@ -1,48 +1,48 @@
-//! An order: placed, paid, shipped; or cancelled before that.
+//! An order: placed, paid, shipped; or cancelled before it ships.
 
 use annals::{AggregateType, Effect, NewEvent, Upcasters};
 use serde::{Deserialize, Serialize};
 
-/// The state of an order: what its events have made of it.
+/// The state of an order: the result of its events.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Order {
-    /// How far it is.
+    /// Its status.
     pub status: Status,
-    /// What was ordered.
+    /// The ordered products.
     pub lines: Vec<Line>,
-    /// What was paid so far.
+    /// The amount paid so far, in cents.
     pub paid_cents: u64,
 }
 
-/// How far an order is.
+/// The status of an order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// There is none yet.
+    /// The order does not exist yet.
     #[default]
     New,
-    /// It waits to be paid.
+    /// The order waits for payment.
     Placed,
-    /// It waits to be shipped.
+    /// The order is paid and waits for shipping.
     Paid,
-    /// It is on its way.
+    /// The order has been shipped.
     Shipped,
-    /// It is given up.
+    /// The order was cancelled.
     Cancelled,
 }
 
-/// A product, how many of it, and what one costs.
+/// A product with its quantity and unit price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// What is ordered.
+    /// The name of the product.
     pub product: String,
-    /// How many.
+    /// The quantity.
     pub count: u32,
-    /// What one costs.
+    /// The price of one unit, in cents.
     pub price_cents: u64,
 }
 
-/// What can happen to an order. The variants are the event types `order_placed` and so on, their fields are the data.
+/// The events of an order. The variants are the event types, `order_placed` and so on, and their fields are the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "they say what happened")]
@@ -88,12 +88,12 @@ impl AggregateType for Order {
         }
     }
 
-    /// A cancelled order takes no commands any more.
+    /// A cancelled order accepts no more commands.
     fn effect(event: &OrderEvent) -> Option<Effect> {
         matches!(event, OrderEvent::OrderCancelled { .. }).then_some(Effect::Deleted)
     }
 
-    /// Filtered reads of the log find orders by their products.
+    /// Tags let filtered reads of the log find orders by their products.
     fn annotate(event: &OrderEvent, new: NewEvent) -> NewEvent {
         match event {
             OrderEvent::OrderPlaced { lines } => {
@@ -113,7 +113,7 @@ impl AggregateType for Order {
     }
 }
 
-/// The commands: each says what follows from it, or why it is refused.
+/// The commands. Each returns the events that follow, or why it is refused.
 impl Order {
     /// Places the order.
     ///
@@ -127,10 +127,10 @@ impl Order {
         }
     }
 
-    /// Pays it, and ships it at once where a carrier waits.
+    /// Pays the order. If a carrier is given, also ships it.
     ///
     /// # Errors
-    /// When it is not placed, or the amount is not what is due.
+    /// When it is not placed, or the amount is not the one due.
     pub fn pay(&self, paid: u64, carrier: Option<&str>) -> Result<Vec<OrderEvent>, OrderError> {
         let due = self.due_cents();
         match self.status {
@@ -143,7 +143,7 @@ impl Order {
         }
     }
 
-    /// Ships it.
+    /// Ships the order.
     ///
     /// # Errors
     /// When it is not paid.
@@ -154,7 +154,7 @@ impl Order {
         }
     }
 
-    /// Gives it up.
+    /// Cancels the order.
     ///
     /// # Errors
     /// When it is shipped.
@@ -166,7 +166,7 @@ impl Order {
         }
     }
 
-    /// What is to be paid.
+    /// Returns the amount due, in cents.
     pub fn due_cents(&self) -> u64 {
         let cents = |line: &Line| u64::from(line.count).saturating_mul(line.price_cents);
         self.lines.iter().map(cents).fold(0, u64::saturating_add)

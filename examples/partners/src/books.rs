@@ -1,4 +1,4 @@
-//! What a party has on its books.
+//! The books of a party.
 
 use annals::{EventLog, LogQuery};
 
@@ -7,7 +7,7 @@ use crate::{Failure, Role};
 /// A line of the books: `order` or `invoice`, the id of the order, and the amount.
 pub type Line = (&'static str, String, i64);
 
-/// The books of a party: a line for each event, so that an event which was committed twice is there twice.
+/// The books of a party. They have a line for each event, so that an event which was committed twice appears twice.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Books {
     /// The lines, sorted.
@@ -38,12 +38,12 @@ impl Books {
         Ok(Self { lines })
     }
 
-    /// The lines of a kind.
+    /// Returns the lines of a kind.
     pub fn of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Line> {
         self.lines.iter().filter(move |(known, ..)| *known == kind)
     }
 
-    /// The sum of the lines of a kind.
+    /// Returns the sum of the lines of a kind.
     pub fn total(&self, kind: &str) -> i64 {
         self.of(kind).map(|(_, _, amount)| amount).sum()
     }

@@ -6,7 +6,7 @@
 //!  invoice_received ◀────────────────── POST ─────────── partner `shop` ◀──────────────────────┘
 //! ```
 //!
-//! Whichever process is killed, and whenever: once both run again, both books have the same orders and the same invoices, each once.
+//! Either process can be killed at any time. Once both run again, both books have the same orders and the same invoices, each once.
 
 mod books;
 mod party;
@@ -16,5 +16,5 @@ pub mod play;
 pub use books::{Books, Line};
 pub use party::{Party, Role};
 
-/// Whatever ends the example early.
+/// An error that ends the example early.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

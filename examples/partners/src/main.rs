@@ -1,4 +1,4 @@
-//! Runs both parties in processes of their own, kills one of them in the middle, and compares their books.
+//! Runs both parties in processes of their own, kills one of them partway, and compares their books.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -82,7 +82,7 @@ fn until_input_ends() -> Stop {
     let stop = Stop::default();
     let ends = stop.clone();
     std::thread::spawn(move || {
-        // Whatever ends the input ends the party.
+        // However the input ends, the party ends with it.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         ends.stop();
     });

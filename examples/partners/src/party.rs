@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use crate::Failure;
 
-/// What both parties know, and nobody else.
+/// The secret that only the two parties share.
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// Which party it is.
@@ -26,7 +26,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The name of the party.
+    /// Returns the name of the party.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shop => "shop",
@@ -34,7 +34,7 @@ impl Role {
         }
     }
 
-    /// What an event of this type is on the books of the party.
+    /// Returns the kind of line that an event of this type is in the books of the party.
     pub fn kind_of(self, event_type: &str) -> Option<&'static str> {
         match (self, event_type) {
             (Self::Shop, "order_placed") | (Self::Supplier, "order_received") => Some("order"),
@@ -43,7 +43,7 @@ impl Role {
         }
     }
 
-    /// The other party, as this one defines it: which events go to `url`, and what becomes of those that come from there.
+    /// Returns the definition of the other party as a partner: which events go to `url`, and how events from there are recorded.
     fn partner(self, url: &str) -> PartnerDefinition {
         let (other, sends, aggregate, received) = match self {
             Self::Shop => (Self::Supplier, "order_placed", "invoice", "invoice_received"),
@@ -51,7 +51,7 @@ impl Role {
         };
         let receive =
             Receive { aggregate: Some(aggregate.into()), event_type: Some(received.into()), ..Receive::default() };
-        // A party that is away for a moment is found soon after it is back.
+        // The breaker closes soon, so that a party that was away is reached shortly after it is back.
         let limits =
             Limits { concurrency: 4, timeout_ms: 1_000, breaker_failures: 5, breaker_ms: 1_000, ..Limits::default() };
         let url = format!("{url}/v1/partners/{}/events", self.name());
@@ -60,20 +60,20 @@ impl Role {
     }
 }
 
-/// A party of this process.
+/// A party that runs in this process.
 pub struct Party {
-    /// Which one it is.
+    /// The role of the party.
     pub role: Role,
-    /// Its store.
+    /// The URL of its store.
     pub store: String,
-    /// Where it listens.
+    /// The address it listens on.
     pub listen: String,
-    /// Where the other party listens.
+    /// The address the other party listens on.
     pub other: String,
 }
 
 impl Party {
-    /// Runs the party until `stop` is given.
+    /// Runs the party until `stop` is signalled.
     ///
     /// # Errors
     /// When the store or the port cannot be opened.
@@ -95,7 +95,7 @@ impl Party {
     }
 }
 
-/// Sends an invoice for each order. Its commit follows from the event, so no order is invoiced twice.
+/// Sends an invoice for each order. The commit is an effect of the event, so no order is invoiced twice.
 struct Invoice;
 
 #[async_trait]

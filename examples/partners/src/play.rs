@@ -1,4 +1,4 @@
-//! The play: orders are placed, the supplier is killed in the middle and started again, and the books are compared.
+//! The play: orders are placed, the supplier is killed partway and restarted, and the books are compared.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -9,12 +9,12 @@ use annals::{Client, Clock, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCo
 
 use crate::{Books, Failure, Role};
 
-/// How long anything is waited for.
+/// The time limit for every wait.
 const WITHIN: Duration = Duration::from_secs(120);
-/// How often the books are looked at.
+/// How often the books are read.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// A party in a process of its own. Dropping it kills it.
+/// A party in a process of its own. Dropping it kills the process.
 struct Process {
     child: Child,
     client: Client,
@@ -22,7 +22,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts this program as a party, and waits until it answers.
+    /// Starts this program as a party, and waits until it responds.
     async fn start(role: Role, folder: &Path, ports: (u16, u16)) -> Result<Self, Failure> {
         let (own, other) = ports;
         let mut command = Command::new(std::env::current_exe()?);
@@ -46,7 +46,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Kills it: SIGKILL, nothing is closed and nothing is said.
+    /// Kills the process with SIGKILL, without any clean shutdown.
     fn kill(mut self) -> Result<(), Failure> {
         self.child.kill()?;
         self.child.wait()?;
@@ -57,7 +57,7 @@ impl Process {
         Books::read(&self.client, self.role).await
     }
 
-    /// Waits until the books are as they should be.
+    /// Waits until the books satisfy `is`.
     async fn until(&self, is: impl Fn(&Books) -> bool) -> Result<Books, Failure> {
         let waiting = async {
             loop {
@@ -79,8 +79,8 @@ impl Drop for Process {
     }
 }
 
-/// Places so many orders at the shop, kills the supplier once it has sent a third of the invoices, and starts it again. Returns the books
-/// of the shop and of the supplier once the shop has an invoice for every order.
+/// Places `orders` orders at the shop, kills the supplier once it has sent a third of the invoices, and restarts it. Returns the books of
+/// the shop and of the supplier once the shop has an invoice for every order.
 ///
 /// # Errors
 /// When a process cannot be started, or the books are not complete in time.
@@ -102,7 +102,7 @@ pub async fn run(folder: &Path, orders: usize, mut say: impl FnMut(&str)) -> Res
     Ok((of_shop, of_supplier))
 }
 
-/// Places orders, whose amounts are their numbers.
+/// Places orders, with their numbers as amounts.
 async fn place(shop: &Process, numbers: std::ops::Range<usize>) -> Result<(), Failure> {
     for n in numbers {
         let data = Data::from_value(&serde_json::json!({ "what": "tea", "amount": n }))?;
@@ -112,7 +112,7 @@ async fn place(shop: &Process, numbers: std::ops::Range<usize>) -> Result<(), Fa
     Ok(())
 }
 
-/// A port that nothing listens on. Both parties name the other's in their definitions, before either of them runs.
+/// Returns a port that nothing listens on. Both parties name the other's port in their definitions before either of them runs.
 fn free_port() -> Result<u16, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

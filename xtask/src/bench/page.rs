@@ -1,5 +1,5 @@
-//! `bench features`: every row of the page of features, one part after the other, each with a limit of time. The page is written after each
-//! part, so a run that is broken off has filled what it measured.
+//! `bench features`: measures every row of the page of features, one part after the other, each with a time limit. The page is written
+//! after each part, so an aborted run keeps what it measured.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,20 +9,20 @@ use super::build::Built;
 use super::parts::Part;
 use crate::command::{output, root};
 
-/// The page. What is filled stands between a mark with a name and the mark of its end.
+/// The page. Each generated section is between a mark with its name and an end mark.
 const PAGE: &str = "docs/benchmarks-features.md";
-/// The name of the place for the date and the machine.
+/// The name of the section with the date and the machine.
 const MACHINE: &str = "machine";
 const END: &str = "<!-- end -->";
 
-/// Measures the parts that are named, or all of them.
+/// Measures the named parts, or all of them.
 pub fn fill(words: &[String]) -> Result<(), String> {
     if let Some(word) = words.iter().find(|word| Part::of_features().all(|part| part.name != word.as_str())) {
         let known: Vec<_> = Part::of_features().map(|part| part.name).collect();
         return Err(format!("{word:?} is no part of the page of features; the parts are {}", known.join(", ")));
     }
     let built = Built::build()?;
-    // What a part leaves that ran out of time is here, and no later run begins with it.
+    // The files of a part that ran out of time are here, and a later run removes them first.
     let folder = root().join("target/bench");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -41,7 +41,7 @@ pub fn fill(words: &[String]) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// One line: when, and on what.
+/// Returns one line with the date and the machine.
 fn described(built: &Built, folder: &Path) -> Result<String, String> {
     let date = output(Command::new("date").arg("+%F"))?;
     let machine = output(built.bench().arg(MACHINE).current_dir(folder))?;
@@ -49,9 +49,9 @@ fn described(built: &Built, folder: &Path) -> Result<String, String> {
     Ok(format!("Measured on {}. Machine: {}.\n", text(date), text(machine)))
 }
 
-/// Runs a part for as long as it may, and gathers its rows.
+/// Runs a part within its time limit, and collects its rows.
 fn measure(part: &Part, built: &Built, folder: &Path, rows: &mut Vec<String>) -> Result<(), String> {
-    /// How the limiter ends when the time was over.
+    /// The exit code of the limiter when the time is up.
     const TIME_OVER: i32 = 124;
     let mut bench = built.limited(part.minutes_max);
     bench.arg(part.name).current_dir(folder).stdout(Stdio::piped());
@@ -78,7 +78,7 @@ fn measure(part: &Part, built: &Built, folder: &Path, rows: &mut Vec<String>) ->
     }
 }
 
-/// Whether a line is `row | measured | target | met`, as `crates/bench/src/row.rs` prints it.
+/// Returns whether a line is `row | measured | target | met`, as `crates/bench/src/row.rs` prints it.
 fn is_row(line: &str) -> bool {
     let cells: Vec<_> = line.split(" | ").collect();
     cells.len() == 4 && ["met", "missed", "–"].contains(&cells[3])
@@ -89,7 +89,7 @@ fn table(rows: &[String]) -> String {
     format!("| row | measured | target | |\n|---|---|---|---|\n{}", lines.collect::<String>())
 }
 
-/// Puts what was measured in its place on the page.
+/// Writes the measurements to their section of the page.
 fn write(name: &str, content: &str) -> Result<(), String> {
     let file = root().join(PAGE);
     let page = std::fs::read_to_string(&file).map_err(|error| format!("{PAGE}: {error}"))?;
@@ -97,7 +97,7 @@ fn write(name: &str, content: &str) -> Result<(), String> {
     std::fs::write(&file, page).map_err(|error| format!("{PAGE}: {error}"))
 }
 
-/// The page with this content in the place of this name; none if there is no such place.
+/// Returns the page with this content in the section of this name; `None` if there is no such section.
 fn filled(page: &str, name: &str, content: &str) -> Option<String> {
     let mark = format!("<!-- measured: {name} -->\n");
     let begin = page.find(&mark)? + mark.len();

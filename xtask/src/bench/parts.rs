@@ -1,4 +1,4 @@
-//! The parts of the benchmark that need services, each a word of the command line.
+//! The parts of the benchmark that need services. Each is a word of the command line.
 
 use std::process::Command;
 
@@ -8,13 +8,13 @@ use crate::services::{self, Service, Services};
 
 /// A part of the benchmark.
 pub struct Part {
-    /// Its word.
+    /// Its word on the command line.
     pub name: &'static str,
-    /// What it runs against, and the options that say where these are.
+    /// The services it runs against, each with the option for its address.
     services: &'static [(&'static Service, &'static str)],
     /// Whether it has rows over HTTP, for which it starts the server.
     serves: bool,
-    /// How long all its rows take at most when the page of features is filled, in minutes.
+    /// The time limit for all its rows when the page of features is filled, in minutes.
     pub minutes_max: u32,
 }
 
@@ -35,17 +35,17 @@ static PARTS: [Part; 8] = [
 ];
 
 impl Part {
-    /// The part with this word.
+    /// Returns the part with this word.
     pub fn named(word: &str) -> Option<&'static Self> {
         PARTS.iter().find(|part| part.name == word)
     }
 
-    /// Those on the page of features.
+    /// Returns the parts on the page of features.
     pub fn of_features() -> impl Iterator<Item = &'static Self> {
         PARTS.iter().filter(|part| part.minutes_max > 0)
     }
 
-    /// Measures on the services that the environment or the options name, else on some that it starts and stops.
+    /// Runs the part on the services that the environment or the options name. Other services are started and stopped.
     pub fn run(&self, built: &Built, arguments: &[String]) -> Result<(), String> {
         let mut bench = built.bench();
         bench.arg(self.name).args(arguments);
@@ -58,7 +58,7 @@ impl Part {
         measured
     }
 
-    /// Starts what this part needs and `arguments` do not name, and adds to the command where it is.
+    /// Starts the services that this part needs and `arguments` do not name, and adds their addresses to the command.
     pub fn prepare(&self, bench: &mut Command, built: &Built, arguments: &[String]) -> Result<Services, String> {
         let given = |option: &str| arguments.iter().any(|word| word == option);
         if self.serves && !given("--server") {

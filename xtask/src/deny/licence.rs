@@ -1,8 +1,8 @@
-//! SPDX licence expressions: `MIT OR (Apache-2.0 AND ISC)`, also with the old `/` for OR.
+//! Parses SPDX licence expressions: `MIT OR (Apache-2.0 AND ISC)`, also with the old `/` for OR.
 
 use std::collections::BTreeSet;
 
-/// Whether the allowed licences are enough to use what stands under `expression`. What cannot be read is not allowed.
+/// Returns whether the allowed licences permit the use of what is under `expression`. An expression that cannot be parsed is not allowed.
 pub fn allowed(expression: &str, allow: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -28,7 +28,7 @@ fn all_of(rest: &mut &[&str], allow: &BTreeSet<String>) -> Option<bool> {
     Some(allowed)
 }
 
-/// A licence, perhaps with an exception, or an expression in brackets.
+/// Parses a licence, possibly with an exception, or an expression in parentheses.
 fn one(rest: &mut &[&str], allow: &BTreeSet<String>) -> Option<bool> {
     if take(rest, "(") {
         let allowed = any_of(rest, allow);

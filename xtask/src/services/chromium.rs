@@ -1,4 +1,4 @@
-//! Brings Chromium and its driver here, by the package manager of Debian: both come from one source package, so that the driver fits.
+//! Installs Chromium and its driver with Debian's package manager. Both come from one source package, so that the driver fits.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use super::{Running, Service};
 use crate::command::{output, run};
 
-/// What Debian calls them.
+/// The names of the Debian packages.
 const PACKAGES: [&str; 2] = ["chromium", "chromium-driver"];
 
-/// The browser that shows pages, and where its driver is.
+/// The browser that shows pages, and its driver.
 pub const CHROMIUM: Service = Service {
     name: "chromium",
     place: "ANNALS_TEST_CHROMEDRIVER",
@@ -22,7 +22,7 @@ pub const CHROMIUM: Service = Service {
     start: |_, _| Ok(Box::new(programs()?)),
 };
 
-/// Where both are. Each test starts a driver of its own.
+/// The paths of both. Each test starts a driver of its own.
 struct Programs {
     browser: PathBuf,
     driver: PathBuf,
@@ -38,7 +38,7 @@ impl Running for Programs {
     }
 }
 
-/// The programs, which are installed if they are not on the path and this user may.
+/// Returns the programs. Installs them if they are not on the path and this user is allowed to.
 fn programs() -> Result<Programs, String> {
     if let Some(programs) = on_the_path() {
         return Ok(programs);
@@ -64,13 +64,13 @@ fn install_both() -> Result<(), String> {
     let apt = |arguments: &[&str]| {
         let mut command = Command::new(if root { "apt-get" } else { "sudo" });
         if !root {
-            // Without a terminal nobody can be asked for a password.
+            // Without a terminal, nobody can enter a password.
             command.args(["-n", "apt-get"]);
         }
         command.env("DEBIAN_FRONTEND", "noninteractive").args(arguments);
         run(&mut command)
     };
     let install = [&["install", "--yes", "--quiet", "--no-install-recommends"][..], &PACKAGES].concat();
-    // The lists of packages may be missing, or older than the packages.
+    // The package lists may be missing, or older than the packages.
     apt(&install).or_else(|_| apt(&["update", "--quiet"]).and_then(|()| apt(&install)))
 }

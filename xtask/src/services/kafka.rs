@@ -1,4 +1,4 @@
-//! A Kafka of one node, which is broker and controller.
+//! A Kafka cluster of one node, which is broker and controller.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,12 +11,12 @@ use super::keeper::{Keeper, TRIES, free_port, pause};
 use super::{Running, Service, maven};
 use crate::command::output;
 
-/// Names the cluster; any 16 bytes would do.
+/// The id of the cluster; any 16 bytes would do.
 const CLUSTER: &str = "YW5uYWxzLWZvci10ZXN0cw";
-/// Memory of the broker.
+/// The heap limit of the broker.
 const HEAP: &str = "-Xmx512m";
 
-/// A Kafka. Its program is the folder of its jars, from which tests also start consumers that are not ours.
+/// Kafka. Its program is the folder of its jars, with which tests also start consumers that are not ours.
 pub const KAFKA: Service = Service {
     name: "kafka",
     place: "ANNALS_TEST_KAFKA",
@@ -39,7 +39,7 @@ struct Kafka {
 }
 
 impl Kafka {
-    /// Starts one on free ports with a new data folder, and waits until it answers.
+    /// Starts Kafka on free ports with a new data folder, and waits until it responds.
     fn start(cache: &Path, jars: &Path) -> Result<Self, String> {
         let (port, controller) = (free_port()?, free_port()?);
         let data = cache.join(format!("run/kafka-{}-{port}", std::process::id()));
@@ -50,7 +50,7 @@ impl Kafka {
         output(format.args(["format", "-t", CLUSTER, "-c"]).arg(&properties))?;
         let mut server = java(jars, "kafka.Kafka");
         server.arg(&properties);
-        // Its data goes with it, so it need not end in order.
+        // Its data is removed with it, so it need not shut down cleanly.
         let mut kafka = Self { keeper: Keeper::start(&server, &data, "KILL")?, port };
         kafka.until_answers().map_err(|why| format!("Kafka did not start: {why}"))?;
         Ok(kafka)
@@ -86,11 +86,11 @@ fn java(jars: &Path, class: &str) -> Command {
     command
 }
 
-/// Asks for the versions of its API, which it answers once it takes requests.
+/// Requests the versions of its API, to which it responds once it accepts requests.
 fn api_versions(address: &str) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    // Length, API 18 in version 0, a number that the answer repeats, no name of the client.
+    // Length, API 18 in version 0, a correlation id that the response repeats, and no client name.
     stream.write_all(&[0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 7, 0xff, 0xff])?;
     let mut head = [0; 10];
     stream.read_exact(&mut head)?;

@@ -1,4 +1,4 @@
-//! A service's process: it ends with the program that started it, however that ends, and its data is removed.
+//! The process of a service. It ends with the program that started it, however that ends, and its data is removed.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Runs the program until its own standard input ends, which is when its parent ends, however that ends; then stops it and removes its
-/// data. So nothing is left behind after a kill, and nothing is ever stopped by its name.
+/// Runs the program until standard input ends, which happens when the parent ends for any reason. Then it stops the program and removes
+/// its data. So nothing is left behind after a kill, and nothing is ever stopped by name.
 const UNTIL_PARENT_ENDS: &str = r#"
 data=$1; signal=$2; shift 2
 "$@" & child=$!
@@ -16,11 +16,11 @@ kill -$signal $child; wait $child
 rm -rf "$data"
 "#;
 
-/// How often and how long apart it is asked whether it is up: a minute in all.
+/// How often a service is polled until it is up: a minute in all.
 pub const TRIES: u32 = 600;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A running service. It stops when it is dropped.
+/// A running service. It stops when this is dropped.
 pub struct Keeper {
     shell: Child,
     input: Option<ChildStdin>,
@@ -39,7 +39,7 @@ impl Keeper {
         Ok(Self { shell, input })
     }
 
-    /// Fails when it has ended.
+    /// Fails if the service has ended.
     pub fn check(&mut self) -> Result<(), String> {
         match self.shell.try_wait().map_err(|error| error.to_string())? {
             Some(ended) => Err(format!("it ended ({ended})")),
@@ -55,7 +55,7 @@ impl Drop for Keeper {
     }
 }
 
-/// A Ctrl-C is for this program; what it started then ends in order because its input ends.
+/// Puts the process in a group of its own. A Ctrl-C reaches only this program; its services then stop cleanly because their input ends.
 #[cfg(unix)]
 fn own_group(command: &mut Command) {
     use std::os::unix::process::CommandExt;
@@ -65,13 +65,13 @@ fn own_group(command: &mut Command) {
 #[cfg(not(unix))]
 fn own_group(_: &mut Command) {}
 
-/// A port that nothing listens on. Someone may take it before the service does; then the service ends and says so.
+/// Returns a port that nothing listens on. Another process may take it before the service does; then the service ends with an error.
 pub fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
 }
 
-/// A moment between two questions.
+/// Pauses between two polls.
 pub fn pause() {
     let (_sender, receiver) = channel::<()>();
     let waited = receiver.recv_timeout(PAUSE);

@@ -1,4 +1,4 @@
-//! Brings the jars of Kafka here, by Maven. They are the program as its makers publish it.
+//! Fetches the jars of Kafka with Maven, as its makers publish them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use crate::command::{output, run};
 
 /// The version of the program.
 const VERSION: &str = "4.1.1";
-/// A jar that is there once all are.
+/// A jar that exists once all of them do.
 const BROKER: &str = "kafka_2.13-4.1.1.jar";
-/// What Debian calls a Java that runs it, and the program that fetches it.
+/// The Debian packages of a Java that runs it, and of the program that fetches it.
 const PACKAGES: [&str; 2] = ["openjdk-17-jre-headless", "maven"];
 
-/// The broker, its tools, and a logger without which it writes no log.
+/// The broker, its tools, and a logger, without which it writes no log.
 const POM: &str = r#"<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>annals</groupId>
@@ -29,7 +29,7 @@ const POM: &str = r#"<project>
 </project>
 "#;
 
-/// The folder of Kafka's jars, which are fetched unless they are in `cache`.
+/// Returns the folder of Kafka's jars. Fetches them unless they are in `cache`.
 pub fn kafka(cache: &Path) -> Result<PathBuf, String> {
     java()?;
     let folder = cache.join(format!("kafka-{VERSION}"));
@@ -37,7 +37,7 @@ pub fn kafka(cache: &Path) -> Result<PathBuf, String> {
         return Ok(folder);
     }
     installed("mvn", "-version", PACKAGES[1])?;
-    // Under a name of its own until it is whole: two runs may fetch at once, and one may be interrupted.
+    // Under a temporary name until it is complete: two runs may fetch at once, and one may be interrupted.
     let part = cache.join(format!("kafka-{VERSION}.part-{}", std::process::id()));
     fs::create_dir_all(&part).map_err(|error| format!("{}: {error}", part.display()))?;
     let fetched = fetch(&part, &folder);
@@ -45,7 +45,7 @@ pub fn kafka(cache: &Path) -> Result<PathBuf, String> {
     fetched.map(|()| folder)
 }
 
-/// Fails with what to install unless there is a Java.
+/// Fails with what to install if there is no Java.
 pub fn java() -> Result<(), String> {
     installed("java", "-version", PACKAGES[0])
 }
@@ -62,7 +62,7 @@ fn fetch(part: &Path, folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Installs a program with apt where it is missing and this user may; otherwise fails with what to do.
+/// Installs a missing program with apt if this user is allowed to. Fails with what to do if not.
 fn installed(program: &str, version: &str, package: &str) -> Result<(), String> {
     if output(Command::new(program).arg(version)).is_ok() {
         return Ok(());

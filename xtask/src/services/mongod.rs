@@ -28,7 +28,7 @@ struct Mongod {
 }
 
 impl Mongod {
-    /// Starts one on a free port with a new data folder, and waits until it takes writes.
+    /// Starts mongod on a free port with a new data folder, and waits until it accepts writes.
     fn start(cache: &Path, program: &Path) -> Result<Self, String> {
         let port = free_port()?;
         let data = cache.join(format!("run/mongod-{}-{port}", std::process::id()));
@@ -86,17 +86,17 @@ fn command(program: &Path, port: u16, data: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("--dbpath").arg(data).arg("--logpath").arg(log_in(data));
     command.args(["--port", &port.to_string(), "--bind_ip", "127.0.0.1", "--replSet", "rs0"]);
-    // Test commands let the tests make it fail on purpose.
+    // Test commands let the tests cause failures.
     command.args(["--wiredTigerCacheSizeGB", "2", "--setParameter", "enableTestCommands=1"]);
     command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
-    // What is dropped stays open for as long as someone may read the past: five minutes, in which the tests drop more than a process may
-    // have open.
+    // A dropped collection stays open as long as it is in the snapshot history: five minutes by default. In that time, the tests drop
+    // more than a process may have open.
     command.args(["--setParameter", "minSnapshotHistoryWindowInSeconds=5"]);
-    // What is dropped or idle is closed for good after seconds. By default that takes ten minutes, after which the tests have left tens of
-    // thousands of open files, and walking their list takes a whole core.
+    // Close dropped or idle files after seconds. The default is ten minutes, after which the tests have left tens of thousands of open
+    // files, and walking their list takes a whole core.
     const CLOSE: &str = "file_manager=(close_idle_time=5,close_scan_interval=2,close_handle_minimum=100)";
     command.args(["--wiredTigerEngineConfigString", CLOSE]);
-    // A test that ends its process' tasks in the middle of a transaction leaves it open, and the drop of its database waits for that.
+    // A test that ends its process's tasks in the middle of a transaction leaves it open, and dropping its database waits for that.
     command.args(["--setParameter", "transactionLifetimeLimitSeconds=10"]);
     command
 }

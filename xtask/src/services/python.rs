@@ -1,5 +1,5 @@
-//! Python with five public packages: the generator of clients, the library that signs and verifies webhooks, what reads archived files and
-//! documents, and a server with the API of S3.
+//! Python with five public packages: the generator of clients, the library that signs and verifies webhooks, the readers of archived
+//! files and documents, and a server with the API of S3.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 use super::{Running, Service};
 use crate::command::{output, run};
 
-/// What is installed, with what it needs, each in the version that was tested.
+/// The packages and their dependencies, each in the version that was tested.
 const PACKAGES: [&str; 54] = [
     "openapi-python-client==0.29.1",
     "standardwebhooks==1.0.1",
@@ -65,7 +65,7 @@ const PACKAGES: [&str; 54] = [
     "wrapt==2.5.2",
     "xmltodict==1.0.4",
 ];
-/// Changes with the list.
+/// Must change with the list.
 const VERSION: &str = "2";
 
 /// Python. Its program is the interpreter, and its place is the folder of the packages, which `PYTHONPATH` names.
@@ -81,7 +81,7 @@ pub const PYTHON: Service = Service {
     start: |cache, _| Ok(Box::new(packages(cache)?)),
 };
 
-/// The interpreter and the packages for it.
+/// The interpreter and its packages.
 struct Packages {
     interpreter: PathBuf,
     folder: PathBuf,
@@ -97,7 +97,7 @@ impl Running for Packages {
     }
 }
 
-/// The packages, which are fetched unless they are in `cache`.
+/// Returns the packages. Fetches them unless they are in `cache`.
 fn packages(cache: &Path) -> Result<Packages, String> {
     let says = "import sys; print(sys.executable); print('%d.%d' % sys.version_info[:2])";
     let said = output(Command::new("python3").args(["-c", says]))
@@ -114,13 +114,13 @@ fn packages(cache: &Path) -> Result<Packages, String> {
     Ok(packages)
 }
 
-/// Installs into a folder of its own, which needs neither a virtual environment nor the right to change the system's packages.
+/// Installs into a separate folder, which requires neither a virtual environment nor permission to change the system's packages.
 fn fetch(cache: &Path, packages: &Packages) -> Result<(), String> {
     output(Command::new(&packages.interpreter).args(["-m", "pip", "--version"])).map_err(|_| {
         "packages of Python are fetched by pip, and python3 has none here: install it (Debian: apt-get install python3-pip)"
             .to_owned()
     })?;
-    // Under a name of its own until it is whole: two runs may fetch at once, and one may be interrupted.
+    // Under a temporary name until it is complete: two runs may fetch at once, and one may be interrupted.
     let part = cache.join(format!("python-packages.part-{}", std::process::id()));
     fs::create_dir_all(&part).map_err(|error| format!("{}: {error}", part.display()))?;
     let mut install = Command::new(&packages.interpreter);

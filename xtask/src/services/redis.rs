@@ -1,4 +1,4 @@
-//! A Redis, brought here by Debian's own packages.
+//! A Redis from Debian's own packages.
 
 use std::fs;
 use std::net::TcpStream;
@@ -9,12 +9,12 @@ use super::keeper::{Keeper, TRIES, free_port, pause};
 use super::{Running, Service};
 use crate::command::{output, run};
 
-/// The packages that hold the server, and those of the libraries that a small system lacks.
+/// The packages of the server, and of the libraries that a small system lacks.
 const PACKAGES: [&str; 6] = ["redis-server", "redis-tools", "libjemalloc2", "liblua5.1-0", "liblzf1", "libatomic1"];
 /// The name of the program.
 const PROGRAM: &str = "redis-server";
 
-/// The path of a redis-server: one that is installed, or one that is fetched into `cache`.
+/// Returns the path of redis-server: the installed one, or one that is fetched into `cache`.
 fn program(cache: &Path) -> Result<PathBuf, String> {
     if let Some(installed) = installed() {
         return Ok(installed);
@@ -24,7 +24,7 @@ fn program(cache: &Path) -> Result<PathBuf, String> {
     if program.exists() {
         return Ok(program);
     }
-    // Under a name of its own until it is whole: two runs may fetch at once, and one may be interrupted.
+    // Under a temporary name until it is complete: two runs may fetch at once, and one may be interrupted.
     let part = cache.join(format!("redis-debian.part-{}", std::process::id()));
     fs::create_dir_all(&part).map_err(|error| format!("{}: {error}", part.display()))?;
     let fetched = fetch(&part, &folder);
@@ -39,7 +39,7 @@ fn installed() -> Option<PathBuf> {
     output(Command::new(&program).arg("--version")).is_ok().then_some(program)
 }
 
-/// Unpacks the packages without installing them, so that no Redis is started by the system.
+/// Unpacks the packages without installing them, so that the system does not start a Redis.
 fn fetch(part: &Path, folder: &Path) -> Result<(), String> {
     let download = || run(Command::new("apt-get").args(["-qq", "download"]).args(PACKAGES).current_dir(part));
     if download().is_err() {
@@ -87,7 +87,7 @@ struct Redis {
 }
 
 impl Redis {
-    /// Starts one on a free port with a new data folder, and waits until it takes connections.
+    /// Starts Redis on a free port with a new data folder, and waits until it accepts connections.
     fn start(cache: &Path, program: &Path) -> Result<Self, String> {
         let port = free_port()?;
         let data = cache.join(format!("run/redis-{}-{port}", std::process::id()));

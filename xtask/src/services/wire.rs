@@ -1,5 +1,5 @@
-//! The two commands that a new mongod needs, in MongoDB's wire protocol. The driver would take longer to compile than all the rest that
-//! `cargo xtask` does before the first test.
+//! The two commands that a new mongod needs, in MongoDB's wire protocol. The driver would take longer to compile than all other work of
+//! `cargo xtask` before the first test.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ pub fn initiate_replica_set(name: &str, host: &str) -> Vec<u8> {
     document(&fields)
 }
 
-/// Sends a command and gives the bytes of the answer's document, if it says `ok`.
+/// Sends a command. Returns the bytes of the response document, if it says `ok`.
 pub fn ask(address: &str, command: &[u8]) -> Result<Vec<u8>, String> {
     let said = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(address).map_err(said)?;
@@ -52,12 +52,12 @@ pub fn ask(address: &str, command: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Whether the answer to [`hello`] comes from a primary.
+/// Returns whether the response to [`hello`] comes from a primary.
 pub fn is_primary(answer: &[u8]) -> bool {
     holds(answer, b"\x08isWritablePrimary\0", &[1])
 }
 
-/// Whether the document holds this field with this value, at any depth: enough for answers of known shape.
+/// Returns whether the document holds this field with this value, at any depth, which is enough for responses of known shape.
 fn holds(document: &[u8], field: &[u8], value: &[u8]) -> bool {
     let wanted = [field, value].concat();
     document.windows(wanted.len()).any(|window| window == wanted)

@@ -1,5 +1,5 @@
-//! The programs of tests: built once by cargo, then run in two lanes, each program to its end whatever the others find. What a program
-//! prints goes to a file and is shown when it fails.
+//! Runs the test programs: builds them once with cargo, then runs them in two lanes, each to its end regardless of the others. The output
+//! of a program goes to a file and is printed if the program fails.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use serde_json::Value;
 use crate::command::{cargo, root, standard_output};
 use crate::steps::now;
 
-/// The package whose program takes longest, because it waits for MongoDB most of the time. The others run beside it, one after the other:
-/// two of those at the same time would take both cores, and tests with deadlines would fail.
+/// The package whose program takes longest, because it mostly waits for MongoDB. The others run beside it, one after the other: two of
+/// those at once would take both cores, and tests with deadlines would fail.
 const LONGEST: &str = "annals-mongodb";
-/// Tests at the same time in it: with as many as there are cores, two cores are idle for three quarters of its run.
+/// Its number of test threads. With as many as there are cores, two cores are idle for three quarters of its run.
 const THREADS_WAITING: &str = "--test-threads=5";
-/// Failed tests of one program that are run again alone. More are no accident.
+/// Most failed tests of one program that are run again alone. More failures are not a coincidence.
 const ALONE_MAX: usize = 5;
-/// Lines of a failed program that are shown.
+/// Lines of a failed program that are printed.
 const SHOWN: usize = 400;
 
-/// How the name of a file ends that has the output of a program whose failed tests were run again.
+/// The suffix of the output file of a program whose failed tests were run again.
 pub const BESIDE_OTHERS: &str = "-beside-others.txt";
 
-/// A program of tests.
+/// A test program.
 struct Executable {
     /// Package and target, for people.
     name: String,
@@ -33,7 +33,7 @@ struct Executable {
     folder: PathBuf,
 }
 
-/// Where the output of the programs is.
+/// Returns the folder of the programs' output.
 pub fn outputs() -> PathBuf {
     root().join("target/test-output")
 }
@@ -68,8 +68,8 @@ pub fn run<'a>(
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
-/// Runs tests that failed once more, alone and one after the other: on two cores beside so many others, one of five thousand misses its
-/// deadline now and then. One that fails again is at fault; one that passes is named, because it may be a race that was met once.
+/// Runs failed tests once more, alone and one after the other. On two cores beside so many others, one of five thousand sometimes misses
+/// its deadline. A test that fails again is at fault. A test that passes is named, because it may have met a rare race.
 fn alone(
     executable: &Executable,
     tests: &[String],
@@ -94,7 +94,7 @@ fn output_of(executable: &Executable, outputs: &Path) -> PathBuf {
     outputs.join(format!("{}.txt", executable.name.replace(' ', "-")))
 }
 
-/// The tests that a program names at its end as failed.
+/// Returns the tests that a program lists at its end as failed.
 fn failed_tests(said: &str) -> Vec<String> {
     let end = said.rsplit_once("\nfailures:\n").map_or("", |(_, end)| end);
     end.lines().map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
@@ -108,7 +108,7 @@ fn build(selected: &[&str]) -> Result<Vec<Executable>, String> {
     Ok(found.collect())
 }
 
-/// The program of tests that a message of cargo announces.
+/// Returns the test program that a message of cargo announces.
 fn executable(message: &Value) -> Option<Executable> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
@@ -121,7 +121,7 @@ fn executable(message: &Value) -> Option<Executable> {
     Some(Executable { name: format!("{package} {kind} {target}"), path, folder })
 }
 
-/// The name in `path+file:///…/crates/mongodb#annals-mongodb@0.1.0`, which cargo shortens where the folder has that name.
+/// Returns the name in `path+file:///…/crates/mongodb#annals-mongodb@0.1.0`, which cargo shortens if the folder has that name.
 fn package_name(id: &str) -> String {
     let (place, version) = id.rsplit_once('#').unwrap_or((id, id));
     match version.split_once('@') {
@@ -130,10 +130,10 @@ fn package_name(id: &str) -> String {
     }
 }
 
-/// Runs a program, and shows what it says of failures.
+/// Runs a program, and prints its output if it fails.
 ///
 /// # Errors
-/// The tests that failed; none where it did not come to an end.
+/// The tests that failed; none if it did not run to its end.
 fn run_one(
     executable: &Executable,
     outputs: &Path,

@@ -1,5 +1,5 @@
-//! The search for secrets in what a run of the tests leaves behind: the output of their programs, and the logs of the servers that they
-//! start and of services.
+//! Searches for secrets in what a test run leaves behind: the output of the programs, and the logs of the servers that they start and of
+//! services.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Error, ErrorKind};
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use super::executables::BESIDE_OTHERS;
 
-/// The variable in which tests find the folder where they keep the logs of the servers that they start.
+/// The variable that names the folder in which tests keep the logs of the servers that they start.
 pub const LOGS: &str = "ANNALS_TEST_LOGS";
-/// The passwords of tests. A test that needs one takes one of these, because a password has no form by which it is recognised.
+/// The passwords of tests. A test that needs a password uses one of these, because a password has no recognisable form.
 const PASSWORDS: [&str; 3] = ["s3cr3t", "s3cret", "hunter2"];
 /// Hexadecimal digits of an API key's id and of its secret.
 const KEY_DIGITS: (usize, usize) = (16, 64);
-/// Characters of the shortest secret that signs for a partner, and of the shortest token that is taken for one.
+/// The least number of characters of a partner's signing secret, and of a text that counts as a token.
 const SIGNING_MIN: usize = 24;
 const TOKEN_MIN: usize = 60;
 
-/// Removes what the run before left in this folder. Returns the folder of the logs of this one.
+/// Removes from this folder what the previous run left. Returns the folder for the logs of this run.
 ///
 /// # Errors
 /// A sentence that names the folder.
@@ -32,16 +32,16 @@ pub fn begin(outputs: &Path) -> Result<PathBuf, String> {
     Ok(logs)
 }
 
-/// Finds out whether a line holds a secret, and which kind.
+/// A check of a line, which returns the kind of secret that it holds, if any.
 type Recognises = fn(&str) -> Option<&'static str>;
 
 /// Reads all files of the folder `outputs`, and these logs of services.
 ///
 /// # Errors
-/// The lines that hold a secret, by their numbers: the secret is not shown once more.
+/// The lines that hold a secret, by number. The secret itself is not printed again.
 pub fn search(outputs: &Path, logs: impl IntoIterator<Item = PathBuf>) -> Result<(), String> {
     let mut left: Vec<(PathBuf, Recognises)> = vec![(outputs.to_path_buf(), secret as Recognises)];
-    // A database logs slow writes as they are, and is given the credentials of subscriptions as they are.
+    // A database logs slow writes verbatim, and the credentials of subscriptions are stored verbatim.
     left.extend(logs.into_iter().map(|log| (log, formed as Recognises)));
     let mut found = Vec::new();
     let mut files = 0;
@@ -53,7 +53,7 @@ pub fn search(outputs: &Path, logs: impl IntoIterator<Item = PathBuf>) -> Result
             }
             continue;
         }
-        // A failed test shows what it compared, and that may be a key.
+        // A failed test prints what it compared, which may be a key.
         if place.to_string_lossy().ends_with(BESIDE_OTHERS) {
             continue;
         }
@@ -72,13 +72,13 @@ pub fn search(outputs: &Path, logs: impl IntoIterator<Item = PathBuf>) -> Result
     if found.is_empty() { Ok(()) } else { Err(found.join("\n")) }
 }
 
-/// A secret of any kind.
+/// Returns the kind of any secret in a line.
 fn secret(line: &str) -> Option<&'static str> {
     let has_password = PASSWORDS.iter().any(|password| line.contains(password));
     if has_password { Some("a password of a test") } else { formed(line) }
 }
 
-/// A secret that is recognised by its form.
+/// Returns the kind of a secret that is recognised by its form.
 fn formed(line: &str) -> Option<&'static str> {
     let follows = |prefix: &str, is_secret: fn(&str) -> bool| {
         line.match_indices(prefix).any(|(at, _)| is_secret(&line[at + prefix.len()..]))
@@ -107,7 +107,7 @@ fn is_token(rest: &str) -> bool {
     token.len() >= TOKEN_MIN && token.matches('.').count() == 2
 }
 
-/// How many letters, digits and characters of these a text begins with, all of which are ASCII.
+/// Returns how many letters, digits and characters of `others` a text begins with. All of them are ASCII.
 fn length(text: &str, others: &str) -> usize {
     text.chars().take_while(|c| c.is_ascii_alphanumeric() || others.contains(*c)).count()
 }

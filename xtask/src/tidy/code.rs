@@ -1,11 +1,11 @@
-//! Rust source with its comments and literals blanked out, so that rules look at code only. Not a parser: enough to tell code
-//! from text, and to find where a bracket closes.
+//! Rust source with its comments and literals blanked out, so that rules see only code. It is not a parser: it only distinguishes code
+//! from text, and finds closing brackets.
 
-/// Source text in which every byte of a comment, and of what stands inside a string or character literal, is a space. Line breaks
-/// stay, so positions and line numbers are those of the source.
+/// Source text in which every byte of a comment, or inside a string or character literal, is a space. Line breaks stay, so positions and
+/// line numbers are those of the source.
 pub struct Code {
     text: Vec<u8>,
-    /// Columns that a line has without what stands inside its string literals.
+    /// The width of each line in columns, without the content of its string literals.
     pub columns: Vec<usize>,
 }
 
@@ -41,12 +41,12 @@ impl Code {
         &self.text
     }
 
-    /// The line, from 1, of a position.
+    /// Returns the line of a position, from 1.
     pub fn line(&self, at: usize) -> usize {
         1 + self.text[..at.min(self.text.len())].iter().filter(|&&byte| byte == b'\n').count()
     }
 
-    /// Every position at which `wanted` stands and does not continue a longer word.
+    /// Returns every position of `wanted` that is not part of a longer word.
     pub fn find_all<'a>(&'a self, wanted: &'a str) -> impl Iterator<Item = usize> + 'a {
         let bytes = wanted.as_bytes();
         let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -59,7 +59,7 @@ impl Code {
         })
     }
 
-    /// The position of the bracket that closes the one at `open`.
+    /// Returns the position of the bracket that closes the one at `open`.
     pub fn closing(&self, open: usize) -> Option<usize> {
         let mut depth = 0usize;
         for (at, byte) in self.text.iter().enumerate().skip(open) {
@@ -84,7 +84,7 @@ enum Token {
     Literal(usize),
 }
 
-/// What begins here, and how many bytes it has.
+/// Returns what begins here, and how many bytes it has.
 fn token(bytes: &[u8]) -> Token {
     match bytes {
         [b'/', b'/', ..] => Token::Comment(until(bytes, |rest| rest[0] == b'\n')),
@@ -97,7 +97,7 @@ fn token(bytes: &[u8]) -> Token {
         }
         [b'\'', ..] => character(bytes),
         [first, ..] if first.is_ascii_alphanumeric() || *first == b'_' => {
-            // A whole word at once, so that the r of `for` does not begin a raw string.
+            // Consume whole words, so that the r of `for` does not begin a raw string.
             let word = until(bytes, |rest| !(rest[0].is_ascii_alphanumeric() || rest[0] == b'_'));
             Token::Code(word)
         }
@@ -131,7 +131,7 @@ fn block_comment(bytes: &[u8]) -> usize {
     at
 }
 
-/// The bytes from behind the opening quote to behind the closing one.
+/// Returns the number of bytes from after the opening quote to after the closing one.
 fn string(bytes: &[u8]) -> usize {
     let mut at = 0;
     while at < bytes.len() {
@@ -155,7 +155,7 @@ fn raw_string(bytes: &[u8], prefix: usize) -> Token {
     Token::Literal(start + until(&bytes[start..], end) + 1 + hashes)
 }
 
-/// A character literal or a lifetime: a literal closes after one character.
+/// Returns a character literal or a lifetime: a literal closes after one character.
 fn character(bytes: &[u8]) -> Token {
     let width = match bytes.get(1) {
         Some(0xf0..) => 4,

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use super::{Fault, File, fault};
 
-/// A manifest of this workspace takes its lints from the one table.
+/// Checks that a manifest of this workspace takes its lints from the shared table.
 pub fn manifest_fault(file: &File, paths: &BTreeSet<&str>) -> Option<Fault> {
     let table: toml::Table = match file.text.parse() {
         Ok(table) => table,
         Err(error) => return Some(fault(&file.path, 0, "manifest", format!("is not TOML: {error}"))),
     };
-    // A workspace of its own has a table of its own.
+    // A separate workspace has its own table.
     if table.contains_key("workspace") {
         return None;
     }
@@ -28,7 +28,7 @@ pub fn manifest_fault(file: &File, paths: &BTreeSet<&str>) -> Option<Fault> {
     empty.then(|| fault(&file.path, 0, "manifest", "a package without source"))
 }
 
-/// Links between the documents lead somewhere: the file exists, and so does the heading.
+/// Checks that the links between the documents are valid: the file exists, and so does the heading.
 pub fn link_faults(files: &[File], paths: &BTreeSet<&str>) -> Vec<Fault> {
     let mut faults = Vec::new();
     for file in files.iter().filter(|file| file.path.ends_with(".md")) {
@@ -46,7 +46,7 @@ pub fn link_faults(files: &[File], paths: &BTreeSet<&str>) -> Vec<Fault> {
     faults
 }
 
-/// The links to places inside the repository, with their lines from 1; those in code blocks are not links.
+/// Returns the links to places inside the repository, with their lines from 1. Code blocks are skipped.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut in_code = false;
@@ -70,7 +70,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
 /// Folders whose paths documents mention in backticks.
 const MENTIONED: [&str; 6] = ["crates/", "docs/", "examples/", "xtask/", "fuzz/", ".ci/"];
 
-/// Paths that documents mention as code exist. What is mentioned with a placeholder, such as `docs/*.md`, is not a path.
+/// Checks that the paths that documents mention as code exist. A mention with a placeholder, such as `docs/*.md`, is not a path.
 pub fn mention_faults(files: &[File], paths: &BTreeSet<&str>) -> Vec<Fault> {
     let mut faults = Vec::new();
     for file in files.iter().filter(|file| file.path.ends_with(".md") && file.path != "CHANGELOG.md") {
@@ -89,7 +89,7 @@ pub fn mention_faults(files: &[File], paths: &BTreeSet<&str>) -> Vec<Fault> {
     faults
 }
 
-/// The example of the README is the one that is compiled and run as the facade's documentation.
+/// Checks that the example of the README is the one that is compiled and run as the facade's documentation.
 pub fn example_fault(files: &[File]) -> Option<Fault> {
     const README: &str = "README.md";
     const COMPILED: &str = "crates/annals/src/lib.rs";
@@ -102,15 +102,15 @@ pub fn example_fault(files: &[File]) -> Option<Fault> {
     (shown.is_empty() || shown != compiled).then(|| fault(README, 0, "example", message))
 }
 
-/// The lines of the first code block that opens with `fence`.
+/// Returns the lines of the first code block that opens with `fence`.
 fn block<'a>(lines: impl Iterator<Item = &'a str>, fence: &str) -> Vec<&'a str> {
     lines.skip_while(|line| *line != fence).skip(1).take_while(|line| *line != "```").collect()
 }
 
-/// The order of the pages in the handbook.
+/// The file with the order of the pages in the handbook.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// The handbook has every page below `docs` once, under its own title.
+/// Checks that the handbook lists every page below `docs` once, under its own title.
 pub fn summary_faults(files: &[File]) -> Vec<Fault> {
     let Some(summary) = files.iter().find(|file| file.path == SUMMARY) else {
         return vec![fault(SUMMARY, 0, "summary", "the order of the pages in the handbook is missing")];
@@ -140,7 +140,7 @@ pub fn summary_faults(files: &[File]) -> Vec<Fault> {
     faults
 }
 
-/// The path a relative link means, from the repository's root.
+/// Returns the path of a relative link, from the repository's root.
 fn resolve(from: &str, link: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -156,14 +156,14 @@ fn resolve(from: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// Whether a document has a heading with this anchor. Only documents have headings: a line of source is taken on trust.
+/// Returns whether a document has a heading with this anchor. Only documents have headings; a line of source is not checked.
 fn has_heading(files: &[File], path: &str, anchor: &str) -> bool {
     let Some(file) = files.iter().find(|file| file.path == path && path.ends_with(".md")) else { return true };
     let headings = file.text.lines().filter(|line| line.starts_with('#'));
     headings.map(|line| slug(line.trim_start_matches('#').trim())).any(|slug| slug == anchor)
 }
 
-/// The anchor that repository viewers give a heading.
+/// Returns the anchor that repository viewers give a heading.
 fn slug(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()

@@ -1,9 +1,9 @@
-//! Phrases that the documents for users do not use, because readers know another word for it. Decisions and the changelog are history
-//! and stay as they were written.
+//! Phrases that documents for users avoid, because readers know another word for them. Decisions and the changelog are history and keep
+//! their wording.
 
 use super::{Fault, File, fault};
 
-/// What is not written, in small letters, and what is instead.
+/// The phrases to avoid, in lower case, and their replacements.
 const PHRASES: [(&str, &str); 12] = [
     ("anew", "again, from scratch, rebuild"),
     ("for good", "durably, forever"),
@@ -19,7 +19,7 @@ const PHRASES: [(&str, &str); 12] = [
     ("whoever", "the caller, the reader, the process that …"),
 ];
 
-/// The phrases in a document's prose, with their lines. Code blocks are left out.
+/// Returns the faults in a document's prose, with their lines. Code blocks are skipped.
 pub fn faults(file: &File) -> Vec<Fault> {
     let mut faults = Vec::new();
     if !is_for_users(&file.path) {
@@ -49,7 +49,7 @@ fn is_for_users(path: &str) -> bool {
     path.ends_with(".md") && (in_root || guide)
 }
 
-/// Whether a line has a phrase, as whole words.
+/// Returns whether a line contains a phrase as whole words.
 fn has(line: &str, phrase: &str) -> bool {
     let outside = |c: Option<char>| !c.is_some_and(char::is_alphanumeric);
     line.match_indices(phrase)

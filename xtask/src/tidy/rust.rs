@@ -6,11 +6,11 @@ use super::code::Code;
 use super::{Fault, File, fault};
 
 const FILE_LINES_MAX: usize = 600;
-/// rustfmt keeps code at 120 columns; this is for comments, which it leaves alone.
+/// The limit for comments. rustfmt keeps code at 120 columns, but does not wrap comments.
 const LINE_COLUMNS_MAX: usize = 140;
 const FUNCTION_LINES_MAX: usize = 100;
 
-/// What is not written in this repository, and what is instead.
+/// What this repository avoids, and the alternative.
 const BANNED: [(&str, &str, &str); 5] = [
     ("todo!", "unfinished", "finish it or leave it out"),
     ("unimplemented!", "unfinished", "finish it or leave it out"),
@@ -19,13 +19,13 @@ const BANNED: [(&str, &str, &str); 5] = [
     ("static mut", "static", "use an atomic or a OnceLock"),
 ];
 
-/// The runtime's own time, in products: `annals_core::Clock` or `annals_system::{Instant, sleep}` is used instead, so that there is one
+/// The runtime's own time functions. Products use `annals_core::Clock` or `annals_system::{Instant, sleep}` instead, so that there is one
 /// place where each is read (docs/decisions/0040). A test or a tool may measure.
 const TIMES: [&str; 4] =
     ["tokio::time::sleep", "tokio::time::sleep_until", "tokio::time::interval", "tokio::time::Instant"];
 const IMPORTED_TIMES: [&str; 4] = ["sleep", "sleep_until", "interval", "Instant"];
 
-/// Ways to sleep, banned in tests only: products may wait for time to pass, tests wait for what they expect.
+/// Ways to sleep that are banned only in tests: products may wait for time to pass, tests wait for what they expect.
 const SLEEPS: [&str; 3] = ["thread::sleep", "time::sleep", "time::sleep_until"];
 
 pub fn faults(file: &File) -> Vec<Fault> {
@@ -66,13 +66,14 @@ pub fn faults(file: &File) -> Vec<Fault> {
     faults
 }
 
-/// Source that ships: of all crates but the one that reads the time for the others, the tests' frame and the benchmarks.
+/// Returns whether a file is part of a product. Exempt are the crate that reads the time for the others, the tests' frame and the
+/// benchmarks.
 fn is_product(path: &str) -> bool {
     let crate_of = path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/")).map(|(name, _)| name);
     crate_of.is_some_and(|name| !["system", "conformance", "bench"].contains(&name))
 }
 
-/// Where a file takes the time by itself: by path, or by an import.
+/// Returns where a file uses the runtime's time directly: by path, or by an import.
 fn times<'a>(file: &'a File, code: &'a Code) -> impl Iterator<Item = usize> + 'a {
     let by_path = TIMES.iter().flat_map(|time| code.find_all(time));
     let imported = code.find_all("use tokio::time::{").filter(|at| {
@@ -82,7 +83,7 @@ fn times<'a>(file: &'a File, code: &'a Code) -> impl Iterator<Item = usize> + 'a
     by_path.chain(imported)
 }
 
-/// Whether a comment on the line or the one above sets the rule aside, with a reason.
+/// Returns whether a comment on the line or the one above sets the rule aside, with a reason.
 fn allowed(text: &str, fault: &Fault) -> bool {
     let marker = format!("tidy: allow({}) ", fault.rule);
     let first = fault.line.saturating_sub(2);
@@ -114,7 +115,7 @@ fn size_faults(file: &File, code: &Code) -> Vec<Fault> {
     faults
 }
 
-/// Every function with a body: its line and how many lines it has.
+/// Returns the line and the length in lines of every function with a body.
 fn functions(code: &Code) -> Vec<(usize, usize)> {
     let bytes = code.as_bytes();
     let body = |at: usize| {
@@ -137,7 +138,7 @@ fn functions(code: &Code) -> Vec<(usize, usize)> {
     code.find_all("fn").filter_map(lines).collect()
 }
 
-/// Where tests stand: whole files under `tests`, and what follows `#[cfg(test)]` in others.
+/// Returns where tests are: whole files under `tests`, and what follows `#[cfg(test)]` in others.
 fn test_spans(file: &File, code: &Code) -> Vec<Range<usize>> {
     let parts: Vec<&str> = file.path.split('/').collect();
     if parts.contains(&"tests") || parts.last() == Some(&"tests.rs") {
@@ -151,7 +152,7 @@ fn test_spans(file: &File, code: &Code) -> Vec<Range<usize>> {
     code.find_all("#[cfg(test)]").filter_map(span).collect()
 }
 
-/// Positions of a `matches!` whose answer nobody looks at.
+/// Returns the positions of a `matches!` whose result is unused.
 fn bare_matches(code: &Code) -> impl Iterator<Item = usize> + '_ {
     code.find_all("matches!").filter(|&at| {
         let bytes = code.as_bytes();
@@ -163,7 +164,7 @@ fn bare_matches(code: &Code) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// Source files that no other file names as a module: the compiler never sees them.
+/// Returns source files that no other file declares as a module: the compiler never sees them.
 pub fn dead_files(files: &[File]) -> Vec<Fault> {
     let rust: Vec<&File> = files.iter().filter(|file| file.path.ends_with(".rs")).collect();
     let dead = rust.iter().filter(|file| {
@@ -179,7 +180,7 @@ pub fn dead_files(files: &[File]) -> Vec<Fault> {
     dead.map(|file| fault(&file.path, 0, "dead", message)).collect()
 }
 
-/// The name of the module in a file, and the files that may declare it; none for the roots that cargo finds by itself.
+/// Returns the name of the module in a file, and the files that may declare it; `None` for the roots that cargo finds by itself.
 fn module(path: &str) -> Option<(&str, Vec<String>)> {
     let (folder, file) = path.rsplit_once('/')?;
     let stem = file.strip_suffix(".rs")?;

@@ -1,8 +1,8 @@
-//! Followers over server-sent events, while events are committed at a steady pace: CPU and memory of the server.
+//! Measures CPU and memory of the server with followers over server-sent events, while events are committed at a steady rate.
 //!
-//! The followers are in this process and count the lines that they get. A row is measured once each of them has every event that is due
-//! to it. CPU is counted for each second of the pace, however long the events took to arrive: more than 100 % means that one core cannot
-//! keep it.
+//! The followers are in this process and count the lines that they get. A row is complete once each follower has all its events. CPU is
+//! divided by the seconds for which events were committed, however long delivery took. More than 100 % means that one core cannot sustain
+//! the rate.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,22 +22,22 @@ use crate::usage::{Peak, cpu_seconds_of, raise_open_files};
 const FOLLOWERS: u64 = 1_000;
 const PER_SECOND: u64 = 1_000;
 const SECONDS: u64 = 20;
-/// Events are committed in portions, so that the pace is kept by a timer of milliseconds.
+/// Events are committed in portions, so that a timer of milliseconds can keep the rate.
 const PORTION: u64 = 10;
 /// Lines of an event: its id, its data, and an empty one.
 const EVENT_LINES: u64 = 3;
-/// Lines of the comment with which a stream begins.
+/// Lines of the comment that begins a stream.
 const GREETING_LINES: u64 = 2;
 const ARRIVAL_MAX: Duration = Duration::from_secs(120);
 
-/// Each follower follows an aggregate of its own, and an event goes to one of them.
+/// Measures followers that each follow an aggregate of their own, so that an event goes to one of them.
 pub async fn of_one_each(place: &Path, program: &Path) -> Result<(), String> {
     let name = format!("{FOLLOWERS} followers of one aggregate each at {PER_SECOND} events/s");
     let query = |n: u64| format!("from=0&aggregate=order/f-{n}");
     measure(place, program, "one-each", &name, PER_SECOND * SECONDS / FOLLOWERS, query, commit_to_each).await
 }
 
-/// Every follower follows the whole log, and gets every event.
+/// Measures followers that each follow the whole log, so that an event goes to all of them.
 pub async fn of_everything(place: &Path, program: &Path) -> Result<(), String> {
     let name = format!("{FOLLOWERS} followers of everything at {PER_SECOND} events/s, {PORTION} in a commit");
     measure(place, program, "everything", &name, PER_SECOND * SECONDS, |_| "from=0".to_owned(), commit_to_one).await
@@ -78,17 +78,17 @@ async fn measure(
     server.stop().await
 }
 
-/// The commits of a portion, with data of these events.
+/// A function that returns the commits of a portion, with the data of these events.
 type CommitsOf = fn(u64, &[Data]) -> Vec<NewCommit>;
 
-/// A portion in one commit of one aggregate.
+/// Returns a portion as one commit of one aggregate.
 fn commit_to_one(portion: u64, data: &[Data]) -> Vec<NewCommit> {
     let data = data.iter().cloned().cycle().take(PORTION as usize);
     let events = data.map(|data| NewEvent::new("order_placed", data)).collect();
     vec![NewCommit { events, ..NewCommit::new("order", format!("o-{portion}")) }]
 }
 
-/// A portion in commits to as many of the aggregates that are followed; they take turns.
+/// Returns a portion as commits to as many of the followed aggregates, which take turns.
 fn commit_to_each(portion: u64, data: &[Data]) -> Vec<NewCommit> {
     let of_one = |(n, data): (u64, Data)| {
         NewCommit::new("order", format!("f-{}", n % FOLLOWERS)).event(NewEvent::new("order_placed", data))
@@ -96,7 +96,7 @@ fn commit_to_each(portion: u64, data: &[Data]) -> Vec<NewCommit> {
     (portion * PORTION..(portion + 1) * PORTION).zip(data.iter().cloned().cycle()).map(of_one).collect()
 }
 
-/// Commits portions at a steady pace whatever the answers.
+/// Commits portions at a steady rate, without waiting for responses.
 async fn commit_paced(log: Arc<dyn EventLog>, commits_of: CommitsOf) -> Result<(), String> {
     let data = library::data()?;
     let mut pace = tokio::time::interval(Duration::from_millis(1_000 * PORTION / PER_SECOND));
@@ -114,10 +114,10 @@ async fn commit_paced(log: Arc<dyn EventLog>, commits_of: CommitsOf) -> Result<(
     Ok(())
 }
 
-/// A stream whose headers have come.
+/// Opens a stream and reads its headers.
 async fn follow(address: SocketAddr, query: &str) -> Result<BufReader<TcpStream>, String> {
     let mut stream = TcpStream::connect(address).await.map_err(text)?;
-    // HTTP/1.0 is answered without chunks, so every line is one of the stream.
+    // HTTP/1.0 gets a response without chunks, so every line belongs to the stream.
     let request = format!("GET /v1/log/follow?{query} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n");
     stream.write_all(request.as_bytes()).await.map_err(text)?;
     let mut stream = BufReader::with_capacity(16 * 1024, stream);
@@ -137,7 +137,7 @@ async fn follow(address: SocketAddr, query: &str) -> Result<BufReader<TcpStream>
     }
 }
 
-/// Reads so many lines.
+/// Reads this many lines.
 async fn drain(mut stream: BufReader<TcpStream>, lines: u64) -> Result<(), String> {
     let mut seen = 0;
     while seen < lines {

@@ -1,4 +1,4 @@
-//! Pages of the console on a large store: the time of a request over loopback, which is a little more than what a page takes at the server.
+//! Measures pages of the console on a large store. The time is that of a request over loopback, slightly more than the server's own.
 //!
 //! The browse view is off: building it for ten million events would take longer than all other rows, on the same two cores.
 
@@ -18,10 +18,10 @@ use crate::row::{self, Target, mebibytes};
 use crate::server;
 use crate::usage::memory_of;
 
-/// Events of one commit, and commits in flight, while the store is filled.
+/// Events in one commit, and commits in flight, while the store is filled.
 const FILL: (u64, usize) = (100, 64);
 const RENDER_MILLISECONDS_MAX: f64 = 50.0;
-/// How often each page is rendered; the median counts.
+/// How often each page is rendered; the median is reported.
 const TIMES: usize = 21;
 
 pub async fn measure(place: &Path, program: &Path, stored: u64) -> Result<(), String> {
@@ -64,7 +64,7 @@ pub async fn measure(place: &Path, program: &Path, stored: u64) -> Result<(), St
     server.stop().await
 }
 
-/// Makes a store whose browse view is off.
+/// Creates a store whose browse view is off.
 async fn without_view(folder: &Path, program: &Path) -> Result<(), String> {
     let server = start(folder, program).await?;
     let client = Client::new(&format!("http://{}", server.address), DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;

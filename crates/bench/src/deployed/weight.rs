@@ -1,4 +1,4 @@
-//! What a server weighs that has nothing to do: its image, its start, its memory.
+//! Measures the footprint of an idle server: its image, its start time and its memory.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,10 +8,10 @@ use super::{median, process, start, text};
 use crate::row::{self, Target, mebibytes};
 use crate::usage::{cpu_seconds_of, memory_of};
 
-/// What the base of the image takes, `gcr.io/distroless/cc-debian12`, rounded up to whole MB.
+/// The size of the image's base, `gcr.io/distroless/cc-debian12`, rounded up to whole MB.
 const BASE_BYTES: u64 = 24_000_000;
 const IMAGE_MEGABYTES_MAX: f64 = 60.0;
-/// The name under which the Dockerfile says to build the image.
+/// The name of the image in the build command of the Dockerfile.
 const IMAGE: &str = "annals";
 
 pub async fn measure(place: &Path, program: &Path) -> Result<(), String> {
@@ -19,7 +19,7 @@ pub async fn measure(place: &Path, program: &Path) -> Result<(), String> {
     let folder = place.join("weight");
     std::fs::create_dir_all(&folder).map_err(text)?;
     let mut took = Vec::new();
-    // The first one makes the store.
+    // The first start creates the store.
     start(&folder, program).await?.stop().await?;
     for _ in 0..5 {
         let began = Instant::now();
@@ -30,7 +30,7 @@ pub async fn measure(place: &Path, program: &Path) -> Result<(), String> {
     row::figure("start of the server on an empty store until it is ready", "ms", median(took), Target::Unset);
     let server = start(&folder, program).await?;
     let process = process(&server)?;
-    // What begins with the server is over by then.
+    // The work of a starting server is done by then.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let (cpu, began) = (cpu_seconds_of(process)?, Instant::now());
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -40,7 +40,7 @@ pub async fn measure(place: &Path, program: &Path) -> Result<(), String> {
     server.stop().await
 }
 
-/// The size of the image, if it was built here; else that of the program without symbols, and of the base.
+/// Measures the image if it was built here, else the program without symbols plus the base.
 fn image(place: &Path, program: &Path) -> Result<(), String> {
     if let Some(bytes) = built() {
         row::figure("image", "MB", bytes as f64 / 1e6, Target::AtMost(IMAGE_MEGABYTES_MAX));
@@ -58,7 +58,7 @@ fn image(place: &Path, program: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of the image, if this machine has Docker and has built it.
+/// Returns the bytes of the image, if this machine has Docker and has built it.
 fn built() -> Option<u64> {
     let inspected = Command::new("docker").args(["image", "inspect", "--format", "{{.Size}}", IMAGE]).output().ok()?;
     String::from_utf8(inspected.stdout).ok()?.trim().parse().ok()

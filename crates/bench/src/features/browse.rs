@@ -1,5 +1,4 @@
-//! The browse view: what it costs commits, what a first page costs, and what replays, exports and archives take beside
-//! reading the log.
+//! Measures the browse view: its cost for commits, the time for a first page, and replays, exports and archives beside reading the log.
 
 mod archive;
 mod exports;
@@ -68,7 +67,7 @@ async fn behind(browse: &dyn Browse) -> Result<Duration, String> {
     Ok(began.elapsed())
 }
 
-/// Commits per second with the view and without it, and how long the view needs after the last one.
+/// Measures commits per second with and without the view, and how long the view needs after the last one.
 async fn commits(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
     let (mut on, mut off, mut late) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..arguments.rounds {
@@ -95,7 +94,7 @@ async fn commits(backend: &str, places: &Places<'_>, arguments: &Arguments) -> R
     Ok(())
 }
 
-/// The first page of each filter, without and with its total, beside the look-up of one event by its id.
+/// Measures the first page of each filter, with and without its total, beside the look-up of one event by its id.
 async fn pages(backend: &str, browse: &dyn Browse) -> Result<(), String> {
     const TIMES: usize = 21;
     let some = browse.page(BrowseQuery { limit: 1, ..BrowseQuery::default() }).await.map_err(text)?;
@@ -135,7 +134,7 @@ async fn pages(backend: &str, browse: &dyn Browse) -> Result<(), String> {
     Ok(())
 }
 
-/// A replay to a file and an export as JSON lines, beside reading the log.
+/// Measures a replay to a file and an export as JSON lines, beside reading the log.
 async fn sent_again(
     backend: &str,
     store: &Arc<dyn Store>,

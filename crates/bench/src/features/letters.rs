@@ -1,4 +1,4 @@
-//! Dead letters: a bulk retry of many beside batches of as many records, and what it takes until all are processed.
+//! Measures dead letters: a bulk retry beside batches of as many records, and the time until all letters are processed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +16,14 @@ use super::{Arguments, Places, commit_all, data, text, until};
 use crate::row::{self, Parts, Target, mebibytes};
 use crate::usage::{Peak, memory};
 
-/// As many as a bulk act changes in one batch.
+/// The number of letters that a bulk act changes in one batch.
 const PAGE: u64 = 200;
 const LANES: u32 = 256;
-/// A bulk act holds a page of letters, so its memory does not grow with their number.
+/// The limit for growth in MiB. A bulk act holds one page of letters, so its memory does not grow with their number.
 const MORE_MEBIBYTES_MAX: f64 = 64.0;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Fails every event, or takes every one.
+/// A worker that fails every event, or handles every one.
 struct Worker {
     fails: bool,
     handled: Arc<AtomicU64>,
@@ -63,7 +63,7 @@ async fn open_letters(letters: &dyn DeadLetters) -> Result<u64, String> {
     letters.statistics().await.map(|it| it.open).map_err(text)
 }
 
-/// Makes a dead letter of every event.
+/// Makes every event a dead letter.
 async fn fill(store: &Arc<dyn Store>, events: u64) -> Result<(), String> {
     commit_all(&**store, "l", events, |n| data(&serde_json::json!({ "total": n, "note": "leave it at the door" })))
         .await?;
@@ -117,7 +117,7 @@ async fn bulk(backend: &str, store: &Arc<dyn Store>, events: u64) -> Result<(), 
     Ok(())
 }
 
-/// Records per second of batches of documents like a letter.
+/// Returns records per second of batches of documents like a letter.
 async fn write(records: &dyn Records, events: u64) -> Result<f64, String> {
     const PLACE: &str = "like-letters";
     let page = records.find(RecordQuery::new(DEAD_LETTERS).limit(1)).await.map_err(text)?;

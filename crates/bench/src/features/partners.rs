@@ -1,4 +1,5 @@
-//! Partner events: deliveries with durable attempt records beside the same requests without them, and dead partners beside the others.
+//! Measures partner events: deliveries with durable attempt records beside the same requests without them, and dead partners beside
+//! healthy ones.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +19,9 @@ use super::{Arguments, Places, commit_all, data, median, text, until};
 use crate::http;
 use crate::row::{self, Parts, Target};
 
-/// Requests to one partner at a time, on both sides.
+/// Most concurrent requests to one partner, on both sides.
 const CONCURRENCY: u32 = 64;
-/// What the bare client sends: as long as what a partner gets.
+/// The body that the bare client sends, as long as the one that a partner gets.
 const BODY: &[u8] = br#"{"specversion":"1.0","id":"6a1b2c3d4e5f6071829304a5","source":"/default/order/o-12345","type":"order_placed","subject":"o-12345","time":"2026-01-01T00:00:00.000Z","datacontenttype":"application/json","sequence":"0000000000000012345","data":{"total":12345}}"#;
 const ID: &str = "6a1b2c3d4e5f6071829304a5";
 const SIGNATURE: &str = "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=";
@@ -90,7 +91,7 @@ pub async fn measure(places: &Places<'_>, arguments: &Arguments, parts: &mut Par
     }
 }
 
-/// The time to find what is due among many deliveries that are due later, beside that among a page of them.
+/// Measures the time to find due deliveries among many that are due later, beside the time among one page of them.
 async fn pending(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
     const LOOK_UPS: u32 = 500;
     const PAGE: u64 = 100;
@@ -129,7 +130,7 @@ async fn pending(backend: &str, places: &Places<'_>, arguments: &Arguments) -> R
     Ok(())
 }
 
-/// A delivery that is due then.
+/// Returns a delivery that is due then.
 fn delivery(n: u64, due: Timestamp) -> DeliveryRecord {
     let mut id = [0; 12];
     id[4..].copy_from_slice(&n.to_be_bytes());
@@ -139,7 +140,7 @@ fn delivery(n: u64, due: Timestamp) -> DeliveryRecord {
     delivery
 }
 
-/// Deliveries per second to one partner, beside the bare client at the same concurrency.
+/// Measures deliveries per second to one partner, beside the bare client at the same concurrency.
 async fn rate(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
     let events = arguments.events / 10;
     let (mut delivered, mut bare) = (Vec::new(), Vec::new());
@@ -165,7 +166,7 @@ async fn rate(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Resu
         store.close().await;
     }
     let (delivered, bare) = (median(delivered), median(bare));
-    // A delivery is two transactions on MongoDB, which the other side has none of.
+    // On MongoDB a delivery is two transactions; the other side has none.
     let target = Target::AtLeast(if backend == "mongodb" { 0.25 } else { 0.5 });
     let name = format!("{backend}: deliveries with durable attempts ÷ the bare client, at {CONCURRENCY} in flight");
     row::ratio(name, "per second", delivered, bare, target);
@@ -179,8 +180,8 @@ fn partner(id: &str, url: &str, select: Condition) -> PartnerDefinition {
         .secrets([SECRET])
 }
 
-/// Waits until no delivery to a partner is due, not even at the end of a lease: every one has ended. A look is one look-up in an index, so
-/// it takes nothing from what is measured.
+/// Waits until no delivery to a partner is due, not even at the end of a lease, so that every one has ended. Each check is one look-up in
+/// an index, so it does not slow what is measured.
 async fn ended(store: &dyn Store, partner: &str) -> Result<(), String> {
     let records = store.records(DEFAULT_TENANT).map_err(text)?;
     let due = DeliveryRecord::due_in(&DeliveryRecord::lane_of(EventDirection::Out, partner));
@@ -216,7 +217,7 @@ async fn post_all(count: u64) -> Result<f64, String> {
     Ok(count as f64 / began.elapsed().as_secs_f64())
 }
 
-/// The 99th percentile of the time from commit to receipt, with a tenth of the partners dead and with none, in turns.
+/// Measures the 99th percentile of the time from commit to receipt, alternately with a tenth of the partners dead and with none.
 async fn dead(places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
     let many = arguments.many.unwrap_or(1_000);
     let silent = TcpListener::bind("127.0.0.1:0").await.map_err(text)?;
@@ -233,7 +234,7 @@ async fn dead(places: &Places<'_>, arguments: &Arguments) -> Result<(), String> 
     Ok(())
 }
 
-/// Two events to each of many partners, the first of which never answer.
+/// Commits two events for each of many partners, the first of which never respond.
 async fn tail(places: &Places<'_>, name: &str, many: u64, dead: u64, silent: &str) -> Result<f64, String> {
     let store = places.open("embedded", name).await?;
     let host = host(&store)?;
@@ -245,7 +246,7 @@ async fn tail(places: &Places<'_>, name: &str, many: u64, dead: u64, silent: &st
         let select = Condition::eq("data.partner", i64::try_from(n).map_err(text)?);
         partners.put(partner(&format!("p-{n}"), &url, select)).await.map_err(text)?;
     }
-    // One core delivers ten times as much, so the tail shows which deliveries wait for others and not how long a full queue is.
+    // One core delivers ten times as much, so the tail shows which deliveries wait for others, and not how long a full queue is.
     let mut pace = tokio::time::interval(Duration::from_millis(20));
     let events = 2 * many;
     for n in 0..events {

@@ -1,4 +1,4 @@
-//! Sagas beside commits, sagas that wait, work queues beside record writes, and streams of events for browsers.
+//! Measures sagas beside commits, waiting sagas, work queues beside record writes, and streams of events for browsers.
 
 mod on_redis;
 pub mod streams;
@@ -21,9 +21,10 @@ use crate::usage::{cpu_seconds, memory};
 const STEPS: u64 = 5;
 /// Callers of a queue.
 const CALLERS: u64 = 8;
-/// Each look counts all sagas of the store that is measured.
+/// The polling interval. Each poll counts all sagas of the store that is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// The memory of sagas that wait may grow by so much from a tenth of them to all: by what their indexes take, not by the sagas.
+/// The limit for growth in MiB of waiting sagas, from a tenth of them to all. Their indexes may grow the memory, but not the sagas
+/// themselves.
 const GROWTH_MEBIBYTES_MAX: f64 = 64.0;
 
 pub async fn measure(places: &Places<'_>, arguments: &Arguments, parts: &mut Parts) {
@@ -43,7 +44,7 @@ fn definition(name: &str, json: &serde_json::Value) -> Result<SagaDefinition, St
 }
 
 /// Measures steps per second of sagas, each of which publishes a command, and commits per second. The product runs as many of these sagas
-/// at the same time as it takes. The commits of their first and last events are not counted.
+/// at once as it can. The commits of their first and last events are not counted.
 async fn steps(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
     let sagas_meant = arguments.events / 10 / STEPS;
     let (mut stepped, mut committed) = (Vec::new(), Vec::new());
@@ -62,7 +63,7 @@ async fn steps(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Res
         stepped.push((sagas_meant * STEPS) as f64 / began.elapsed().as_secs_f64());
         host.drain().await;
         let event = |n| data(&serde_json::json!({ "total": n }));
-        // As far as the commits of a saga, which does not wait until they are in the log.
+        // Up to the same stage as the commits of a saga, which does not wait until they are in the log.
         committed.push(commit_until(Reached::Committed, &*store, "c", arguments.events / 10, event).await?);
         store.close().await;
     }
@@ -72,7 +73,7 @@ async fn steps(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Res
     Ok(())
 }
 
-/// Waits until so many sagas are in a state.
+/// Waits until this many sagas are in a state.
 async fn until_in(sagas: &dyn Sagas, state: &str, count: u64) -> Result<(), String> {
     let all_are = || async {
         let by_state = sagas.statistics(None).await.map_err(text)?.by_state;
@@ -81,7 +82,7 @@ async fn until_in(sagas: &dyn Sagas, state: &str, count: u64) -> Result<(), Stri
     until("the sagas", LOOK_EVERY, all_are).await
 }
 
-/// Items that are enqueued, taken and done by several callers, beside as many writes of one record.
+/// Measures items that several callers enqueue, take and complete, beside as many writes of one record.
 async fn queue(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
     let items = arguments.events / 50 / CALLERS * CALLERS;
     let store = places.open(backend, "queue").await?;
@@ -144,7 +145,7 @@ async fn ended(mut callers: JoinSet<Result<(), String>>) -> Result<(), String> {
     Ok(())
 }
 
-/// What a tenth of these sagas costs while they wait, and what all of them cost.
+/// Measures the cost of a tenth of these sagas while they wait, and of all of them.
 async fn waiting_sagas(places: &Places<'_>, many: u64) -> Result<(), String> {
     let few = waiting(places, many / 10).await?;
     let all = waiting(places, many).await?;
@@ -153,7 +154,7 @@ async fn waiting_sagas(places: &Places<'_>, many: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// What sagas cost that wait for an event that does not come: CPU of one core over 10 s, and memory, which is returned in MiB.
+/// Measures the cost of sagas that wait for an event that never comes: CPU of one core over 10 s, and memory. Returns the memory in MiB.
 async fn waiting(places: &Places<'_>, many: u64) -> Result<f64, String> {
     let store = places.open("embedded", &format!("waiting{many}")).await?;
     let host = Host::start(Arc::clone(&store), HostOptions::default());

@@ -1,4 +1,4 @@
-//! What a registry and a relay cost those who commit.
+//! Measures the cost of a registry and a relay for commits.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,10 +13,10 @@ use annals_system::SystemClock;
 use super::{Arguments, broker, median, new_event, opened, settings, text};
 use crate::row::{self, Target};
 
-/// Commits of one round, and how many are in flight.
+/// Commits in one round, and how many are in flight.
 const COMMITS: (u64, u64) = (40_000, 64);
 
-/// Commits per second of one event each, with a registered type and a relay, and without both.
+/// Measures commits per second of one event each, with a registered type and a relay, and without both.
 pub async fn with_and_without(arguments: &Arguments) -> Result<(), String> {
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for round in 0..arguments.rounds {

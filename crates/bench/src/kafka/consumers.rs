@@ -1,4 +1,4 @@
-//! Consumers beside a bare consumer, beside the time that their work takes at least, and beside a follower of the log.
+//! Measures consumers beside a bare consumer, beside the minimum time of their work, and beside a follower of the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ const COMMIT_EVERY: Duration = Duration::from_millis(100);
 /// Messages, keys, keys in flight, and the work of each message.
 const KEYED: (u64, u64, u32, Duration) = (10_000, 1_000, 100, Duration::from_millis(2));
 
-/// Counts what is processed, and when the first and the last were.
+/// Counts processed messages, and notes when the first and the last were processed.
 #[derive(Default)]
 struct Count {
     seen: AtomicU64,
@@ -34,7 +34,7 @@ impl Count {
         self.seen.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Messages per second from the first to the last.
+    /// Returns messages per second from the first to the last.
     async fn rate(&self, all: u64) -> f64 {
         while self.seen.load(Ordering::Relaxed) < all {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -56,7 +56,7 @@ fn memory() -> Result<Arc<dyn Store>, String> {
     Ok(Arc::new(EmbeddedStore::open(Arc::new(MemoryDisk::default()), Default::default()).map_err(text)?))
 }
 
-/// A consumer that does nothing beside a bare one, on what the relay has published.
+/// Measures a consumer that does nothing beside a bare one, on what the relay has published.
 pub async fn no_op(arguments: &Arguments, settings: &TopicSettings) -> Result<(), String> {
     let (store, count) = (memory()?, Arc::new(Count::default()));
     let host = Host::start(Arc::clone(&store), HostOptions::default());
@@ -92,7 +92,7 @@ fn bare(address: &str, topic: &str, events: u64) -> Result<f64, String> {
     Ok(events as f64 / began.map_or(0.0, |began| began.elapsed().as_secs_f64()))
 }
 
-/// Messages of many keys with some work each, beside as many tasks that do nothing but this work.
+/// Measures messages of many keys with some work each, beside as many tasks that do only this work.
 pub async fn keys(arguments: &Arguments) -> Result<(), String> {
     let (messages, keys, in_flight, work) = KEYED;
     let settings = settings("keys");
@@ -141,7 +141,7 @@ pub async fn keys(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// A consumer on the embedded broker beside a follower of the log.
+/// Measures a consumer on the embedded broker beside a follower of the log.
 pub async fn embedded(store: &Arc<dyn Store>, events: u64) -> Result<(), String> {
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
     let mut follower = Follower::new(log, 0, Filter::default());

@@ -1,4 +1,4 @@
-//! The two backends of one comparison: the embedded store on a disk, beside the program, and the store on the mongod.
+//! The two backends of a comparison: the embedded store on a disk beside the program, and the store on the mongod.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::{Opened, Place, text};
 
-/// Where a store is.
+/// The place of a store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     Embedded,
@@ -17,12 +17,12 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Both, the order changing with the round.
+    /// Returns both, in an order that alternates with the round.
     pub fn in_turn(round: usize) -> [Self; 2] {
         if round.is_multiple_of(2) { [Self::Embedded, Self::MongoDb] } else { [Self::MongoDb, Self::Embedded] }
     }
 
-    /// What its figures begin with.
+    /// Returns the prefix of its figures.
     pub fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
@@ -30,7 +30,7 @@ impl Backend {
         }
     }
 
-    /// A new store without anything in it.
+    /// Opens a new, empty store.
     pub async fn open(self, place: &Place) -> Result<Backed, String> {
         match self {
             Self::Embedded => {
@@ -59,7 +59,7 @@ impl Backed {
         }
     }
 
-    /// Closes it and removes all that it holds.
+    /// Closes the store and removes all its data.
     pub async fn close(self, place: &Place) -> Result<(), String> {
         match self {
             Self::Embedded(store, folder) => {

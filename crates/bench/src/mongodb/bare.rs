@@ -1,4 +1,4 @@
-//! One insert a commit through the bare driver: the document that the store writes, with its five indexes, at majority and journaled.
+//! One insert per commit through the bare driver: the document that the store writes, with its five indexes, at majority and journaled.
 
 use mongodb::bson::{RawDocumentBuf, Uuid, doc, rawdoc};
 use mongodb::options::{CollectionOptions, IndexOptions, WriteConcern};
@@ -7,12 +7,12 @@ use mongodb::{Collection, IndexModel};
 use super::{Place, sample, text};
 use crate::cell::Commits;
 
-/// The database that it writes to.
+/// The database that the bare driver writes to.
 pub const DATABASE: &str = "annals_bench_bare";
 /// The collection of the commits of orders.
 pub const COLLECTION: &str = "order_event_stream";
 
-/// The document of a commit.
+/// Returns the document of a commit.
 pub fn document(aggregate: &str, version: i32, n: u64) -> Result<RawDocumentBuf, String> {
     let id = Uuid::new().to_string();
     let event = Uuid::new().to_string();
@@ -25,7 +25,7 @@ pub fn document(aggregate: &str, version: i32, n: u64) -> Result<RawDocumentBuf,
     })
 }
 
-/// A new collection with the five indexes.
+/// Creates a collection with the five indexes.
 pub async fn collection(place: &Place) -> Result<Collection<RawDocumentBuf>, String> {
     let database = place.client.database(DATABASE);
     database.drop().await.map_err(text)?;
@@ -42,7 +42,7 @@ pub async fn collection(place: &Place) -> Result<Collection<RawDocumentBuf>, Str
     Ok(collection)
 }
 
-/// Majority and journaled, as the store writes.
+/// Returns majority and journaled, as the store writes.
 pub fn strict() -> CollectionOptions {
     let mut concern = WriteConcern::majority();
     concern.journal = Some(true);

@@ -1,4 +1,4 @@
-//! What was measured: figures by name, one for each round, and what is made of their medians.
+//! The measurements: figures by name, one for each round, and the tables of their medians.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use super::backends::Backend;
 use super::queries::{Asked, COMPILER, Side};
 use super::{processes, snapshots};
 
-/// Every figure of every round, in the order in which the first round gave them.
+/// Every figure of every round, in the order of the first round.
 #[derive(Default)]
 pub struct Figures(Vec<(String, Vec<f64>)>);
 
-/// A ratio of two figures, round by round, and what is meant.
+/// A ratio of two figures, round by round, and its target.
 struct Ratio {
     name: String,
     of: String,
@@ -33,7 +33,7 @@ impl Figures {
         self.0.iter().find(|(known, _)| known == name).map(|(_, values)| &**values)
     }
 
-    /// The tables.
+    /// Returns the tables as Markdown.
     pub fn markdown(&self, machine: &str, arguments: &Arguments) -> String {
         let mut text = format!(
             "Measured on {machine}; {} rounds of {} s a cell, both sides in turn on one mongod; medians, in brackets the lowest and \
@@ -43,7 +43,7 @@ impl Figures {
         for Ratio { name, of, to, meant } in ratios(&arguments.callers) {
             let (Some(of), Some(to)) = (self.of(&of), self.of(&to)) else { continue };
             let base = median(to);
-            // Rounds stand side by side where both sides have the same number of them; a percentile beside another is of all.
+            // Rounds are compared pairwise if both sides have the same number of them. A percentile beside another covers all rounds.
             let each: Vec<f64> = if of.len() == to.len() {
                 of.iter().zip(to).map(|(of, to)| of / to).collect()
             } else {

@@ -1,5 +1,5 @@
-//! How long after the start of its insert an event can be read in the log, and how long after that a follower has it, at 1,000 commits a
-//! second; beside bare inserts at the same pace.
+//! Measures how long after the start of its insert an event can be read in the log, and how long after that a follower has it. The rate
+//! is 1,000 commits per second, beside bare inserts at the same rate.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use super::{Arguments, Place, bare, sample, steps, text};
 use crate::cell::{Commits, percentile_us};
 
 const CALLERS: usize = 16;
-/// Between two commits of one caller.
+/// The time between two commits of one caller.
 const EVERY: Duration = Duration::from_millis(16);
-/// Before anything counts.
+/// The time before measurements count.
 const WARM_UP: Duration = Duration::from_millis(400);
 
 pub async fn measure(place: &Place, round: usize, arguments: &Arguments, figures: &mut Figures) -> Result<(), String> {
@@ -28,7 +28,8 @@ pub async fn measure(place: &Place, round: usize, arguments: &Arguments, figures
     Ok(())
 }
 
-/// Calls at the pace from one task a caller; gives how long each took, with the number that the call gave, in order of time.
+/// Makes calls at the rate from one task per caller. Returns how long each took, with the number that the call returned, in order of
+/// time.
 async fn paced<F, A>(time: Duration, make: impl Fn(usize) -> F) -> Result<Vec<(u64, Instant, A)>, String>
 where
     F: AsyncCaller<A> + Send + 'static,
@@ -60,7 +61,7 @@ where
     Ok(all)
 }
 
-/// Something that is called again and again.
+/// An operation that is called repeatedly.
 trait AsyncCaller<A> {
     fn call(&mut self) -> impl Future<Output = Result<A, String>> + Send;
 }
@@ -71,7 +72,7 @@ impl AsyncCaller<()> for bare::Caller {
     }
 }
 
-/// Commits and waits until it is logged.
+/// Commits and waits until the commit is logged.
 struct Logged {
     log: Arc<dyn EventLog>,
     turns: sample::Turns,
@@ -121,7 +122,7 @@ async fn ours(place: &Place, arguments: &Arguments, figures: &mut Figures) -> Re
     following.abort();
     steps::add(figures);
     add(figures, "start of the insert to logged at 1,000/s", made.iter().map(|(nanos, ..)| *nanos));
-    // A follower may have an event before its caller is told.
+    // A follower may have an event before its caller gets the response.
     let later = made
         .iter()
         .map(|(_, told, number)| arrived[*number as usize].1.saturating_duration_since(*told).as_nanos() as u64);

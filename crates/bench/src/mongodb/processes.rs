@@ -1,4 +1,5 @@
-//! Records of one tenant put by one process and by two, each with so many callers: processes of this program, on one database.
+//! Measures records of one tenant that one process or two processes put, each with several callers: processes of this program, on one
+//! database.
 
 use std::process::Stdio;
 
@@ -13,19 +14,19 @@ use super::{Arguments, OPTION, Place, text};
 use crate::cell::{self, Cell};
 use crate::workload::Row;
 
-/// What follows the first word of a process that writes: the URL with its database, its number, its callers, and its seconds.
+/// The option of a process that writes. The URL with its database, its number, its callers and its seconds follow.
 pub const WRITES: &str = "--write-records";
 const PROCESSES: [usize; 2] = [1, 2];
 /// Callers of each process.
 pub const CALLERS: [usize; 3] = [1, 8, 64];
 
-/// The name of a figure.
+/// Returns the name of a figure.
 pub fn figure(processes: usize, callers: usize) -> String {
     let processes = if processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") };
     format!("record put/s by {processes} of {callers} callers")
 }
 
-/// A process that waits to be told to begin.
+/// A process that waits for the order to begin.
 struct Writer {
     child: Child,
     says: Lines<BufReader<ChildStdout>>,
@@ -55,7 +56,7 @@ impl Writer {
     }
 }
 
-/// What such a process does: says that it is ready, waits for a line, writes, and says how many a second.
+/// Runs such a process: reports that it is ready, waits for a line, writes, and reports the writes per second.
 pub async fn obey(words: &[&str]) -> Result<(), String> {
     let [url, number, callers, seconds] = words else { return Err(format!("{WRITES} takes four words")) };
     let number: usize = number.parse().map_err(text)?;
@@ -64,7 +65,7 @@ pub async fn obey(words: &[&str]) -> Result<(), String> {
     let store = MongoStore::open(url, Options::default()).await.map_err(|error| error.to_string())?;
     let records = store.records(DEFAULT_TENANT).map_err(text)?;
     let mut documents = (0..=callers).map(|caller| Documents::new(number * 1_000 + caller)).collect::<Vec<_>>();
-    // Connections and the process's writer are there before anybody measures.
+    // Open connections and start the process's writer before the measurement.
     let first = documents.pop().map(|mut documents| RecordChange::put("orders", documents.next()));
     records.write(first.into_iter().collect()).await.map_err(text)?;
     println!("ready");
@@ -85,7 +86,7 @@ pub async fn measure(place: &Place, round: usize, arguments: &Arguments, figures
             let opened = place.store(DATABASE).await?;
             let records = opened.store.records(DEFAULT_TENANT).map_err(text)?;
             records.declare(Collection::new("orders")).await.map_err(text)?;
-            // It would be a third process that keeps the log and asks for what expires.
+            // Closed, because it would be a third process that maintains the log and polls for what expires.
             opened.store.close().await;
             let mut writers = Vec::new();
             for number in 0..processes {

@@ -1,5 +1,5 @@
-//! Queries of many snapshots by declared indexes: how much each store examines, how long it takes beside the bare driver, and what making a
-//! condition into a filter costs.
+//! Measures queries of many snapshots by declared indexes: how much each store examines, the time beside the bare driver, and the cost of
+//! compiling a condition into a filter.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use super::figures::Figures;
 use super::{Arguments, Place, sample, text};
 use crate::cell::{self, Cell, Commits};
 
-/// Snapshots of one customer: what an equality finds.
+/// Snapshots of one customer: the result of an equality.
 const OF_A_CUSTOMER: u64 = 10;
-/// What a page of a range holds.
+/// The size of a page of a range.
 const PAGE: usize = 20;
 /// Documents that are written at once.
 const AT_ONCE: u64 = 2_000;
-/// Queries whose plans are looked at.
+/// Queries whose plans are examined.
 const EXPLAINED: u64 = 100;
-/// Conditions that are made into filters.
+/// Conditions that are compiled into filters.
 const COMPILED: u32 = 20_000;
 
-/// What is asked.
+/// The query.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     /// The snapshots of one customer.
@@ -66,7 +66,7 @@ impl Asked {
     }
 }
 
-/// Who is asked.
+/// The system that is queried.
 #[derive(Clone, Copy)]
 pub enum Side {
     Store(Backend),
@@ -83,13 +83,13 @@ impl Side {
         }
     }
 
-    /// The figure of how long one query takes.
+    /// Returns the name of the figure for the time of one query.
     pub fn figure(self, asked: Asked) -> String {
         format!("{}: {} p50 µs", self.name(), asked.name())
     }
 }
 
-/// The figure of making a condition into a filter.
+/// The figure for compiling a condition into a filter.
 pub const COMPILER: &str = "condition to filter µs";
 
 fn collection() -> String {
@@ -132,7 +132,7 @@ pub async fn measure(place: &Place, arguments: &Arguments, figures: &mut Figures
     mongodb.close(place).await
 }
 
-/// The indexes of the snapshots, and so many of them: the document that a store made of one, with other ids and states.
+/// Declares the indexes of the snapshots and stores many of them: copies of a document that a store wrote, with other ids and states.
 async fn fill(place: &Place, backed: &Backed, count: u64) -> Result<(), String> {
     let snapshots = backed.store().snapshots(DEFAULT_TENANT).map_err(text)?;
     let indexes = ["state.customer", "state.total"].map(|path| Index::on(path).into()).to_vec();
@@ -152,7 +152,7 @@ async fn fill(place: &Place, backed: &Backed, count: u64) -> Result<(), String> 
                 let changes = documents.into_iter().map(|document| RecordChange::insert(collection(), document));
                 records.write(changes.collect()).await.map_err(text)?;
             }
-            // As other software writes them: a transaction for each would take hours.
+            // Written as other software would: a transaction for each would take hours.
             Backed::MongoDb(opened) => {
                 let bare = place.client.database(&opened.name).collection::<RawDocumentBuf>(&collection());
                 bare.insert_many(documents).ordered(false).await.map_err(text)?;
@@ -174,7 +174,7 @@ fn document(sample: &Document, n: u64, count: u64) -> Result<RawDocumentBuf, Str
     RawDocumentBuf::try_from(&document).map_err(text)
 }
 
-/// How many documents an equality reads beyond those that it finds, at most.
+/// Measures how many documents an equality examines beyond those that it finds, at most.
 async fn examined(backed: &Backed, backend: Backend, all: u64, figures: &mut Figures) -> Result<(), String> {
     let records = backed.store().records(DEFAULT_TENANT).map_err(text)?;
     let mut beyond = 0;
@@ -203,7 +203,7 @@ impl Asker {
     }
 }
 
-/// One caller that asks for one customer or range after the other.
+/// A caller that queries one customer or range after the other.
 struct Asking {
     asker: Asker,
     asked: Asked,
@@ -238,7 +238,7 @@ impl Commits for Asking {
     }
 }
 
-/// Microseconds from a condition as it is read to the filter that is sent.
+/// Returns the microseconds to compile a parsed condition into the filter that is sent.
 fn compiled(all: u64) -> Result<f64, String> {
     let condition = Asked::Equality.condition(7, all);
     let now = Now::utc(Timestamp::from_millis(1_700_000_000_000));

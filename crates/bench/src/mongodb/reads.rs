@@ -1,4 +1,4 @@
-//! Reading the log and aggregates, beside finds of the bare driver.
+//! Measures reads of the log and of aggregates, beside finds of the bare driver.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::cell::Commits;
 const CALLERS: usize = 64;
 /// Aggregates that are loaded in a round.
 const LOADS: usize = 200;
-/// Commits of an aggregate that is loaded.
+/// Commits of each aggregate that is loaded.
 const COMMITS: u64 = 100;
 
 pub async fn measure(place: &Place, arguments: &Arguments, figures: &mut Figures) -> Result<(), String> {

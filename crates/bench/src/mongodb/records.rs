@@ -1,4 +1,4 @@
-//! A record put by one caller and by 64, beside bare inserts of a document of its size.
+//! Measures records put by one caller and by 64, beside bare inserts of a document of the same size.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::workload::Row;
 
 const CALLERS: [usize; 2] = [1, 64];
 
-/// A new document with each call.
+/// A source of documents, each of them new.
 pub struct Documents {
     caller: usize,
     made: u64,
@@ -61,7 +61,7 @@ pub async fn measure(place: &Place, round: usize, arguments: &Arguments, figures
             let (name, measured) = if (round + turn).is_multiple_of(2) {
                 let database = place.client.database(bare::DATABASE);
                 database.drop().await.map_err(text)?;
-                // Before the first insert: 64 first inserts at once would all try to make it.
+                // Before the first insert: 64 concurrent first inserts would all try to create it.
                 database.create_collection("orders").await.map_err(text)?;
                 let collection = database.collection_with_options::<RawDocumentBuf>("orders", bare::strict());
                 let bare = (0..callers).map(|n| Bare(collection.clone(), Documents::new(n))).collect();

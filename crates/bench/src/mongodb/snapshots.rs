@@ -1,5 +1,5 @@
-//! Snapshots on both backends: loading an aggregate of many commits through its snapshot beside replaying it, and saves by 64 callers
-//! beside commits by 64 callers.
+//! Measures snapshots on both backends: loading an aggregate of many commits through its snapshot beside replaying it, and saves by 64
+//! callers beside commits by 64 callers.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub const CALLERS: usize = 64;
 /// Aggregates that are loaded in turn.
 const LOADED: u64 = 4;
 
-/// The state that the events of the sample make.
+/// The state that results from the events of the sample.
 #[derive(Default, Serialize, Deserialize)]
 struct Order {
     changes: i64,
@@ -45,22 +45,22 @@ impl AggregateType for Order {
     }
 }
 
-/// The figure of loads through snapshots.
+/// Returns the name of the figure for loads through snapshots.
 pub fn through_a_snapshot(backend: Backend) -> String {
     format!("{}: loads through a snapshot/s", backend.name())
 }
 
-/// The figure of loads of all commits.
+/// Returns the name of the figure for loads of all commits.
 pub fn by_replay(backend: Backend) -> String {
     format!("{}: loads by replay/s", backend.name())
 }
 
-/// The figure of saves.
+/// Returns the name of the figure for saves.
 pub fn saves(backend: Backend) -> String {
     format!("{}: snapshot saves/s, {CALLERS} callers", backend.name())
 }
 
-/// The figure of commits.
+/// Returns the name of the figure for commits.
 pub fn commits(backend: Backend) -> String {
     format!("{}: commits beside them/s, {CALLERS} callers", backend.name())
 }
@@ -100,7 +100,7 @@ async fn loads(backed: &Backed, backend: Backend, arguments: &Arguments, figures
     Ok(())
 }
 
-/// One after the other, each aggregate by a caller of its own.
+/// Fills the aggregates, each by a caller of its own, one commit after the other.
 async fn fill(log: &Arc<dyn EventLog>, history: u64) -> Result<(), String> {
     let mut tasks = JoinSet::new();
     for number in 0..LOADED {
@@ -164,7 +164,7 @@ impl Commits for Saves {
     }
 }
 
-/// As large as an event.
+/// Returns a state as large as an event.
 fn state(n: u64) -> Data {
     sample::data(n)
 }

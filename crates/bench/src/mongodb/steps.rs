@@ -1,4 +1,4 @@
-//! Where the sequencer's time goes: how long it takes from each of its steps to the next.
+//! Measures the sequencer's time between its steps.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use annals_mongodb::Step;
 
 use super::figures::Figures;
 
-/// The step before, and the microseconds that each step took, by its name.
+/// The previous step, and the microseconds that each step took, by its name.
 struct Taken {
     before: Option<Instant>,
     micros: BTreeMap<&'static str, Vec<u64>>,
@@ -16,7 +16,7 @@ struct Taken {
 
 static TAKEN: Mutex<Taken> = Mutex::new(Taken { before: None, micros: BTreeMap::new() });
 
-/// Called by the sequencer at each step.
+/// Notes a step. The sequencer calls it at each step.
 pub fn note(step: Step) {
     let now = Instant::now();
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,12 +34,12 @@ pub fn note(step: Step) {
     taken.before = Some(now);
 }
 
-/// Forgets what was taken so far.
+/// Discards the measurements so far.
 pub fn forget() {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner).micros.clear();
 }
 
-/// The median of each since they were last forgotten or added.
+/// Adds the median of each step since the measurements were last discarded or added.
 pub fn add(figures: &mut Figures) {
     let micros = std::mem::take(&mut TAKEN.lock().unwrap_or_else(PoisonError::into_inner).micros);
     for (name, mut all) in micros {

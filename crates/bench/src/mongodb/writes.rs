@@ -1,4 +1,4 @@
-//! Commits in a closed loop, and how long the log needs afterwards until it holds them all.
+//! Measures commits in a closed loop, and how long the log needs afterwards until it holds them all.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// One of so many callers, who waits until each of its commits has come so far.
+    /// Returns one of several callers, which waits until each of its commits has reached a stage.
     pub fn new(log: &Arc<dyn EventLog>, number: usize, until: Reached) -> Self {
         Self { log: log.clone(), turns: sample::Turns::new(number), until, made: 0 }
     }
@@ -34,7 +34,7 @@ impl Commits for Caller {
     }
 }
 
-/// Who writes.
+/// The system that writes.
 enum Side {
     Bare,
     Ours(Reached),
@@ -42,7 +42,7 @@ enum Side {
 
 const SIDES: [Side; 3] = [Side::Bare, Side::Ours(Reached::Committed), Side::Ours(Reached::Logged)];
 
-/// All sides for every number of callers, the order changing with the round.
+/// Measures all sides for every number of callers, in an order that alternates with the round.
 pub async fn measure(place: &Place, round: usize, arguments: &Arguments, figures: &mut Figures) -> Result<(), String> {
     for &callers in &arguments.callers {
         for turn in 0..SIDES.len() {
@@ -78,7 +78,7 @@ async fn ours(
     let ended = Instant::now();
     opened.drained().await?;
     let drained = ended.elapsed().as_secs_f64();
-    // The time that was left to drain is charged to the measured commits.
+    // The remaining time to drain is charged to the measured commits.
     let rate = measured.events_per_second(&Row { writers: callers, events: 1 }, &cell);
     let rate = rate * arguments.seconds / (arguments.seconds + drained);
     let name = if *until == Reached::Logged { "commit until logged" } else { "commit" };
@@ -94,7 +94,7 @@ fn add(figures: &mut Figures, name: &str, callers: usize, rate: f64, measured: &
 }
 
 impl Opened {
-    /// Waits until every stored commit is in the log; each has one event.
+    /// Waits until every stored commit is in the log. Each has one event.
     pub async fn drained(&self) -> Result<(), String> {
         let stored: u64 = annals_core::Store::status(&self.store).iter().map(|log| log.commits).sum();
         let mut head = self.log.head().await.map_err(text)?;

@@ -1,4 +1,4 @@
-//! Handlers beside what does the same without them: bare followers, ideal lanes, reads over HTTP.
+//! Measures handlers beside the same work without them: bare followers, ideal lanes, reads over HTTP.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::usage::{cpu_seconds, memory};
 
 const PARTITIONS: u64 = 1_000;
 const LANES: u32 = 8;
-/// How long an event of the row with partitions takes.
+/// The time for an event in the row with partitions.
 const WORK: Duration = Duration::from_millis(1);
 
-/// What a handler of a row does with an event.
+/// How a handler of a row processes an event.
 enum Does {
     Nothing,
-    /// Works, and fails where the partition is the poison one.
+    /// Works, and fails in the poison partition.
     Works {
         poison: Option<u64>,
     },
@@ -63,7 +63,7 @@ async fn start(host: &Host, definition: HandlerDefinition, does: Does) -> Result
     Ok(handled)
 }
 
-/// Waits until the stored position of a handler has come so far.
+/// Waits until the stored position of a handler has reached `position`.
 async fn until(handlers: &dyn Handlers, name: &str, position: u64) -> Result<(), String> {
     while handlers.get(name).await.map_err(text)?.position < position {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -71,7 +71,7 @@ async fn until(handlers: &dyn Handlers, name: &str, position: u64) -> Result<(),
     Ok(())
 }
 
-/// An ordered handler that does nothing, from its definition until its position is stored at the head, beside a bare follower.
+/// Measures an ordered handler that does nothing, from its definition until its position is stored at the head, beside a bare follower.
 pub async fn no_op(name: &str, store: &Arc<dyn Store>, host: &Host, arguments: &Arguments) -> Result<(), String> {
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
     let handlers = host.handlers(DEFAULT_TENANT).map_err(text)?;
@@ -97,7 +97,8 @@ pub async fn no_op(name: &str, store: &Arc<dyn Store>, host: &Host, arguments: &
     Ok(())
 }
 
-/// Events of 1,000 partitions that take 1 ms each on 8 lanes, beside the ideal; and the same with one partition that always fails.
+/// Measures events of 1,000 partitions that take 1 ms each on 8 lanes, beside the ideal, and the same with one partition that always
+/// fails.
 pub async fn partitions(name: &str, store: &Arc<dyn Store>, host: &Host, arguments: &Arguments) -> Result<(), String> {
     let events = (arguments.events / 10).clamp(PARTITIONS, 20 * PARTITIONS) / PARTITIONS * PARTITIONS;
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
@@ -128,7 +129,7 @@ pub async fn partitions(name: &str, store: &Arc<dyn Store>, host: &Host, argumen
         }
     }
     let [sound, poisoned] = rates.map(median);
-    // What the same sleeps take on as many lanes without anything around them.
+    // The same sleeps on as many lanes, without anything around them.
     let ideal = ideal(events.min(4_000)).await;
     let row = format!("{name}: {PARTITIONS} partitions on {LANES} lanes, {} ms per event ÷ ideal", WORK.as_millis());
     row::ratio(row, "events/s", sound, ideal, Target::AtLeast(0.9));
@@ -153,7 +154,7 @@ async fn ideal(events: u64) -> f64 {
     events as f64 / began.elapsed().as_secs_f64()
 }
 
-/// How long a commit takes to be handled and to be followed, in units of one record write.
+/// Measures how long a commit takes to be handled and to be followed, in units of one record write.
 pub async fn latency(name: &str, store: &Arc<dyn Store>, host: &Host) -> Result<(), String> {
     const COMMITS: usize = 500;
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
@@ -172,7 +173,7 @@ pub async fn latency(name: &str, store: &Arc<dyn Store>, host: &Host) -> Result<
         log.commit(commit.wait_until(Reached::Logged)).await.map_err(text)?;
         let reached = waiting.await.map_err(text)?.map_err(text)?;
         followed.push(reached.duration_since(began).as_secs_f64());
-        // The handler has this event, too, before the next one is measured.
+        // The handler has this event too before the next one is measured.
         until(&*handlers, "latency", head + 1).await?;
         let stage = host.stage(DEFAULT_TENANT, "handled:latency").await.map_err(text)?;
         let aggregate = annals_core::Aggregate::new("latency", format!("h-{n}"));
@@ -194,7 +195,8 @@ pub async fn latency(name: &str, store: &Arc<dyn Store>, host: &Host) -> Result<
     Ok(())
 }
 
-/// One worker that pulls and settles 100 events a request, beside reading the same events, both over HTTP from a server of its own.
+/// Measures one worker that pulls and settles 100 events per request, beside reading the same events, both over HTTP from a server of its
+/// own.
 pub async fn over_http(program: &Path, arguments: &Arguments) -> Result<(), String> {
     let folder = tempfile::tempdir_in(".").map_err(text)?;
     let events = arguments.events.min(50_000);
@@ -237,7 +239,7 @@ async fn pull_all(handlers: &dyn Handlers, name: &str, events: u64) -> Result<f6
     Ok(events as f64 / began.elapsed().as_secs_f64())
 }
 
-/// What 1,000 handlers without events cost: CPU of one core over 10 s, and memory.
+/// Measures the cost of 1,000 handlers without events: CPU of one core over 10 s, and memory.
 pub async fn idle(name: &str, host: &Host) -> Result<(), String> {
     const HANDLERS: usize = 1_000;
     let before = memory()?;
@@ -246,7 +248,7 @@ pub async fn idle(name: &str, host: &Host) -> Result<(), String> {
         let definition = HandlerDefinition { start: latest, ..HandlerDefinition::new(format!("idle-{n}")) };
         start(host, definition, Does::Nothing).await?;
     }
-    // What begins with a handler is over by then.
+    // The work of starting handlers is done by then.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let (cpu, began) = (cpu_seconds()?, Instant::now());
     tokio::time::sleep(Duration::from_secs(10)).await;

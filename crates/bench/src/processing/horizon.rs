@@ -1,8 +1,8 @@
-//! The event horizon between two servers beside reading the same log over HTTP.
+//! Measures the event horizon between two servers, beside reading the same log over HTTP.
 //!
-//! Both servers, each in a process of its own, are on this machine and its disk. One side is the time from the subscription until the last
-//! event is in the consumer's scope: the producer reads, the consumer writes. The other side reads the producer's log page by page through
-//! the same client.
+//! Both servers are on this machine and its disk, each in a process of its own. One side is the time from the subscription until the last
+//! event is in the consumer's scope: the producer reads, the consumer writes. The other side reads the producer's log page by page
+//! through the same client.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::served::Served;
 
 const STREAM: &str = "public-orders";
 const SCOPE: &str = "inbox";
-/// Events of one commit while the log is filled.
+/// Events in one commit while the log is filled.
 const FILL: u64 = 100;
 
-/// Measures `rounds` times and prints the medians and their ratio.
+/// Measures `rounds` times, and prints the medians and their ratio.
 pub async fn measure(program: &Path, events: u64, rounds: usize) -> Result<(), String> {
     let folder = tempfile::tempdir_in(".").map_err(text)?;
     let producer = serve(program, folder.path(), "producer").await?;

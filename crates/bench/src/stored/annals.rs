@@ -66,7 +66,7 @@ impl Reads for Annals {
         self.pages(Filter::default()).await
     }
 
-    /// Through a server there is nothing to lend.
+    /// A server cannot lend events.
     fn lends(&self) -> bool {
         self.store.is_some()
     }
@@ -119,7 +119,7 @@ impl Stored for Annals {
         let head = self.log.head().await.map_err(|error| error.to_string())?;
         self.store.ok_or("only an embedded store is weighed")?.close().await;
         drop(self.log);
-        // What is packed in the background sooner or later is packed now.
+        // Pack now what would be packed in the background later.
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(folder.join("store")));
         pack(&disk, &Options::default(), &mut |_, _| {}).map_err(|error| error.to_string())?;
         closed(folder, head).map_err(|error| format!("{}: {error}", folder.display()))
@@ -161,10 +161,10 @@ pub async fn settle(folder: &Path) -> Result<EmbeddedStore, String> {
     Ok(store)
 }
 
-/// Whether there is a closed segment that is not packed.
+/// Returns whether there is a closed segment that is not packed.
 fn unpacked(folder: &Path) -> std::io::Result<bool> {
     use std::os::unix::fs::FileExt;
-    /// Behind the magic of the segment's header; 1 for one of frames.
+    /// The offset of the format, after the magic of the segment's header; 1 means a segment of frames.
     const FORMAT: u64 = 8;
     let mut segments = Vec::new();
     find_segments(folder, &mut segments)?;
@@ -178,7 +178,7 @@ fn unpacked(folder: &Path) -> std::io::Result<bool> {
     Ok(false)
 }
 
-/// What the closed segments weigh: those that have an index file.
+/// Returns the weight of the closed segments: those that have an index file.
 fn closed(folder: &Path, head: u64) -> std::io::Result<Weight> {
     let mut segments = Vec::new();
     find_segments(folder, &mut segments)?;
@@ -208,10 +208,10 @@ fn find_segments(folder: &Path, segments: &mut Vec<PathBuf>) -> std::io::Result<
     Ok(())
 }
 
-/// The sequence number in the header of a segment's first frame; none when there is no frame.
+/// Returns the sequence number in the header of a segment's first frame; `None` without a frame.
 fn first_sequence_number(segment: &Path) -> std::io::Result<Option<u64>> {
     use std::os::unix::fs::FileExt;
-    /// Behind the segment's header: the frame's magic, and 8 bytes further its first sequence number.
+    /// The offset after the segment's header: the frame's magic, and 8 bytes further its first sequence number.
     const FRAME: u64 = 64;
     let mut bytes = [0; 16];
     std::fs::File::open(segment)?.read_exact_at(&mut bytes, FRAME)?;

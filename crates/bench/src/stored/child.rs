@@ -1,4 +1,4 @@
-//! The processes that fill, read and weigh: what they are told, what they do and what they answer.
+//! The processes that fill, read and weigh stores: their arguments, their work and their results.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -13,40 +13,40 @@ use crate::cell::percentile_us;
 use crate::corpus::{COMMIT_EVENTS, Corpus, TAG};
 use crate::served::Served;
 
-/// How this program is told to be such a process: behind it come task, store, folder, events, events of a commit, and the server's
-/// program or the folder it is in.
+/// The option that makes this program such a process. Task, store, folder, events, events of a commit, and the server's program or the
+/// folder it is in follow.
 pub const OPTION: &str = "--stored";
 
-/// Commits under way at once while filling.
+/// Commits in flight at once while filling.
 const TOGETHER: usize = 256;
 /// Aggregates of each kind whose reading is timed.
 const AGGREGATES_READ: usize = 2_000;
-/// Passes of the filtered read, each with the files dropped before.
+/// Passes of the filtered read. The files are dropped from the page cache before each.
 const TAGGED_PASSES: usize = 3;
 /// Commits that a follower is timed for.
 const FOLLOWED: usize = 2_000;
 
-/// What a process is for.
+/// The purpose of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// Fills a new store.
     Fill,
-    /// Opens it until everything is done that a store does in the background sooner or later. Only ours does such things.
+    /// Opens the store until its background work is done. Only ours has any.
     Settle,
-    /// Opens it and does nothing more.
+    /// Opens the store and does nothing more.
     Open,
-    /// Opens it and reads.
+    /// Opens the store and reads it.
     Read,
-    /// Starts a server on it and reads through that.
+    /// Starts a server on the store and reads through it.
     Serve,
-    /// Closes it in an orderly way and weighs it.
+    /// Closes the store cleanly and weighs it.
     Weigh,
 }
 
 impl Task {
     const ALL: [Self; 6] = [Self::Fill, Self::Settle, Self::Open, Self::Read, Self::Serve, Self::Weigh];
 
-    /// Its word on the command line.
+    /// Returns its word on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Fill => "fill",
@@ -62,13 +62,13 @@ impl Task {
 /// Figures by name.
 pub type Answer = BTreeMap<String, f64>;
 
-/// Reads what a process wrote.
+/// Parses the output of a process.
 pub fn answer(line: &str) -> Result<Answer, String> {
     serde_json::from_str(line).map_err(|error| format!("{line:?} is no answer: {error}"))
 }
 
-/// Does what the words say, writes the figures as one line of JSON, and stays with the store open until it is killed or nobody is
-/// there any more to kill it.
+/// Runs the task of the arguments and writes the figures as one line of JSON. Keeps the store open until it is killed or its parent has
+/// gone.
 pub async fn obey(words: &[&str]) -> Result<(), String> {
     let [task, kind, folder, events, commit_events, program] = words else {
         return Err(format!("{OPTION} is for this program alone"));
@@ -79,7 +79,7 @@ pub async fn obey(words: &[&str]) -> Result<(), String> {
     let (folder, program) = (Path::new(*folder), Path::new(*program));
     match (Kind::parse(kind)?, task) {
         (Kind::Annals, Task::Settle) => {
-            // Open until it is killed.
+            // Open until the process is killed.
             let _store = super::annals::settle(folder).await?;
             say(Vec::new())
         }
@@ -130,7 +130,7 @@ async fn work<S: Stored>(task: Task, folder: &Path, corpus: Corpus) -> Result<()
         Task::Weigh => {
             let weight = store.clone().weigh(folder).await?;
             let name = figures::WEIGHT[usize::from(corpus.commit_events != COMMIT_EVENTS)];
-            // Too little was stored for a segment to be closed when there are no events.
+            // Without events, too little was stored for a segment to be closed.
             (weight.events > 0).then(|| (name, weight.bytes as f64 / weight.events as f64)).into_iter().collect()
         }
     };
@@ -142,7 +142,7 @@ fn figures_of_opening(opened: std::time::Duration, memory_before: f64) -> Result
     Ok(vec![(figures::OPEN, opened.as_secs_f64() * 1_000.0), (figures::MEMORY, memory)])
 }
 
-/// Writes the figures and stays.
+/// Writes the figures and keeps running.
 fn say(figures: Figures) -> Result<(), String> {
     let answer: Answer = figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     println!("{}", serde_json::to_string(&answer).map_err(|error| error.to_string())?);
@@ -173,7 +173,7 @@ async fn fill<S: Stored>(store: &S, corpus: Corpus) -> Result<Figures, String> {
 
 async fn read<S: Reads>(store: &S, folder: &Path, corpus: Corpus) -> Result<Figures, String> {
     let mut figures = Vec::new();
-    // The first pass also brings into memory what a fresh process lacks.
+    // The first pass also loads into memory what a fresh process lacks.
     store.read_all().await?;
     if store.gives() {
         figures.push((figures::READ_ALL, per_second(store.read_all(), corpus).await?));
@@ -197,12 +197,12 @@ async fn read<S: Reads>(store: &S, folder: &Path, corpus: Corpus) -> Result<Figu
     }
     passes.sort_by(f64::total_cmp);
     figures.push((figures::TAGGED, passes[TAGGED_PASSES / 2]));
-    // Back into the page cache for whoever comes next.
+    // Fills the page cache again for the next reader.
     store.read_all().await?;
     Ok(figures)
 }
 
-/// How fast everything is read by `reading`.
+/// Returns how many events per second `reading` reads.
 async fn per_second(reading: impl Future<Output = Result<usize, String>>, corpus: Corpus) -> Result<f64, String> {
     let started = Instant::now();
     let events = reading.await?;
@@ -230,7 +230,7 @@ async fn read_aggregates<S: Reads>(store: &S, corpus: Corpus, large: usize) -> R
     Ok(latencies)
 }
 
-/// How long it takes from handing a commit over until it is acknowledged, and until a follower has its event.
+/// Measures the time from the start of a commit until it is acknowledged, and until a follower has its event.
 async fn follow<S: Reads>(store: &S, corpus: Corpus) -> Result<Figures, String> {
     if !S::FOLLOWS {
         return Ok(Vec::new());
@@ -240,7 +240,7 @@ async fn follow<S: Reads>(store: &S, corpus: Corpus) -> Result<Figures, String> 
     let following = tokio::spawn(async move { follower.follow(FOLLOWED, seen).await });
     arrivals.recv().await.ok_or("the follower ended")?;
     let (mut acknowledged, mut followed) = (Vec::new(), Vec::new());
-    // Behind all commits of the corpus, and different for each process that reads.
+    // After all commits of the corpus, and different for each process that reads.
     let first = corpus.commits() + std::process::id() as usize * FOLLOWED;
     for number in first..first + FOLLOWED {
         let one = Corpus { commit_events: 1, ..corpus };
@@ -264,7 +264,7 @@ async fn follow<S: Reads>(store: &S, corpus: Corpus) -> Result<Figures, String> 
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Bytes of memory that a process holds beside files.
+/// Returns the anonymous memory of a process, in bytes.
 fn anonymous_memory(process: &str) -> Result<f64, String> {
     let file = format!("/proc/{process}/status");
     let text = std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;

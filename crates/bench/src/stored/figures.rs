@@ -1,6 +1,6 @@
-//! What is measured of a stored log.
+//! The figures that are measured on a stored log.
 
-/// A figure's name, what it says to people, and its decimals.
+/// A figure's name, its label for people, and its decimals.
 pub struct Figure {
     pub name: &'static str,
     pub label: &'static str,

@@ -1,4 +1,4 @@
-//! Tephra as a library. Its reads block the thread that asks, and lend each event until the next is asked for.
+//! Tephra as a library. Its reads block the calling thread, and lend each event until the next one is requested.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use super::{Reads, Stored, Weight, disk_bytes};
 use crate::corpus::{Commit, TAG};
 use crate::tephra::{event_type, open, tags};
 
-/// The store's one writer and what is asked of it.
+/// The store's only writer, and the store itself for reads.
 #[derive(Clone)]
 pub struct Tephra {
     coordinator: Arc<Mutex<Option<WriteCoordinator>>>,

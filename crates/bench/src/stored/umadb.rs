@@ -13,17 +13,17 @@ use super::{Reads, Stored, Weight, disk_bytes};
 use crate::corpus::{Commit, TAG};
 use crate::umadb::{EVENT_TYPE, Gatherer, open, query};
 
-/// Events that are asked for at once; all that is asked for is held in memory.
+/// Events per request. A response is held in memory as a whole.
 const PAGE: u32 = 1_000;
 
-/// The engine, and the thread that gathers what is appended.
+/// The engine, and the thread that batches appends.
 #[derive(Clone)]
 pub struct Umadb {
     store: Arc<UmaDb>,
     gatherer: Gatherer,
 }
 
-/// What a commit of the corpus is here.
+/// Returns the events of a commit of the corpus.
 pub fn events(commit: &Commit) -> Vec<DcbEvent> {
     let event = |(place, payload): (usize, &String)| {
         let mut tags = vec![commit.aggregate_id.clone()];

@@ -32,7 +32,7 @@ impl Run for Backup {
     const REACHES: Reaches = Reaches::ServerOrStore;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
-        // Looked at first: a place that cannot take it should not cost a start of the store.
+        // Checked first: an unusable destination must not cost opening the store.
         let receiver = operations::keep_backup(&self.to)?;
         if self.without_records && receiver.earlier().is_some() {
             let message = "the folder holds an earlier backup, which may have the records; name a new file or folder";

@@ -85,10 +85,10 @@ impl Run for Commit {
     }
 }
 
-/// The commit of a line, for a server or for a store that this process has opened.
+/// Parses a line into a commit, for a server or for a store that this process has opened.
 ///
-/// Many lines are in flight at once, and one that waited for a named stage would delay the others of its aggregate: a server has
-/// connections for that.
+/// In a store of this process, lines must not wait for a named stage: many are in flight at once, and one that waited would delay the
+/// others of its aggregate. A server has connections for that.
 pub fn parse_line(text: &[u8], remote: bool) -> Result<NewCommit, Failure> {
     let commit = parse_commit(text)?;
     if let Some(stage) = commit.wait.until.stage()
@@ -115,7 +115,7 @@ async fn one(target: &Target, commit: NewCommit, mut output: Output) -> Result<(
     output.flush()
 }
 
-/// Commits to a store of this process, and waits as a server would.
+/// Commits to a store of this process and waits for the stage, as a server would.
 async fn until_stage(target: &Target, host: &Host, commit: NewCommit, stage: &str) -> Result<CommitOutcome, Failure> {
     let stage = host.stage(&target.tenant, stage).await?;
     let (aggregate, at_most) = (commit.aggregate.clone(), commit.wait.time());
@@ -124,7 +124,7 @@ async fn until_stage(target: &Target, host: &Host, commit: NewCommit, stage: &st
     Ok(outcome)
 }
 
-/// Makes a body and reads it like any other, so that flags and lines keep the same rules.
+/// Builds a request body from the flags and parses it like any other, so that flags and lines follow the same rules.
 fn from_flags(args: &Commit, aggregate: &str) -> Result<NewCommit, Failure> {
     let Some((name, id)) = aggregate.split_once('/') else {
         let message = format!("--aggregate {aggregate:?} has no id; write NAME/ID, for example order/o-1");
@@ -155,7 +155,7 @@ fn from_flags(args: &Commit, aggregate: &str) -> Result<NewCommit, Failure> {
     Ok(parse_commit(&json)?)
 }
 
-/// Returns the text of `--data`: as it was typed, or the content of the file behind `@`.
+/// Returns the text of `--data`: the argument itself, or the content of the file named after `@`.
 fn data(given: Option<&str>) -> Result<String, Failure> {
     let Some(given) = given else { return Ok("{}".to_owned()) };
     let Some(file) = given.strip_prefix('@') else { return Ok(given.to_owned()) };
@@ -187,7 +187,7 @@ struct Body<'a> {
 struct Event<'a> {
     #[serde(rename = "type")]
     event_type: &'a str,
-    /// As it was typed: a parsed value would lose keys given twice and round wide integers.
+    /// Kept as typed: a parsed value would lose duplicate keys and round wide integers.
     data: &'a RawValue,
     tags: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -24,7 +24,7 @@ impl Run for Completions {
     const REACHES: Reaches = Reaches::Nothing;
 
     async fn run(&self, _: &Context) -> Result<(), Stop> {
-        // Generated into memory, because the generator panics where the reader of standard output has gone.
+        // Generate into memory: the generator panics when the reader of standard output has gone.
         let mut script = Vec::new();
         generate(self.shell, &mut cli::command(), "annals", &mut script);
         let mut out = std::io::stdout().lock();

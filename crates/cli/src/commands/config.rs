@@ -23,7 +23,7 @@ enum What {
 }
 
 impl Run for Config {
-    // --store and --server are values like any other here.
+    // `--store` and `--server` are ordinary configuration values here.
     const REACHES: Reaches = Reaches::Nothing;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
@@ -33,7 +33,7 @@ impl Run for Config {
     }
 }
 
-/// The configuration without its secrets, as a table.
+/// Returns the configuration without its secrets, as a table.
 fn shown(context: &Context) -> Result<(crate::config::Config, toml::Table), Failure> {
     let mut config = context.config.clone();
     config.store.url = annals::shown_url(&config.store.url);
@@ -52,7 +52,7 @@ fn origin<'a>(context: &'a Context, section: &str, key: &str) -> &'a str {
     context.origins.get(&format!("{section}.{key}")).map_or("default", String::as_str)
 }
 
-/// The configuration without its secrets, as key, value and origin.
+/// Returns the configuration without its secrets, as key, value and origin.
 pub(super) fn rows(context: &Context) -> Result<Vec<(String, String, String)>, Failure> {
     let (_, table) = shown(context)?;
     let rows = table.iter().flat_map(|(section, keys)| {
@@ -63,8 +63,8 @@ pub(super) fn rows(context: &Context) -> Result<Vec<(String, String, String)>, F
     Ok(rows.collect())
 }
 
-/// A value as a page may show it. The configuration names files instead of holding secrets, and URLs are shown without what stands before
-/// their host; this holds for keys that are added later as well.
+/// Returns a value that is safe to show on a page. The configuration names files instead of holding secrets, and URLs lose everything
+/// before their host. This also covers keys that are added later.
 fn without_secrets(key: &str, value: &toml::Value) -> String {
     let secret = ["secret", "password", "token", "credential"].iter().any(|word| key.contains(word));
     match value {
@@ -74,7 +74,8 @@ fn without_secrets(key: &str, value: &toml::Value) -> String {
     }
 }
 
-/// Prints TOML that is a valid configuration file, with the origin of each value as a comment; with `--output json` both as JSON.
+/// Prints TOML that is a valid configuration file, with the origin of each value as a comment. With `--output json` both are printed as
+/// JSON.
 fn show(context: &Context) -> Result<(), Stop> {
     let (config, table) = shown(context)?;
     let mut output = context.output();

@@ -141,7 +141,7 @@ fn print(output: &mut Output, consent: &Given) -> Result<(), Stop> {
 }
 
 impl Target {
-    /// The consents and subscriptions of the tenant.
+    /// Returns the consents and subscriptions of the tenant.
     pub fn horizon(&self) -> Result<Arc<dyn Horizon>, Failure> {
         self.port::<dyn Horizon>(|client| Arc::new(client.horizon()), |opened| opened.host.horizon(&self.tenant))
     }

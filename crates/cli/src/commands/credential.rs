@@ -188,7 +188,7 @@ enum Place {
 }
 
 impl Keys {
-    /// Those of the server of `context`, or else of its store.
+    /// Opens those of the server of `context`, or else of its store.
     pub async fn open(context: &Context, must_exist: bool) -> Result<Self, Failure> {
         if let Some(server) = &context.server {
             let client = Client::with(server, &context.tenant, DEFAULT_SCOPE, &context.client)?;
@@ -201,7 +201,7 @@ impl Keys {
         Ok(Self(Place::Store { store, credentials, audit }))
     }
 
-    /// Runs a command's work on them, then closes the store whatever came of that.
+    /// Runs a command's work on them, then closes the store regardless of the outcome.
     pub async fn run(self, work: impl AsyncFnOnce(&Self) -> Result<(), Stop>) -> Result<(), Stop> {
         let outcome = work(&self).await;
         if let Place::Store { store, .. } = &self.0 {
@@ -217,7 +217,7 @@ impl Keys {
         }
     }
 
-    /// A page of the audit log.
+    /// Returns a page of the audit log.
     pub async fn audit(&self, cursor: Option<&str>, limit: usize) -> Result<AuditPage, Failure> {
         match &self.0 {
             Place::Server(client) => Ok(client.audit(cursor, limit).await?),
@@ -235,7 +235,7 @@ impl Keys {
         self.recorded(act, self.credentials().revoke(id, why)).await
     }
 
-    /// Records an act on this machine; a server records what it is asked for itself.
+    /// Records an act in the audit log of the opened store. A server records the acts that it performs itself.
     async fn recorded<T>(
         &self,
         (what, path, why, by): (&str, Option<String>, Option<String>, Option<String>),

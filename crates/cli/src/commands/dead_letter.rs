@@ -208,7 +208,7 @@ async fn list(target: &Target, output: &mut Output, query: LetterQuery) -> Resul
     output.pages(page, shown::print).await
 }
 
-/// One letter is printed as it is afterwards; of several, what came of them.
+/// Applies an act. A single letter is printed in its new state; for several letters, the outcome is summarised.
 async fn act(context: &Context, act: BulkAct, args: &Bulk) -> Result<(), Stop> {
     let body = args.body()?;
     context
@@ -228,7 +228,7 @@ async fn act(context: &Context, act: BulkAct, args: &Bulk) -> Result<(), Stop> {
 }
 
 impl Target {
-    /// The dead letters of the tenant.
+    /// Returns the dead letters of the tenant.
     pub fn dead_letters(&self) -> Result<Arc<dyn DeadLetters>, Failure> {
         self.port::<dyn DeadLetters>(
             |client| Arc::new(client.dead_letters()),

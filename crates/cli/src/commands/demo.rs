@@ -15,7 +15,7 @@ use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::{listen, signals, target};
 
-/// Where the demo keeps its store from run to run.
+/// The folder in which the demo keeps its store between runs.
 const FOLDER: &str = "./demo-data";
 
 /// Run the demo: a code-execution service on an event store, with a web page that shows its events
@@ -54,12 +54,12 @@ impl Run for Demo {
         if let Some(queue) = &self.queue {
             layers.flag("queue.url", "--queue", queue.clone().into())?;
         }
-        // Its own lines are the show.
+        // The demo's own lines are its output, so logs below `warn` are hidden.
         if layers.is_default("log.level") { layers.flag("log.level", "demo", "warn".into()) } else { Ok(()) }
     }
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
-        // A configured store is not the demo's; only one that is named is.
+        // The demo ignores a configured store; it uses only one that is named with `--store`.
         let named = context.origins.get("store.url").is_some_and(|origin| origin == "--store");
         let store = named.then(|| context.config.store.url.clone());
         let listen = match &self.listen {
@@ -95,7 +95,7 @@ impl Run for Demo {
 }
 
 impl Demo {
-    /// The parts that this process is to be. Several processes need a store that they share.
+    /// Returns the roles of this process. Running several processes requires a store that they share.
     fn roles(&self, store: Option<&str>) -> Result<BTreeSet<Role>, Failure> {
         let shared = store.is_some_and(|url| url.starts_with("mongodb"));
         if self.role.is_empty() {
@@ -110,8 +110,8 @@ impl Demo {
     }
 }
 
-/// Where programs run, and the store unless another one is named. What runs beside another demo has a folder of its own, so that neither
-/// locks the other out.
+/// Returns the folder for the programs' files, and for the store unless another one is named. Each combination of roles, and each named
+/// embedded store, has a folder of its own, so that demos do not lock each other out.
 fn folder(store: Option<&str>, roles: &[Role]) -> String {
     if let Some(path) = store.and_then(|url| url.strip_prefix("embedded:")) {
         return format!("{}.demo", path.trim_end_matches('/'));

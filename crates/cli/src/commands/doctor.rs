@@ -47,7 +47,8 @@ impl Run for Doctor {
     }
 }
 
-/// A server that does not answer, or that takes no commits, is a finding. One that refuses the caller is a failure of the command.
+/// Diagnoses a server. A server that does not answer, or that accepts no commits, is a finding. A server that refuses the caller is a
+/// failure of the command.
 async fn of_server(context: &Context, server: &str) -> Result<Diagnosis, Stop> {
     let client = Client::with(server, &context.tenant, DEFAULT_SCOPE, &context.client)?;
     let server = annals::shown_url(server);
@@ -62,7 +63,7 @@ async fn of_server(context: &Context, server: &str) -> Result<Diagnosis, Stop> {
     }
 }
 
-/// A store that cannot be opened is a finding.
+/// Diagnoses a store. A store that cannot be opened is a finding.
 async fn of_store(context: &Context, thorough: bool) -> Result<Diagnosis, Stop> {
     let url = annals::shown_url(&context.config.store.url);
     let examined = Diagnosis::new(vec![format!("the store {url}")], Vec::new());
@@ -77,7 +78,7 @@ async fn of_store(context: &Context, thorough: bool) -> Result<Diagnosis, Stop> 
                     Ok(())
                 })
                 .await;
-            // What closing meets is damage that the diagnosis has already, or the end of this process.
+            // Closing can only report damage that the diagnosis already contains, or the end of this process.
             match closed {
                 Err(Stop::Failed(failure)) if found.worst() != Some(Severity::Critical) => {
                     found.and(Diagnosis::new(Vec::new(), vec![failed(format!("store {url}"), &failure)]))
@@ -92,7 +93,7 @@ async fn of_store(context: &Context, thorough: bool) -> Result<Diagnosis, Stop> 
     Ok(examined.and(opened).and(checked))
 }
 
-/// Every checksum of an embedded store.
+/// Verifies every checksum of an embedded store.
 fn checked(url: &str) -> Result<Diagnosis, Stop> {
     let bar = Progress::of_bytes();
     let report = operations::check(url, &mut |done, all| bar.reach(done, all))?;

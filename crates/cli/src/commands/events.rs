@@ -102,7 +102,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Returns the filter.
+    /// Returns the filter that the flags describe.
     pub fn filter(&self) -> ReplayFilter {
         let list = |values: &Vec<String>| (!values.is_empty()).then(|| values.clone());
         ReplayFilter {
@@ -197,11 +197,11 @@ enum Switch {
     Off,
 }
 
-/// A number of days, or none for ever.
+/// A number of days; `None` means forever.
 #[derive(Debug, Clone, Copy)]
 pub struct Days(pub Option<u32>);
 
-/// Reads a number of days, or `forever`.
+/// Parses a number of days, or `forever`.
 pub fn days(text: &str) -> Result<Days, String> {
     match text {
         "forever" => Ok(Days(None)),
@@ -215,7 +215,7 @@ impl Run for Events {
     const REACHES: Reaches = Reaches::ServerOrStore;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
-        // The view is built in the store when it is asked for the first time.
+        // The first request for the view builds it in the store.
         let work = async |target: &Target, output: &mut Output| self.work(target, output).await;
         match &self.what {
             What::SetView(_) => context.writing(work).await,
@@ -276,7 +276,7 @@ async fn list(browse: &dyn Browse, args: &List, output: &mut Output) -> Result<(
     output.limited(args.limit, page, row).await
 }
 
-/// Prints an event as a line of a table.
+/// Prints an event as a row of a table.
 pub fn print(output: &mut Output, it: &EventSummary) -> Result<(), Stop> {
     output.head(format_args!("{:<36}  {:<28}  {:<24}  AGGREGATE", "ID", "TYPE", "TIME"))?;
     let time = it.timestamp.map(|time| time.to_string()).unwrap_or_default();
@@ -319,7 +319,7 @@ async fn export(browse: &dyn Browse, args: &Export, output: &mut Output) -> Resu
 }
 
 impl Target {
-    /// The browse view of the tenant.
+    /// Returns the browse view of the tenant.
     pub fn browse(&self) -> Result<Arc<dyn Browse>, Failure> {
         self.port::<dyn Browse>(
             |client| Arc::new(client.browse()),

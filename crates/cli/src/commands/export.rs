@@ -38,7 +38,7 @@ impl Run for Export {
     const REACHES: Reaches = Reaches::Store;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
-        // Caught before the unfinished file is made: a signal that comes earlier ends the process, and nothing is left to delete.
+        // Catch signals before the unfinished file is created: an earlier signal ends the process with nothing left to delete.
         let stopped = signals::caught()?;
         let destination = Destination::of(&self.file)?;
         let store = context.open_store(true).await?;
@@ -57,7 +57,7 @@ impl Run for Export {
 }
 
 impl Export {
-    /// Refuses an export that would silently lack logs of the store.
+    /// Refuses an export that would silently omit logs of the store.
     fn left_out(&self, store: &dyn Store) -> Result<(), Failure> {
         let undeclared = store.undeclared_logs().map_err(annals::ReadError::from)?;
         let names: Vec<String> = undeclared.iter().map(|(tenant, scope)| format!("{tenant}/{scope}")).collect();
@@ -75,7 +75,7 @@ impl Export {
         Err(Failure::config(message).advise(advice))
     }
 
-    /// Writes the export in a task of its own, so that a signal is heard meanwhile.
+    /// Writes the export in a separate task, so that signals are handled meanwhile.
     async fn write(
         &self,
         store: Arc<dyn Store>,
@@ -104,14 +104,14 @@ impl Export {
     }
 }
 
-/// Where an export goes: standard output, or a file that gets its name once it is whole.
+/// The destination of an export: standard output, or a file that gets its final name once it is complete.
 struct Destination<'a> {
     file: Option<&'a Path>,
     unfinished: PathBuf,
 }
 
 impl<'a> Destination<'a> {
-    /// Refuses a file that exists.
+    /// Returns the destination, and refuses a file that exists.
     fn of(file: &'a Path) -> Result<Self, Failure> {
         let file = (file != Path::new("-")).then_some(file);
         if let Some(path) = file.filter(|path| path.symlink_metadata().is_ok()) {
@@ -132,7 +132,7 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Gives the whole export its name. A file that another process has made meanwhile stays.
+    /// Renames the complete export to its final name. A file that another process has created meanwhile is left alone.
     fn keep(&self) -> Result<(), Failure> {
         let Some(path) = self.file else { return Ok(()) };
         if path.symlink_metadata().is_ok() {
@@ -145,7 +145,7 @@ impl<'a> Destination<'a> {
 }
 
 impl Drop for Destination<'_> {
-    /// Deletes what is not a whole export.
+    /// Deletes an incomplete export.
     fn drop(&mut self) {
         if self.file.is_some() {
             let _ = fs::remove_file(&self.unfinished);
@@ -158,7 +158,7 @@ fn exists(path: &Path) -> Failure {
     Failure::new(Code::FolderNotEmpty, message)
 }
 
-/// Prints what was moved, one line or row per log, collection and stream.
+/// Prints what was transferred, one line or row per log, collection and stream.
 pub fn print(context: &Context, moved: &Moved) -> Result<(), Stop> {
     let mut output = context.output();
     if output.format() == Format::Json {

@@ -123,7 +123,7 @@ async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
         .await
 }
 
-/// The definition as JSON, so that flags and files are read by the same rules.
+/// Returns the definition as JSON, so that flags and files are parsed by the same rules.
 fn definition(args: &Put) -> Result<String, Failure> {
     if let Some(file) = &args.file {
         return lines::text(file);
@@ -208,7 +208,7 @@ fn print(output: &mut Output, status: &FilterStatus) -> Result<(), Stop> {
 }
 
 impl Target {
-    /// The filters of the tenant.
+    /// Returns the filters of the tenant.
     pub fn filters(&self) -> Result<Arc<dyn Filters>, Failure> {
         self.port::<dyn Filters>(|client| Arc::new(client.filters()), |opened| opened.host.filters(&self.tenant))
     }

@@ -231,7 +231,8 @@ async fn operate(context: &Context, name: &str, act: Act, why: &Why) -> Result<(
         .await
 }
 
-/// Leases end with the process that holds the group, so deliveries come from a server.
+/// Refuses to work without a server: leases end with the process that owns the group, so deliveries must come from one that keeps
+/// running.
 fn on_server(target: &Target) -> Result<(), Failure> {
     if target.host().is_none() {
         return Ok(());
@@ -333,7 +334,7 @@ fn print(output: &mut Output, status: &GroupStatus) -> Result<(), Stop> {
 }
 
 impl Target {
-    /// The consumer groups of the tenant.
+    /// Returns the consumer groups of the tenant.
     pub fn groups(&self) -> Result<Arc<dyn Groups>, Failure> {
         self.port::<dyn Groups>(|client| Arc::new(client.groups()), |opened| opened.host.groups(&self.tenant))
     }

@@ -232,7 +232,7 @@ async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
         .await
 }
 
-/// The definition as JSON, so that flags and files are read by the same rules.
+/// Returns the definition as JSON, so that flags and files are parsed by the same rules.
 fn definition(args: &Put) -> Result<String, Failure> {
     if let Some(file) = &args.file {
         return lines::text(file);
@@ -314,7 +314,7 @@ async fn operate(context: &Context, name: &str, act: Act, why: &Why) -> Result<(
 }
 
 impl Target {
-    /// The handlers of the tenant.
+    /// Returns the handlers of the tenant.
     pub fn handlers(&self) -> Result<Arc<dyn Handlers>, Failure> {
         self.port::<dyn Handlers>(|client| Arc::new(client.handlers()), |opened| opened.host.handlers(&self.tenant))
     }

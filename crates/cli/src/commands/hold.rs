@@ -66,7 +66,7 @@ impl Run for Hold {
     const REACHES: Reaches = Reaches::ServerOrStore;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
-        // What is due is archived by the store that is opened.
+        // Opening the store archives what is due.
         let work = async |target: &Target, output: &mut Output| self.work(&*target.archive()?, output).await;
         match &self.what {
             What::Set(_) => context.writing(work).await,

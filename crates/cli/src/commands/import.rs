@@ -88,17 +88,17 @@ impl Run for Import {
     }
 }
 
-/// What is remembered of a line until it is answered.
+/// What the import remembers about a line until its outcome is known.
 struct Tag {
     number: u64,
     end: u64,
-    /// The line as it was, if it may have to be written to the rejects.
+    /// The original line, if it may have to be written to the rejects.
     text: Option<Vec<u8>>,
-    /// It is a further piece of a document that was refused.
+    /// Whether it is a further piece of a document that was refused.
     piece: bool,
 }
 
-/// Takes care not to write over what an earlier import could not take.
+/// Creates the file of rejects. An existing file is refused, so that the rejects of an earlier import are never overwritten.
 fn create(path: &Path) -> Result<File, Failure> {
     OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| {
         let message = format!("--rejects {}: {error}; name a file that does not exist yet", path.display());
@@ -135,7 +135,7 @@ impl Lines {
         if self.count.has_refused()
             && let Some(prefix) = self.ids.made_prefix()
         {
-            // A corrected file has another digest, so its lines would be other requests and be committed twice.
+            // A corrected file has another digest, so its lines would get other request ids and be committed twice.
             note(&format!(
                 "to correct this file and import it again, leave every line at its number and add --id-prefix {prefix}, \
                  because without it the lines that are already stored would be committed a second time"
@@ -145,7 +145,7 @@ impl Lines {
         self.count.first_failure.map_or(Ok(()), |code| Err(Stop::Reported(code)))
     }
 
-    /// Puts a line under way; says whether to go on reading.
+    /// Submits a line. Returns whether to continue reading.
     async fn submit(&mut self, line: Line) -> bool {
         let Line { number, end, text } = line;
         let parsed = match &text {
@@ -189,7 +189,7 @@ impl Lines {
         Ok(commit)
     }
 
-    /// Counts and reports a line; says whether to go on reading.
+    /// Counts and reports a line. Returns whether to continue reading.
     fn answered(&mut self, tag: Tag, outcome: Outcome<(Aggregate, CommitOutcome)>) -> Result<bool, Stop> {
         self.progress.reach(tag.end);
         let failure = match outcome {
@@ -202,7 +202,7 @@ impl Lines {
                 return Ok(false);
             }
             Outcome::Unanswered(failure) => {
-                // What follows from it is the same for every line under way, so one report is enough.
+                // The consequences are the same for every line in flight, so one report is enough.
                 if self.count.unanswered(failure.code) {
                     self.progress.pause(|| failure.at_line(tag.number).print());
                 }

@@ -127,7 +127,7 @@ impl Run for Key {
     }
 }
 
-/// Makes a change. One that was not possible is printed, and is a refusal.
+/// Applies a change. A change that was not possible is printed, and is a refusal.
 async fn make(context: &Context, change: KeyChange) -> Result<(), Stop> {
     let target = context.to_write().await?;
     target
@@ -146,7 +146,7 @@ async fn make(context: &Context, change: KeyChange) -> Result<(), Stop> {
         .await
 }
 
-/// Returns the refusal of a change that the store did not make.
+/// Returns the refusal for a change that the store did not apply.
 fn refusal(change: &KeyChange) -> Failure {
     match change {
         KeyChange::Prepare(Reserve { name, key, .. }) | KeyChange::Move { new: Reserve { name, key, .. }, .. } => {
@@ -201,7 +201,7 @@ fn value(path: &str, json: &str) -> Result<KeyValue, Invalid> {
 }
 
 impl Target {
-    /// The prepare keys of the tenant.
+    /// Returns the prepare keys of the tenant.
     pub fn keys(&self) -> Result<Arc<dyn PrepareKeys>, Failure> {
         self.port::<dyn PrepareKeys>(
             |client| Arc::new(client.prepare_keys()),

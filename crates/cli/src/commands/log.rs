@@ -96,7 +96,7 @@ async fn read(context: &Context, args: &Read) -> Result<(), Stop> {
     target.run(async |target| print(target, args, filter, context.output()).await).await
 }
 
-/// Prints page after page, up to the head that the first page named: a log that grows while it is read has an end all the same.
+/// Prints all pages up to the head that the first page reported, so that the command ends even if the log grows while it is read.
 async fn print(target: &Target, args: &Read, filter: Filter, mut output: Output) -> Result<(), Stop> {
     let mut left = args.limit.unwrap_or(u64::MAX);
     let mut query = LogQuery { from: args.from, limit: limits::PAGE_MAX, backwards: args.backwards, filter };
@@ -123,7 +123,7 @@ async fn tail(context: &Context, args: &Tail) -> Result<(), Stop> {
     let target = context.to_read(&args.scope.scope).await?;
     target
         .run(async |target| {
-            // Asked in any case: a server that cannot be reached at the beginning is most likely mistyped.
+            // Requested in any case: if a server cannot be reached at the beginning, its URL is most likely mistyped.
             let head = target.log.head().await?;
             let from = if args.new { head } else { args.from.unwrap_or(0) };
             let follower = Follower::new(Arc::clone(&target.log), from, filter);

@@ -36,7 +36,7 @@ impl Run for Man {
     }
 }
 
-/// The page of the program as a whole, in roff.
+/// Renders the page of the program as a whole, in roff.
 fn rendered() -> std::io::Result<Vec<u8>> {
     let mut page = Vec::new();
     Page::new(cli::command()).render(&mut page)?;

@@ -218,7 +218,7 @@ async fn list(partners: &dyn Partners, output: &mut Output) -> Result<(), Stop> 
 }
 
 impl Target {
-    /// The partners of the tenant.
+    /// Returns the partners of the tenant.
     pub fn partners(&self) -> Result<Arc<dyn Partners>, Failure> {
         self.port::<dyn Partners>(|client| Arc::new(client.partners()), |opened| opened.host.partners(&self.tenant))
     }

@@ -220,7 +220,7 @@ fn print(output: &mut Output, status: &ProjectionStatus) -> Result<(), Stop> {
 }
 
 impl Target {
-    /// The projections of the tenant.
+    /// Returns the projections of the tenant.
     pub fn projections(&self) -> Result<Arc<dyn Projections>, Failure> {
         self.port::<dyn Projections>(
             |client| Arc::new(client.projections()),

@@ -120,7 +120,7 @@ fn query(args: &Query) -> Result<DocumentQuery, Failure> {
     Ok(query)
 }
 
-/// Refuses flags without effect, which are mistakes.
+/// Refuses flags that have no effect, because they are mistakes.
 fn only_where_it_means_something(args: &Query) -> Result<(), Failure> {
     let how = args.how;
     let refused = |flags: &str, with: &str| {
@@ -144,7 +144,7 @@ fn only_where_it_means_something(args: &Query) -> Result<(), Failure> {
 }
 
 impl Target {
-    /// The queries of the tenant's snapshots and commits.
+    /// Returns the queries of the tenant's snapshots and commits.
     pub fn queries(&self) -> Result<Arc<dyn Queries>, Failure> {
         self.port::<dyn Queries>(|client| Arc::new(client.queries()), |opened| opened.store.queries(&self.tenant))
     }

@@ -229,7 +229,7 @@ impl Settle {
 }
 
 impl Release {
-    /// Releases the item as its worker, or as an operator if there is a reason.
+    /// Releases the item as its worker, or as an operator if a reason is given.
     async fn released(&self, queues: &dyn Queues) -> Result<Vec<ItemResult>, QueueError> {
         let Settle { queue, id, .. } = &self.settle;
         match self.reason.clone() {
@@ -287,7 +287,7 @@ impl Queue {
     }
 }
 
-/// Prints what became of the one item that was named; a lost lease is a failure.
+/// Prints the outcome for the one item that was named. A lost lease is a failure.
 fn settled(results: Vec<ItemResult>, queue: &str, output: &mut Output) -> Result<(), Stop> {
     for result in results {
         if !result.accepted {
@@ -341,7 +341,7 @@ fn priority(name: &str) -> Result<QueuePriority, Failure> {
 }
 
 impl Target {
-    /// The work queues of the tenant.
+    /// Returns the work queues of the tenant.
     pub fn queues(&self) -> Result<Arc<dyn Queues>, Failure> {
         self.port::<dyn Queues>(|client| Arc::new(client.queues()), |opened| opened.host.queues(&self.tenant))
     }

@@ -278,7 +278,7 @@ async fn watch(context: &Context, args: &Watch) -> Result<(), Stop> {
     let target = to_read(context).await?;
     target
         .run(async |target| {
-            // Asked in any case: a server that cannot be reached at the beginning is most likely mistyped.
+            // Requested in any case: if a server cannot be reached at the beginning, its URL is most likely mistyped.
             let last = target.records()?.last_change(&args.collection).await?;
             let after = if args.new { last } else { args.after.unwrap_or(0) };
             let follower = ChangeFollower::new(target.records()?, &args.collection, after);
@@ -313,7 +313,7 @@ async fn to_read(context: &Context) -> Result<Target, Failure> {
     context.to_read(annals::DEFAULT_SCOPE).await
 }
 
-/// Reads the id that was given.
+/// Parses the id of the command line.
 fn id(args: &Id) -> Result<Bson, Failure> {
     if !args.ejson {
         return Ok(Bson::String(args.id.clone()));
@@ -321,9 +321,9 @@ fn id(args: &Id) -> Result<Bson, Failure> {
     extended_value(&args.id).map_err(|message| Failure::new(Code::InvalidRecord, format!("the id: {message}")))
 }
 
-/// The collection with the indexes of `--indexes`.
+/// Returns the collection with the indexes of `--indexes`.
 pub(super) fn declared(collection: &str, indexes: &str) -> Result<Collection, Failure> {
-    // By itself first, so that the place of what is no JSON is the one in what was typed.
+    // Parsed alone first, so that a syntax error is reported at its place in the text that was typed.
     let list = serde_json::from_str::<Vec<serde::de::IgnoredAny>>(indexes);
     list.map_err(|error| Failure::new(Code::NotJson, format!("--indexes is not a list in JSON: {error}")))?;
     let body = format!("{{\"indexes\":{indexes}}}");
@@ -340,7 +340,7 @@ fn not_of_the_system(collection: &str) -> Result<(), Failure> {
 }
 
 impl Target {
-    /// The records of the tenant.
+    /// Returns the records of the tenant.
     pub fn records(&self) -> Result<Arc<dyn Records>, Failure> {
         self.port::<dyn Records>(|client| Arc::new(client.records()), |opened| opened.store.records(&self.tenant))
     }

@@ -202,7 +202,7 @@ impl Replay {
     async fn work(&self, target: &Target, output: &mut Output) -> Result<(), Stop> {
         let replays = target.replays()?;
         let replays = &*replays;
-        // What this process has started ends with it, so it waits.
+        // A replay that this process started ends with it, so the process waits.
         let waits = |wait: bool| wait || !target.is_remote();
         match &self.what {
             What::Create(args) => create(replays, args, output).await,
@@ -275,11 +275,11 @@ async fn create(replays: &dyn Replays, args: &Create, output: &mut Output) -> Re
     print_when(replays, status, args.start, output).await
 }
 
-/// What to do about a replay that was waited for and has not sent everything.
+/// The advice for a replay that was waited for and has not sent everything.
 const ENDED: &str = "`errors` of its state lists the events that could not be sent; a replay that has ended cannot be resumed, so create \
                      another one for the rest.";
 
-/// Prints the state of a replay, at once or when it is over. One that was waited for and ended other than completed is a failure.
+/// Prints the state of a replay, at once or when it is over. If it was waited for and did not complete, that is a failure.
 async fn print_when(
     replays: &dyn Replays,
     mut status: ReplayStatus,
@@ -302,7 +302,7 @@ async fn print_when(
     Err(Failure::new(Code::StateConflict, message).advise(ENDED).into())
 }
 
-/// Prints the wanted ones of all replays.
+/// Prints the replays that `wanted` selects.
 async fn list(replays: &dyn Replays, wanted: impl Fn(&ReplayStatus) -> bool, output: &mut Output) -> Result<(), Stop> {
     let mut cursor: Option<ByteString> = None;
     loop {
@@ -331,7 +331,7 @@ async fn list(replays: &dyn Replays, wanted: impl Fn(&ReplayStatus) -> bool, out
 }
 
 impl Target {
-    /// The replays of the tenant.
+    /// Returns the replays of the tenant.
     pub fn replays(&self) -> Result<Arc<dyn Replays>, Failure> {
         self.port::<dyn Replays>(
             |client| Arc::new(client.replays()),

@@ -79,7 +79,7 @@ impl Run for Retention {
     const REACHES: Reaches = Reaches::ServerOrStore;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
-        // What is due is archived by the store that is opened.
+        // Opening the store archives what is due.
         let work = async |target: &Target, output: &mut Output| self.work(&*target.archive()?, output).await;
         match &self.what {
             What::Set(_) => context.writing(work).await,
@@ -117,7 +117,7 @@ impl Retention {
 }
 
 impl Target {
-    /// The archive of the tenant.
+    /// Returns the archive of the tenant.
     pub fn archive(&self) -> Result<Arc<dyn Archive>, Failure> {
         self.port::<dyn Archive>(
             |client| Arc::new(client.archive()),

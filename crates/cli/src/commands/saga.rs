@@ -250,7 +250,7 @@ fn print(output: &mut Output, status: &SagaStatus) -> Result<(), Stop> {
     }
 }
 
-/// Prints a saga; as a table, its timeline.
+/// Prints a saga. As a table, prints its timeline.
 fn show(output: &mut Output, status: &SagaStatus) -> Result<(), Stop> {
     if let Format::Json = output.format() {
         return output.json(status);
@@ -274,7 +274,7 @@ fn show(output: &mut Output, status: &SagaStatus) -> Result<(), Stop> {
 }
 
 impl Target {
-    /// The sagas of the tenant.
+    /// Returns the sagas of the tenant.
     pub fn sagas(&self) -> Result<Arc<dyn Sagas>, Failure> {
         self.port::<dyn Sagas>(
             |client| Arc::new(client.sagas()),

@@ -56,7 +56,7 @@ impl Run for Sequencer {
 }
 
 impl Target {
-    /// What gives the tenant's commits their numbers, where that is not the log itself.
+    /// Returns the port to the sequencer of the tenant's commits, for stores whose log does not itself assign sequence numbers.
     pub fn sequencing(&self) -> Result<Arc<dyn Sequencing>, Failure> {
         self.port::<dyn Sequencing>(
             |client| Arc::new(client.sequencing()),

@@ -17,7 +17,7 @@ use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::{listen, signals, target};
 
-/// How long a store may take to be opened before it is served as one that is not ready.
+/// How long to wait for the store to open before the server starts without it and reports that it is not ready.
 const OPENING_MAX: Duration = Duration::from_secs(1);
 
 /// Serve a store over HTTP until SIGTERM or Ctrl-C
@@ -96,10 +96,10 @@ impl Run for Serve {
         let mut options = target::open_options(config, false);
         if security.is_some() {
             options = target::with_system_tenant(config, options);
-            // A store without a credential is of no use to anybody, and is not to be created.
+            // A store without credentials would lock everyone out, so none is created.
             options.must_exist = !config.security.knows_without_keys();
         }
-        // A server that was killed on a full disk comes up again, and its readers are served until there is room.
+        // A server that was killed on a full disk starts again, and serves reads until there is room.
         options.read_only_on = &[Code::DiskFull];
         let obstacle = server::Obstacle::default();
         obstacle.say("it is being opened");
@@ -109,7 +109,7 @@ impl Run for Serve {
             secured(&*store, config).await?;
             declare(&*store, &indexes).await.map(|()| opened(store))
         });
-        // Most stores are open by then, or refused; whoever started this learns it before it is told an address.
+        // Most stores are open or refused by then, so the operator learns of a refusal before an address is printed.
         let first = match tokio::time::timeout(OPENING_MAX, &mut opening).await {
             Ok(store) => Some(store?),
             Err(_) => None,
@@ -119,14 +119,14 @@ impl Run for Serve {
         // Before the address is printed: a process that has read it may stop the server at once.
         let stopped = signals::caught()?;
         let mut output = Output::new(None);
-        // Whoever started this may not read what it prints, and the server runs all the same.
+        // The server runs even if nobody reads its output.
         let _ = output.text(format_args!(
             "Serving {} on {scheme}://{address} until Ctrl-C.",
             annals::shown_url(&config.store.url)
         ));
         let _ = output.flush();
         let mut limits = server::Options::default();
-        // Without credentials whoever gets through may do everything, and a browser gets through from any page.
+        // Without credentials every caller may do everything, and a browser can be made to call from any page.
         limits.callers = if security.is_some() { server::Callers::Named } else { server::Callers::ThisMachine };
         limits.names.clone_from(&config.server.names);
         limits.followers_max = config.server.followers_max;
@@ -153,14 +153,14 @@ impl Run for Serve {
     }
 }
 
-/// The console, which shows what this process is configured with.
+/// Returns the console, which shows the configuration of this process.
 fn pages(context: &Context) -> Result<server::Pages, Failure> {
     let mut settings = annals::console::Settings::default();
     settings.configuration = super::config::rows(context)?;
     Ok(annals::console::console(settings))
 }
 
-/// A store that is not there has no credential either. That it is not there comes first: its disk may not be mounted.
+/// Adds the missing credential to the error for a missing store. The missing store comes first: its disk may not be mounted.
 fn without_store(config: &Config, error: OpenError) -> OpenError {
     if config.server.dev || config.security.knows_without_keys() || error.code != Code::NotAStore {
         return error;
@@ -169,7 +169,7 @@ fn without_store(config: &Config, error: OpenError) -> OpenError {
     OpenError::new(first.code, format!("{}. For a new store: {}", error.message, first.message))
 }
 
-/// Refuses a store to which nobody has a key, unless callers can be known without one.
+/// Refuses a store without an active credential, unless callers can be authenticated without one.
 async fn secured(store: &dyn Store, config: &Config) -> Result<(), OpenError> {
     if config.server.dev || config.security.knows_without_keys() {
         return Ok(());
@@ -199,7 +199,7 @@ fn no_credential(config: &Config) -> OpenError {
     OpenError::new(Code::InvalidConfig, message)
 }
 
-/// Declares what is configured; a store that does not take it is not served.
+/// Declares the configured indexes. If the store refuses them, it is closed and not served.
 async fn declare(store: &dyn Store, indexes: &[DeclaredIndexes]) -> Result<(), OpenError> {
     for indexes in indexes {
         if let Err(error) = indexes.declare(store).await {
@@ -210,7 +210,7 @@ async fn declare(store: &dyn Store, indexes: &[DeclaredIndexes]) -> Result<(), O
     Ok(())
 }
 
-/// Says what recovery did.
+/// Logs what recovery did.
 fn opened(store: Arc<dyn Store>) -> Arc<dyn Store> {
     for log in store.status() {
         for line in &log.recovery {
@@ -234,7 +234,7 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
     }
 }
 
-/// Where to listen, if what is configured may be served there.
+/// Returns the address to listen on, and refuses one on which this configuration must not be served.
 async fn address(config: &Config) -> Result<SocketAddr, Failure> {
     let listen = &config.server.listen;
     let address = listen::resolve("server.listen", listen, "127.0.0.1:4000").await?;

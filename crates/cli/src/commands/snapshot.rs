@@ -157,7 +157,7 @@ fn aggregate(of: &Of) -> Aggregate {
 }
 
 impl Target {
-    /// The snapshots of the tenant.
+    /// Returns the snapshots of the tenant.
     pub fn snapshots(&self) -> Result<Arc<dyn Snapshots>, Failure> {
         self.port::<dyn Snapshots>(|client| Arc::new(client.snapshots()), |opened| opened.store.snapshots(&self.tenant))
     }

@@ -110,7 +110,7 @@ async fn read(context: &Context, args: &Read) -> Result<(), Stop> {
     target.run(async |target| print(target, query, args.limit, context.output()).await).await
 }
 
-/// Prints page after page, up to the head that the first page named: a stream that grows while it is read has an end all the same.
+/// Prints all pages up to the head that the first page reported, so that the command ends even if the stream grows while it is read.
 async fn print(target: &Target, mut query: StreamQuery, limit: Option<u64>, mut output: Output) -> Result<(), Stop> {
     let mut left = limit.unwrap_or(u64::MAX);
     while left > 0 {
@@ -130,7 +130,7 @@ async fn print(target: &Target, mut query: StreamQuery, limit: Option<u64>, mut 
 }
 
 impl Target {
-    /// The streams of the scope.
+    /// Returns the streams of the scope.
     pub fn streams(&self) -> Result<Arc<dyn Streams>, Failure> {
         self.port::<dyn Streams>(
             |client| Arc::new(client.streams()),

@@ -51,7 +51,7 @@ impl Run for Topic {
     const REACHES: Reaches = Reaches::ServerOrStore;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
-        // Topics that are missing are created.
+        // Missing topics are created.
         let target = match &self.what {
             What::Apply(_) => context.to_write().await?,
             What::List | What::Describe(_) => context.to_write_existing().await?,
@@ -108,7 +108,7 @@ fn print(output: &mut Output, it: &TopicStatus) -> Result<(), Stop> {
 }
 
 impl Target {
-    /// The topics of the tenant.
+    /// Returns the topics of the tenant.
     pub fn topics(&self) -> Result<Arc<dyn Topics>, Failure> {
         self.port::<dyn Topics>(|client| Arc::new(client.topics()), |opened| opened.host.topics(&self.tenant))
     }

@@ -153,7 +153,7 @@ fn print(output: &mut Output, it: &TypeStatus) -> Result<(), Stop> {
 }
 
 impl Target {
-    /// The event types of the tenant.
+    /// Returns the event types of the tenant.
     pub fn types(&self) -> Result<Arc<dyn EventTypes>, Failure> {
         self.port::<dyn EventTypes>(
             |client| Arc::new(client.event_types()),

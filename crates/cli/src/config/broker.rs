@@ -14,39 +14,39 @@ use crate::failure::Failure;
 pub struct BrokerSection {
     /// `embedded`, or a Kafka cluster.
     pub url: String,
-    /// Which event types have topics.
+    /// The event types that have topics.
     pub types: TypesWithTopics,
     /// The form of headers and body.
     pub format: MessageFormat,
-    /// What the key of a message is taken from.
+    /// The source of a message's key.
     pub key: String,
     /// A file with the password of the cluster's user; empty for none.
     pub password_file: String,
-    /// Clusters and prefixes of single tenants.
+    /// Clusters and prefixes of individual tenants.
     pub tenants: BTreeMap<String, TenantBroker>,
-    /// Numbers of categories of topics, beside those that are built in or instead of them.
+    /// Partitions and retention of categories of topics, which add to or override those that are built in.
     pub categories: BTreeMap<String, CategoryOfTopics>,
 }
 
-/// Where the topics of a tenant are.
+/// The broker and the topic prefix of a tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantBroker {
-    /// A broker of its own; the one of the section without.
+    /// The tenant's own broker; by default, that of the section.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// What its topics begin with; without, its name and a dot, and nothing for `default`.
+    /// The prefix of its topics; by default, the tenant's name and a dot, and nothing for `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
 }
 
-/// The numbers of the topics of a category.
+/// Partitions and retention of the topics of a category.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CategoryOfTopics {
-    /// How many partitions they are created with.
+    /// The number of partitions with which topics are created.
     pub partitions: u32,
-    /// How many days their messages are kept; without, there is no end.
+    /// The number of days that messages are kept; by default, forever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_days: Option<u32>,
 }
@@ -73,7 +73,7 @@ impl Default for BrokerSection {
 }
 
 impl BrokerSection {
-    /// What publishes the events of these tenants. Topics of a tenant other than `default` have its name before theirs.
+    /// Returns the relays that publish the events of these tenants. Topics of a tenant other than `default` are prefixed with its name.
     ///
     /// # Errors
     /// `invalid_config` if the URL or the message key is not valid.
@@ -105,7 +105,7 @@ impl BrokerSection {
                 let refused = |invalid: Invalid| Failure::config(format!("tenant {tenant:?}: {}", invalid.message));
                 settings.validate().map_err(refused)?;
                 relays.add(tenant, broker, RelayOptions { topics, messages: messages.clone() });
-                // Two lists of addresses of one cluster that differ are taken for two clusters.
+                // Different address lists of one cluster count as two clusters.
                 let cluster = url.split_once('?').map_or(url, |(hosts, _)| hosts);
                 clusters.entry(cluster).or_default().push((tenant.as_str(), settings));
             }
@@ -117,7 +117,7 @@ impl BrokerSection {
         Ok(relays)
     }
 
-    /// The numbers of topics, without a prefix.
+    /// Returns the topic settings, without a prefix.
     ///
     /// # Errors
     /// `invalid_config` for numbers that no topic can have.
@@ -144,7 +144,7 @@ impl BrokerSection {
     }
 }
 
-/// Adds the password to the URL of a cluster, as its other settings are.
+/// Adds the password to the URL of a cluster, like its other settings.
 fn with_password(url: &str, password: Option<&str>) -> String {
     match password {
         Some(password) if url.starts_with("kafka://") => {

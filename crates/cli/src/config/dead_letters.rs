@@ -1,4 +1,4 @@
-//! What becomes of dead letters that are over.
+//! The retention of finished dead letters.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct DeadLettersSection {
-    /// After how many days letters that are over are moved to the archive, `dlq_messages_archive`; 0 leaves them where they are.
+    /// The number of days after which finished letters are moved to the archive, `dlq_messages_archive`; 0 leaves them in place.
     pub retention_days: u32,
 }
 
 impl DeadLettersSection {
-    /// What the task host gets.
+    /// Returns the retention for the task host; `None` keeps the letters in place.
     pub fn retention(&self) -> Option<Duration> {
         (self.retention_days > 0).then(|| DAY * self.retention_days)
     }

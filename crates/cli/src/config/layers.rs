@@ -1,4 +1,4 @@
-//! Sources laid over each other, value by value. A key that the defaults do not have is an error wherever it stands.
+//! Merges the sources of the configuration, value by value. A key that the defaults do not have is an error in every source.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,16 +10,16 @@ use toml::{Table, Value};
 use super::Config;
 use crate::failure::Failure;
 
-/// The prefix of environment variables that configure; between section and key stand two underscores too.
+/// The prefix of environment variables that configure. Two underscores also separate section and key.
 const PREFIX: &str = "ANNALS__";
-/// A variable with a short name, and the key that it sets. It wins over the long name.
+/// A variable with a short name, and the key that it sets. It takes precedence over the long name.
 const SHORT: (&str, &str) = ("ANNALS_SERVER", "server.url");
 
-/// Where each key's value comes from, by its dotted name.
+/// The origin of each key's value, by the key's dotted name.
 pub type Origins = BTreeMap<String, String>;
 
 pub struct Layers {
-    /// Every section with every key; only their values change.
+    /// Every section with every key. Only values change.
     values: Table,
     origins: Origins,
     /// The line of each value that a file set, as `annals.toml:7`.
@@ -105,7 +105,7 @@ impl Layers {
         self.set(SHORT.1, &origin, Value::String(value.to_owned()))
     }
 
-    /// Whether a key still has its default value.
+    /// Returns whether a key still has its default value.
     pub fn is_default(&self, key: &str) -> bool {
         self.origins.get(key).is_none_or(|origin| origin == "default")
     }

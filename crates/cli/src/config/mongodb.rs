@@ -1,4 +1,4 @@
-//! What is configured of a store on MongoDB, and the tenants that a Dolittle microservice declares.
+//! The configuration of a store on MongoDB, and the tenants that a Dolittle microservice declares.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,35 +13,36 @@ use crate::failure::Failure;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MongoDbSection {
-    /// Whose database it is: the bounded context of Wow; empty is whose the database says, or `annals` in a new one.
+    /// The owner of the database: the bounded context of Wow. If empty, the owner that the database names, or `annals` for a new
+    /// database.
     pub context_name: String,
-    /// Where commits and the log are; empty is the URL's database.
+    /// The database of commits and the log; empty for the URL's database.
     pub event_stream_database: String,
-    /// Where snapshots are; empty is the URL's database.
+    /// The database of snapshots; empty for the URL's database.
     pub snapshot_database: String,
-    /// Where prepare keys are; empty is the URL's database.
+    /// The database of prepare keys; empty for the URL's database.
     pub prepare_database: String,
-    /// Databases of single tenants.
+    /// Databases of individual tenants.
     pub databases: BTreeMap<String, TenantDatabases>,
-    /// Where a request id must not be used twice.
+    /// The extent within which a request id must be unique.
     pub request_ids: RequestIds,
-    /// Whether collections and indexes are made when they are missing.
+    /// Whether missing collections and indexes are created.
     pub auto_init_schema: bool,
-    /// Whether commits have `idx_create_time` and `idx_event_type_time` too.
+    /// Whether commits also have the indexes `idx_create_time` and `idx_event_type_time`.
     pub optional_indexes: bool,
-    /// Most commits, and most changes of records, of a tenant that wait in this process.
+    /// Most pending commits, and most pending record changes, of a tenant in this process.
     pub waiting_max: u32,
-    /// Connections to each server at most, where the URL does not say.
+    /// Most connections to each server, unless the URL sets this.
     pub pool_size_max: u32,
-    /// Connections to each server that are kept open, where the URL does not say.
+    /// Connections to each server that are kept open, unless the URL sets this.
     pub pool_size_min: u32,
-    /// How long a request looks for a primary, where the URL does not say.
+    /// How long a request searches for a primary, in milliseconds, unless the URL sets this.
     pub selection_timeout_ms: u64,
-    /// How long connecting to a server may take, where the URL does not say.
+    /// The time limit for connecting to a server, in milliseconds, unless the URL sets this.
     pub connect_timeout_ms: u64,
-    /// How long an answer of MongoDB is waited for.
+    /// The time limit for a response of MongoDB, in milliseconds.
     pub answer_timeout_ms: u64,
-    /// How long the sequencer's lease holds.
+    /// The duration of the sequencer's lease, in milliseconds.
     pub lease_ms: u64,
 }
 
@@ -88,7 +89,7 @@ impl Default for MongoDbSection {
 }
 
 impl MongoDbSection {
-    /// The options of the adapter; the tenants are those with databases of their own.
+    /// Returns the options of the adapter. The tenants in it are those with databases of their own.
     pub fn options(&self) -> Options {
         let named = |name: &String| Some(name.clone()).filter(|name| !name.is_empty());
         let tenants = self.databases.iter().map(|(name, databases)| Tenant {
@@ -123,8 +124,8 @@ impl MongoDbSection {
     }
 }
 
-/// Adds the tenants of the `.dolittle` folder, with their databases. They take the place of the tenant `default` where no tenants are
-/// configured. What is configured of a tenant's databases wins.
+/// Adds the tenants of the `.dolittle` folder, with their databases. They replace the tenant `default` if no tenants are configured.
+/// Configured databases of a tenant take precedence.
 pub fn declare_dolittle_tenants(config: &mut Config, origins: &mut Origins) -> Result<(), Failure> {
     const NAMES: &str = "tenants.names";
     if !config.tenants.dolittle_folder.is_empty() {

@@ -1,4 +1,4 @@
-//! How events are exchanged with partners.
+//! The exchange of events with partners.
 
 use annals::HttpSending;
 use annals::runtime::{PartnerKeys, PartnerOptions};
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use super::Config;
 use crate::failure::Failure;
 
-/// What `serve --dev` allows: receivers on this machine.
+/// The receivers that `serve --dev` allows: those on this machine.
 const OF_DEVELOPMENT: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct PartnersSection {
-    /// A file with the keys of the partners' secrets, one a line, each 32 random bytes in base64: the first one encrypts, all of them
-    /// decrypt; empty for none.
+    /// A file with the keys that encrypt the partners' secrets, one per line, each 32 random bytes in base64. The first key encrypts, and
+    /// all of them decrypt; empty for none.
     pub key_file: String,
-    /// Addresses and networks beside the public internet that events may be sent to.
+    /// Addresses and networks outside the public internet to which events may be sent.
     pub allow: Vec<String>,
 }
 
 impl PartnersSection {
-    /// What the task host gets.
+    /// Returns the options for the task host.
     ///
     /// # Errors
-    /// `invalid_config` for what is no key or no network.
+    /// `invalid_config` for an invalid key or network.
     pub fn options(&self, config: &Config) -> Result<PartnerOptions, Failure> {
         let dev = config.server.dev;
         let allowed = self.allow.iter().map(String::as_str).chain(OF_DEVELOPMENT.into_iter().filter(|_| dev));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueriesSection {
-    /// Allows filter documents of MongoDB (RAW), as does `--dev`; operators that run code are never allowed.
+    /// Allows filter documents of MongoDB (RAW), as does `--dev`. Operators that run code are never allowed.
     pub allow_raw: bool,
     /// Allows operators without index support, and conditions on commits that read all of them.
     pub allow_expensive: bool,
@@ -22,7 +22,7 @@ pub struct QueriesSection {
     pub list_max: u64,
     /// The most documents of a page.
     pub page_max: u64,
-    /// The farthest page: page number times page size.
+    /// The deepest page: page number times page size.
     pub reach_max: u64,
     /// The most bytes of documents in one response, or held for sorting.
     pub answer_bytes_max: usize,
@@ -47,7 +47,7 @@ impl Default for QueriesSection {
 }
 
 impl QueriesSection {
-    /// Returns the guard of a server; in development (`dev`) only the bytes of a response are limited.
+    /// Returns the guard of a server. In development (`dev`) only the bytes of a response are limited.
     pub fn guard(&self, dev: bool) -> QueryGuard {
         let mut guard = if dev { QueryGuard::open() } else { QueryGuard::default() };
         guard.answer_bytes_max = self.answer_bytes_max;

@@ -1,11 +1,11 @@
-//! What holds the items of work queues.
+//! Where the items of work queues are stored.
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueSection {
-    /// `embedded`, or a Redis.
+    /// `embedded`, or the URL of a Redis server.
     pub url: String,
 }
 

@@ -1,4 +1,4 @@
-//! Who may call a server, its TLS, and how commands show who they are.
+//! Access to a server, its TLS, and the credentials that commands present.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// The variable that holds a key. It is no key of the configuration, so that `config show` cannot show it.
+/// The variable that holds a key. It is not a key of the configuration, so that `config show` cannot show it.
 const VARIABLE: &str = "ANNALS_CREDENTIAL";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,13 +20,13 @@ const VARIABLE: &str = "ANNALS_CREDENTIAL";
 pub struct SecuritySection {
     /// The tenant that holds the credentials and the audit log.
     pub tenant: String,
-    /// Requests a second of each caller; 0 for no limit.
+    /// Most requests per second of each caller; 0 for no limit.
     pub requests_per_second: u64,
-    /// Bytes a second of each caller; 0 for no limit.
+    /// Most bytes per second of each caller; 0 for no limit.
     pub bytes_per_second: u64,
     /// Issuers of tokens, by a name.
     pub issuers: BTreeMap<String, IssuerSection>,
-    /// What holders of client certificates may do, by subject.
+    /// The grants of holders of client certificates, by subject.
     pub certificates: BTreeMap<String, GrantSection>,
 }
 
@@ -97,15 +97,15 @@ impl Default for SecuritySection {
 }
 
 impl SecuritySection {
-    /// Whether a caller can be known without a key.
+    /// Returns whether callers can be authenticated without an API key.
     pub fn knows_without_keys(&self) -> bool {
         !self.issuers.is_empty() || !self.certificates.is_empty()
     }
 
-    /// How the server authenticates callers.
+    /// Returns how the server authenticates callers.
     ///
     /// # Errors
-    /// `invalid_config` with the key.
+    /// `invalid_config`, naming the key.
     pub fn options(&self, client: &ClientSection) -> Result<Security, Failure> {
         let mut security = Security::default();
         security.system_tenant = self.tenant.clone();
@@ -152,16 +152,16 @@ impl IssuerSection {
 pub struct TlsSection {
     /// The certificate chain in PEM; empty for plain HTTP.
     pub certificate_file: String,
-    /// Its private key in PEM.
+    /// The certificate's private key in PEM.
     pub key_file: String,
-    /// The authorities of client certificates in PEM; empty to ask for none.
+    /// The authorities of client certificates in PEM; empty to request none.
     pub client_ca_file: String,
     /// Whether a client without a certificate is refused.
     pub client_required: bool,
 }
 
 impl TlsSection {
-    /// The TLS of the server, if it has any.
+    /// Returns the TLS of the server, if it has any.
     ///
     /// # Errors
     /// `invalid_config` for a file that is missing or cannot be used.
@@ -184,21 +184,21 @@ impl TlsSection {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientSection {
-    /// A file with a key; empty for none.
+    /// A file with an API key; empty for none.
     pub credential_file: String,
     /// The authorities of servers in PEM; empty for those of the system.
     pub ca_file: String,
 }
 
 impl ClientSection {
-    /// How a server is reached without a credential.
+    /// Returns the options for reaching a server without a credential.
     pub fn authorities(&self) -> ClientOptions {
         let mut options = ClientOptions::default();
         options.authorities = (!self.ca_file.is_empty()).then(|| PathBuf::from(&self.ca_file));
         options
     }
 
-    /// How a server is talked to.
+    /// Returns the options for calling a server.
     ///
     /// # Errors
     /// `unreadable_input` for a file that cannot be read.

@@ -1,4 +1,4 @@
-//! Indexes of snapshots, so that queries find them without reading all.
+//! Indexes of snapshots, so that queries need not read all of them.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::failure::Failure;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotsSection {
-    /// By aggregate: indexes, each the paths that it orders by with commas between, `-` before one that descends, and the words `unique`,
-    /// `sparse`, `hashed` or `text` before all of them. A text index may have a language beside `text`.
+    /// The indexes of each aggregate. An index is a list of paths separated by commas, with `-` before a descending one. The words
+    /// `unique`, `sparse`, `hashed` or `text` precede the paths. A text index may have a language beside `text`.
     pub indexes: BTreeMap<String, Vec<String>>,
 }
 
@@ -23,10 +23,10 @@ pub struct DeclaredIndexes {
 }
 
 impl SnapshotsSection {
-    /// What is declared.
+    /// Returns the declared indexes.
     ///
     /// # Errors
-    /// `invalid_config` for what is no aggregate or no index, with its place.
+    /// `invalid_config` for an invalid aggregate or index, with its place.
     pub fn declared(&self) -> Result<Vec<DeclaredIndexes>, Failure> {
         let mut declared = Vec::new();
         for (name, texts) in &self.indexes {
@@ -41,10 +41,10 @@ impl SnapshotsSection {
 }
 
 impl DeclaredIndexes {
-    /// Declares them for every tenant. What is there stays, and an index that is something else is refused.
+    /// Declares them for every tenant. Existing indexes stay. A conflict with an existing index of another form is an error.
     ///
     /// # Errors
-    /// That of the store, which then is not to be served.
+    /// That of the store, which then must not be served.
     pub async fn declare(&self, store: &dyn Store) -> Result<(), OpenError> {
         for tenant in store.tenants() {
             let snapshots =
@@ -59,7 +59,7 @@ impl DeclaredIndexes {
     }
 }
 
-/// Reads an index such as `unique state.email` or `state.status,-state.total`.
+/// Parses an index such as `unique state.email` or `state.status,-state.total`.
 fn index(text: &str) -> Result<Index, String> {
     let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
     let paths = words.pop().ok_or("is empty; write the path of a field, such as state.status")?;

@@ -1,4 +1,4 @@
-//! Where spans are exported to.
+//! The export of spans.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::failure::Failure;
 pub struct TelemetrySection {
     /// The endpoint of an OpenTelemetry collector; empty for none.
     pub otlp_endpoint: String,
-    /// What the server is called in traces.
+    /// The name of the server in traces.
     pub service_name: String,
-    /// One of so many traces that begin at the server is recorded; 0 for none.
+    /// Records one in this many of the traces that begin at the server; 0 for none.
     pub sample_one_in: u32,
 }
 
@@ -26,10 +26,10 @@ impl Default for TelemetrySection {
 }
 
 impl TelemetrySection {
-    /// Starts exporting spans if an endpoint is configured.
+    /// Starts to export spans if an endpoint is configured.
     ///
     /// # Errors
-    /// `invalid_config` if it is no URL, or the authorities of `client` cannot be read.
+    /// `invalid_config` if it is not a URL, or the authorities of `client` cannot be read.
     pub fn spans(&self, client: &ClientSection) -> Result<Option<Arc<OtlpSpans>>, Failure> {
         if self.otlp_endpoint.is_empty() {
             return Ok(None);

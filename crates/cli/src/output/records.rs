@@ -1,4 +1,4 @@
-//! Records and what is said of them.
+//! Prints records and the outcomes of writing them.
 
 use annals::bson::{Bson, RawDocumentBuf};
 use annals::wire::queries::write_paged;
@@ -24,7 +24,7 @@ impl Output {
         }
     }
 
-    /// A record that was written.
+    /// Prints the id and the revision of a record that was written.
     pub fn written(&mut self, id: Bson, revision: Revision) -> Result<(), Stop> {
         match self.format {
             Format::Json => {
@@ -93,7 +93,7 @@ impl Output {
         }
     }
 
-    /// A document that a query found.
+    /// Prints a document that a query found.
     pub fn queried(&mut self, document: &RawDocumentBuf) -> Result<(), Stop> {
         match self.format {
             Format::Json => self.document(document),
@@ -108,7 +108,7 @@ impl Output {
         }
     }
 
-    /// A page of what a query found.
+    /// Prints a page of a query's documents.
     pub fn queried_page(&mut self, page: &Paged<RawDocumentBuf>) -> Result<(), Stop> {
         match self.format {
             Format::Json => self.document(&write_paged(page)),
@@ -128,7 +128,7 @@ fn made(document: Result<RawDocumentBuf, Invalid>) -> Result<RawDocumentBuf, Sto
     Ok(document?)
 }
 
-/// An id as people write it: a text without quotes.
+/// Returns an id in its form for people: a text has no quotes.
 fn text(id: Bson) -> String {
     match id {
         Bson::String(text) => text,

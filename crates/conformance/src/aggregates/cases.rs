@@ -1,4 +1,4 @@
-//! The cases of aggregates, by what they are about. Those of Wow's kit are among them.
+//! The cases of aggregates, by subject. Those of Wow's kit are among them.
 
 pub mod handling;
 pub mod kept;
@@ -13,7 +13,7 @@ use annals_runtime::Aggregates;
 use super::counter::Counter;
 use crate::{Subject, sample};
 
-/// An open store, and the counters in its log, without snapshots.
+/// An open store and the counters in its log, without snapshots.
 struct Opened {
     _store: Arc<dyn Store>,
     log: Arc<dyn EventLog>,

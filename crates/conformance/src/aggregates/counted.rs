@@ -1,4 +1,4 @@
-//! A log that counts the commits that are read from it, as commits of an aggregate.
+//! A log that counts the commits that are read from it as commits of an aggregate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ impl Counted {
         Tapped::new(inner, Arc::default())
     }
 
-    /// How many commits were read since the last time.
+    /// Returns how many commits were read since the last call.
     pub fn taken(&self) -> u64 {
         self.commits.swap(0, Ordering::SeqCst)
     }

@@ -1,32 +1,32 @@
-//! The aggregate of the cases: a number with a limit, and what was recorded of it that no program knows.
+//! The aggregate of the cases: a counter with a limit, whose history may hold events that no program knows.
 
 use annals_core::{AggregateType, Data, Effect, Loaded, NewCommit, NewEvent, StoredEvent, Upcasters};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// A number of at most 10,000.
+/// A counter of at most 10,000.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counter {
-    /// The sum of what was added.
+    /// The sum of all additions.
     pub count: i64,
-    /// The types of the events that are none of a counter's.
+    /// The types of events that a counter does not know.
     pub odd: Vec<String>,
 }
 
-/// What happens to a counter. An earlier program recorded `increased` with `by`, of generation 1.
+/// The events of a counter. An earlier program recorded `increased` with `by`, as generation 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CounterEvent {
-    /// It counted on.
+    /// A number was added.
     Added {
-        /// By so much.
+        /// The number.
         n: i64,
     },
-    /// It is deleted.
+    /// The counter was deleted.
     Closed,
 }
 
-/// A counter refuses a sum beyond its limit.
+/// The refusal of a sum beyond the limit.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{0} is too much")]
 pub struct TooMuch(pub i64);
@@ -63,10 +63,10 @@ impl AggregateType for Counter {
 }
 
 impl Counter {
-    /// Nothing follows from adding 0.
+    /// Adds `n`. Adding 0 has no event.
     ///
     /// # Errors
-    /// [`TooMuch`] when the sum is beyond the limit.
+    /// [`TooMuch`] when the sum exceeds the limit.
     pub fn add(&self, n: i64) -> Result<Option<CounterEvent>, TooMuch> {
         match (n, self.count + n) {
             (0, _) => Ok(None),
@@ -76,17 +76,17 @@ impl Counter {
     }
 }
 
-/// The command to add `n`.
+/// Returns the command to add `n`.
 pub fn add(n: i64) -> impl Fn(&Loaded<Counter>) -> Result<Option<CounterEvent>, TooMuch> {
     move |counter| counter.add(n)
 }
 
-/// A commit of a counter with one event, without a request id and at any version.
+/// Returns a commit of a counter with one event, without a request id and at any version.
 pub fn recorded(id: &str, event_type: &str, data: &Value) -> NewCommit {
     NewCommit::new(Counter::NAME, id).event(NewEvent::new(event_type, Data::from_value(data).expect("an object")))
 }
 
-/// What an earlier program committed to add `by`.
+/// Returns a commit by which an earlier program added `by`.
 pub fn increased(id: &str, by: i64) -> NewCommit {
     recorded(id, "increased", &json!({ "by": by }))
 }

@@ -1,11 +1,11 @@
-//! The aggregate of the cases as later versions of its program have it.
+//! The aggregate of the cases in later versions of its program.
 
 use annals_core::{AggregateType, Upcasters};
 use serde::{Deserialize, Serialize};
 
 use super::counter::{Counter, CounterEvent};
 
-/// With another field.
+/// The state with another field.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Later {
     pub tally: i64,
@@ -26,7 +26,7 @@ impl AggregateType for Later {
     }
 }
 
-/// With the field of [`Later`], of which something else was made.
+/// The state with the field of [`Later`], which is computed differently.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Twice {
     pub tally: i64,

@@ -1,4 +1,4 @@
-//! A log at which another writer commits to the same aggregate first, as often as a test says.
+//! A log in which another writer commits to the same aggregate first, as often as a test chooses.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,10 +11,10 @@ use crate::tap::{Tap, Tapped};
 
 /// Another writer that commits first.
 pub struct Racing {
-    /// How often it is first from now on.
+    /// How many more times it is first.
     races: AtomicU32,
     other: NewCommit,
-    /// When it was committed to.
+    /// When commits arrived.
     tried: Mutex<Vec<Instant>>,
 }
 
@@ -24,7 +24,7 @@ impl Racing {
         Tapped::new(log, Arc::new(Self { races: AtomicU32::new(races), other, tried: Mutex::default() }))
     }
 
-    /// The milliseconds between commits.
+    /// Returns the milliseconds between commits.
     ///
     /// # Panics
     /// When a commit has panicked.

@@ -1,4 +1,4 @@
-//! Files of the archive in memory, which a case can damage.
+//! Archive files in memory, which a case can damage.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ pub(crate) struct MemoryFiles {
     files: Mutex<BTreeMap<String, Bytes>>,
     loses_the_end: AtomicBool,
     refuses_renames: AtomicBool,
-    /// Advanced by the next listing, which fails.
+    /// The clock that the next listing advances before it fails.
     outage: Mutex<Option<Arc<ManualClock>>>,
 }
 
@@ -25,22 +25,22 @@ impl MemoryFiles {
         Arc::default()
     }
 
-    /// From now on, files are stored without their last byte, as after an upload that was cut off; or whole again.
+    /// Sets whether files are stored without their last byte, as after an interrupted upload.
     pub fn lose_the_end(&self, loses: bool) {
         self.loses_the_end.store(loses, Ordering::SeqCst);
     }
 
-    /// From now on, no file is renamed, as in a bucket whose credentials may not copy; or each is again.
+    /// Sets whether renames fail, as in a bucket whose credentials do not allow copies.
     pub fn refuse_renames(&self, refuses: bool) {
         self.refuses_renames.store(refuses, Ordering::SeqCst);
     }
 
-    /// The next listing fails, after a minute of this clock.
+    /// Makes the next listing fail, after a minute of this clock.
     pub fn fail_after_a_minute(&self, clock: Arc<ManualClock>) {
         *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock);
     }
 
-    /// Changes a byte of every file.
+    /// Changes one byte of every file.
     pub fn damage(&self) {
         for content in self.held().values_mut() {
             let mut bytes = content.to_vec();

@@ -1,4 +1,4 @@
-//! Files of the archive as a process has them that is killed at one of its writes.
+//! The archive files of a process that is killed at one of its writes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::mortal::Life;
 pub(crate) struct MortalFiles {
     pub files: Arc<dyn ArchiveFiles>,
     pub life: Arc<Life>,
-    /// Whether a file is renamed in one step, as in a folder. An object store copies it and deletes it then.
+    /// Whether a rename is one step, as in a folder. An object store copies the file and then deletes the original.
     pub renames_at_once: bool,
 }
 

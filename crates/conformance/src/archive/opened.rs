@@ -1,4 +1,4 @@
-//! A store with a view and its archive, and shorthands for what the cases do.
+//! A store with a view and its archive, and shorthands for the steps of the cases.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::rival::Rival;
 use crate::tap::TappedStore;
 use crate::{ManualClock, Subject};
 
-/// The milliseconds of a day.
+/// The milliseconds in a day.
 pub const DAY: i64 = 24 * 60 * 60 * 1_000;
 
-/// A store, a host on it, the browse view and the archive of the default tenant. The view keeps events without a rule for ever.
+/// A store, a host on it, and the browse view and the archive of the default tenant. The view keeps events without a rule forever.
 pub struct Archived {
     pub it: Browsed,
     pub archive: Arc<dyn Archive>,
@@ -28,19 +28,19 @@ impl Archived {
         Self::with(subject, None).await
     }
 
-    /// With a folder for files.
+    /// Opens it with a folder for files.
     pub async fn with(subject: &dyn Subject, folder: Option<&Path>) -> Self {
         let files = folder.map(|folder| Arc::new(ArchiveFolder::new(folder)) as Arc<dyn ArchiveFiles>);
         Self::with_files(subject, files).await
     }
 
-    /// With a place for files.
+    /// Opens it with a place for files.
     pub async fn with_files(subject: &dyn Subject, archive: Option<Arc<dyn ArchiveFiles>>) -> Self {
         let options = HostOptions { archive, ..HostOptions::default() };
         Self::on(subject.open().await, subject.clock(), options).await
     }
 
-    /// Whose documents in the view a rival changes.
+    /// Opens it with a rival that changes documents in the view.
     pub async fn contested(subject: &dyn Subject) -> (Self, Arc<Rival>) {
         let rival = Rival::of(EVENTS);
         let store = Arc::new(TappedStore::new(subject.open().await).with_records(&rival));
@@ -67,7 +67,7 @@ impl Archived {
         id
     }
 
-    /// Waits until the view has what the log has.
+    /// Waits until the view has caught up with the log.
     pub async fn look(&self) -> u64 {
         self.it.browse.page(BrowseQuery::default()).await.expect("a page").total
     }
@@ -76,7 +76,7 @@ impl Archived {
         self.archive.put_rule(name, RetentionBody::new(Some(days), target)).await.expect("set");
     }
 
-    /// The documents of a collection; none where it does not exist.
+    /// Returns the documents of a collection; none if it does not exist.
     pub async fn documents(&self, collection: &str) -> Vec<Document> {
         let page = match self.it.records.find(RecordQuery::new(collection).limit(1_000)).await {
             Err(RecordError::UnknownCollection(_)) => return Vec::new(),
@@ -89,14 +89,14 @@ impl Archived {
         self.documents(EVENTS_ARCHIVE).await
     }
 
-    /// The document of an event in the view.
+    /// Returns the document of an event in the view.
     pub async fn in_view(&self, id: &str) -> Option<Document> {
         let query = RecordQuery::new(EVENTS).matching(Condition::eq("event_id", id));
         let page = self.it.records.find(query).await.expect("found");
         page.records.first().map(|it| Document::try_from(&*it.document).expect("a document"))
     }
 
-    /// Waits until the archive is as wanted.
+    /// Waits until the status of the archive satisfies `wanted`.
     pub async fn until(&self, wanted: impl Fn(&ArchiveStatus) -> bool) -> ArchiveStatus {
         loop {
             let status = self.archive.rules(None, 10).await.expect("read").archive;
@@ -116,7 +116,7 @@ pub fn date(document: &Document, name: &str) -> Option<i64> {
     document.get_datetime(name).ok().copied().map(DateTime::timestamp_millis)
 }
 
-/// When a document expires, in days after it was stored.
+/// Returns when a document expires, in days after it was stored.
 pub fn days_of(document: &Document) -> Option<i64> {
     Some((date(document, "ttl_expires_at")? - date(document, "stored_at")?) / DAY)
 }

@@ -1,4 +1,4 @@
-//! The cases, by what they are about.
+//! The cases, by subject.
 
 pub mod consuming;
 pub mod reading;
@@ -45,19 +45,19 @@ impl Brokered {
         Self { it, types, topics, broker, names }
     }
 
-    /// The topic of an event type.
+    /// Returns the topic of an event type.
     pub fn topic(&self, event_type: &str) -> ByteString {
         self.names.topic_of(event_type)
     }
 
-    /// Waits until what is committed is on its topics.
+    /// Waits until every committed event is on its topic.
     pub async fn published(&self) {
         let head = self.it.log.head().await.expect("read");
         until("everything is published", async || self.it.host.relays().iter().all(|relay| relay.position >= head))
             .await;
     }
 
-    /// Registers a type of a category, whose data may be anything.
+    /// Registers a type of a category that accepts any data.
     pub async fn register(&self, name: &str, category: &str) {
         let definition = TypeDefinition::new(name, json!({"type": "object"})).category(category);
         self.types.put(definition).await.expect("registered");

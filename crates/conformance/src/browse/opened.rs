@@ -1,4 +1,4 @@
-//! A store with a host on it, its browse view and its replays, and shorthands for what the cases do.
+//! A store with a host on it, its browse view and its replays, and shorthands for the steps of the cases.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::handlers::opened::Opened;
 use crate::{ManualClock, Subject};
 
-/// A store, a host on it, the browse view and the replays of the default tenant. Time stands still until a case advances it.
+/// A store, a host on it, and the browse view and the replays of the default tenant. Time stands still until a case advances it.
 pub struct Browsed {
     pub it: Opened,
     pub browse: Arc<dyn Browse>,
@@ -20,19 +20,19 @@ pub struct Browsed {
 }
 
 impl Browsed {
-    /// A view that keeps events for ever: the clock of a case is not that of the store's expiry.
+    /// Opens it with a view that keeps events forever, because the clock of a case is not the clock of the store's expiry.
     pub async fn of(subject: &dyn Subject) -> Self {
         let it = Self::on(subject.open().await, subject.clock());
         it.switch(Some(ViewSwitch::Auto)).await;
         it
     }
 
-    /// Another host on a store, as another process would have.
+    /// Starts another host on a store, as another process would.
     pub fn on(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Self {
         Self::with(store, clock, HostOptions::default())
     }
 
-    /// Another host with these options, except for the clock.
+    /// Starts another host with these options, except for the clock.
     pub fn with(store: Arc<dyn Store>, clock: Arc<ManualClock>, options: HostOptions) -> Self {
         let it = Opened::with(store, clock, options);
         it.host.start_defined();
@@ -42,7 +42,7 @@ impl Browsed {
         Self { it, browse, replays, records }
     }
 
-    /// The same store with a new host, as after a restart.
+    /// Continues on the same store with a new host, as after a restart.
     pub async fn restarted(self) -> Self {
         let Self { it: Opened { store, host, clock, .. }, .. } = self;
         host.drain().await;
@@ -54,7 +54,7 @@ impl Browsed {
         self.browse.set_view(body).await.expect("switched");
     }
 
-    /// Commits one event, which happened at this time, with this header.
+    /// Commits one event with this time and header.
     pub async fn commit(&self, sample: Sample<'_>) -> Uuid {
         let data = Data::from_value(&sample.data).expect("a document");
         let time = Some(Timestamp::from_millis(sample.time));
@@ -66,7 +66,7 @@ impl Browsed {
         self.it.log.commit(commit).await.expect("committed").event_ids[0]
     }
 
-    /// Commits so many events of a type, one for each second.
+    /// Commits `count` events of a type, one for each second.
     pub async fn commit_many(&self, event_type: &str, count: usize) {
         for n in 0..count {
             let data = serde_json::json!({ "n": n });
@@ -76,7 +76,7 @@ impl Browsed {
         }
     }
 
-    /// The field `n` of the events of a page.
+    /// Returns the field `n` of the events of a page.
     pub async fn numbers(&self, query: BrowseQuery) -> Vec<i64> {
         let page = self.browse.page(query).await.expect("a page");
         page.items.iter().map(|item| item["n"].as_i64().unwrap_or(-1)).collect()
@@ -88,13 +88,13 @@ pub struct Sample<'a> {
     pub event_type: &'a str,
     pub data: Value,
     pub aggregate: (&'a str, &'a str),
-    /// When it happened, in milliseconds.
+    /// The time of the event, in milliseconds.
     pub time: i64,
     pub header: &'a [(&'a str, &'a str)],
     pub id: Option<Uuid>,
 }
 
-/// An event of the type `placed` of the order `o-1` without data.
+/// Returns an event of the type `placed` of the order `o-1`, without data.
 pub fn sample<'a>() -> Sample<'a> {
     Sample {
         event_type: "placed",
@@ -106,7 +106,7 @@ pub fn sample<'a>() -> Sample<'a> {
     }
 }
 
-/// The filter of a type.
+/// Returns the filter of a type.
 pub fn of_type(event_type: &str) -> ReplayFilter {
     ReplayFilter { event_types: Some(vec![event_type.to_owned()]), ..ReplayFilter::default() }
 }

@@ -16,7 +16,7 @@ async fn listed(log: &Arc<dyn EventLog>, after: Option<&str>, limit: usize) -> V
     known.into_iter().map(|known| known.id.to_string()).collect()
 }
 
-/// A list goes on after its cursor; a cursor at the last id finds nothing; it need not exist.
+/// A list resumes after its cursor, which need not exist. A cursor at the last id finds nothing.
 pub async fn a_list_goes_on_after_its_cursor(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for id in ["b", "d", "a", "c"] {
@@ -91,7 +91,7 @@ pub async fn the_tenant_id_is_listed_too(subject: &dyn Subject) {
     assert_eq!(log.aggregate_ids(query).await.expect("ids are listed"), [known("a", "t-1"), known("b", "(0)")]);
 }
 
-/// Ids are ordered by their bytes, whatever the order of commits: `(0)` before and `~` after letters and digits.
+/// Ids are ordered by their bytes, whatever the order of commits: `(0)` comes before letters and digits, and `~` after them.
 pub async fn ids_are_ordered_by_their_bytes(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     for id in UNUSUAL_IDS.iter().rev() {
@@ -107,7 +107,7 @@ pub async fn ids_are_ordered_by_their_bytes(subject: &dyn Subject) {
     }
 }
 
-/// A name that cannot be one, and a limit outside 1 to 1,000, are refused.
+/// An invalid name, and a limit outside 1 to 1,000, are refused.
 pub async fn a_list_with_a_wrong_name_or_limit_is_refused(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for (name, limit, code) in [
@@ -126,7 +126,7 @@ async fn names(log: &Arc<dyn EventLog>, after: Option<&str>, limit: usize) -> Ve
     log.aggregate_names(query).await.expect("names are listed")
 }
 
-/// Each name once, in the order of their bytes, however many aggregates have it; pages cover every name.
+/// Each name is listed once, in byte order, however many aggregates have it. Pages cover every name.
 pub async fn names_are_listed_once_and_go_on_after_their_cursor(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     assert!(names(&log, None, 100).await.is_empty());

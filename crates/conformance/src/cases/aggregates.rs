@@ -41,7 +41,7 @@ pub async fn an_unknown_aggregate_has_version_0_and_no_commits(subject: &dyn Sub
     assert_eq!(read(&log, AggregateQuery::new(Aggregate::new("door", "a"))).await, nothing);
 }
 
-/// And 0 for an aggregate without commits; whatever the number of commits.
+/// An aggregate without commits has version 0. This holds whatever the number of commits.
 pub async fn an_aggregates_version_is_that_of_its_last_commit(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let of = async |log: &Arc<dyn EventLog>, id: &str| log.aggregate_version(&order_aggregate(id)).await;
@@ -56,7 +56,7 @@ pub async fn an_aggregates_version_is_that_of_its_last_commit(subject: &dyn Subj
     assert_eq!(of(&log, "").await.expect_err("refused").code(), Code::InvalidId);
 }
 
-/// All, one and the last commit are what was committed; one commit makes version 1, three make 3, in order.
+/// All commits, one commit and the last one are read back as committed. One commit makes version 1, three make 3, in order.
 pub async fn all_one_and_the_last_commit_can_be_read(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let mut ids = Vec::new();
@@ -87,7 +87,7 @@ pub async fn other_aggregates_are_not_returned(subject: &dyn Subject) {
     }
 }
 
-/// A version range includes both ends; 0 means 1; versions past the end are no error.
+/// A version range includes both ends; 0 means 1; versions past the end are not an error.
 pub async fn a_version_range_includes_both_ends(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for n in 0..9 {
@@ -105,7 +105,7 @@ pub async fn a_version_range_includes_both_ends(subject: &dyn Subject) {
     assert_eq!(read(&log, range(10, 11)).await.version, 9);
 }
 
-/// A limit takes the first of a range, or the last of it, in ascending order either way.
+/// A limit takes the first of a range, or the last of it, in ascending order in both cases.
 pub async fn a_limit_takes_the_first_or_the_last_of_a_range(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for n in 0..30 {
@@ -133,11 +133,11 @@ pub async fn a_long_aggregate_is_read_page_by_page(subject: &dyn Subject) {
     assert_eq!(found, (1..=1_050).collect::<Vec<_>>());
 }
 
-/// A time range includes both ends and looks at the commit's time, which is its first event's; order stays by version.
+/// A time range includes both ends, and applies to the commit's time, which is that of its first event. The order stays by version.
 pub async fn a_time_range_includes_both_ends(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let at = Timestamp::from_millis;
-    // Times need not grow, may be equal and may be before 1970: they never decide the order.
+    // Times need not grow, may be equal, and may be before 1970. They never decide the order.
     for (n, time) in [1_000, 3_000, 2_000, 2_000, -5].into_iter().enumerate() {
         let mut new = order("a", n as u64).event(event("order_changed", 9));
         new.events[0].time = Some(at(time));
@@ -214,7 +214,7 @@ pub async fn a_range_that_ends_before_it_begins_is_refused(subject: &dyn Subject
     assert_eq!(refusal(&log, AggregateQuery::new(Aggregate::new("no name", "a"))).await.code, Code::InvalidName);
 }
 
-/// Read with a tenantId, an aggregate is there only for its own; the default is `(0)`.
+/// Read with a tenantId, an aggregate exists only for its own; the default is `(0)`.
 pub async fn an_aggregate_is_there_for_its_own_tenant_id_only(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, NewCommit { tenant_id: Some("t-1".into()), ..order("a", 1) }).await;
@@ -229,7 +229,7 @@ pub async fn an_aggregate_is_there_for_its_own_tenant_id_only(subject: &dyn Subj
     assert_eq!(read(&log, all("a")).await.version, 1, "without a tenantId it is there");
 }
 
-/// The same aggregate id lives in two tenants' stores without either seeing the other's.
+/// The same aggregate id exists in two tenants' stores, and neither sees the other's.
 pub async fn tenants_do_not_see_each_other(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let other = log_of(&store, OTHER_TENANT);
@@ -269,7 +269,7 @@ pub async fn a_thousand_aggregates_are_committed_and_read_in_parallel(subject: &
     }
 }
 
-/// Ids are any text: slashes, percent signs, unicode, what looks like an index, a path or a query, and 256 bytes of it.
+/// Ids are any text: slashes, percent signs, Unicode, text like an index, a path or a query, and up to 256 bytes.
 pub async fn ids_are_any_text(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let longest = "ü".repeat(128);
@@ -291,7 +291,7 @@ pub async fn ids_are_any_text(subject: &dyn Subject) {
     }
 }
 
-/// Ids that naive storage would confuse, cut or escape.
+/// Ids that naive storage would confuse, truncate or escape.
 pub(crate) const UNUSUAL_IDS: &[&str] = &[
     "a/b",
     "a/b/",

@@ -1,4 +1,4 @@
-//! A commit fails when the log holds, after the position that the commit names, an event that its append condition excludes.
+//! A commit fails if the log has, after the position that the commit names, an event that its append condition excludes.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn tagged(event_type: &str, tags: &[&str]) -> NewEvent {
     tags.iter().fold(event(event_type, 0), |event, tag| event.tag(*tag))
 }
 
-/// Asserts that it was refused because of this pattern, and one of these events.
+/// Asserts that the refusal names this pattern, and one of these events.
 #[track_caller]
 fn assert_excluded(result: Result<CommitOutcome, CommitError>, at: usize, events: &[SequenceNumber]) {
     match result {
@@ -30,14 +30,14 @@ fn assert_excluded(result: Result<CommitOutcome, CommitError>, at: usize, events
     }
 }
 
-/// Three events of types placed, paid and shipped.
+/// Commits three events, of the types placed, paid and shipped.
 async fn three_events(log: &Arc<dyn EventLog>) {
     for event_type in ["placed", "paid", "shipped"] {
         commit(log, NewCommit::new("order", "a").event(event(event_type, 0))).await;
     }
 }
 
-/// The commit fails on a matching event after the position, and on none at it or before it.
+/// The commit fails on a matching event after the position, and on none at or before it.
 pub async fn only_events_after_the_position_count(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     three_events(&log).await;
@@ -49,7 +49,7 @@ pub async fn only_events_after_the_position_count(subject: &dyn Subject) {
     commit(&log, order("b", 1).fail_if(unless(&[pattern(&["lost"], &[])], None))).await;
 }
 
-/// A position in the future leaves nothing to count; however far it lies.
+/// A position in the future excludes no event, however far ahead it is.
 pub async fn a_position_may_be_ahead_of_the_log(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for after in [0, 1_000_000, i64::MAX as u64, u64::MAX - 1, u64::MAX] {
@@ -58,7 +58,7 @@ pub async fn a_position_may_be_ahead_of_the_log(subject: &dyn Subject) {
     assert_excluded(log.commit(order("b", 1).fail_if(unless(&[pattern(&[], &[])], Some(3)))).await, 0, &[4]);
 }
 
-/// Any of the types is enough.
+/// A match of any of the types is enough.
 pub async fn a_pattern_takes_any_of_its_types(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     three_events(&log).await;
@@ -68,7 +68,7 @@ pub async fn a_pattern_takes_any_of_its_types(subject: &dyn Subject) {
     commit(&log, types(&["lost", "place", "shippe", "order"])).await;
 }
 
-/// All tags, and one of the types, must be on the same event; other events of the commit add nothing to it.
+/// All tags, and one of the types, must be on the same event. Other events of the commit do not contribute.
 pub async fn a_pattern_wants_all_its_tags_on_one_event(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let spread = NewCommit::new("order", "a").event(tagged("placed", &["x"])).event(tagged("paid", &["y", "z"]));
@@ -81,7 +81,7 @@ pub async fn a_pattern_wants_all_its_tags_on_one_event(subject: &dyn Subject) {
     commit(&log, whole(&["x"], &[])).await;
     assert_excluded(log.commit(whole(&[], &["z", "y"])).await, 0, &[1]);
     assert_excluded(log.commit(whole(&["lost", "paid"], &["y"])).await, 0, &[1]);
-    // The position may lie inside of a commit.
+    // The position may be inside a commit.
     commit(&log, condition(&[], &["x"])).await;
     assert_excluded(log.commit(condition(&[], &["y"])).await, 0, &[1]);
 }
@@ -99,7 +99,7 @@ pub async fn one_pattern_of_several_is_enough_and_named(subject: &dyn Subject) {
     commit(&log, condition(&vec![never(); 64])).await;
 }
 
-/// A pattern without types and tags is any event at all: nothing may have been committed since.
+/// A pattern without types and tags matches any event: nothing may have been committed since.
 pub async fn an_empty_pattern_is_any_event(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let nothing_since = |after| order("b", 1).fail_if(unless(&[pattern(&[], &[])], after));
@@ -119,7 +119,7 @@ pub async fn other_aggregates_count_and_the_commit_itself_does_not(subject: &dyn
     }
 }
 
-/// What does not match never gets in the way, however much of it is committed at the same time.
+/// Commits that do not match never conflict, however many are committed at the same time.
 pub async fn commits_that_do_not_match_never_conflict(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let tasks: Vec<_> = (0..16)
@@ -143,7 +143,7 @@ pub async fn commits_that_do_not_match_never_conflict(subject: &dyn Subject) {
     assert_eq!(log.head().await.expect("the head is read"), 320);
 }
 
-/// Of many commits that exclude each other, all at once, one wins; the others are told of its event.
+/// Of many concurrent commits that exclude each other, one wins. The others are refused with its event.
 pub async fn of_many_racing_commits_with_one_condition_one_wins(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for round in 0..20_u64 {
@@ -170,7 +170,7 @@ pub async fn of_many_racing_commits_with_one_condition_one_wins(subject: &dyn Su
     assert_eq!(log.head().await.expect("the head is read"), 20);
 }
 
-/// A name is unique through its tag: it can be taken once, and again when a later event says that it was given back and where.
+/// A name is unique through its tag. It can be taken once, and again after a later event that returns it and says where.
 pub async fn a_name_is_unique_through_its_tag(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let take = |id: &str, name: &str, after| {
@@ -185,8 +185,8 @@ pub async fn a_name_is_unique_through_its_tag(subject: &dyn Subject) {
     assert_excluded(log.commit(take("4", "name:eva", given_back.first_sequence_number)).await, 0, &[3]);
 }
 
-/// Decisions that rest on a filtered read, made again when something came between, keep their rule: no course gets more than its five
-/// students, and every course gets five.
+/// Decisions based on a filtered read keep their rule if they are repeated after a conflict: no course gets more than its five students,
+/// and every course gets five.
 pub async fn decisions_on_a_filtered_read_keep_their_rule(subject: &dyn Subject) {
     const PLACES: usize = 5;
     let (_store, log) = open(subject).await;
@@ -204,7 +204,7 @@ pub async fn decisions_on_a_filtered_read_keep_their_rule(subject: &dyn Subject)
     assert_eq!(whole_log(&log).await.len(), 3 * PLACES);
 }
 
-/// Reads the course's events, and subscribes unless it is full. Answers whether there was a place.
+/// Reads the course's events, and subscribes unless it is full. Returns whether there was a place.
 async fn subscribe(log: &Arc<dyn EventLog>, student: u64, course: &str, places: usize) -> bool {
     loop {
         let filter = Filter { types: vec!["subscribed".into()], tags: vec![course.into()], ..Filter::default() };
@@ -221,7 +221,7 @@ async fn subscribe(log: &Arc<dyn EventLog>, student: u64, course: &str, places: 
     }
 }
 
-/// Tenant and request id are judged before the append condition: a repeat succeeds although its condition would fail now.
+/// Tenant and request id are checked before the append condition: a repeat succeeds although its condition would fail now.
 pub async fn tenant_and_request_id_are_judged_first(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let request = order("a", 1).request_id("r").fail_if(unless(&[pattern(&["order_changed"], &[])], None));
@@ -233,11 +233,11 @@ pub async fn tenant_and_request_id_are_judged_first(subject: &dyn Subject) {
     assert_eq!(error, CommitError::RequestIdReused { request_id: "r".into() });
     let foreign = NewCommit { tenant_id: Some("t".into()), ..other_content };
     assert_eq!(refused(&log, foreign).await.code(), Code::AggregateOfOtherTenant);
-    // A condition is no content: without it, or with another one, it is the same request.
+    // A condition is not content: without it, or with another one, it is the same request.
     assert!(log.commit(order("a", 1).request_id("r")).await.expect("it is a repeat").duplicate);
 }
 
-/// The version is judged after the append condition.
+/// The version is checked after the append condition.
 pub async fn the_version_is_judged_last(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1)).await;
@@ -261,7 +261,7 @@ pub async fn a_failed_append_condition_leaves_nothing(subject: &dyn Subject) {
     assert_eq!(commit(&log, request(Some(0))).await.version, 1);
 }
 
-/// However many segments lie between, and after reopening, the condition finds an event exactly where a read finds it.
+/// The condition finds an event exactly where a read finds it, however many segments lie between, and after reopening.
 pub async fn conditions_reach_through_everything_stored(subject: &dyn Subject) {
     const EVENTS: u64 = 400;
     let (store, log) = open(subject).await;
@@ -288,7 +288,7 @@ pub async fn conditions_reach_through_everything_stored(subject: &dyn Subject) {
     check(&log).await;
 }
 
-/// For random commits and conditions, the answer is what filtering by hand finds.
+/// For random commits and conditions, the answer equals that of filtering the log by hand.
 pub async fn any_condition_fails_on_what_filtering_by_hand_finds(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let random = &mut fastrand::Rng::with_seed(29);

@@ -16,7 +16,7 @@ fn order_of_events(id: &str, count: u64) -> NewCommit {
     NewCommit { events, ..NewCommit::new("order", id) }
 }
 
-/// A commit of ten events reads back as one commit, of the same id, version and size.
+/// A commit of ten events is read back as one commit, with the same id, version and size.
 pub async fn a_commit_of_ten_events_reads_back_as_one_commit(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let outcome = commit(&log, order_of_events("a", 10)).await;
@@ -29,7 +29,7 @@ pub async fn a_commit_of_ten_events_reads_back_as_one_commit(subject: &dyn Subje
     assert_eq!(ids, outcome.event_ids);
 }
 
-/// The events of a commit have neighbouring sequence numbers, from the one that its outcome names.
+/// The events of a commit have consecutive sequence numbers, from the one that its outcome names.
 pub async fn the_events_of_a_commit_stand_together(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let mut first = 0;
@@ -72,7 +72,7 @@ pub async fn a_reader_never_sees_half_a_commit(subject: &dyn Subject) {
     writer.await.expect("the writer ends well");
 }
 
-/// A page may end inside a commit because of its limit; the next one goes on with the rest of it.
+/// A page may end inside a commit because of its limit. The next page continues with the rest of the commit.
 pub async fn a_page_that_ends_inside_a_commit_goes_on_there(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order_of_events("a", 5)).await;
@@ -87,7 +87,7 @@ pub async fn a_page_that_ends_inside_a_commit_goes_on_there(subject: &dyn Subjec
     }
 }
 
-/// A commit that is refused for whatever reason leaves nothing behind.
+/// A refused commit leaves nothing behind, whatever the reason.
 pub async fn a_refused_commit_leaves_nothing(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).request_id("r-1")).await;
@@ -129,7 +129,7 @@ pub async fn a_commit_holds_ten_thousand_events(subject: &dyn Subject) {
     assert_eq!(again.event_ids, outcome.event_ids);
 }
 
-/// Commits handed over at the same time are judged one by one: a refused one takes no other with it.
+/// Concurrent commits are checked one by one: a refused one does not affect the others.
 pub async fn one_bad_commit_never_fails_its_neighbours(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("taken", 0).request_id("r")).await;
@@ -158,7 +158,7 @@ pub async fn one_bad_commit_never_fails_its_neighbours(subject: &dyn Subject) {
     assert_eq!(log.head().await.expect("the head is read"), 41);
 }
 
-/// A commit whose caller went away is stored whole or not at all, and a retry tells which without adding a second.
+/// A commit whose caller went away is stored completely or not at all. A retry shows which, without adding a second.
 pub async fn a_commit_whose_caller_went_away_is_whole_or_absent(subject: &dyn Subject) {
     let (store, _log) = open(subject).await;
     let log = log_of(&store, annals_core::DEFAULT_TENANT);
@@ -184,7 +184,7 @@ pub async fn a_commit_whose_caller_went_away_is_whole_or_absent(subject: &dyn Su
     assert!(sizes.values().all(|size| *size == 5), "each commit is whole");
 }
 
-/// An aggregate that is read while it grows shows whole commits from 1 without a gap.
+/// An aggregate that is read while it grows shows complete commits from 1 without a gap.
 pub async fn an_aggregate_read_while_it_grows_shows_a_whole_prefix(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let writer = tokio::spawn({

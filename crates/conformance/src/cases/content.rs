@@ -1,4 +1,4 @@
-//! What is committed is what is read: content, ids, times and everything around.
+//! What is read equals what was committed: content, ids, times and everything else.
 
 use annals_core::{Clock, NewCommit, NewEvent, Timestamp, Uuid, limits};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn everything() -> NewCommit {
     }
 }
 
-/// Everything that a commit was given is read back as given, by the log and by the aggregate, before and after reopening.
+/// Everything that a commit was given is read back unchanged, from the log and from the aggregate, before and after reopening.
 pub async fn everything_given_is_read_back(subject: &dyn Subject) {
     let (mut store, mut log) = open(subject).await;
     let before = subject.clock().now();
@@ -63,8 +63,8 @@ pub async fn everything_given_is_read_back(subject: &dyn Subject) {
     drop(store);
 }
 
-/// What is left out has its default: tenantId `(0)`, no owner, space, command, correlation, causation or header; ids and times are
-/// made.
+/// What is omitted has its default: tenantId `(0)`, no owner, space, command, correlation, causation or header. Ids and times are
+/// generated.
 pub async fn what_is_left_out_has_its_default(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let before = subject.clock().now();
@@ -85,7 +85,7 @@ pub async fn what_is_left_out_has_its_default(subject: &dyn Subject) {
     assert_ne!(outcome.commit_id, commit(&log, order("a", 1)).await.commit_id);
 }
 
-/// Owner and space are each commit's own; an explicit default tenantId is the default one.
+/// Owner and space belong to each commit; an explicit default tenantId is the default one.
 pub async fn owner_and_space_are_each_commits_own(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let owned = |owner: &str, n| NewCommit { owner_id: Some(owner.into()), ..order("a", n) };
@@ -96,8 +96,8 @@ pub async fn owner_and_space_are_each_commits_own(subject: &dyn Subject) {
     assert_eq!(owners, ["o-1", "", "o-2"]);
 }
 
-/// JSON content comes back equal, with its order of keys: null, booleans, empty values, unicode, the whole range of 64-bit integers
-/// and doubles, text that looks like dates or Extended JSON, keys with `$` and `.`, nested arrays and objects.
+/// JSON content is read back equal, with its order of keys: null, booleans, empty values, Unicode, the whole range of 64-bit integers and
+/// doubles, text like dates or Extended JSON, keys with `$` and `.`, nested arrays and objects.
 pub async fn json_content_comes_back_equal(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let contents = contents();

@@ -1,5 +1,5 @@
-//! Whatever a caller was told is there after the store is opened again. That it survives power loss too is for each backend's own
-//! fault tests, with [`crate::history`].
+//! Everything that was returned to a caller is there after the store is reopened. Each backend's own fault tests show that it also
+//! survives power loss, with [`crate::history`].
 
 use annals_core::{Code, CommitError, DEFAULT_TENANT, ExpectedVersion, LogQuery, ReadError, StoreError};
 
@@ -8,7 +8,7 @@ use crate::sample::{
 };
 use crate::{OTHER_TENANT, Subject};
 
-/// Every event, with all that it was given, is the same after reopening, and commits go on after it.
+/// Every event is the same after reopening, with everything that it was given, and commits continue after it.
 pub async fn everything_is_there_after_reopening(subject: &dyn Subject) {
     let (mut store, mut log) = open(subject).await;
     let mut before = Vec::new();
@@ -43,7 +43,7 @@ pub async fn an_empty_store_may_be_reopened(subject: &dyn Subject) {
     drop(store);
 }
 
-/// Who the store is does not change when it is reopened; each tenant's store has an id of its own.
+/// The identity of a store does not change when it is reopened. Each tenant's store has an id of its own.
 pub async fn a_store_keeps_its_identity(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let identity =
@@ -57,7 +57,7 @@ pub async fn a_store_keeps_its_identity(subject: &dyn Subject) {
     assert_eq!(identity(&*store, OTHER_TENANT), second);
 }
 
-/// A closed store refuses commits and wakes who waits; closing it again does nothing.
+/// A closed store refuses commits and wakes waiting callers. Closing it again does nothing.
 pub async fn a_closed_store_refuses_commits_and_wakes_who_waits(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     commit(&log, order("a", 1)).await;
@@ -78,7 +78,7 @@ pub async fn a_closed_store_refuses_commits_and_wakes_who_waits(subject: &dyn Su
     assert_eq!(whole_log(&log).await.len(), 1);
 }
 
-/// Commits that are under way when the store closes are stored and acknowledged, or refused and absent.
+/// Commits in flight when the store closes are stored and acknowledged, or refused and absent.
 pub async fn commits_under_way_when_closing_are_stored_or_refused(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let tasks: Vec<_> = (0..40)

@@ -1,4 +1,4 @@
-//! Filtered reads of the log, compared with filtering all of it by hand.
+//! Filtered reads of the log, compared with filtering the whole log by hand.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn of_aggregate(name: &str, id: Option<&str>) -> Filter {
     Filter { aggregate: Some(AggregateFilter { name: name.into(), id: id.map(Into::into) }), ..Filter::default() }
 }
 
-/// A filter with several types takes any of them, in order.
+/// A filter with several types selects events of any of them, in order.
 pub async fn several_types_take_any_of_them(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for (n, name) in ["placed", "paid", "place", "placed", "shipped"].into_iter().enumerate() {
@@ -38,7 +38,7 @@ pub async fn several_types_take_any_of_them(subject: &dyn Subject) {
     assert_eq!(found(&log, of_types(&["pla", "Placed"])).await, NOTHING);
 }
 
-/// A filter with several tags takes events that have all of them.
+/// A filter with several tags selects events that have all of them.
 pub async fn several_tags_take_events_with_all_of_them(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for (n, tags) in [&["red"][..], &["red", "blue"], &[], &["blue", "red", "x"], &["redder"]].into_iter().enumerate() {
@@ -51,7 +51,7 @@ pub async fn several_tags_take_events_with_all_of_them(subject: &dyn Subject) {
     assert_eq!(found(&log, of_tags(&["blue", "redder"])).await, NOTHING);
 }
 
-/// A tag and a type of the same text have nothing to do with each other.
+/// A tag and a type with the same text are independent.
 pub async fn a_tag_is_not_a_type(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, NewCommit::new("order", "a").event(event("red", 0).tag("order"))).await;
@@ -62,7 +62,7 @@ pub async fn a_tag_is_not_a_type(subject: &dyn Subject) {
     assert_eq!(found(&log, of_aggregate("order", Some("a"))).await, [0]);
 }
 
-/// A filter takes one aggregate, or all of a name.
+/// A filter selects one aggregate, or all aggregates of a name.
 pub async fn an_aggregate_filter_takes_one_or_all_of_a_name(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for (n, (name, id)) in
@@ -78,7 +78,7 @@ pub async fn an_aggregate_filter_takes_one_or_all_of_a_name(subject: &dyn Subjec
     assert_eq!((page.events.len(), page.next, page.head), (0, 5, 5), "nothing matches, and the true head is told");
 }
 
-/// Inside a commit only the events that match are found, each with its own number and ordinal.
+/// Inside a commit only the matching events are found, each with its own sequence number and ordinal.
 pub async fn events_of_one_commit_are_filtered_one_by_one(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let events = (0..30).map(|n| event(TYPES[n as usize % 3], n)).collect();
@@ -88,8 +88,8 @@ pub async fn events_of_one_commit_are_filtered_one_by_one(subject: &dyn Subject)
     assert!(read.iter().all(|event| event.sequence_number == u64::from(event.ordinal)));
 }
 
-/// Any filter, from anywhere, in either direction and with any limit, finds what filtering the whole log by hand finds; the same
-/// after reopening, and over every change of segment.
+/// Any filter, from any position, in either direction and with any limit, finds the same as filtering the whole log by hand. This also
+/// holds after reopening, and across every change of segment.
 pub async fn any_filter_finds_what_filtering_by_hand_finds(subject: &dyn Subject) {
     let mut random = fastrand::Rng::with_seed(20);
     let (store, log) = open(subject).await;
@@ -134,7 +134,7 @@ async fn compare(random: &mut fastrand::Rng, log: &Arc<dyn EventLog>, all: &[Rec
     }
 }
 
-/// A filter that can match nothing because its names, ids or tags cannot occur is refused with what is wrong.
+/// A filter that can match nothing because its names, ids or tags cannot occur is refused, and the error says why.
 pub async fn a_filter_that_cannot_match_is_refused(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1)).await;

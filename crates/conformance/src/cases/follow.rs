@@ -1,4 +1,4 @@
-//! Following the log: what is there, then what comes, without gap or repeat.
+//! Following the log: existing events, then new ones, without gaps or repeats.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ async fn write(log: &Arc<dyn EventLog>, ns: std::ops::Range<u64>) {
     }
 }
 
-/// A follower gets what is there as its first page, and then each event that comes.
+/// A follower gets the existing events as its first page, and then each new event.
 pub async fn a_follower_gets_what_is_there_then_what_comes(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     write(&log, 0..3).await;
@@ -37,7 +37,7 @@ pub async fn a_follower_gets_what_is_there_then_what_comes(subject: &dyn Subject
     }
 }
 
-/// A follower that began before the first event gets everything, while many write.
+/// A follower that began before the first event gets every event while many clients write.
 pub async fn a_follower_misses_nothing_while_many_write(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let mut follower = Follower::new(log.clone(), 0, Filter::default());
@@ -59,7 +59,7 @@ pub async fn a_follower_misses_nothing_while_many_write(subject: &dyn Subject) {
     assert_eq!(events, whole_log(&log).await);
 }
 
-/// Followers that begin anywhere, many at once, each get exactly what follows.
+/// Many concurrent followers that begin anywhere each get exactly the events that follow.
 pub async fn many_followers_each_get_what_follows(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     write(&log, 0..50).await;
@@ -76,7 +76,7 @@ pub async fn many_followers_each_get_what_follows(subject: &dyn Subject) {
     }
 }
 
-/// A follower that reads nothing for a while costs nobody anything and then gets everything, page by page.
+/// A follower that reads nothing for a while costs nobody anything, and then gets everything, page by page.
 pub async fn a_slow_follower_harms_nobody(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     write(&log, 0..1).await;
@@ -91,7 +91,7 @@ pub async fn a_slow_follower_harms_nobody(subject: &dyn Subject) {
     assert_eq!(ns_of(&follow_until(&mut slow, 3_000).await), (1..3_001).collect::<Vec<_>>());
 }
 
-/// With a filter a follower gets what passes, waits through what does not, and knows how far it has looked.
+/// A follower with a filter gets the matching events, waits through the others, and knows how far it has looked.
 pub async fn a_follower_with_a_filter_gets_what_passes(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let filter = Filter { types: vec!["wanted".into()], ..Filter::default() };
@@ -109,7 +109,7 @@ pub async fn a_follower_with_a_filter_gets_what_passes(subject: &dyn Subject) {
     assert_eq!(position, 200);
 }
 
-/// A follower whose waiting is cancelled, however often, loses nothing.
+/// A follower whose wait is cancelled loses nothing, however often.
 pub async fn a_follower_that_is_cancelled_loses_nothing(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let mut follower = Follower::new(log.clone(), 0, Filter::default());
@@ -118,7 +118,7 @@ pub async fn a_follower_that_is_cancelled_loses_nothing(subject: &dyn Subject) {
         async move { write(&log, 0..200).await }
     });
     let mut events = Vec::new();
-    // A store that is asked over a network needs several steps for a page, so the follower gets ever more before it is cancelled.
+    // A store behind a network needs several steps for a page, so the follower gets more and more of them before it is cancelled.
     let mut patience = 1;
     while events.len() < 200 {
         let impatient = async {
@@ -136,7 +136,7 @@ pub async fn a_follower_that_is_cancelled_loses_nothing(subject: &dyn Subject) {
     assert_eq!(ns_of(&events), (0..200).collect::<Vec<_>>());
 }
 
-/// A follower that looks past the head waits for that number and gets it first.
+/// A follower that starts past the head waits for that number and gets it first.
 pub async fn a_follower_past_the_head_waits_for_its_number(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     write(&log, 0..2).await;
@@ -146,7 +146,7 @@ pub async fn a_follower_past_the_head_waits_for_its_number(subject: &dyn Subject
     assert_eq!(ns_of(&following.await.expect("the follower ends well")), [5, 6, 7]);
 }
 
-/// Waiting past a head that is behind returns at once; many who wait for the same are all woken.
+/// Waiting past an earlier head returns at once. Many callers that wait for the same head are all woken.
 pub async fn all_who_wait_are_woken(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     write(&log, 0..3).await;
@@ -166,7 +166,7 @@ pub async fn all_who_wait_are_woken(subject: &dyn Subject) {
     }
 }
 
-/// A commit of another tenant wakes nobody here: a wait ends for this log's head only.
+/// A commit of another tenant wakes no follower here: a wait ends only for this log's head.
 pub async fn a_wait_is_for_this_log_only(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let other = crate::sample::log_of(&store, crate::OTHER_TENANT);
@@ -183,7 +183,7 @@ pub async fn a_wait_is_for_this_log_only(subject: &dyn Subject) {
     assert_eq!(waiting.await.expect("the task ends well"), Ok(1));
 }
 
-/// When the store closes, a follower that waits is told so.
+/// When the store closes, a waiting follower gets an error.
 pub async fn a_follower_is_told_when_the_store_closes(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     write(&log, 0..1).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Subject;
 use crate::sample::{commit, commits_of, open, order, order_aggregate, reopen, whole_log};
 
-/// What was read is the reader's own: changing it changes nothing in the store.
+/// What was read belongs to the reader: changing it changes nothing in the store.
 pub async fn what_was_read_is_a_copy(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, annals_core::NewCommit { header: vec![("k".into(), "v".into())], ..order("a", 1) }).await;
@@ -21,7 +21,7 @@ pub async fn what_was_read_is_a_copy(subject: &dyn Subject) {
     assert_eq!(whole_log(&log).await, kept[0].events);
 }
 
-/// An event once read is the same for ever, whatever is committed, refused, repeated or reopened after it.
+/// An event that was read once is the same forever, whatever is committed, refused, repeated or reopened later.
 pub async fn an_event_stays_the_same(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     for n in 0..20 {

@@ -1,4 +1,4 @@
-//! What is refused, with which code, and what is judged first: the commit's own rules, tenantId, request id, version.
+//! What is refused, with which code, and in which order it is checked: the commit's own rules, tenantId, request id, version.
 
 use annals_core::{
     Aggregate, Code, CommitError, ExpectedVersion, KeyValue, NewCommit, NewEvent, ReadError, Reserve, Timestamp, Uuid,
@@ -58,7 +58,7 @@ pub async fn a_commit_that_breaks_a_rule_is_refused_with_its_path(subject: &dyn 
     assert_eq!(log.head().await.expect("the head is read"), 0);
 }
 
-/// The commit's own rules are judged before everything that the store knows.
+/// The commit's own rules are checked before everything that the store knows.
 pub async fn rules_are_judged_first(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).request_id("r")).await;
@@ -66,7 +66,7 @@ pub async fn rules_are_judged_first(subject: &dyn Subject) {
     assert_eq!(refused(&log, all_wrong.expect(ExpectedVersion::Exact(9))).await.code(), Code::InvalidEvents);
 }
 
-/// The tenantId is judged before the request id and the version.
+/// The tenantId is checked before the request id and the version.
 pub async fn the_tenant_id_is_judged_before_request_and_version(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).request_id("r")).await;
@@ -83,7 +83,7 @@ pub async fn the_tenant_id_is_judged_before_request_and_version(subject: &dyn Su
     assert_eq!(refused(&log, order("b", 2)).await, CommitError::AggregateOfOtherTenant { tenant_id: "other".into() });
 }
 
-/// The request id is judged before the version: a repeat is a repeat and a reuse is a reuse at any version.
+/// The request id is checked before the version: a repeat is a repeat and a reuse is a reuse at any version.
 pub async fn the_request_id_is_judged_before_the_version(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).request_id("r")).await;
@@ -96,7 +96,7 @@ pub async fn the_request_id_is_judged_before_the_version(subject: &dyn Subject) 
     );
 }
 
-/// The same aggregate id cannot be taken by a second tenantId, racing for it neither: one gets it, the others are told whose it is.
+/// A second tenantId cannot take the same aggregate id, even in a race: one gets it, and the others are refused with its owner.
 pub async fn an_id_belongs_to_the_tenant_id_that_came_first(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for round in 0..10 {

@@ -1,4 +1,4 @@
-//! Prepare keys change with the events of their commit and in no other way: each is held by one commit at a time.
+//! Prepare keys change only with the events of their commit, and one commit at a time holds each.
 
 use annals_core::{
     Clock, Code, CommitError, CommitOutcome, ExpectedVersion, KeyValue, NewCommit, Release, Reserve, Timestamp, limits,
@@ -28,12 +28,12 @@ fn not_held(key: &str) -> CommitError {
     CommitError::KeyNotHeld { name: "user".into(), key: key.into() }
 }
 
-/// The clock's time, so many milliseconds from now.
+/// Returns the clock's time plus this many milliseconds.
 fn in_millis(subject: &dyn Subject, millis: i64) -> Timestamp {
     Timestamp::from_millis(subject.clock().now().as_millis() + millis)
 }
 
-/// A key that a commit reserved is taken for every other, of the same aggregate too.
+/// A key that a commit reserved is taken for every other commit, even of the same aggregate.
 pub async fn a_reserved_key_is_taken_for_others(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).reserve(reserve("eva"))).await;
@@ -45,7 +45,7 @@ pub async fn a_reserved_key_is_taken_for_others(subject: &dyn Subject) {
     assert_eq!(log.head().await.expect("the head is read"), 2);
 }
 
-/// A commit that is refused, for whatever reason, takes no key and gives none back.
+/// A commit that is refused takes no key and releases none, whatever the reason.
 pub async fn a_refused_commit_changes_no_key(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     commit(&log, order("a", 1).reserve(reserve("held")).reserve(reserve("other"))).await;
@@ -60,7 +60,7 @@ pub async fn a_refused_commit_changes_no_key(subject: &dyn Subject) {
     commit(&log, order("c", 1).reserve(reserve("new"))).await;
 }
 
-/// A key that was given back can be taken, and cannot be given back twice.
+/// A key that was released can be taken, and cannot be released twice.
 pub async fn a_released_key_can_be_reserved(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for round in 0..5 {
@@ -71,7 +71,7 @@ pub async fn a_released_key_can_be_reserved(subject: &dyn Subject) {
     assert_eq!(refused(&log, order("b", 9).release(release("never"))).await, not_held("never"));
 }
 
-/// Releasing and reserving a key in one commit changes its value, and a key may be exchanged for another.
+/// Releasing and reserving a key in one commit changes its value. A key may be exchanged for another.
 pub async fn one_commit_may_change_a_keys_value(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).reserve(reserve("eva"))).await;
@@ -83,12 +83,12 @@ pub async fn one_commit_may_change_a_keys_value(subject: &dyn Subject) {
     commit(&log, exchange).await;
     commit(&log, order("b", 1).reserve(reserve("eva"))).await;
     assert_eq!(refused(&log, order("b", 2).reserve(reserve("eve"))).await, taken("eve"));
-    // Releases come first, so a key cannot be reserved and given back by the same commit.
+    // Releases come first, so one commit cannot reserve a key and release it.
     let both = order("b", 2).reserve(reserve("new")).release(release("new"));
     assert_eq!(refused(&log, both).await, not_held("new"));
 }
 
-/// A release that names a value is refused unless the key has this value, as BSON compares: the order of fields counts, the type of a
+/// A release that names a value is refused unless the key has this value by BSON comparison: the order of fields counts, the type of a
 /// number does not.
 pub async fn a_release_with_another_value_is_refused(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
@@ -108,7 +108,7 @@ pub async fn a_release_with_another_value_is_refused(subject: &dyn Subject) {
     }
 }
 
-/// A reservation may be taken over once its time has passed, at that very millisecond not yet.
+/// A reservation may be taken over once its time has passed, but not yet at that very millisecond.
 pub async fn an_expired_reservation_may_be_taken_over(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let clock = subject.clock();
@@ -124,13 +124,13 @@ pub async fn an_expired_reservation_may_be_taken_over(subject: &dyn Subject) {
     clock.advance_millis(1_000_000_000_000);
     assert_eq!(refused(&log, order("c", 1).reserve(reserve("for-ever"))).await, taken("for-ever"));
     commit(&log, order("c", 1).reserve(reserve("eva"))).await;
-    // What has expired when it is made may be taken at once.
+    // A reservation that has expired when it is made may be taken over at once.
     let expired = || reserve("eve").until(in_millis(subject, -1));
     commit(&log, order("c", 2).reserve(expired())).await;
     commit(&log, order("d", 1).reserve(expired())).await;
 }
 
-/// An expired key is given back only by who names its value.
+/// An expired key is released only by a caller that names its value.
 pub async fn an_expired_key_is_released_by_its_value_only(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let clock = subject.clock();
@@ -147,7 +147,7 @@ pub async fn an_expired_key_is_released_by_its_value_only(subject: &dyn Subject)
     assert_eq!(refused(&log, order("a", 2).release(release("eva"))).await, not_held("eva"));
 }
 
-/// A repeat returns the first outcome, although the key is taken: by itself, or by another since.
+/// A repeat returns the first outcome although the key is taken, by the request itself or by a later one.
 pub async fn a_repeat_is_not_refused_for_its_own_key(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let request = order("a", 1).request_id("r").reserve(reserve("eva").until(in_millis(subject, 10)));
@@ -183,7 +183,7 @@ pub async fn other_keys_are_other_content(subject: &dyn Subject) {
     }
 }
 
-/// Of many commits that reserve one key, all at once, one wins; the others are told that it is taken. So it is for a key that expired.
+/// Of many concurrent commits that reserve one key, one wins, and the others learn that it is taken. The same holds for an expired key.
 pub async fn of_many_racing_reservations_one_wins(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for round in 0..20_u64 {
@@ -209,7 +209,7 @@ pub async fn of_many_racing_reservations_one_wins(subject: &dyn Subject) {
     assert_eq!(log.head().await.expect("the head is read"), 20);
 }
 
-/// A key that goes from hand to hand, each racing to take it over from the last, is never held by two: as many take it as give it back.
+/// A key for which each holder races with the next is never held twice: as many commits take it as release it.
 pub async fn a_key_goes_from_hand_to_hand(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("first", 0).reserve(Reserve::new("user", "baton", value("0")))).await;
@@ -242,7 +242,7 @@ pub async fn a_key_goes_from_hand_to_hand(subject: &dyn Subject) {
     commit(&log, order("last", 0).release(held)).await;
 }
 
-/// Names separate keys, also where name and key would be the same when put together.
+/// Names separate keys, even if name and key are equal when joined.
 pub async fn names_separate_keys(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for (name, key) in KEYS {
@@ -251,12 +251,12 @@ pub async fn names_separate_keys(subject: &dyn Subject) {
         let due = CommitError::KeyTaken { name: (*name).into(), key: (*key).into() };
         assert_eq!(refused(&log, of("b")).await, due);
     }
-    // An aggregate, a type and a tag of the same text are no keys.
+    // An aggregate, a type and a tag with the same text are not keys.
     commit(&log, order("a", 9).reserve(Reserve::new("order", "a", value("null")))).await;
     commit(&log, order("a", 9).reserve(Reserve::new("order_changed", "order_changed", value("null")))).await;
 }
 
-/// Keys are a tenant's own.
+/// Keys belong to a tenant.
 pub async fn keys_of_other_tenants_are_others(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let other = log_of(&store, crate::OTHER_TENANT);
@@ -267,7 +267,7 @@ pub async fn keys_of_other_tenants_are_others(subject: &dyn Subject) {
     assert_eq!(refused(&log, order("a", 1).reserve(reserve("eva"))).await, taken("eva"));
 }
 
-/// However many commits lie between, and after reopening, a key is held exactly as its last change says.
+/// However many commits lie between, and after reopening, the state of a key is that of its last change.
 pub async fn keys_hold_through_everything_stored(subject: &dyn Subject) {
     const KEYS: u64 = 60;
     let (store, log) = open(subject).await;
@@ -313,7 +313,7 @@ pub async fn keys_hold_through_everything_stored(subject: &dyn Subject) {
     }
 }
 
-/// Random changes of few keys by one client are answered as a list of who holds what says, whatever lies between.
+/// Random changes of a few keys by one client get the answers that a list of holders predicts.
 pub async fn random_changes_follow_who_holds_what(subject: &dyn Subject) {
     let (mut store, mut log) = open(subject).await;
     let random = &mut fastrand::Rng::with_seed(41);
@@ -357,7 +357,7 @@ pub async fn random_changes_follow_who_holds_what(subject: &dyn Subject) {
     assert!(accepted > 100 && told > 100, "{accepted} were accepted, {told} refused");
 }
 
-/// Keys are judged before the version, in their order.
+/// Keys are checked before the version, in their order.
 pub async fn the_keys_are_judged_before_the_version(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).reserve(reserve("eva"))).await;
@@ -366,12 +366,12 @@ pub async fn the_keys_are_judged_before_the_version(subject: &dyn Subject) {
     let right_keys = order("a", 2).reserve(reserve("eve")).expect(ExpectedVersion::Empty);
     assert_conflict(&log.commit(right_keys).await, 1);
     assert_eq!(version_of(&log, order_aggregate("a")).await, 1);
-    // Of two changes that fail, the first is named; releases come first.
+    // Of two changes that fail, the first is named. Releases come first.
     let two = order("b", 1).reserve(reserve("eva")).release(release("x")).release(release("y"));
     assert_eq!(refused(&log, two).await, not_held("x"));
 }
 
-/// Keys that break a rule are refused with the path of the value, before everything else; the largest that break none are taken.
+/// Keys that break a rule are refused with the path of the value, before everything else. The largest valid ones are accepted.
 pub async fn keys_that_break_a_rule_are_refused_with_their_path(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).request_id("r")).await;

@@ -13,7 +13,7 @@ fn taken(key: &str) -> CommitError {
     CommitError::KeyTaken { name: "user".into(), key: key.into() }
 }
 
-/// Keys are judged after the append condition and before the version.
+/// Keys are checked after the append condition and before the version.
 pub async fn keys_are_judged_between_append_condition_and_version(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).reserve(reserve("eva"))).await;
@@ -23,7 +23,7 @@ pub async fn keys_are_judged_between_append_condition_and_version(subject: &dyn 
     assert_eq!(refused(&log, wrong(Some(0))).await, taken("eva"));
 }
 
-/// A commit whose append condition fails takes no key and gives none back.
+/// A commit whose append condition fails takes no key and releases none.
 pub async fn a_failed_append_condition_changes_no_key(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).reserve(reserve("held"))).await;

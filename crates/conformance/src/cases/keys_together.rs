@@ -1,4 +1,4 @@
-//! Transactions take and give back prepare keys across their commits, in order, all or none.
+//! Transactions take and release prepare keys across their commits, in order, all or none.
 
 use annals_core::{
     Code, CommitError, CommitOutcome, ExpectedVersion, KeyValue, NewCommit, NewTransaction, Release, Reserve,
@@ -30,7 +30,7 @@ fn not_held(key: &str) -> CommitError {
     CommitError::KeyNotHeld { name: "user".into(), key: key.into() }
 }
 
-/// All commits' keys are taken and given back with the transaction, and stay so after reopening.
+/// The keys of all commits are taken and released with the transaction, and stay so after reopening.
 pub async fn a_transaction_changes_the_keys_of_all_its_commits(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     transact(&log, NewTransaction::new([order("a", 1).reserve(reserve("x")), order("b", 1).reserve(reserve("y"))]))
@@ -45,7 +45,7 @@ pub async fn a_transaction_changes_the_keys_of_all_its_commits(subject: &dyn Sub
     assert_eq!(refused(&log, order("c", 2).reserve(reserve("z"))).await, taken("z"));
 }
 
-/// A later commit sees what an earlier one of the same transaction made of a key, and no earlier one sees the later.
+/// A later commit of a transaction sees what an earlier one did to a key, and no earlier one sees the later.
 pub async fn keys_pass_from_commit_to_commit_in_order(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).reserve(reserve("x"))).await;
@@ -56,7 +56,7 @@ pub async fn keys_pass_from_commit_to_commit_in_order(subject: &dyn Subject) {
     transact(&log, NewTransaction::new([gives(), takes()])).await;
     let old = order("a", 3).release(release("x").of_value(value("u-1")));
     assert_eq!(refused(&log, old).await, not_held("x"));
-    // Taken by the first, given back by the second, taken by the third.
+    // The first takes it, the second releases it, the third takes it.
     let chain =
         [order("a", 3).reserve(reserve("y")), order("b", 2).release(release("y")), order("c", 1).reserve(reserve("y"))];
     transact(&log, NewTransaction::new(chain)).await;
@@ -66,7 +66,7 @@ pub async fn keys_pass_from_commit_to_commit_in_order(subject: &dyn Subject) {
     assert_eq!(refusal, TransactionError::commit(1, taken("z")));
 }
 
-/// When any part is refused no key of any part changes, also not after reopening.
+/// If any part is refused, no key of any part changes, even after reopening.
 pub async fn a_refused_transaction_changes_no_key(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     commit(&log, order("a", 1).reserve(reserve("held"))).await;
@@ -86,7 +86,7 @@ pub async fn a_refused_transaction_changes_no_key(subject: &dyn Subject) {
     commit(&log, order("c", 1).reserve(reserve("new"))).await;
 }
 
-/// All keys are judged after all append conditions, and before expectations and versions.
+/// All keys are checked after all append conditions, and before expectations and versions.
 pub async fn keys_of_all_commits_are_judged_together(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).reserve(reserve("x"))).await;
@@ -100,7 +100,7 @@ pub async fn keys_of_all_commits_are_judged_together(subject: &dyn Subject) {
     assert_eq!(refused_together(&log, transaction).await, TransactionError::commit(1, taken("x")));
 }
 
-/// A repeat of a transaction is one although its keys are taken; with other keys it is another request.
+/// A repeat of a transaction is recognised although its keys are taken. With other keys it is another request.
 pub async fn a_repeated_transaction_is_not_refused_for_its_own_keys(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let request = |key: &str| NewTransaction::new([order("a", 1), order("b", 1).reserve(reserve(key))]).request_id("r");
@@ -114,7 +114,7 @@ pub async fn a_repeated_transaction_is_not_refused_for_its_own_keys(subject: &dy
     commit(&log, order("c", 1).reserve(reserve("y"))).await;
 }
 
-/// Of transactions that race for overlapping keys, each gets all it wants or nothing.
+/// Of transactions that race for overlapping keys, each gets all its keys or none.
 pub async fn racing_transactions_share_no_key(subject: &dyn Subject) {
     const KEYS: usize = 5;
     let (_store, log) = open(subject).await;
@@ -153,7 +153,7 @@ pub async fn racing_transactions_share_no_key(subject: &dyn Subject) {
     }
 }
 
-/// Keys count against the size of a transaction, which is refused with the path when they are too much for it.
+/// Keys count towards the size of a transaction. If they make it too large, it is refused with the path.
 pub async fn keys_count_against_the_size_of_a_transaction(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let large = value(&"x".repeat(limits::KEY_VALUE_BYTES_MAX - 100));

@@ -25,7 +25,7 @@ async fn log_of_ten(log: &Arc<dyn EventLog>) {
     }
 }
 
-/// Forwards begins at 0, backwards at the head.
+/// A read forwards begins at 0, and one backwards at the head.
 pub async fn forwards_begins_at_0_and_backwards_at_the_head(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     log_of_ten(&log).await;
@@ -35,7 +35,7 @@ pub async fn forwards_begins_at_0_and_backwards_at_the_head(subject: &dyn Subjec
     assert_eq!((ns_of(&page.events), page.next, page.head), (vec![9, 8, 7], 7, 10));
 }
 
-/// `from` stands before the event of that number: forwards begins with it, backwards with the one before.
+/// `from` is the position before the event with that number: forwards begins with that event, backwards with the one before.
 pub async fn from_stands_between_events(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     log_of_ten(&log).await;
@@ -56,7 +56,7 @@ pub async fn one_event_is_read_by_its_number(subject: &dyn Subject) {
     }
 }
 
-/// Past the end, forwards finds nothing and goes on from the head; backwards takes the head.
+/// Past the end, forwards finds nothing and resumes from the head; backwards begins at the head.
 pub async fn past_the_end_is_the_head(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     log_of_ten(&log).await;
@@ -68,7 +68,7 @@ pub async fn past_the_end_is_the_head(subject: &dyn Subject) {
     }
 }
 
-/// An empty page is the end, and only the end is an empty page, with a filter that matches rarely or never too.
+/// An empty page is the end, and only the end is an empty page, even with a filter that rarely or never matches.
 pub async fn an_empty_page_is_the_end(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     for n in 0..1_500 {
@@ -92,7 +92,7 @@ pub async fn an_empty_page_is_the_end(subject: &dyn Subject) {
     }
 }
 
-/// Going on from `next` covers every event once, with every limit, in both directions.
+/// Resuming from `next` covers every event once, with every limit, in both directions.
 pub async fn pages_cover_every_event_once(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for n in 0..50 {
@@ -107,7 +107,7 @@ pub async fn pages_cover_every_event_once(subject: &dyn Subject) {
     }
 }
 
-/// A page has 100 events unless told otherwise, 1,000 at most; 0 and more than 1,000 are refused.
+/// A page has 100 events by default, and 1,000 at most; 0 and more than 1,000 are refused.
 pub async fn a_limit_is_1_to_1000(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let events = (0..1_100).map(|n| event("t", n)).collect();
@@ -126,7 +126,7 @@ pub async fn a_limit_is_1_to_1000(subject: &dyn Subject) {
     }
 }
 
-/// Events of the largest size are all read, each page holding at least one, however much a page may hold.
+/// Events of the largest size are all read. Each page holds at least one, however much a page may hold.
 pub async fn the_largest_events_are_all_read(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     for n in 0..4 {
@@ -144,7 +144,7 @@ pub async fn the_largest_events_are_all_read(subject: &dyn Subject) {
     }
 }
 
-/// Pages are read while commits are made, and stay a prefix of what is there in the end.
+/// Pages read while commits are made are a prefix of the final log.
 pub async fn pages_read_while_commits_are_made_show_a_prefix(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let writer = tokio::spawn({

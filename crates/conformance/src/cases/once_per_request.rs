@@ -26,7 +26,7 @@ pub async fn a_repeated_request_returns_the_first_outcome(subject: &dyn Subject)
     assert_eq!(ns_of(&whole_log(&log).await), [1, 2]);
 }
 
-/// A repeat is recognised whatever version it expects, also where that version would be refused or would be right.
+/// A repeat is recognised whatever version it expects, whether that version would be refused or correct.
 pub async fn a_repeat_is_recognised_whatever_version_it_expects(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let first = commit(&log, order("a", 1).request_id("r").expect(ExpectedVersion::Empty)).await;
@@ -66,8 +66,8 @@ pub async fn requests_are_remembered_for_ever(subject: &dyn Subject) {
     assert_eq!(log.head().await.expect("the head is read"), 400);
 }
 
-/// The same request id with other content is refused and names the request id: type, generation, data, tags, public, a given event
-/// id, the number and the order of the events are content.
+/// The same request id with other content is refused and named. Content is type, generation, data, tags, public, a given event id, and
+/// the number and order of the events.
 pub async fn a_request_id_with_other_content_is_refused(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let request = order("a", 1).event(event("order_changed", 2)).request_id("r");
@@ -109,8 +109,8 @@ pub async fn other_metadata_is_another_request(subject: &dyn Subject) {
     }
 }
 
-/// Header, times, expected version, command, owner, space, correlation and causation are not content: the repeat is a repeat, and
-/// what was stored first stays.
+/// Header, times, expected version, command, owner, space, correlation and causation are not content: the repeat is recognised, and what
+/// was stored first stays.
 pub async fn what_is_not_content_does_not_make_another_request(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let first = commit(&log, order("a", 1).request_id("r")).await;
@@ -133,7 +133,7 @@ pub async fn what_is_not_content_does_not_make_another_request(subject: &dyn Sub
     assert_ne!(stored[0].info.time, Timestamp::from_millis(1));
 }
 
-/// The same request sent many times at once is committed once, and all answers agree.
+/// The same request sent many times concurrently is committed once, and all answers agree.
 pub async fn racing_repeats_are_committed_once(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for round in 0..20 {
@@ -156,7 +156,7 @@ pub async fn racing_repeats_are_committed_once(subject: &dyn Subject) {
     assert_eq!(log.head().await.expect("the head is read"), 20);
 }
 
-/// Request ids of different aggregates, of different names too, have nothing to do with each other.
+/// Request ids of different aggregates, even of different names, are independent.
 pub async fn a_request_id_belongs_to_its_aggregate(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).request_id("r")).await;
@@ -168,7 +168,7 @@ pub async fn a_request_id_belongs_to_its_aggregate(subject: &dyn Subject) {
     assert_eq!(log.head().await.expect("the head is read"), 3);
 }
 
-/// Request ids of different tenants have nothing to do with each other either.
+/// Request ids of different tenants are independent, too.
 pub async fn a_request_id_belongs_to_its_tenant(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let other = log_of(&store, OTHER_TENANT);
@@ -195,7 +195,7 @@ pub async fn a_request_exists_where_it_was_committed(subject: &dyn Subject) {
     }
 }
 
-/// As its repeat is answered, before and after reopening, also when many commits came after it.
+/// The result equals the answer to a repeat, before and after reopening, even if many commits followed.
 pub async fn the_first_outcome_of_a_request_is_looked_up(subject: &dyn Subject) {
     let (mut store, mut log) = open(subject).await;
     let first = commit(&log, order("a", 1).event(event("t", 2)).request_id("r-1")).await;
@@ -215,7 +215,7 @@ pub async fn the_first_outcome_of_a_request_is_looked_up(subject: &dyn Subject) 
     drop(store);
 }
 
-/// A request that was refused is not remembered: sent again when it fits, it is committed.
+/// A refused request is not remembered: if it is sent again when it fits, it is committed.
 pub async fn a_refused_request_may_be_sent_again(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let request = order("a", 2).request_id("r").expect(ExpectedVersion::Exact(1));
@@ -224,7 +224,7 @@ pub async fn a_refused_request_may_be_sent_again(subject: &dyn Subject) {
     assert_eq!(commit(&log, request).await.version, 2);
 }
 
-/// Without a request id each commit is a request of its own, and gets an id made for it that serves like any other.
+/// Without a request id, each commit is a request of its own. Its generated id works like any other.
 pub async fn without_a_request_id_each_commit_is_a_request_of_its_own(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let first = commit(&log, order("a", 1)).await;
@@ -237,7 +237,7 @@ pub async fn without_a_request_id_each_commit_is_a_request_of_its_own(subject: &
     assert_repeat(log.commit(order("a", 1).request_id(made[0].clone())).await, &first);
 }
 
-/// A repeat of a commit whose events were given ids is recognised by them; made ids do not count as content.
+/// A repeat of a commit whose events were given ids is recognised by them. Generated ids do not count as content.
 pub async fn given_event_ids_are_kept_and_made_ones_are_not_content(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let given = NewEvent { id: Some(Uuid::from_u128(7)), ..event("order_changed", 1) };
@@ -247,7 +247,7 @@ pub async fn given_event_ids_are_kept_and_made_ones_are_not_content(subject: &dy
     assert_repeat(log.commit(request).await, &first);
     let ids: Vec<_> = whole_log(&log).await.iter().map(|event| event.id).collect();
     assert_eq!(ids, first.event_ids);
-    // Unique inside a commit only: another commit may bring the same id.
+    // Event ids are unique only inside a commit: another commit may have the same id.
     let again = NewEvent { id: Some(Uuid::from_u128(7)), ..event("order_changed", 3) };
     assert_eq!(commit(&log, NewCommit::new("order", "b").event(again)).await.event_ids, [Uuid::from_u128(7)]);
 }

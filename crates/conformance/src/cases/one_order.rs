@@ -14,7 +14,7 @@ pub async fn the_first_event_has_number_0(subject: &dyn Subject) {
     assert_eq!(whole_log(&log).await[0].sequence_number, 0);
 }
 
-/// Commits one after the other get numbers one after the other, across reopening too.
+/// Consecutive commits get consecutive sequence numbers, across reopening too.
 pub async fn commits_in_a_row_get_numbers_in_a_row(subject: &dyn Subject) {
     let (mut store, mut log) = open(subject).await;
     for n in 0..200 {
@@ -27,7 +27,7 @@ pub async fn commits_in_a_row_get_numbers_in_a_row(subject: &dyn Subject) {
     drop(store);
 }
 
-/// Whatever ran in parallel, the log has no hole and no repeat, and each aggregate's commits stand in order of version.
+/// Whatever ran in parallel, the log has no gap and no repeat, and each aggregate's commits are in order of version.
 pub async fn parallel_commits_leave_no_hole(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let tasks: Vec<_> = (0..16)
@@ -56,7 +56,7 @@ pub async fn parallel_commits_leave_no_hole(subject: &dyn Subject) {
     assert_eq!(versions.values().sum::<u64>(), 320);
 }
 
-/// What is committed after another commit was acknowledged comes later, whichever client and aggregate.
+/// A commit made after another was acknowledged comes later, whatever the client and aggregate.
 pub async fn what_is_committed_after_an_acknowledgement_comes_later(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let acknowledged = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! For one aggregate and version exactly one commit succeeds; versions have no gap.
+//! For one aggregate and version exactly one commit succeeds; versions have no gaps.
 
 use annals_core::{Aggregate, CommitError, ExpectedVersion, NewCommit};
 
@@ -19,7 +19,7 @@ pub async fn versions_count_commits_from_1(subject: &dyn Subject) {
     assert_eq!(versions, [1, 2, 3, 4, 5]);
 }
 
-/// A second, different first commit of an aggregate is refused with the version it has; a read shows the first only.
+/// A second, different first commit of an aggregate is refused with the actual version. A read shows only the first.
 pub async fn a_second_first_commit_is_refused(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).expect(ExpectedVersion::Empty)).await;
@@ -28,7 +28,7 @@ pub async fn a_second_first_commit_is_refused(subject: &dyn Subject) {
     assert_eq!(ns_of(&whole_log(&log).await), [1]);
 }
 
-/// A second commit for a version that is taken is refused with the actual version, and says what it expected.
+/// A second commit for a taken version is refused with the actual version, and the error names the expected one.
 pub async fn a_second_commit_of_a_version_is_refused(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1).expect(ExpectedVersion::Exact(0))).await;
@@ -38,7 +38,7 @@ pub async fn a_second_commit_of_a_version_is_refused(subject: &dyn Subject) {
     assert_eq!(ns_of(&whole_log(&log).await), [1, 2]);
 }
 
-/// A version in the future is refused, for a new aggregate and for one that exists: there can be no gap.
+/// A version in the future is refused, for a new aggregate and for an existing one, so that there is no gap.
 pub async fn a_version_in_the_future_is_refused(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     assert_conflict(&log.commit(order("a", 1).expect(ExpectedVersion::Exact(5))).await, 0);
@@ -48,7 +48,7 @@ pub async fn a_version_in_the_future_is_refused(subject: &dyn Subject) {
     assert_eq!(version_of(&log, order_aggregate("a")).await, 1);
 }
 
-/// A version in the past is refused: nothing is filled in behind.
+/// A version in the past is refused: no commit is inserted later.
 pub async fn a_version_in_the_past_is_refused(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for n in 0..4 {
@@ -59,7 +59,7 @@ pub async fn a_version_in_the_past_is_refused(subject: &dyn Subject) {
     }
 }
 
-/// `any` takes every version, `exists` needs a commit, `empty` and 0 need none.
+/// `any` accepts every version, `exists` requires a commit, `empty` and 0 require that there is none.
 pub async fn the_words_for_versions_mean_what_they_say(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     assert_conflict(&log.commit(order("a", 0).expect(ExpectedVersion::Exists)).await, 0);
@@ -71,7 +71,7 @@ pub async fn the_words_for_versions_mean_what_they_say(subject: &dyn Subject) {
     assert_conflict(&log.commit(order("b", 6).expect(ExpectedVersion::Empty)).await, 1);
 }
 
-/// Of many writers for one version, all at once, one wins; the others learn the version that it made.
+/// Of many concurrent writers for one version, one wins. The others learn the resulting version.
 pub async fn of_many_writers_for_one_version_one_wins(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for version in 0..20 {
@@ -97,7 +97,7 @@ pub async fn of_many_writers_for_one_version_one_wins(subject: &dyn Subject) {
     assert_eq!(log.head().await.expect("the head is read"), 20);
 }
 
-/// Writers that race with versions 0, 1, 2 … for one aggregate: what is stored is exactly what succeeded.
+/// Writers race with versions 0, 1, 2 … for one aggregate. What is stored is exactly what succeeded.
 pub async fn racing_writers_store_exactly_what_succeeded(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let tasks: Vec<_> = (0..30)
@@ -118,7 +118,7 @@ pub async fn racing_writers_store_exactly_what_succeeded(subject: &dyn Subject) 
     assert!(stored.len() < 30, "writers for the same version cannot all win");
 }
 
-/// Writers that read, decide and commit with the version they read all get in, by trying again.
+/// Writers that read, decide and commit with the version that they read all succeed by retrying.
 pub async fn writers_that_read_again_after_a_conflict_all_get_in(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let tasks: Vec<_> = (0..8)
@@ -148,7 +148,7 @@ pub async fn writers_that_read_again_after_a_conflict_all_get_in(subject: &dyn S
     assert_eq!(version_of(&log, order_aggregate("a")).await, 80);
 }
 
-/// Parallel commits at any version all succeed, each with numbers of its own in a row.
+/// Parallel commits at any version all succeed, each with consecutive sequence numbers of its own.
 pub async fn parallel_commits_at_any_version_all_succeed(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let tasks: Vec<_> = (0..64)
@@ -172,7 +172,7 @@ pub async fn parallel_commits_at_any_version_all_succeed(subject: &dyn Subject) 
     }
 }
 
-/// Parallel commits of different aggregates all succeed, with an expected version too.
+/// Parallel commits of different aggregates all succeed, even with an expected version.
 pub async fn parallel_commits_of_different_aggregates_all_succeed(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let tasks: Vec<_> = (0..64)
@@ -191,7 +191,7 @@ pub async fn parallel_commits_of_different_aggregates_all_succeed(subject: &dyn 
     assert_eq!(log.head().await.expect("the head is read"), 256);
 }
 
-/// Commits with and without an expected version, side by side, all succeed where they do not touch the same aggregate.
+/// Commits with and without an expected version all succeed side by side if they concern different aggregates.
 pub async fn commits_with_and_without_expected_version_run_side_by_side(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let checked = tokio::spawn({
@@ -220,8 +220,8 @@ pub async fn commits_with_and_without_expected_version_run_side_by_side(subject:
     assert_eq!(version_of(&log, order_aggregate("free")).await, 200);
 }
 
-/// Aggregates of the same id and another name, or the same name and another id, have versions of their own. Names and ids that
-/// would be the same when put together are still different.
+/// Aggregates with the same id and another name, or the same name and another id, have versions of their own. Names and ids that are
+/// equal when joined are still different.
 pub async fn aggregates_have_versions_of_their_own(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let aggregates =
@@ -239,7 +239,7 @@ pub async fn aggregates_have_versions_of_their_own(subject: &dyn Subject) {
     }
 }
 
-/// Reads, look-ups and refused commits touch no version.
+/// Reads, look-ups and refused commits change no version.
 pub async fn reads_and_refused_commits_touch_no_version(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 1)).await;

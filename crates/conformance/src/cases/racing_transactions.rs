@@ -1,4 +1,4 @@
-//! Transactions at the same time: none is seen in part, none waits for another for ever, one wins.
+//! Concurrent transactions: none is seen in part, none waits for another forever, and one wins.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::sample::{
     assert_in_order, commit, data, event, log_of, number, open, order, order_aggregate, transact, version_of, whole_log,
 };
 
-/// Transactions that overlap in every way, each naming the versions it read: one wins each version, and none blocks another for ever.
+/// Transactions that overlap in every way, each naming the versions that it read, have one winner for each version. None blocks another
+/// forever.
 pub async fn overlapping_transactions_have_one_winner_per_version(subject: &dyn Subject) {
     const IDS: [&str; 3] = ["a", "b", "c"];
     const WRITERS: usize = 12;
@@ -47,7 +48,7 @@ pub async fn overlapping_transactions_have_one_winner_per_version(subject: &dyn 
     }
 }
 
-/// Reads the versions of these orders and commits to both, until nobody comes between.
+/// Reads the versions of these orders and commits to both, until there is no conflict.
 async fn until_stored(log: &Arc<dyn EventLog>, ids: [&str; 2]) {
     loop {
         let mut commits = Vec::new();
@@ -66,7 +67,7 @@ async fn until_stored(log: &Arc<dyn EventLog>, ids: [&str; 2]) {
     }
 }
 
-/// The same transaction sent many times at once is stored once, and all answers agree.
+/// The same transaction sent many times concurrently is stored once, and all answers agree.
 pub async fn racing_repeats_of_a_transaction_are_stored_once(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for round in 0..15_u64 {
@@ -101,7 +102,7 @@ fn sum_of(events: &[RecordedEvent]) -> i64 {
     events.iter().map(|event| event.data.as_raw().get_i64("amount").expect("the event has an amount")).sum()
 }
 
-/// Money that is moved between accounts by many at once neither appears nor vanishes, for any reader at any time; no account is
+/// Money that many clients move between accounts concurrently neither appears nor vanishes, for any reader at any time. No account is
 /// overdrawn, because each transaction names the version of the account that it takes from.
 pub async fn transfers_between_accounts_keep_the_sum(subject: &dyn Subject) {
     const ACCOUNTS: u64 = 5;
@@ -136,7 +137,7 @@ pub async fn transfers_between_accounts_keep_the_sum(subject: &dyn Subject) {
     }
 }
 
-/// Twenty attempts; answers how many came through.
+/// Makes twenty attempts. Returns how many succeeded.
 async fn move_money(log: &Arc<dyn EventLog>, seed: u64, accounts: u64) -> u64 {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut transfers = 0;
@@ -159,7 +160,7 @@ async fn move_money(log: &Arc<dyn EventLog>, seed: u64, accounts: u64) -> u64 {
     transfers
 }
 
-/// While transactions are made, no head and no end of pages of whatever limit lies inside of one.
+/// While transactions are made, no head and no end of a page, of whatever limit, lies inside one.
 pub async fn a_reader_never_sees_part_of_a_transaction(subject: &dyn Subject) {
     const COMMITS: u64 = 4;
     const EVENTS: u64 = 3;
@@ -197,7 +198,7 @@ pub async fn a_reader_never_sees_part_of_a_transaction(subject: &dyn Subject) {
     writer.await.expect("the writer ends well");
 }
 
-/// Transactions and commits handed over at the same time are judged one by one: a refused one takes no other with it.
+/// Concurrent transactions and commits are checked one by one: a refused one does not affect the others.
 pub async fn one_bad_transaction_never_fails_its_neighbours(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("taken", 0)).await;
@@ -230,7 +231,7 @@ pub async fn one_bad_transaction_never_fails_its_neighbours(subject: &dyn Subjec
     assert_eq!(log.head().await.expect("the head is read"), 91);
 }
 
-/// A transaction whose caller went away is stored whole or not at all, and a retry tells which without adding a second.
+/// A transaction whose caller went away is stored completely or not at all. A retry shows which, without adding a second.
 pub async fn a_transaction_whose_caller_went_away_is_whole_or_absent(subject: &dyn Subject) {
     let (store, _log) = open(subject).await;
     let log = log_of(&store, DEFAULT_TENANT);
@@ -254,7 +255,7 @@ pub async fn a_transaction_whose_caller_went_away_is_whole_or_absent(subject: &d
     assert!(events.chunks(2).all(|pair| crate::sample::n_of(&pair[0]) == crate::sample::n_of(&pair[1])));
 }
 
-/// Transactions that are under way when the store closes are stored whole and acknowledged, or refused and absent.
+/// Transactions in flight when the store closes are stored completely and acknowledged, or refused and absent.
 pub async fn transactions_under_way_when_closing_are_stored_or_refused(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let tasks: Vec<_> = (0..30)

@@ -1,4 +1,4 @@
-//! Events that are lent instead of read, compared with reading the same.
+//! Events that are borrowed in a scan, compared with those of a read.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::Subject;
 use crate::sample::{commit, event, event_of_bytes, open, order, reopen, whole_log};
 use crate::words::{IDS, NAMES, TAGS, TYPES, any_filter, pick};
 
-/// A copy of each event that a scan lends, at most so many, and the number to go on from.
+/// Returns a copy of each event of a scan, up to a limit, and the sequence number to resume from.
 async fn lent(log: &Arc<dyn EventLog>, query: ScanQuery, most: usize) -> (Vec<RecordedEvent>, SequenceNumber) {
     let mut events = Vec::new();
     let mut visit = |event: annals_core::EventRef<'_>| {
@@ -27,7 +27,7 @@ async fn of_part(log: &Arc<dyn EventLog>, from: u64, to: u64) -> (Vec<u64>, u64)
     (events.iter().map(|event| event.sequence_number).collect(), next)
 }
 
-/// A scan lends what reading finds, everything of it the same, also after reopening.
+/// A scan returns the same events as a read, complete, also after reopening.
 pub async fn a_scan_lends_what_reading_finds(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let mut first = event("placed", 1).tag("red").tag("日本");
@@ -59,7 +59,7 @@ pub async fn a_scan_lends_what_reading_finds(subject: &dyn Subject) {
     assert_eq!(lent(&log, ScanQuery::default(), usize::MAX).await, (events, 6));
 }
 
-/// A scan visits its part of the log, up to the head, and says where it ended.
+/// A scan visits its part of the log, up to the head, and reports where it ended.
 pub async fn a_scan_ends_where_it_is_told(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     assert_eq!(of_part(&log, 0, u64::MAX).await, (vec![], 0));
@@ -76,7 +76,7 @@ pub async fn a_scan_ends_where_it_is_told(subject: &dyn Subject) {
     assert_eq!(of_part(&log, 99, u64::MAX).await, (vec![], 12));
 }
 
-/// A scan that is broken off has visited nothing behind that event, and another one goes on from there.
+/// A scan that is stopped has visited nothing after that event, and another one resumes from there.
 pub async fn a_scan_that_is_broken_off_goes_on(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     for n in 0..40 {
@@ -95,7 +95,7 @@ pub async fn a_scan_that_is_broken_off_goes_on(subject: &dyn Subject) {
     }
 }
 
-/// A scan with any filter, over any part, finds what filtering by hand finds; the same after reopening.
+/// A scan with any filter, over any part, finds the same as filtering by hand, also after reopening.
 pub async fn any_scan_finds_what_filtering_by_hand_finds(subject: &dyn Subject) {
     let mut random = fastrand::Rng::with_seed(21);
     let (store, log) = open(subject).await;
@@ -157,7 +157,7 @@ pub async fn a_scan_beside_writers_visits_a_prefix(subject: &dyn Subject) {
     writer.await.expect("the writer ends well");
 }
 
-/// A scan with a filter that cannot match is refused as a read is.
+/// A scan with a filter that cannot match is refused like a read.
 pub async fn a_scan_with_a_wrong_filter_is_refused(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let filter = Filter { types: vec!["no name".into()], ..Filter::default() };

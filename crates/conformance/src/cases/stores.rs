@@ -5,7 +5,7 @@ use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT};
 use crate::sample::{commit, open, order, refused};
 use crate::{OTHER_TENANT, Subject};
 
-/// A tenant that is not declared has no log: neither commits nor reads get anywhere, and the error says what to do.
+/// A tenant that is not declared has no log: commits and reads fail, and the error says what to do.
 pub async fn a_tenant_that_is_not_declared_has_no_log(subject: &dyn Subject) {
     let (store, _log) = open(subject).await;
     for tenant in ["nobody", "", "Default", "default/", "../default"] {
@@ -29,7 +29,7 @@ pub async fn declared_tenants_are_listed_in_order(subject: &dyn Subject) {
     assert_eq!(store.tenants(), [DEFAULT_TENANT, OTHER_TENANT]);
 }
 
-/// The status of a log says its head, that it takes commits, and that ordinary opening recovered nothing.
+/// The status of a log shows its head, that it accepts commits, and that ordinary opening recovered nothing.
 pub async fn a_logs_status_says_how_it_is(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     for n in 0..5 {

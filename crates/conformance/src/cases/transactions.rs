@@ -11,7 +11,7 @@ use crate::sample::{
     refused, refused_together, reopen, transact, unless, version_of, whole_log,
 };
 
-/// Commits of these orders, each of one event whose `n` is its place.
+/// Returns commits of these orders, each of one event whose `n` is its index.
 fn of_orders(ids: &[&str]) -> NewTransaction {
     NewTransaction::new(ids.iter().zip(0..).map(|(id, n)| order(id, n)))
 }
@@ -28,7 +28,7 @@ fn reused(request_id: &str) -> TransactionError {
     CommitError::RequestIdReused { request_id: request_id.into() }.into()
 }
 
-/// All commits are stored, with neighbouring numbers in the order given, each the next version of its aggregate.
+/// All commits are stored with consecutive sequence numbers in the given order, each as the next version of its aggregate.
 pub async fn all_commits_are_stored_together_in_their_order(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("b", 9)).await;
@@ -53,8 +53,8 @@ pub async fn all_commits_are_stored_together_in_their_order(subject: &dyn Subjec
     assert_eq!(commit(&log, order("b", 5)).await.version, 3);
 }
 
-/// Every read shows which transaction an event is of: the id of its first commit, the place of the event's commit and their number. Also a
-/// read that finds a later commit alone. Other events are of none.
+/// Every read shows the transaction of an event: the id of its first commit, the index of the event's commit, and their number. This
+/// includes a read that finds only a later commit. Other events have no transaction.
 pub async fn events_name_their_transaction_in_every_read(subject: &dyn Subject) {
     let (mut store, mut log) = open(subject).await;
     commit(&log, order("x", 0)).await;
@@ -82,7 +82,7 @@ pub async fn events_name_their_transaction_in_every_read(subject: &dyn Subject) 
     drop(store);
 }
 
-/// A transaction has two to sixteen commits, and as many aggregates that it only expects something of.
+/// A transaction has two to sixteen commits, and expectations for as many other aggregates.
 pub async fn a_transaction_has_two_to_sixteen_commits(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     transact(&log, of_orders(&["a", "b"])).await;
@@ -99,7 +99,7 @@ pub async fn a_transaction_has_two_to_sixteen_commits(subject: &dyn Subject) {
     assert_eq!(log.transact(largest).await, Ok(duplicates(&outcomes)));
 }
 
-/// Whatever refuses a transaction, the refusal names the part, and nothing of any part is stored.
+/// Whatever the reason, a refusal of a transaction names the part, and nothing of any part is stored.
 pub async fn a_refusal_names_its_part_and_nothing_is_stored(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     commit(&log, order("old", 0).request_id("r")).await;
@@ -124,7 +124,7 @@ pub async fn a_refusal_names_its_part_and_nothing_is_stored(subject: &dyn Subjec
         (of_orders(&["old", "a"]).request_id("r"), "", CommitError::RequestIdReused { request_id: "r".into() }),
     ];
     for (transaction, at, error) in refusals {
-        // The words for version 0 are one.
+        // The words for version 0 are equivalent.
         let same = |told: &CommitError| match (told, &error) {
             (
                 CommitError::VersionConflict { actual_version: told, .. },
@@ -143,7 +143,8 @@ pub async fn a_refusal_names_its_part_and_nothing_is_stored(subject: &dyn Subjec
     assert_eq!(transact(&log, of_orders(&["a", "b"]).request_id("t")).await[0].first_sequence_number, Some(2));
 }
 
-/// Rules, tenantIds, request id, append conditions, expectations, versions: what is judged first is told, wherever it stands.
+/// Rules, tenantIds, request id, append conditions, expectations, versions: the first of these checks that fails is reported, whatever
+/// its part.
 pub async fn parts_are_judged_in_order(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("a", 0).request_id("t")).await;
@@ -178,7 +179,7 @@ pub async fn parts_are_judged_in_order(subject: &dyn Subject) {
     assert_eq!(log.head().await.expect("the head is read"), 2);
 }
 
-/// An aggregate that is only expected to be at a version is not changed; one that has no commit still has none.
+/// An aggregate with only an expectation is not changed. If it has no commit, it still has none.
 pub async fn an_expectation_changes_nothing(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     commit(&log, order("there", 0)).await;
@@ -197,7 +198,7 @@ pub async fn an_expectation_changes_nothing(subject: &dyn Subject) {
     assert_eq!(log.head().await.expect("the head is read"), 13);
 }
 
-/// The same request again adds nothing and returns all first outcomes, whatever versions, expectations and conditions it brings now.
+/// The same request again adds nothing and returns all first outcomes, whatever versions, expectations and conditions it has now.
 pub async fn a_repeat_returns_all_first_outcomes(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let empty = ExpectedVersion::Empty;
@@ -217,7 +218,7 @@ pub async fn a_repeat_returns_all_first_outcomes(subject: &dyn Subject) {
     assert_eq!(log.head().await.expect("the head is read"), 4);
 }
 
-/// The request id of a transaction with other commits is reused, and so is that of a single commit, and the other way round.
+/// A request id with other commits is reused, and so is that of a single commit in a transaction, and the reverse.
 pub async fn a_request_id_with_other_commits_is_refused(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     transact(&log, of_orders(&["a", "b", "c"]).request_id("t")).await;
@@ -242,7 +243,7 @@ pub async fn a_request_id_with_other_commits_is_refused(subject: &dyn Subject) {
     assert_eq!(log.head().await.expect("the head is read"), 4);
 }
 
-/// The request id belongs to the first commit's aggregate. For the others it is free, and a transaction that begins with another one of
+/// The request id belongs to the first commit's aggregate. For the other aggregates it is free: a transaction that begins with one of
 /// them is another request.
 pub async fn the_request_id_belongs_to_the_first_aggregate(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
@@ -258,7 +259,7 @@ pub async fn the_request_id_belongs_to_the_first_aggregate(subject: &dyn Subject
     assert_ne!(stored[1].info.request_id.as_deref(), Some("t"));
 }
 
-/// Without a request id each transaction is a request of its own, and gets an id made for it that serves like any other.
+/// Without a request id, each transaction is a request of its own. Its generated id works like any other.
 pub async fn without_a_request_id_each_transaction_is_a_request_of_its_own(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let first = transact(&log, of_orders(&["a", "b"])).await;
@@ -268,7 +269,7 @@ pub async fn without_a_request_id_each_transaction_is_a_request_of_its_own(subje
     assert_eq!(log.head().await.expect("the head is read"), 4);
 }
 
-/// A transaction that was refused is not remembered: sent again when it fits, it is stored.
+/// A refused transaction is not remembered: if it is sent again when it fits, it is stored.
 pub async fn a_refused_transaction_may_be_sent_again(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let mut request = of_orders(&["a", "b"]).request_id("t");
@@ -279,7 +280,8 @@ pub async fn a_refused_transaction_may_be_sent_again(subject: &dyn Subject) {
     assert_eq!(versions, [1, 2]);
 }
 
-/// The append condition of a commit is judged against what was before the transaction, so its neighbours do not count; afterwards they do.
+/// The append condition of a commit is checked against the log before the transaction, so the other commits of the transaction do not
+/// count. Later they do.
 pub async fn commits_of_one_transaction_do_not_exclude_each_other(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let only = |id: &str| order(id, 0).fail_if(unless(&[pattern(&["order_changed"], &[])], None));
@@ -288,7 +290,7 @@ pub async fn commits_of_one_transaction_do_not_exclude_each_other(subject: &dyn 
     assert_eq!((refusal.error.code(), &*refusal.at), (Code::AppendConditionFailed, "commits[1]"));
 }
 
-/// A transaction decides the tenantId of the aggregates that it begins.
+/// A transaction determines the tenantId of the aggregates that it begins.
 pub async fn a_transaction_decides_the_tenant_id_of_new_aggregates(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;
     let of = |tenant: &str, id: &str| NewCommit { tenant_id: Some(tenant.to_owned().into()), ..order(id, 0) };

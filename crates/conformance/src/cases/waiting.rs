@@ -1,4 +1,4 @@
-//! What the answer to a commit waits for.
+//! The stages that the response to a commit waits for.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use annals_core::{AggregateQuery, Code, DEFAULT_SCOPE, DEFAULT_TENANT, LogQuery,
 use crate::Subject;
 use crate::sample::{n_of, number, order, order_aggregate, whole_log};
 
-/// Who waits until a commit is logged is told its number, and finds it there.
+/// A caller that waits until a commit is logged gets its sequence number, and finds it in the log.
 pub async fn a_commit_that_waits_for_its_number_is_found_there(subject: &dyn Subject) {
     let store = subject.open().await;
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");
@@ -19,8 +19,8 @@ pub async fn a_commit_that_waits_for_its_number_is_found_there(subject: &dyn Sub
     }
 }
 
-/// Who waits for no more than the storing has what counts: the commit is read with its aggregate, comes to the log by itself, and what is
-/// committed after its answer comes later there.
+/// A caller that waits only for storage has the essentials: the aggregate shows the commit, which then reaches the log by itself. Commits
+/// made after the answer come later in the log.
 pub async fn a_commit_that_is_only_stored_comes_to_the_log_by_itself(subject: &dyn Subject) {
     let store = subject.open().await;
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");
@@ -38,7 +38,7 @@ pub async fn a_commit_that_is_only_stored_comes_to_the_log_by_itself(subject: &d
     assert_eq!(whole_log(&log).await.iter().map(n_of).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
 }
 
-/// A repeat that waits is told the number that the first one did not wait for.
+/// A repeat that waits gets the sequence number, even if the first request did not wait for it.
 pub async fn a_repeat_may_wait_for_more_than_the_first(subject: &dyn Subject) {
     let store = subject.open().await;
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");
@@ -47,7 +47,7 @@ pub async fn a_repeat_may_wait_for_more_than_the_first(subject: &dyn Subject) {
     assert_eq!((again.commit_id, again.duplicate, number(&again)), (first.commit_id, true, 0));
 }
 
-/// A time is no condition: whatever it is, the commit is stored, and the answer says how far it came.
+/// A timeout is not a condition: whatever it is, the commit is stored, and the answer says which stage it reached.
 pub async fn a_commit_whose_time_is_up_is_stored_all_the_same(subject: &dyn Subject) {
     let store = subject.open().await;
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");
@@ -60,7 +60,7 @@ pub async fn a_commit_whose_time_is_up_is_stored_all_the_same(subject: &dyn Subj
     assert_eq!((again.version, number(&again)), (2, 1));
 }
 
-/// Nobody waits longer than connections are held.
+/// No wait is longer than connections are kept open.
 pub async fn a_wait_that_is_too_long_is_refused(subject: &dyn Subject) {
     let store = subject.open().await;
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");

@@ -1,4 +1,4 @@
-//! The cases, by what they are about.
+//! The cases, by subject.
 
 pub mod acting;
 pub mod ending;
@@ -30,7 +30,7 @@ pub(crate) fn at_once() -> ProcessingRetry {
     ProcessingRetry { attempts: Some(1), then: Then::Park, jitter: 0.0, ..ProcessingRetry::default() }
 }
 
-/// Two retries, 10 s apart.
+/// Returns a policy of two retries, 10 s apart.
 pub(crate) fn ten_seconds() -> LetterPolicy {
     LetterPolicy { strategy: Strategy::FixedInterval, ..LetterPolicy::exponential(2, 10_000, 10_000, 1.0) }
 }
@@ -71,7 +71,7 @@ impl Lettered {
         self.groups.pull(name, pull).await.expect("pulled")
     }
 
-    /// Pulls until so many messages came, settling none.
+    /// Pulls until `count` messages have arrived, and settles none.
     pub async fn pull_count(&self, name: &str, count: usize) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
         while deliveries.len() < count {
@@ -94,12 +94,12 @@ impl Lettered {
         self.settle(name, Settlement::failed(delivery.token.clone(), "down")).await;
     }
 
-    /// Processes so many messages; returns their sequence numbers in order of delivery.
+    /// Processes `count` messages. Returns their sequence numbers in order of delivery.
     pub async fn process(&self, name: &str, count: usize) -> Vec<u64> {
         self.process_all(name, count).await.into_iter().map(|(number, _)| number).collect()
     }
 
-    /// The same with versions, which do not depend on what is committed about letters meanwhile.
+    /// Does the same with versions, which do not depend on commits about letters meanwhile.
     pub async fn process_versions(&self, name: &str, count: usize) -> Vec<u64> {
         self.process_all(name, count).await.into_iter().map(|(_, version)| version).collect()
     }
@@ -116,7 +116,7 @@ impl Lettered {
         processed
     }
 
-    /// The letters, in the order of their events.
+    /// Returns the letters, in the order of their events.
     pub async fn all(&self) -> Vec<LetterView> {
         let query = LetterQuery { limit: Some(1_000), ..LetterQuery::default() };
         let mut letters = self.letters.list(query).await.expect("listed").items;
@@ -124,19 +124,19 @@ impl Lettered {
         letters
     }
 
-    /// Waits until there are so many letters of a status.
+    /// Waits until there are `count` letters of a status.
     pub async fn until_count(&self, status: LetterStatus, count: usize) -> Vec<LetterView> {
         loop {
             let letters = self.all().await;
             if letters.iter().filter(|letter| letter.status == status).count() >= count {
                 return letters;
             }
-            // A pull lets the owner of the group go on.
+            // A pull lets the owner of the group continue.
             crate::between_looks().await;
         }
     }
 
-    /// The types of the events about letters, in the order of the log, once there are so many.
+    /// Returns the types of the events about letters, in log order, once there are `count`.
     pub async fn announced(&self, count: usize) -> Vec<String> {
         let types = ["dlq_message_received", "dlq_message_retried", "dlq_message_discarded", "dlq_threshold_crossed"];
         let filter = Filter { types: types.map(Into::into).to_vec(), ..Filter::default() };
@@ -151,7 +151,7 @@ impl Lettered {
     }
 }
 
-/// Status and number of retries.
+/// Returns status and number of retries.
 pub(crate) fn states(letters: &[LetterView]) -> Vec<(LetterStatus, u64)> {
     letters.iter().map(|letter| (letter.status, letter.retry_count)).collect()
 }

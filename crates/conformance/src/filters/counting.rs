@@ -1,4 +1,4 @@
-//! A count of the events that are read from a log.
+//! A tap that counts the events that are read from a log.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::tap::Tap;
 
-/// Counts events that are read.
+/// A count of events that were read.
 #[derive(Default)]
 pub(super) struct Count(AtomicUsize);
 

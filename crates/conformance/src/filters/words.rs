@@ -1,4 +1,4 @@
-//! Shorthands for what the cases do.
+//! Shorthands for the steps of the cases.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) struct Filtered {
     pub streams: Arc<dyn Streams>,
 }
 
-/// An entry as cases write it: its sequence number and its partition.
+/// An entry as the cases write it: its sequence number and its partition.
 pub(super) type Entry = (u64, Option<&'static str>);
 
 impl Filtered {
@@ -32,7 +32,7 @@ impl Filtered {
         Self { it, filters, streams }
     }
 
-    /// The same store with a new host that runs the filters, as after a restart.
+    /// Continues on the same store with a new host that runs the filters, as after a restart.
     pub async fn restarted(self) -> Self {
         let Self { it, filters, streams } = self;
         drop((filters, streams));
@@ -45,7 +45,7 @@ impl Filtered {
         assert!(self.filters.put(definition).await.expect("defined"), "it is new");
     }
 
-    /// Puts a definition that must be refused, and returns the setting and the event that differ.
+    /// Puts a definition that must be refused. Returns the setting and the event that differ.
     pub async fn refused(&self, definition: FilterDefinition) -> (String, Option<u64>) {
         match self.filters.put(definition).await {
             Err(FilterError::Changed { setting, first_difference, .. }) => (setting, first_difference),
@@ -53,7 +53,7 @@ impl Filtered {
         }
     }
 
-    /// Waits until all events below this number are evaluated, and returns the entries of the stream. Time passes meanwhile.
+    /// Waits until all events below this number are evaluated. Returns the entries of the stream. Time passes meanwhile.
     pub async fn filled(&self, stream: &str, progress: u64) -> Vec<StreamEntry> {
         loop {
             let info = self.streams.stream(stream).await.expect("reads");
@@ -81,7 +81,7 @@ impl Filtered {
         self.filters.get(&FilterName::new(stream)).await.expect("defined")
     }
 
-    /// Waits until the state of a filter is as it should be. Time passes meanwhile, if it is to.
+    /// Waits until the status of a filter satisfies `is`. Time passes meanwhile if `passes` is set.
     pub async fn until(&self, stream: &str, passes: bool, is: impl Fn(&FilterStatus) -> bool) -> FilterStatus {
         loop {
             let status = self.status(stream).await;
@@ -95,13 +95,13 @@ impl Filtered {
         }
     }
 
-    /// Pulls what there is, and waits for the first event.
+    /// Pulls the available events, and waits for the first one.
     pub async fn pull(&self, stream: &str, max: usize) -> Vec<Delivery> {
         let pull = PullBody { max, wait_ms: 50_000, worker: "w".to_owned(), ..PullBody::default() };
         self.filters.pull(&FilterName::new(stream), pull).await.expect("pulled")
     }
 
-    /// Pulls what there is now, which may be nothing.
+    /// Pulls the events that are available now, possibly none.
     pub async fn pull_now(&self, stream: &str) -> Vec<Delivery> {
         let pull = PullBody { max: 100, worker: "w".to_owned(), ..PullBody::default() };
         self.filters.pull(&FilterName::new(stream), pull).await.expect("pulled")

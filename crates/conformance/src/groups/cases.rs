@@ -1,4 +1,4 @@
-//! The cases, by what they are about.
+//! The cases, by subject.
 
 pub mod consuming;
 pub mod defining;
@@ -16,7 +16,7 @@ use annals_runtime::RelayOptions;
 use crate::Subject;
 use crate::handlers::opened::{Opened, seconds};
 
-/// A broker that holds copies, with the names of its topics.
+/// A broker that holds copies, with the settings of its topics.
 type Copies = (Arc<dyn Broker>, TopicSettings);
 
 /// A store, a host on it, and the groups of the default tenant. The host publishes to the broker of the subject, if it has one.
@@ -51,13 +51,13 @@ impl Grouped {
         assert!(self.groups.put(definition).await.expect("defined"), "it is new");
     }
 
-    /// Pulls as much as there is now.
+    /// Pulls all messages that are available now.
     pub async fn pull_now(&self, name: &str) -> Vec<Delivery> {
         let pull = PullBody { max: 100, worker: "w".to_owned(), ..PullBody::default() };
         self.groups.pull(name, pull).await.expect("pulled")
     }
 
-    /// Pulls until so many messages came, settling none.
+    /// Pulls until `count` messages have arrived, and settles none.
     pub async fn pull_count(&self, name: &str, count: usize) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
         while deliveries.len() < count {
@@ -80,7 +80,7 @@ impl Grouped {
         self.settle(name, Settlement::failed(delivery.token.clone(), "down")).await;
     }
 
-    /// Processes everything until the group has no lag; returns the sequence numbers in order of delivery.
+    /// Processes messages until the group has no lag. Returns the sequence numbers in order of delivery.
     pub async fn process_all(&self, name: &str) -> Vec<u64> {
         let mut processed = Vec::new();
         loop {
@@ -99,7 +99,7 @@ impl Grouped {
         self.groups.get(name).await.expect("defined")
     }
 
-    /// The lag by topic.
+    /// Returns the lag by topic.
     pub async fn lags(&self, name: &str) -> Vec<(String, u64)> {
         self.status(name).await.topics.into_iter().map(|it| (it.topic.to_string(), it.lag)).collect()
     }

@@ -1,4 +1,4 @@
-//! A count of what is asked of records.
+//! A tap that counts calls of records.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use crate::tap::TapRecords;
 
-/// Counts, by collection: writes, and queries of several records.
+/// Counts writes, and queries of several records, by collection.
 #[derive(Default)]
 pub(super) struct Calls {
     writes: Mutex<BTreeMap<String, usize>>,
@@ -16,12 +16,12 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// How many records of a collection were to be changed.
+    /// Returns how many records of a collection writes have tried to change.
     pub fn writes(&self, collection: &str) -> usize {
         self.writes.lock().expect("sound").get(collection).copied().unwrap_or(0)
     }
 
-    /// How often a collection was queried.
+    /// Returns how often a collection was queried.
     pub fn queries(&self, collection: &str) -> usize {
         self.queries.lock().expect("sound").get(collection).copied().unwrap_or(0)
     }

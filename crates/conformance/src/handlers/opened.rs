@@ -1,4 +1,4 @@
-//! A store with a host on it, and shorthands for what the cases do.
+//! A store with a host on it, and shorthands for the steps of the cases.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use annals_runtime::{Host, HostOptions};
 use crate::sample::event;
 use crate::{ManualClock, Subject};
 
-/// A store, a host on it and the handlers of the default tenant. Time stands still until a case advances it.
+/// A store, a host on it, and the handlers of the default tenant. Time stands still until a case advances it.
 pub struct Opened {
     pub store: Arc<dyn Store>,
     pub log: Arc<dyn EventLog>,
@@ -25,7 +25,8 @@ pub struct Opened {
     pub clock: Arc<ManualClock>,
 }
 
-/// A host that is drained when a case ends: what it was writing would stay open on a store whose transactions outlive a process.
+/// A host that is drained when a case ends. Without that, its unfinished write would stay open on a store whose transactions outlive a
+/// process.
 pub struct Drained(Host);
 
 impl std::ops::Deref for Drained {
@@ -49,12 +50,12 @@ impl Opened {
         Self::on(subject.open().await, subject.clock())
     }
 
-    /// Another host on a store, as another process would have.
+    /// Starts another host on a store, as another process would.
     pub fn on(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Self {
         Self::with(store, clock, HostOptions::default())
     }
 
-    /// Another host with these options, except for the clock.
+    /// Starts another host with these options, except for the clock.
     pub fn with(store: Arc<dyn Store>, clock: Arc<ManualClock>, options: HostOptions) -> Self {
         let options = HostOptions { clock: clock.clone(), ..options };
         let host = Host::start(Arc::clone(&store), options);
@@ -63,14 +64,14 @@ impl Opened {
         Self { store, log, host: Drained(host), handlers, clock }
     }
 
-    /// The same store with a new host, as after a restart; what the old one knew is gone.
+    /// Continues on the same store with a new host, as after a restart. The state of the old host is gone.
     pub async fn restarted(self) -> Self {
         let Self { store, host, clock, .. } = self;
         host.drain().await;
         Self::on(store, clock)
     }
 
-    /// Defines a handler of all events, by aggregate, four partitions at once, with delays of 1, 2, 4 … s.
+    /// Defines a handler of all events, partitioned by aggregate, with four partitions at once and delays of 1, 2, 4 … s.
     pub async fn by_aggregate(&self, name: &str) -> HandlerDefinition {
         let definition = HandlerDefinition { retry: seconds(), ..HandlerDefinition::new(name) };
         self.define(definition.partitioned(PartitionBy::Aggregate, 4)).await
@@ -96,7 +97,7 @@ impl Opened {
         self.log.commit(commit.wait_until(Reached::Logged)).await.expect("committed");
     }
 
-    /// Commits events of these types to an aggregate, and waits for a stage, at most 50 s of the clock.
+    /// Commits events of these types to an aggregate, and waits for a stage, for at most 50 s of the clock.
     pub async fn commit_until(&self, stage: &str, id: &str, event_types: &[&str]) -> CommitOutcome {
         let stage = self.host.stage(DEFAULT_TENANT, stage).await.expect("it exists");
         let commit = NewCommit::new("order", id).wait_until(Reached::Logged);
@@ -106,13 +107,13 @@ impl Opened {
         outcome
     }
 
-    /// Pulls as much as there is now, and waits for the first event.
+    /// Pulls the available events, and waits for the first one.
     pub async fn pull(&self, name: &str) -> Vec<Delivery> {
         let wait = PullBody { max: 100, wait_ms: 50_000, worker: "w".to_owned(), ..PullBody::default() };
         self.handlers.pull(name, wait).await.expect("pulled")
     }
 
-    /// Pulls until so many events came, settling none.
+    /// Pulls until `count` events have arrived, and settles none.
     pub async fn pull_count(&self, name: &str, count: usize) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
         while deliveries.len() < count {
@@ -121,7 +122,7 @@ impl Opened {
         deliveries
     }
 
-    /// What can be pulled now, which may be nothing.
+    /// Pulls the events that are available now, possibly none.
     pub async fn pull_now(&self, name: &str) -> Vec<Delivery> {
         let pull = PullBody { max: 100, worker: "w".to_owned(), ..PullBody::default() };
         self.handlers.pull(name, pull).await.expect("pulled")
@@ -141,7 +142,7 @@ impl Opened {
         assert!(results[0].settled, "{results:?}");
     }
 
-    /// Handles everything that comes until the handler has come so far, and nothing is failing.
+    /// Handles all events until the handler has reached `position` and nothing is failing.
     pub async fn handle_all(&self, name: &str, position: u64) -> Vec<u64> {
         let mut handled = Vec::new();
         loop {
@@ -157,7 +158,7 @@ impl Opened {
         }
     }
 
-    /// Lets time pass for as long as it is polled, slowly: the owner of a handler answers between two looks at the clock.
+    /// Lets time pass as long as it is polled, slowly: between two steps of the clock, the owner of the handler answers a request.
     pub async fn let_time_pass(&self, name: &str) -> Infallible {
         loop {
             self.advance(5);
@@ -165,13 +166,13 @@ impl Opened {
         }
     }
 
-    /// Lets time pass for as long as it is polled, at the pace of the store: 10 ms a durable write. A deadline on this clock therefore
-    /// leaves the other processes on the store time for thousands of writes, however busy the machine is.
+    /// Lets time pass as long as it is polled, at the pace of the store: 10 ms for each durable write. So a deadline on this clock leaves
+    /// other processes on the store time for thousands of writes, however busy the machine is.
     pub async fn let_time_pass_by_writes(&self) -> Infallible {
         self.let_time_pass_by_writes_of(10).await
     }
 
-    /// The same with another time for each durable write.
+    /// Does the same with another time for each durable write.
     pub async fn let_time_pass_by_writes_of(&self, millis: i64) -> Infallible {
         const COLLECTION: &str = "passing-time";
         let records = self.store.records(DEFAULT_TENANT).expect("always there");
@@ -192,7 +193,7 @@ impl Opened {
     }
 }
 
-/// Delays of 1, 2, 4 … s, without jitter.
+/// Returns delays of 1, 2, 4 … s, without jitter.
 pub fn seconds() -> ProcessingRetry {
     ProcessingRetry { first_ms: 1_000, factor: 2.0, max_ms: 60_000, jitter: 0.0, ..ProcessingRetry::default() }
 }

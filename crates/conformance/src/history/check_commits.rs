@@ -1,4 +1,4 @@
-//! Commits and transactions: what is stored against what was sent, and what was answered against what is stored.
+//! Checks commits and transactions: what is stored against what was sent, and each answer against what is stored.
 
 use annals_core::{CommitError, CommitOutcome, DEFAULT_TENANT_ID, NewCommit, Uuid};
 
@@ -10,7 +10,7 @@ use super::real_time::RealTime;
 use super::record::Record;
 use super::sent::{Outcome, Sent};
 
-/// What is known of the log, to compare answers with.
+/// The facts about the log with which answers are compared.
 #[derive(Clone, Copy)]
 pub(super) struct Knowledge<'a> {
     pub log: &'a FinalLog<'a>,
@@ -30,7 +30,7 @@ pub(super) fn check(record: &Record, knowledge: Knowledge<'_>, broken: &mut Brok
     }
 }
 
-/// What is stored was sent, by a call that was told so or by one that was told nothing and can have done it.
+/// Checks that a stored commit was sent, either by a call that was told so, or by one that got no answer and can have stored it.
 fn check_stored(
     stored: &StoredCommit<'_>,
     record: &Record,
@@ -68,7 +68,7 @@ fn check_stored(
     }
 }
 
-/// Whether all that the sender demanded held where its first commit stands.
+/// Checks that all demands of the sender were satisfied where its first commit is in the log.
 fn admitted(sent: &Sent<'_>, first: &StoredCommit<'_>, log: &FinalLog<'_>) -> Result<(), String> {
     let before = first.first();
     if let Some(event) = sent.excluded(log, before) {
@@ -129,7 +129,7 @@ impl Answered<'_> {
         })
     }
 
-    /// The outcomes are those of the commits that stand from `first` on, one behind the other.
+    /// Checks that the outcomes are those of the adjacent commits from `first` on.
     fn check_outcomes(
         &self,
         outcomes: &[CommitOutcome],
@@ -150,7 +150,7 @@ impl Answered<'_> {
     }
 }
 
-/// What stands in the log under the request id, with the aggregate that it belongs to.
+/// Returns what the log holds under the request id, with the aggregate that it belongs to.
 pub(super) fn stored_request<'l>(sent: &Sent<'_>, log: &'l FinalLog<'_>) -> Option<&'l StoredCommit<'l>> {
     log.of_request(&sent.commits[0].aggregate, sent.request_id?)
 }

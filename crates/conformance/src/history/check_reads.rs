@@ -1,4 +1,4 @@
-//! Reads: what each returned against what the log holds in the range it covered.
+//! Checks reads: the result of each against what the log holds in the range that it covered.
 
 use annals_core::{Aggregate, AggregateIdsQuery, AggregateQuery, KnownAggregate, LogQuery, SequenceNumber, Version};
 

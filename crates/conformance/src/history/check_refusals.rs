@@ -1,4 +1,4 @@
-//! Refusals: whether the log gives the reason that was told, and whether another one should have been told before it.
+//! Checks refusals: whether the log supports the reason, and whether another reason should have come first.
 
 use annals_core::{CommitError, NewCommit, SequenceNumber, Version};
 
@@ -94,7 +94,7 @@ impl Refused<'_> {
         require(allowed, || format!("the log never said so of {id:?} while it was judged"))
     }
 
-    /// Between what was known before it was sent, and what had been sent before it was answered.
+    /// Returns the possible heads: from what was known before the call was sent to what had been sent before it was answered.
     fn window(&self) -> Window {
         let Knowledge { log, time, .. } = self.knowledge;
         let to = self.sent.call.ended.map_or(log.head(), |ended| time.sent_before(ended, log));

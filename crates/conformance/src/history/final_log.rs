@@ -1,4 +1,4 @@
-//! The log as it is in the end, and what can be said about it alone.
+//! The final log, and the checks that it allows by itself.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::Broken;
 
 pub(crate) struct FinalLog<'a> {
     pub events: &'a [RecordedEvent],
-    /// In order of the log.
+    /// The commits, in log order.
     pub commits: Vec<StoredCommit<'a>>,
     by_aggregate: HashMap<&'a Aggregate, Vec<usize>>,
     by_request: HashMap<(&'a Aggregate, &'a str), usize>,
@@ -16,14 +16,14 @@ pub(crate) struct FinalLog<'a> {
 }
 
 pub(crate) struct StoredCommit<'a> {
-    /// Its place among the commits.
+    /// Its index among the commits.
     pub place: usize,
     pub info: &'a CommitInfo,
     pub events: &'a [RecordedEvent],
 }
 
 impl<'a> FinalLog<'a> {
-    /// Indexes the log and notes what is wrong with it in itself: holes, commits torn apart, versions with gaps, repeated ids.
+    /// Indexes the log and notes its internal faults: holes, commits torn apart, versions with gaps, repeated ids.
     pub fn new(events: &'a [RecordedEvent], broken: &mut Broken) -> Self {
         for (index, event) in events.iter().enumerate() {
             let holds = event.sequence_number == index as u64;
@@ -62,13 +62,13 @@ impl<'a> FinalLog<'a> {
         self.by_id.get(&commit_id).map(|index| &self.commits[*index])
     }
 
-    /// The commit that holds this event.
+    /// Returns the commit that holds this event.
     pub fn of_number(&self, number: SequenceNumber) -> Option<&StoredCommit<'a>> {
         let after = self.commits.partition_point(|stored| stored.first() <= number);
         self.commits.get(after.checked_sub(1)?).filter(|stored| number < stored.end())
     }
 
-    /// The commits of an aggregate, in order of version.
+    /// Returns the commits of an aggregate, in order of version.
     pub fn of_aggregate(&self, aggregate: &Aggregate) -> impl DoubleEndedIterator<Item = &StoredCommit<'a>> {
         self.by_aggregate.get(aggregate).into_iter().flatten().map(|index| &self.commits[*index])
     }
@@ -78,7 +78,7 @@ impl<'a> FinalLog<'a> {
         self.by_aggregate.get(aggregate)?.get(index).map(|index| &self.commits[*index])
     }
 
-    /// The version that the aggregate had when the log had this head.
+    /// Returns the version that the aggregate had when the log had this head.
     pub fn version_at(&self, aggregate: &Aggregate, head: SequenceNumber) -> Version {
         self.of_aggregate(aggregate).take_while(|stored| stored.end() <= head).count() as Version
     }
@@ -87,7 +87,7 @@ impl<'a> FinalLog<'a> {
         self.by_aggregate.iter().map(|(aggregate, commits)| (*aggregate, &self.commits[commits[0]]))
     }
 
-    /// The numbers in `from..to` that pass the filter.
+    /// Returns the sequence numbers in `from..to` that pass the filter.
     pub fn matching(&self, from: SequenceNumber, to: SequenceNumber, filter: &Filter) -> Vec<SequenceNumber> {
         let index = |number: SequenceNumber| number.min(self.head()) as usize;
         let range = self.events.get(index(from)..index(to)).unwrap_or_default();
@@ -95,7 +95,7 @@ impl<'a> FinalLog<'a> {
     }
 }
 
-/// Cuts the log into commits, noting where one is torn apart or incomplete at its beginning.
+/// Splits the log into commits, and notes those that are torn apart or incomplete at their beginning.
 fn commits_of<'a>(events: &'a [RecordedEvent], broken: &mut Broken) -> Vec<StoredCommit<'a>> {
     let mut commits = Vec::new();
     let mut rest = events;
@@ -119,12 +119,12 @@ impl StoredCommit<'_> {
         self.events[0].sequence_number
     }
 
-    /// The number after its last event.
+    /// Returns the sequence number after its last event.
     pub fn end(&self) -> SequenceNumber {
         self.first() + self.events.len() as SequenceNumber
     }
 
-    /// Whether its content is the one that `commit` brings: what decides whether a request id is repeated or reused.
+    /// Returns whether its content is that of `commit`, which decides whether a request id is repeated or reused.
     pub fn has_content_of(&self, commit: &NewCommit) -> bool {
         let same = |new: &NewEvent, event: &RecordedEvent| {
             (&new.event_type, new.generation, &new.data, &new.tags, new.public)
@@ -136,7 +136,7 @@ impl StoredCommit<'_> {
             && commit.events.iter().zip(self.events).all(|(new, event)| same(new, event))
     }
 
-    /// Whether it is `commit` as it would be stored: its content and everything else it brings.
+    /// Returns whether it is `commit` as it would be stored: its content and everything else in it.
     pub fn is(&self, commit: &NewCommit) -> bool {
         let info = self.info;
         let default_tenant = annals_core::DEFAULT_TENANT_ID;

@@ -1,5 +1,5 @@
-//! Prepare keys. No read shows them, so what the commits of the log made of them follows from what was sent; and from that, whether a
-//! key was held twice, and what a commit could be told.
+//! Prepare keys. No read shows them, so their states follow from what was sent and is in the log. These states show whether a key was
+//! held twice, and which answers a commit could get.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use super::sent::{Outcome, Sent};
 
 type Id<'a> = (&'a str, &'a str);
 
-/// Who held which key when.
+/// The holders of all keys over time.
 pub(crate) struct KeyLog<'a> {
-    /// What each commit of the log changes. None where it cannot be told, because calls whose outcome nobody learnt bring the same
-    /// events and other keys.
+    /// The changes of each commit of the log. `None` if they are ambiguous, because calls with unknown outcomes have the same events and
+    /// other keys.
     changes: Vec<Option<&'a KeyChanges>>,
-    /// For each key, its state from when the log had so many events.
+    /// For each key, its states, each with the head of the log from which it holds.
     states: HashMap<Id<'a>, Vec<(SequenceNumber, State<'a>)>>,
 }
 
@@ -38,13 +38,13 @@ pub(crate) enum Fault {
 /// The change of a sent commit that was refused.
 #[derive(Clone, Copy)]
 pub(crate) struct RefusedKey<'a> {
-    /// The commit's place in what was sent.
+    /// The commit's index in what was sent.
     pub place: usize,
     pub fault: Fault,
     pub id: Id<'a>,
 }
 
-/// When something was judged: when the log had from so many to so many events.
+/// The range of heads of the log at which a request can have been checked.
 #[derive(Clone, Copy)]
 pub(crate) struct Window {
     pub from: SequenceNumber,
@@ -52,7 +52,7 @@ pub(crate) struct Window {
 }
 
 impl<'a> KeyLog<'a> {
-    /// Goes through the log and notes each key that was taken while it was held, or given back while it was not.
+    /// Replays the log, and notes each key that was taken while it was held, or released while it was not.
     pub fn new(log: &FinalLog<'_>, time: &RealTime<'a>, broken: &mut Broken) -> Self {
         let mut keys = Self { changes: Vec::with_capacity(log.commits.len()), states: HashMap::new() };
         for stored in &log.commits {
@@ -60,7 +60,7 @@ impl<'a> KeyLog<'a> {
             let certain = brought.first().filter(|first| brought.iter().all(|other| same(&first.keys, &other.keys)));
             let certain = certain.map(|commit| &commit.keys);
             keys.changes.push(certain);
-            // The time of acceptance is the commit's, unless it came with one of its own.
+            // The time of acceptance is the commit's, unless an event has a time of its own.
             let accepted = brought.iter().all(|commit| commit.events[0].time.is_none()).then_some(stored.info.time);
             let mut set = |id, state| keys.states.entry(id).or_default().push((stored.end(), state));
             match certain {
@@ -80,7 +80,7 @@ impl<'a> KeyLog<'a> {
         keys
     }
 
-    /// Whether what was sent could pass with all its keys, or be refused because of the one that it was told.
+    /// Returns whether the request could pass with all its keys, or be refused because of the key that the answer names.
     pub fn allows(&self, sent: &Sent<'_>, refused: Option<RefusedKey<'_>>, window: Window) -> bool {
         let ids = sent.commits.iter().flat_map(|commit| changes(&commit.keys)).map(Change::id);
         let turns = ids.flat_map(|id| self.states.get(&id).into_iter().flatten()).map(|(from, _)| *from);
@@ -112,7 +112,7 @@ impl<'a> KeyLog<'a> {
         after.checked_sub(1).map_or(State::Nobody, |last| states[last].1)
     }
 
-    /// Whether the commits that stand from `start` on change the same keys as those that were sent, if that can be told.
+    /// Returns whether the adjacent commits from `start` on change the same keys as those that were sent, if that can be told.
     pub fn are_of(&self, sent: &Sent<'_>, start: usize) -> Option<bool> {
         let stored = self.changes.get(start..start + sent.commits.len()).unwrap_or_default();
         let compared = || stored.iter().zip(sent.commits).map(|(stored, commit)| Some(same((*stored)?, &commit.keys)));
@@ -124,7 +124,7 @@ impl<'a> KeyLog<'a> {
     }
 }
 
-/// The sent commits that can have become this one: the one that was told so, or all that were told nothing.
+/// Returns the sent commits that can have become this one: the one that was told so, or all that got no answer.
 fn brought<'a>(stored: &StoredCommit<'_>, log: &FinalLog<'_>, time: &RealTime<'a>) -> Vec<&'a NewCommit> {
     let mut unknown = Vec::new();
     for (sent, place) in time.senders(stored, log) {
@@ -142,7 +142,7 @@ fn brought<'a>(stored: &StoredCommit<'_>, log: &FinalLog<'_>, time: &RealTime<'a
     unknown
 }
 
-/// Whether both are the same content, by which a repeat is told from a reuse.
+/// Returns whether both are the same content, by which a repeat is distinguished from a reuse.
 fn same(a: &KeyChanges, b: &KeyChanges) -> bool {
     let digest =
         |keys: &KeyChanges| NewCommit { keys: keys.clone(), ..NewCommit::new("", "") }.content_digest(&[0; 16]);
@@ -155,13 +155,13 @@ enum Change<'a> {
     Reserve(&'a Reserve),
 }
 
-/// What can come of a change.
+/// The possible results of a change.
 struct Can {
     pass: bool,
     fail: bool,
 }
 
-/// All changes, in the order in which they are judged.
+/// Returns all changes, in the order in which they are checked.
 fn changes(keys: &KeyChanges) -> impl Iterator<Item = Change<'_>> {
     keys.release.iter().map(Change::Release).chain(keys.reserve.iter().map(Change::Reserve))
 }
@@ -187,7 +187,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// What can come of it at `now`, or at any time.
+    /// Returns the possible results of a change at `now`, or at any time.
     fn can(self, before: State<'_>, now: Option<Timestamp>) -> Can {
         let holder = match before {
             State::Unknown => return Can { pass: true, fail: true },

@@ -1,5 +1,5 @@
-//! What the order of calls and answers allows. A call that began after another was answered cannot know less than that answer told,
-//! and no answer can know of a commit that nobody had sent yet.
+//! The constraints from the real-time order of calls and answers. A call that began after another was answered cannot know less than that
+//! answer. No answer can know of a commit that had not been sent yet.
 
 use std::collections::HashMap;
 
@@ -10,19 +10,19 @@ use super::final_log::{FinalLog, StoredCommit};
 use super::record::{Call, Record, Tick, What};
 use super::sent::{Outcome, Part, Sent};
 
-/// What was sent, and the place of a commit in it.
+/// A request, and the index of a commit in it.
 type Member<'a> = (Sent<'a>, usize);
 
 pub(crate) struct RealTime<'a> {
-    /// By the time of the answer: the highest head that was told by then.
+    /// By the time of the answer: the highest head that was reported by then.
     told: Vec<(Tick, SequenceNumber)>,
-    /// By the time of the call: the lowest head told by this or a later call.
+    /// By the time of the call: the lowest head that this or a later call reported.
     least: Vec<(Tick, SequenceNumber)>,
-    /// The commits that were sent, each as a place in what was sent, by aggregate and request id.
+    /// The commits that were sent, each with its index in its request, by aggregate and request id.
     sent: HashMap<(&'a Aggregate, Option<&'a str>), Vec<Member<'a>>>,
-    /// For each commit of the log, where those begin and end that came with it, if that can be told.
+    /// For each commit of the log, the range of commits that came with it, if that can be told.
     together: Vec<Option<(usize, usize)>>,
-    /// For each commit of the log, its first number, and when it and all before it had been sent.
+    /// For each commit of the log, its first sequence number, and when it and all earlier ones had been sent.
     sent_by: Vec<(SequenceNumber, Tick)>,
 }
 
@@ -74,21 +74,21 @@ impl<'a> RealTime<'a> {
         time
     }
 
-    /// The highest head that anybody had been told before `began`.
+    /// Returns the highest head that any call had reported before `began`.
     pub fn known(&self, began: Tick) -> SequenceNumber {
         let earlier = self.told.partition_point(|(ended, _)| *ended < began);
         earlier.checked_sub(1).map_or(0, |last| self.told[last].1)
     }
 
-    /// The lowest head that a call after `tick` was told.
+    /// Returns the lowest head that a call after `tick` reported.
     pub fn least_after(&self, tick: Tick) -> SequenceNumber {
         self.least
             .get(self.least.partition_point(|(began, _)| *began <= tick))
             .map_or(SequenceNumber::MAX, |(_, head)| *head)
     }
 
-    /// What was sent and is stored as this commit, with the commit's place in it. What is part of a transaction is so only where the
-    /// whole transaction stands.
+    /// Returns the requests that are stored as this commit, with the commit's index in each. A commit of a transaction counts only if the
+    /// whole transaction is there.
     pub fn senders<'s>(
         &'s self,
         stored: &'s StoredCommit<'_>,
@@ -104,13 +104,13 @@ impl<'a> RealTime<'a> {
             .filter(|(sent, place)| stored.place.checked_sub(*place).is_some_and(|start| sent.is_stored_at(log, start)))
     }
 
-    /// When the first of them was sent: nobody can have known of it before.
+    /// Returns when the first of them was sent. Nobody can have known of the commit earlier.
     pub fn sent_at(&self, stored: &StoredCommit<'_>, log: &FinalLog<'_>) -> Option<Tick> {
         self.senders(stored, log).map(|(sent, _)| sent.call.began).min()
     }
 
-    /// Commits came together if the call that was told so brought them, or all calls that can have stored this one. None where those
-    /// are of both kinds.
+    /// Finds the commits that came together: those of the call that was told so, or of all calls that can have stored this one. `None` if
+    /// those calls differ in their ranges.
     fn find_together(&self, log: &FinalLog<'_>) -> Vec<Option<(usize, usize)>> {
         let of = |stored: &StoredCommit<'_>| {
             let range = |(sent, place): Member<'a>| {
@@ -134,12 +134,12 @@ impl<'a> RealTime<'a> {
         log.commits.iter().map(of).collect()
     }
 
-    /// How many commits came with this one, itself included, if that can be told.
+    /// Returns how many commits came with this one, including itself, if that can be told.
     pub fn count_together(&self, stored: &StoredCommit<'_>) -> Option<usize> {
         self.together[stored.place].map(|(start, end)| end - start)
     }
 
-    /// The number after the last event that came with this commit.
+    /// Returns the sequence number after the last event that came with this commit.
     fn end_with_others(&self, stored: &StoredCommit<'_>, log: &FinalLog<'_>) -> SequenceNumber {
         self.together[stored.place].map_or(stored.end(), |(_, end)| log.commits[end - 1].end())
     }
@@ -153,13 +153,13 @@ impl<'a> RealTime<'a> {
         log.commits.iter().map(sent_by).collect()
     }
 
-    /// The highest number of events that the log can have had at `tick`, by what had been sent.
+    /// Returns the highest head that the log can have had at `tick`, by what had been sent.
     pub fn sent_before(&self, tick: Tick, log: &FinalLog<'_>) -> SequenceNumber {
         let sent = self.sent_by.partition_point(|(_, latest)| *latest < tick);
         self.sent_by.get(sent).map_or(log.head(), |(first, _)| *first)
     }
 
-    /// Each told head against what was told before, and against what had been sent by then.
+    /// Checks each reported head against earlier reports, and against what had been sent by then.
     fn check_heads(&self, record: &Record, log: &FinalLog<'_>, broken: &mut Broken) {
         for call in &record.calls {
             if let Some(head) = exact_head(call) {
@@ -174,7 +174,7 @@ impl<'a> RealTime<'a> {
         }
     }
 
-    /// A head that the answer proves, exact or not: what was told of a commit is told of all that came with it.
+    /// Returns a head that the answer proves, exact or not. An answer about a commit proves all commits that came with it.
     fn head_told(&self, call: &Call, log: &FinalLog<'_>) -> Option<SequenceNumber> {
         let end = |stored: &StoredCommit<'_>| self.end_with_others(stored, log);
         if let Some(sent) = Sent::by(call) {
@@ -206,7 +206,7 @@ impl<'a> RealTime<'a> {
         }
     }
 
-    /// The commit that a refusal tells of.
+    /// Returns the commit that a refusal proves.
     fn head_of_refusal<'l>(
         &self,
         sent: &Sent<'_>,
@@ -226,7 +226,7 @@ impl<'a> RealTime<'a> {
     }
 }
 
-/// The head as the call was told it; none when it was told less.
+/// Returns the head that the call reported; `None` if it reported less.
 fn exact_head(call: &Call) -> Option<SequenceNumber> {
     match &call.what {
         What::Read { answer, .. } => answer.as_ref().map(|page| page.head),

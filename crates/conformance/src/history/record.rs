@@ -1,4 +1,4 @@
-//! What is kept of each call.
+//! The record of each call.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::final_log::FinalLog;
 use super::sent::{Outcome, Sent};
 use super::{Broken, Checked};
 
-/// A point in the order of calls and answers as the clients' machine saw it.
+/// A point in the order of calls and answers, as the clients' machine saw it.
 pub(crate) type Tick = u64;
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Record {
     now: Tick,
     pub calls: Vec<Call>,
     restarts: Vec<Tick>,
-    /// Each event as it was first shown.
+    /// Each event as it was first returned.
     shown: BTreeMap<SequenceNumber, RecordedEvent>,
     pub broken: Broken,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Record {
 pub(crate) struct Call {
     pub client: Arc<str>,
     pub began: Tick,
-    /// None when no answer came: the client went away, or the store did.
+    /// `None` if no answer came, because the client or the store went away.
     pub ended: Option<Tick>,
     pub what: What,
 }
@@ -53,7 +53,7 @@ pub(crate) struct PageSeen {
 
 pub(crate) struct CommitsSeen {
     pub version: Version,
-    /// Version, first number and number of events of each.
+    /// Version, first sequence number and number of events of each.
     pub commits: Vec<(Version, SequenceNumber, usize)>,
 }
 
@@ -70,7 +70,7 @@ impl Record {
         answer(&mut self.calls[call].what);
     }
 
-    /// Forgets a call that was refused without telling anything.
+    /// Ends a call without an answer: its refusal has no information.
     pub fn end_untold(&mut self, call: usize) {
         self.now += 1;
         self.calls[call].ended = Some(self.now);
@@ -81,12 +81,12 @@ impl Record {
         self.restarts.push(self.now);
     }
 
-    /// The first restart after a call began: by then it has taken effect or never will.
+    /// Returns the first restart after a call began. The call takes effect before that or never.
     pub fn restart_after(&self, began: Tick) -> Option<Tick> {
         self.restarts.get(self.restarts.partition_point(|restart| *restart < began)).copied()
     }
 
-    /// Keeps an event that was shown, or compares it with what was shown before.
+    /// Keeps an event that was returned, or compares it with what was returned before.
     pub fn show(&mut self, call: usize, event: &RecordedEvent) {
         let first = self.shown.entry(event.sequence_number).or_insert_with(|| event.clone());
         if first != event {
@@ -96,7 +96,7 @@ impl Record {
         }
     }
 
-    /// Everything shown is in the log in the end, as it was shown.
+    /// Checks that everything that was returned is in the final log, unchanged.
     pub fn check_shown(&self, events: &[RecordedEvent], broken: &mut Broken) {
         for (number, shown) in &self.shown {
             match usize::try_from(*number).ok().and_then(|index| events.get(index)) {

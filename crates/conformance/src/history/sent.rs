@@ -1,4 +1,4 @@
-//! What a call wants to be stored: one commit, or the commits of a transaction. A commit is checked as a transaction of one.
+//! The request of a call: one commit, or the commits of a transaction. A commit is checked as a transaction of one.
 
 use annals_core::{
     Aggregate, CommitError, CommitOutcome, Expectation, ExpectedVersion, Invalid, NewCommit, NewTransaction,
@@ -17,27 +17,27 @@ pub(crate) struct Sent<'a> {
     transaction: Option<&'a NewTransaction>,
 }
 
-/// What a client can know about what it sent.
+/// What a client knows about the outcome of its request.
 pub(crate) enum Outcome<'a> {
     Stored(&'a [CommitOutcome]),
     Repeat(&'a [CommitOutcome]),
-    /// Why, and the part of a transaction that it is about.
+    /// The reason, and the part of a transaction that it concerns.
     Refused(&'a CommitError, Part),
     Unknown,
 }
 
-/// Which part of a transaction.
+/// A part of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Whole,
     Commit(usize),
     Expectation(usize),
-    /// There is no such part.
+    /// A part that does not exist.
     Unheard,
 }
 
 impl<'a> Sent<'a> {
-    /// None for reads.
+    /// Returns the request of a call; `None` for reads.
     pub fn by(call: &'a Call) -> Option<Self> {
         match &call.what {
             What::Commit { commit, .. } => Some(Self {
@@ -75,7 +75,7 @@ impl<'a> Sent<'a> {
         commit.or_else(expected).or_else(whole).unwrap_or(Part::Unheard)
     }
 
-    /// The aggregate that this part is about.
+    /// Returns the aggregate that this part concerns.
     pub fn aggregate(&self, part: Part) -> Option<&'a Aggregate> {
         match part {
             Part::Commit(n) => Some(&self.commits[n].aggregate),
@@ -84,7 +84,7 @@ impl<'a> Sent<'a> {
         }
     }
 
-    /// The version that this part expects.
+    /// Returns the version that this part expects.
     pub fn expected_version(&self, part: Part) -> Option<ExpectedVersion> {
         match part {
             Part::Commit(n) => Some(self.commits[n].expected_version),
@@ -100,20 +100,19 @@ impl<'a> Sent<'a> {
         }
     }
 
-    /// What is stored as its commits, if the commit that stands in the log at `start` is its first: all of them in order, one behind
-    /// the other.
+    /// Returns the stored commits of the request, if the commit at `start` in the log is its first: all of them in order, and adjacent.
     pub fn stored_at<'l>(&self, log: &'l FinalLog<'l>, start: usize) -> Option<&'l [StoredCommit<'l>]> {
         log.commits.get(start..start + self.commits.len())
     }
 
-    /// Whether what is stored from `start` on is what was sent, whole.
+    /// Returns whether the log has the complete request from `start` on.
     pub fn is_stored_at(&self, log: &FinalLog<'_>, start: usize) -> bool {
         let Some(stored) = self.stored_at(log, start) else { return false };
         let named = self.request_id.is_none_or(|id| stored[0].info.request_id.as_deref() == Some(id));
         named && stored.iter().zip(self.commits).all(|(stored, commit)| stored.is(commit))
     }
 
-    /// Whether what is stored from `start` on has the aggregates and the content of what was sent.
+    /// Returns whether the log has the aggregates and the content of the request from `start` on.
     pub fn has_content_of(&self, log: &FinalLog<'_>, start: usize) -> bool {
         let same = |(stored, commit): (&StoredCommit<'_>, &NewCommit)| {
             stored.info.aggregate == commit.aggregate && stored.has_content_of(commit)
@@ -121,7 +120,7 @@ impl<'a> Sent<'a> {
         self.stored_at(log, start).is_some_and(|stored| stored.iter().zip(self.commits).all(same))
     }
 
-    /// The first event below `before` that an append condition excludes.
+    /// Returns the first event below `before` that an append condition excludes.
     pub fn excluded<'l>(&self, log: &FinalLog<'l>, before: SequenceNumber) -> Option<&'l RecordedEvent> {
         let below = &log.events[..usize::try_from(before).unwrap_or(usize::MAX).min(log.events.len())];
         let conditions = || self.commits.iter().filter_map(|commit| commit.append_condition.as_ref());

@@ -1,4 +1,4 @@
-//! A log that records what it is asked and what it answers.
+//! A log that records its calls and its answers.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Watched {
         self.history.record().begin(&self.client, what)
     }
 
-    /// Records a number that was answered. A refused read told nothing.
+    /// Records a sequence number that was returned. A refused read has no information.
     fn end_number(&self, call: usize, told: &Result<SequenceNumber, ReadError>) {
         let mut record = self.history.record();
         match told {

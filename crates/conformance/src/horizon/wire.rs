@@ -1,4 +1,4 @@
-//! The network between a consumer and its producer, as a case decides.
+//! The network between a consumer and its producer, whose state a case controls.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,23 +12,23 @@ use crate::ManualClock;
 
 /// The address of every producer at the other end of a wire.
 pub(super) const URL: &str = "http://producer.example";
-/// How long a request takes on a slow network.
+/// The duration of a request on a slow network.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// What becomes of requests.
+/// The state of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Network {
-    /// They are answered.
+    /// Requests are answered.
     Whole,
-    /// They do not reach the producer.
+    /// Requests do not reach the producer.
     Cut,
-    /// They reach the producer, whose answers are lost.
+    /// Requests reach the producer, but its answers are lost.
     Deaf,
-    /// They reach the producer late.
+    /// Requests reach the producer late.
     Slow,
 }
 
-/// Leads from a consumer to one producer, which can change.
+/// The connection from a consumer to one producer, which can be replaced.
 #[derive(Clone)]
 pub(super) struct Wire(Arc<State>);
 
@@ -39,18 +39,18 @@ struct State {
 }
 
 impl Wire {
-    /// A whole network at whose other end nobody is.
+    /// Returns a working network without a producer at the other end.
     pub fn new(clock: Arc<ManualClock>) -> Self {
         let network = watch::Sender::new(Network::Whole);
         Self(Arc::new(State { network, producer: Mutex::default(), clock }))
     }
 
-    /// Puts a producer at the other end; none is one that died.
+    /// Puts a producer at the other end. `None` stands for one that died.
     pub fn lead_to(&self, producer: Option<Arc<dyn Offering>>) {
         *self.0.producer.lock().expect("sound") = producer;
     }
 
-    /// Changes the network. Requests that are being answered break off.
+    /// Changes the network. Requests that are being answered are aborted.
     pub fn set(&self, network: Network) {
         self.0.network.send_replace(network);
     }

@@ -1,4 +1,4 @@
-//! Shorthands for what the cases do.
+//! Shorthands for the steps of the cases.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::receiving::SCOPE;
 use crate::sample::event;
 use crate::{OTHER_TENANT, Subject};
 
-/// The public stream that most cases are about. Its partitions are the aggregates.
+/// The public stream of most cases. Its partitions are the aggregates.
 pub(super) const STREAM: &str = "offers";
 /// The partition of aggregate `a`.
 pub(super) const A: &str = "order/a";
@@ -28,7 +28,7 @@ pub(super) struct Bridge {
     pub it: Opened,
     /// The consents of the producer.
     pub producer: Arc<dyn Horizon>,
-    /// What the producer offers.
+    /// The public streams that the producer offers.
     pub offering: Arc<dyn Offering>,
     pub produced: Arc<dyn EventLog>,
     pub filters: Arc<dyn Filters>,
@@ -38,12 +38,12 @@ pub(super) struct Bridge {
 }
 
 impl Bridge {
-    /// A producer with a public stream of the type `placed`, partitioned by aggregate, and a consumer that has no consent yet.
+    /// Opens a producer with a public stream of the type `placed`, partitioned by aggregate, and a consumer without consent.
     pub async fn of(subject: &dyn Subject) -> Self {
         Self::over(Opened::of(subject).await).await
     }
 
-    /// The same on a store that is open.
+    /// Does the same on an open store.
     pub async fn over(it: Opened) -> Self {
         let bridge = Self::on(it);
         let definition = FilterDefinition::new(STREAM).types(["placed"]).partitioned(PartitionBy::Aggregate).public();
@@ -64,7 +64,7 @@ impl Bridge {
         }
     }
 
-    /// The same store with a new host that runs what is defined, as after a restart.
+    /// Continues on the same store with a new host that runs the existing definitions, as after a restart.
     pub async fn restarted(self) -> Self {
         let it = Opened::on(Arc::clone(&self.it.store), self.it.clock.clone());
         self.it.host.drain().await;
@@ -86,7 +86,7 @@ impl Bridge {
         self.produced.commit(commit).await.expect("committed");
     }
 
-    /// Consents to partition `a`.
+    /// Gives consent to partition `a`.
     pub async fn consent(&self) {
         assert!(self.producer.put_consent(consent("c")).await.expect("given"));
     }
@@ -104,7 +104,7 @@ impl Bridge {
         assert!(self.consumer.put_subscription(definition).await.expect("defined"), "it is new");
     }
 
-    /// A producer, a consumer and everything between them.
+    /// Opens a producer and a consumer with a consent and a subscription.
     pub async fn connected(subject: &dyn Subject) -> Self {
         let bridge = Self::of(subject).await;
         bridge.consent().await;
@@ -112,7 +112,7 @@ impl Bridge {
         bridge
     }
 
-    /// Waits until the scope has so many events, and returns them. Time passes meanwhile.
+    /// Waits until the scope has `count` events, and returns them. Time passes meanwhile.
     pub async fn has_received(&self, count: usize) -> Vec<RecordedEvent> {
         loop {
             let query = LogQuery { limit: limits::PAGE_MAX, ..LogQuery::default() };
@@ -125,7 +125,7 @@ impl Bridge {
         }
     }
 
-    /// The numbers in the producer's log of what was received.
+    /// Returns the sequence numbers that the received events have in the producer's log.
     pub async fn numbers(&self, count: usize) -> Vec<u64> {
         let events = self.has_received(count).await;
         events.iter().map(|event| event.commit.received.as_ref().expect("received").sequence_number).collect()
@@ -135,7 +135,7 @@ impl Bridge {
         self.consumer.subscription("s").await.expect("defined")
     }
 
-    /// Waits until the state of the subscription is as it should be. Time passes meanwhile.
+    /// Waits until the status of the subscription satisfies `is`. Time passes meanwhile.
     pub async fn until(&self, is: impl Fn(&SubscriptionStatus) -> bool) -> SubscriptionStatus {
         loop {
             let status = self.status().await;
@@ -156,7 +156,7 @@ impl Bridge {
         self.offering.offer(request).await
     }
 
-    /// Waits until the public stream has so many entries.
+    /// Waits until the public stream has `count` entries.
     pub async fn has_entries(&self, count: u64) {
         let streams = self.it.store.streams(OTHER_TENANT, DEFAULT_SCOPE).expect("declared");
         while streams.stream(STREAM).await.expect("reads").head < count {
@@ -165,17 +165,17 @@ impl Bridge {
     }
 }
 
-/// A consent to partition `a` for the consumer of these cases.
+/// Returns a consent to partition `a` for the consumer of these cases.
 pub(super) fn consent(id: &'static str) -> Consent {
     Consent::new(id, STREAM).of_partition(A)
 }
 
-/// A subscription to partition `a`.
+/// Returns a subscription to partition `a`.
 pub(super) fn subscription(name: &'static str) -> SubscriptionDefinition {
     SubscriptionDefinition::new(name, LOCAL_PRODUCER, STREAM, SCOPE).from_tenant(OTHER_TENANT).of_partition(A)
 }
 
-/// A request for everything of partition `a` that is there.
+/// Returns a request for everything in partition `a`.
 pub(super) fn request() -> OfferRequest {
     OfferRequest {
         microservice: "default".into(),

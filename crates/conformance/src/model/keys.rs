@@ -1,4 +1,4 @@
-//! Prepare keys: who holds which, and what the changes of a commit or transaction must be answered.
+//! Prepare keys: their holders, and the required answers to the changes of a commit or transaction.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use annals_core::{
     Reserve, Timestamp,
 };
 
-/// What the commits of a log made of keys: for each name and key its holder.
+/// The holder of each name and key, as a result of the commits of a log.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Keys(BTreeMap<(ByteString, ByteString), Reserve>);
 
 impl Keys {
-    /// The keys as they are after all these commits, in order, accepted at `now`; or the place of the commit that is refused, and why.
+    /// Returns the keys after all these commits, in order, accepted at `now`; or the index of the commit that is refused, and why.
     pub fn after<'a>(
         &self,
         commits: impl Iterator<Item = &'a NewCommit>,
@@ -25,12 +25,12 @@ impl Keys {
         Ok(after)
     }
 
-    /// Who holds a key.
+    /// Returns the holder of a key.
     pub fn holder(&self, name: &str, key: &str) -> Option<KeyHolder> {
         self.0.get(&(name.into(), key.into())).cloned().map(KeyHolder::from)
     }
 
-    /// The keys of a name that are held and have not expired, ascending.
+    /// Returns the keys of a name that are held and have not expired, ascending.
     pub fn held(&self, query: &KeysQuery, now: Timestamp) -> Vec<ListedKey> {
         let wanted = |key: &ByteString| query.after.as_ref().is_none_or(|after| key.as_bytes() > after.as_bytes());
         let of_name = self.0.values().filter(|held| held.name == query.name && wanted(&held.key));
@@ -40,7 +40,7 @@ impl Keys {
         held
     }
 
-    /// Makes a change that comes without a commit, if it may happen.
+    /// Applies a change without a commit, if it is allowed.
     pub fn serve(&mut self, change: &KeyChange, now: Timestamp) -> Result<bool, KeyError> {
         change.validate()?;
         if !change.judge(|name, key| self.holder(name, key), now)? {
@@ -79,7 +79,7 @@ pub(crate) fn has_expired(holder: &Reserve, now: Timestamp) -> bool {
     holder.ttl_at.is_some_and(|ttl_at| ttl_at < now)
 }
 
-/// A value that is right is proof enough; without one the reservation must still be good.
+/// Returns whether a release is allowed. A correct value is proof enough; without one, the reservation must not have expired.
 pub(crate) fn may_release(release: &Release, holder: &Reserve, now: Timestamp) -> bool {
     match &release.value {
         Some(value) => *value == holder.value,

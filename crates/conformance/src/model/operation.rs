@@ -1,4 +1,4 @@
-//! One operation on a log, and what it was answered.
+//! One operation on a log, and its answer.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub enum Operation {
     Head,
 }
 
-/// What an [`Operation`] was answered.
+/// The answer to an [`Operation`].
 #[derive(Debug)]
 pub enum Answer {
     /// To [`Operation::Commit`].
@@ -47,7 +47,7 @@ pub enum Answer {
 }
 
 impl Operation {
-    /// Asks the log.
+    /// Sends the operation to the log.
     pub async fn run(&self, log: &Arc<dyn EventLog>) -> Answer {
         match self.clone() {
             Self::Commit(commit) => Answer::Commit(log.commit(commit).await),

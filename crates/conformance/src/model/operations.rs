@@ -1,5 +1,5 @@
-//! Random operations that meet each other: few aggregates, repeated request ids with the same or other content, versions and append
-//! conditions right and wrong, foreign tenantIds, prepare keys taken and given back, transactions, and reads of all kinds.
+//! Random operations that interact: few aggregates, repeated request ids with the same or other content, and correct and wrong versions
+//! and append conditions. There are foreign tenantIds, prepare keys that are taken and released, transactions, and reads of all kinds.
 
 mod commits;
 mod keys;
@@ -17,28 +17,28 @@ use crate::words::{IDS, NAMES, any_filter, pick};
 /// Ids of the same length.
 const UNIFORM_IDS: &[&str] = &["1", "3", "4", "5", "6"];
 
-/// Where the clock of the log under test starts, so that reservations expire while it is tested.
+/// The initial time of the clock of the log under test, so that reservations expire during the test.
 pub const EPOCH: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
-/// How large random operations are.
+/// The size of random operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Most events of a usual commit; one in thirty has twenty times as many.
+    /// Most events in a usual commit. One commit in thirty has up to twenty times as many.
     pub events_max: u64,
-    /// Most bytes of text in a usual event; one in thirty has twenty times as many.
+    /// Most bytes of text in a usual event. One event in thirty has up to twenty times as many.
     pub bytes_max: usize,
-    /// Of a hundred operations, how many are commits; one in six of them is a transaction.
+    /// The percentage of operations that are commits. One in six of them is a transaction.
     pub commits_percent: u8,
-    /// What else commits bring.
+    /// The other content of commits.
     pub variety: Variety,
 }
 
 /// How much commits differ from each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variety {
-    /// Names, tags, ids, times, owners, headers, prepare keys of many kinds.
+    /// Many kinds of names, tags, ids, times, owners, headers and prepare keys.
     Mixed,
-    /// All have the same length when their texts do, so that one fits exactly where another one stood before a crash.
+    /// All have the same length if their texts do, so that one fits exactly where another was before a crash.
     Uniform,
 }
 
@@ -48,9 +48,9 @@ impl Default for Shape {
     }
 }
 
-/// An endless sequence of operations, the same for the same seed and answers.
+/// An endless sequence of operations, which is the same for the same seed and answers.
 ///
-/// Request ids follow the number of operations made, so that several clients with different seeds repeat each other's requests.
+/// Request ids follow the number of operations generated, so that several clients with different seeds repeat each other's requests.
 #[derive(Debug)]
 pub struct Operations {
     random: fastrand::Rng,
@@ -58,12 +58,12 @@ pub struct Operations {
     made: u64,
     versions: HashMap<Aggregate, Version>,
     head: SequenceNumber,
-    /// The last commits and transactions made, to send them again.
+    /// The latest commits and transactions, to send them again.
     recent: VecDeque<Operation>,
 }
 
 impl Operations {
-    /// The operations that follow from `seed`.
+    /// Returns the operations that follow from `seed`.
     pub fn new(seed: u64, shape: Shape) -> Self {
         Self {
             random: fastrand::Rng::with_seed(seed),
@@ -75,7 +75,7 @@ impl Operations {
         }
     }
 
-    /// The next operation.
+    /// Returns the next operation.
     pub fn next_operation(&mut self) -> Operation {
         self.made += 1;
         if self.random.u8(0..100) < self.shape.commits_percent {
@@ -100,7 +100,7 @@ impl Operations {
         }
     }
 
-    /// Takes notice of an answer, so that later operations name versions and numbers that exist.
+    /// Learns from an answer, so that later operations name versions and sequence numbers that exist.
     pub fn learn(&mut self, operation: &Operation, answer: &Answer) {
         match (operation, answer) {
             (Operation::Commit(commit), Answer::Commit(Ok(outcome))) => {
@@ -134,7 +134,7 @@ impl Operations {
         *version = (*version).max(outcome.version);
     }
 
-    /// One of the last commits or transactions again, as a client does that got no answer.
+    /// Returns one of the latest commits or transactions again, like a client that got no answer.
     fn retry(&mut self) -> Option<Operation> {
         const RECENT_MAX: usize = 8;
         while self.recent.len() > RECENT_MAX {
@@ -144,7 +144,7 @@ impl Operations {
         place.and_then(|place| self.recent.get(place).cloned())
     }
 
-    /// Every aggregate that there may be.
+    /// Returns every aggregate that can occur.
     fn aggregates(&self) -> Vec<Aggregate> {
         let (names, ids) = match self.shape.variety {
             Variety::Mixed => (NAMES, IDS),
@@ -160,7 +160,7 @@ impl Operations {
         }
     }
 
-    /// Mostly one that is used about now, sometimes one from long ago.
+    /// Returns a request id: usually a recent one, sometimes one from long ago.
     fn request_id(&mut self) -> String {
         let number = match self.random.u8(0..6) {
             0 => self.random.u64(0..=self.made),

@@ -1,4 +1,4 @@
-//! What a transaction must be answered.
+//! The required answers to transactions.
 
 use annals_core::{
     CommitOutcome, NewCommit, NewTransaction, SequenceNumber, Timestamp, TransactionError, TransactionPlace, Version,
@@ -6,10 +6,10 @@ use annals_core::{
 
 use super::{DIGEST_KEY, Model, Stored};
 
-/// What a transaction must be answered.
+/// The required answer to a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TransactionVerdict {
-    /// Its commits are stored with these versions, each from this number on.
+    /// Its commits are stored with these versions, each from this sequence number on.
     Stored(Vec<(Version, SequenceNumber)>),
     /// It is a repeat with these outcomes.
     Repeat(Vec<CommitOutcome>),
@@ -18,7 +18,7 @@ pub enum TransactionVerdict {
 }
 
 impl Model {
-    /// What `transaction` must be answered at `now`.
+    /// Returns the required answer to `transaction` at `now`.
     pub fn judge_transaction(&self, transaction: &NewTransaction, now: Timestamp) -> TransactionVerdict {
         self.first_refusal(transaction, now).unwrap_or_else(TransactionVerdict::Refused)
     }
@@ -63,10 +63,10 @@ impl Model {
         std::iter::once(first.outcome()).chain(first.others.iter().map(other)).collect()
     }
 
-    /// Compares the answer to a transaction with what it must be, and stores what was stored. `now` is the time of the store's clock.
+    /// Compares the answer to a transaction with the required one, and stores what was stored. `now` is the time of the store's clock.
     ///
     /// # Errors
-    /// What the answer should have been.
+    /// The required answer.
     pub fn transact(
         &mut self,
         transaction: &NewTransaction,
@@ -108,7 +108,7 @@ impl Model {
     ) -> Result<(), String> {
         let count = transaction.commits.len() as u32;
         for (place, (commit, outcome)) in (0..).zip(transaction.commits.iter().zip(outcomes)) {
-            // The other commits are reached through the first and by no request id that a caller could know.
+            // The other commits are found through the first, and by no request id that a caller could know.
             let request_id = transaction.request_id.clone().filter(|_| place == 0);
             let place = TransactionPlace { id: outcomes[0].commit_id, place, count };
             self.store(&NewCommit { request_id, ..commit.clone() }, Some(place), now, outcome)?;

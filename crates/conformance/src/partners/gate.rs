@@ -1,5 +1,5 @@
-//! A gate before the first batch of claims and the first of ends, which opens once many attempts have come so far. Their writes gather
-//! meanwhile, however fast or slow the machine is.
+//! A gate before the first batch of claims and the first batch of ends. It opens once enough attempts have reached it, so that their
+//! writes gather regardless of the machine's speed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,26 +14,27 @@ use crate::tap::TapRecords;
 
 /// Batches of one kind.
 struct Batches {
-    /// How many look-ups of an entity's order the first one waits for.
+    /// How many look-ups of an entity's order the first batch waits for.
     after: usize,
-    /// How many deliveries each of them claims or ends.
+    /// How many deliveries each batch claims or ends.
     sizes: Mutex<Vec<usize>>,
 }
 
-/// The gate, and what has passed it.
+/// The gate, and counts of what has passed it.
 pub(super) struct Gate {
-    /// Each attempt looks its entity's order up before it claims its delivery, and once more before it ends it if others can wait for it.
+    /// The number of look-ups. Each attempt looks up its entity's order before it claims its delivery, and again before it ends it if
+    /// others can wait for it.
     looked_up: watch::Sender<usize>,
     claims: Batches,
     ends: Batches,
     /// Whether another process wins one of the next claims that share a batch.
     rival: AtomicBool,
-    /// How many times events were read by their ids, several at once.
+    /// How often events of several deliveries were read together by their ids.
     reads: AtomicUsize,
 }
 
 impl Gate {
-    /// Opens for claims and for ends after so many look-ups.
+    /// Returns a gate that opens for claims and for ends after these numbers of look-ups.
     pub fn opening_after(claims: usize, ends: usize) -> Arc<Self> {
         Arc::new(Self {
             looked_up: watch::Sender::new(0),
@@ -49,27 +50,27 @@ impl Gate {
         self.rival.store(true, Ordering::SeqCst);
     }
 
-    /// How many look-ups there were.
+    /// Returns the number of look-ups.
     pub fn look_ups(&self) -> usize {
         *self.looked_up.borrow()
     }
 
-    /// Waits until there were so many look-ups.
+    /// Waits until there were this many look-ups.
     pub async fn has_seen(&self, look_ups: usize) {
         let _ = self.looked_up.subscribe().wait_for(|count| *count >= look_ups).await;
     }
 
-    /// How many times the events of several deliveries were read together.
+    /// Returns how often the events of several deliveries were read together.
     pub fn reads(&self) -> usize {
         self.reads.load(Ordering::SeqCst)
     }
 
-    /// How many deliveries each batch claimed, in order.
+    /// Returns how many deliveries each batch claimed, in order.
     pub fn claims(&self) -> Vec<usize> {
         self.claims.sizes().clone()
     }
 
-    /// How many deliveries each batch ended, in order.
+    /// Returns how many deliveries each batch ended, in order.
     pub fn ends(&self) -> Vec<usize> {
         self.ends.sizes().clone()
     }
@@ -92,7 +93,7 @@ impl Batches {
     }
 }
 
-/// Whether a change sets this field of a delivery, to this value if one is given.
+/// Returns whether a change sets this field of a delivery, to this value if one is given.
 fn sets(change: &RecordChange, field: &str, wanted: Option<&Bson>) -> bool {
     let RecordChange::Set { collection, fields, .. } = change else { return false };
     let is_it = |(path, value): &(String, Bson)| path == field && wanted.is_none_or(|wanted| value == wanted);

@@ -1,4 +1,4 @@
-//! A partner whose answers a case decides, and shorthands for what the cases do.
+//! A partner whose responses a case chooses, and shorthands for the steps of the cases.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,28 +19,28 @@ use tokio::sync::watch;
 use crate::handlers::opened::Opened;
 use crate::{ManualClock, Subject};
 
-/// The partner that most cases are about.
+/// The partner of most cases.
 pub(super) const P: &str = "p";
 
-/// How a partner answers a request.
+/// The response of a partner to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Reply {
     Status(u16),
     /// A status with `Retry-After` in seconds.
     After(u16, u64),
-    /// No answer, for this reason.
+    /// No response, for this reason.
     Broken(&'static str),
-    /// No answer until the case lets it go.
+    /// No response until the case releases it.
     Held,
     /// The sender panics.
     Panic,
 }
 
-/// Partners at their URLs: what they were sent, and what they answer.
+/// Partners at their URLs: the requests they got, and their responses.
 pub(super) struct Scripted {
     requests: Mutex<Vec<Outgoing>>,
     replies: Mutex<VecDeque<Reply>>,
-    /// The answer of requests beyond the script, by a part of the URL.
+    /// The response to requests beyond the script, by a part of the URL.
     usual: Mutex<Vec<(&'static str, Reply)>>,
     count: watch::Sender<usize>,
     held: watch::Sender<bool>,
@@ -57,12 +57,12 @@ impl Scripted {
         })
     }
 
-    /// The next answers, in order.
+    /// Sets the next responses, in order.
     pub fn script(&self, replies: impl IntoIterator<Item = Reply>) {
         locked(&self.replies).extend(replies);
     }
 
-    /// The answer of a partner whose URL has this part.
+    /// Sets the response of a partner whose URL has this part.
     pub fn usually(&self, part: &'static str, reply: Reply) {
         locked(&self.usual).insert(0, (part, reply));
     }
@@ -75,7 +75,7 @@ impl Scripted {
         locked(&self.requests).clone()
     }
 
-    /// Waits until so many requests were sent.
+    /// Waits until `count` requests were sent.
     pub async fn has_got(&self, count: usize) -> Vec<Outgoing> {
         let _ = self.count.subscribe().wait_for(|got| *got >= count).await;
         self.requests()
@@ -142,12 +142,12 @@ impl Exchange {
         Self { it, scripted, partners, records }
     }
 
-    /// Another host on the same store.
+    /// Starts another host on the same store.
     pub fn beside(&self) -> Self {
         Self::on(self.it.store.clone(), self.it.clock.clone(), self.scripted.clone())
     }
 
-    /// The same store with a new host that runs what is defined, as after a restart.
+    /// Continues on the same store with a new host that runs the existing definitions, as after a restart.
     pub async fn restarted(self) -> Self {
         self.it.host.drain().await;
         let next = Self::on(self.it.store.clone(), self.it.clock.clone(), self.scripted.clone());
@@ -155,7 +155,7 @@ impl Exchange {
         next
     }
 
-    /// A partner that gets events of type `placed`.
+    /// Opens it with a partner that gets events of type `placed`.
     pub async fn with_partner(subject: &dyn Subject) -> Self {
         let exchange = Self::of(subject).await;
         exchange.define(placed_to(P)).await;
@@ -178,14 +178,14 @@ impl Exchange {
         self.partners.events(P, query).await.expect("listed").items
     }
 
-    /// The stored records, by the time at which they were recorded.
+    /// Returns the stored records, by the time at which they were recorded.
     pub async fn stored(&self) -> Vec<PartnerEventRecord> {
         let events = TypedRecords::<PartnerEventRecord>::declared(self.records.clone());
         let query = RecordQuery::new("partner_events").ascending("created").limit(limits::PAGE_MAX);
         events.find(query).await.expect("found").0.into_iter().map(|found| found.value).collect()
     }
 
-    /// Waits until the events of the partner are as they should be. Time stands still.
+    /// Waits until the events of the partner satisfy `is`. Time stands still.
     pub async fn until(&self, is: impl Fn(&[PartnerEventView]) -> bool) -> Vec<PartnerEventView> {
         loop {
             let events = self.all().await;
@@ -196,7 +196,7 @@ impl Exchange {
         }
     }
 
-    /// The same, while time passes between attempts: one that takes longer than its lease would be made again.
+    /// Does the same while time passes between attempts: an attempt that takes longer than its lease would be repeated.
     pub async fn in_time(&self, is: impl Fn(&[PartnerEventView]) -> bool) -> Vec<PartnerEventView> {
         loop {
             let events = self.all().await;
@@ -215,7 +215,7 @@ impl Exchange {
         self.it.advance(seconds * 1_000);
     }
 
-    /// A request that the partner has signed now.
+    /// Returns a request that the partner has signed now.
     pub fn signed(&self, id: &str, body: &str) -> Incoming {
         let signed = Signed::sign(&[secret(1)], id, self.it.clock.now(), body.as_bytes());
         Incoming { signed, body: body.to_owned().into() }
@@ -229,7 +229,7 @@ impl Exchange {
         self.it.log.read(LogQuery::default()).await.expect("reads").events
     }
 
-    /// Waits until the log has so many events.
+    /// Waits until the log has `count` events.
     pub async fn has_logged(&self, count: usize) -> Vec<RecordedEvent> {
         loop {
             let events = self.log().await;
@@ -241,7 +241,7 @@ impl Exchange {
     }
 }
 
-/// A partner that gets events of type `placed`.
+/// Returns a partner that gets events of type `placed`.
 pub(super) fn placed_to(id: &'static str) -> PartnerDefinition {
     PartnerDefinition::new(id, "Example")
         .sends(format!("https://{id}.example/events"), Condition::eq("type", "placed"))
@@ -264,7 +264,7 @@ pub(super) fn are(events: &[PartnerEventView], status: EventStatus) -> bool {
     !events.is_empty() && events.iter().all(|event| event.event_status == status)
 }
 
-/// The times of the attempts of a record, in order.
+/// Returns the times of the attempts of a record, in order.
 pub(super) fn attempts(record: &PartnerEventRecord) -> Vec<i64> {
     let map = &record.entity_metadata.attempts;
     let time = |n: usize| map.get_str(n.to_string()).expect("an attempt").parse().expect("milliseconds");

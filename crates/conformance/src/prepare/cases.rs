@@ -1,4 +1,4 @@
-//! The cases of prepare keys as a service, by what they are about. Those of one caller are the statements of Wow's compatibility kit.
+//! The cases of prepare keys as a service, by subject. Those of one caller are the statements of Wow's compatibility kit.
 
 pub mod alone;
 pub mod together;
@@ -31,18 +31,18 @@ fn held_as(key: &str, json: &str) -> Release {
     held(key).of_value(value(json))
 }
 
-/// The clock's time, so many milliseconds from now.
+/// Returns the clock's time plus this many milliseconds.
 fn in_millis(subject: &dyn Subject, millis: i64) -> Timestamp {
     Timestamp::from_millis(subject.clock().now().as_millis() + millis)
 }
 
-/// The value that is kept with a key which has not expired, as JSON.
+/// Returns the value of a key that has not expired, as JSON.
 async fn got(keys: &Arc<dyn PrepareKeys>, key: &str) -> Option<String> {
     let holder = keys.get("user", key).await.expect("it is read");
     holder.map(|holder| serde_json::to_string(&holder.value).expect("json"))
 }
 
-/// The value that is kept with a key, expired or not, as JSON.
+/// Returns the value of a key, expired or not, as JSON.
 async fn seen(keys: &Arc<dyn PrepareKeys>, key: &str) -> Option<String> {
     let found = keys.look("user", key).await.expect("it is read");
     found.map(|found| serde_json::to_string(&found.holder.value).expect("json"))

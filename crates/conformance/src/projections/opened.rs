@@ -1,4 +1,4 @@
-//! A store with a host on it that runs projections, and shorthands for what the cases do.
+//! A store with a host on it that runs projections, and shorthands for the steps of the cases.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use serde_json::Value;
 use crate::handlers::opened::Opened;
 use crate::{ManualClock, Subject};
 
-/// A store, a host on it and the projections of the default tenant. Time stands still until a case advances it.
+/// A store, a host on it, and the projections of the default tenant. Time stands still until a case advances it.
 pub struct Projected {
     pub it: Opened,
     pub projections: Arc<dyn Projections>,
 }
 
-/// The definition that most cases use: `placed` and `paid` are counted and summed.
+/// The definition of most cases: `placed` and `paid` are counted and summed.
 pub const ORDERS: &str = r#"{
     "on": {
         "placed": {"set": {"customer": "$data.customer", "state": "placed"}, "increment": {"total": "$data.total", "events": 1}},
@@ -30,7 +30,7 @@ impl Projected {
         Self::on(subject.open().await, subject.clock())
     }
 
-    /// Another host on a store, as another process would have.
+    /// Starts another host on a store, as another process would.
     pub fn on(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Self {
         let it = Opened::on(store, clock);
         it.host.start_defined();
@@ -38,7 +38,7 @@ impl Projected {
         Self { it, projections }
     }
 
-    /// The same store with a new host, as after a restart.
+    /// Continues on the same store with a new host, as after a restart.
     pub async fn restarted(self) -> Self {
         let Opened { store, host, clock, .. } = self.it;
         host.drain().await;
@@ -61,7 +61,7 @@ impl Projected {
         self.projections.get(name).await.expect("defined")
     }
 
-    /// Waits until the state is as wanted.
+    /// Waits until the status satisfies `wanted`.
     pub async fn until(&self, name: &str, wanted: impl Fn(&ProjectionStatus) -> bool) -> ProjectionStatus {
         loop {
             let status = self.status(name).await;
@@ -72,12 +72,12 @@ impl Projected {
         }
     }
 
-    /// Waits until everything that is in the log is folded, and nothing is being built.
+    /// Waits until everything in the log is folded, and no build is in progress.
     pub async fn settled(&self, name: &str) -> ProjectionStatus {
         self.until(name, |status| status.lag == 0 && status.building.is_none()).await
     }
 
-    /// All records, by key.
+    /// Returns all records, by key.
     pub async fn records(&self, name: &str) -> Vec<Document> {
         self.matching(name, Condition::All).await
     }

@@ -1,4 +1,4 @@
-//! Cases of queries. The statements of Wow's query kit are among them.
+//! The cases of queries. The statements of Wow's query kit are among them.
 
 mod alike;
 mod commits;
@@ -54,7 +54,7 @@ impl Asked {
         self.queries.count(source, condition).await.unwrap_or_else(|error| panic!("{condition:?}: {error}"))
     }
 
-    /// The aggregates of the documents that a condition means, sorted; counting says the same.
+    /// Returns the aggregates of the documents that a condition matches, sorted, and asserts that the count agrees.
     async fn found(&self, source: &QuerySource, condition: Condition) -> Vec<String> {
         let mut found = texts(&self.list(source, condition.clone(), 0).await, "aggregateId");
         found.sort();
@@ -71,18 +71,18 @@ fn commits() -> QuerySource {
     QuerySource::Commits("order".into())
 }
 
-/// A snapshot of an order.
+/// Returns a snapshot of an order.
 fn snapshot(id: &str, version: u64, state: Value) -> Snapshot {
     Snapshot::new(Aggregate::new("order", id), version, data(state))
 }
 
-/// The texts that documents have in a field.
+/// Returns the texts of a field of the documents.
 fn texts(documents: &[RawDocumentBuf], field: &str) -> Vec<String> {
     let text = |document: &RawDocumentBuf| document.get_str(field).expect("a text").to_owned();
     documents.iter().map(text).collect()
 }
 
-/// The names of a document's fields.
+/// Returns the names of a document's fields.
 fn fields(document: &RawDocumentBuf) -> Vec<String> {
     document.iter().map(|field| field.expect("it can be read").0.as_str().to_owned()).collect()
 }

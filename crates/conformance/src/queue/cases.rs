@@ -1,4 +1,4 @@
-//! The cases, by what they are about.
+//! The cases, by subject.
 
 #![expect(missing_docs, reason = "the name of a case says what it shows")]
 

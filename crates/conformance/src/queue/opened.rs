@@ -1,4 +1,4 @@
-//! A store with a host on it, and shorthands for what the cases do.
+//! A store with a host on it, and shorthands for the steps of the cases.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Opened {
         Self::on(subject.open().await, subject.clock(), holding)
     }
 
-    /// Another host on a store, as another process would have.
+    /// Starts another host on a store, as another process would.
     pub fn on(store: Arc<dyn Store>, clock: Arc<ManualClock>, holding: &dyn Holding) -> Self {
         let queues = holding.backend(&clock);
         let options = HostOptions { clock: clock.clone(), queues, ..HostOptions::default() };
@@ -31,12 +31,12 @@ impl Opened {
         Self { store, host, queues, clock }
     }
 
-    /// What another process would have of the same store.
+    /// Opens the same store as another process would.
     pub async fn beside(&self, subject: &dyn Subject, holding: &dyn Holding) -> Self {
         Self::on(subject.open_beside(&self.store).await, self.clock.clone(), holding)
     }
 
-    /// A queue of this definition, named `q`.
+    /// Defines a queue named `q`.
     pub async fn define(&self, definition: QueueDefinition) {
         assert!(self.queues.put(definition).await.expect("defined"), "it is new");
     }
@@ -61,7 +61,7 @@ impl Opened {
         self.queues.take("q", take).await.expect("taken")
     }
 
-    /// The ids of the next items, which stay active.
+    /// Takes the next items, which stay active. Returns their ids.
     pub async fn taken(&self, max: usize) -> Vec<String> {
         self.take(max).await.items.iter().map(|item| item.id.to_string()).collect()
     }
@@ -82,7 +82,7 @@ impl Opened {
     }
 }
 
-/// A queue named `q`, with leases of 30 s.
+/// Returns a queue named `q`, with leases of 30 s.
 pub(crate) fn q() -> QueueDefinition {
     QueueDefinition::new("q")
 }

@@ -1,4 +1,4 @@
-//! What is received is received once, without a gap, and with what came with it.
+//! Events are received once, without gaps, and with everything that came with them.
 
 use std::sync::Arc;
 
@@ -32,13 +32,13 @@ async fn reopen(subject: &dyn Subject, opened: Opened) -> Opened {
     open(subject).await
 }
 
-/// The UUIDs are names as a Dolittle Runtime has them, which every layout can write.
+/// Returns a subscription. The UUIDs are names as in a Dolittle Runtime, which every layout can write.
 fn subscription(partition: &str) -> Subscription {
     let id = |n: u128| ByteString::from(Uuid::from_u128(n).to_string());
     Subscription { producer: id(1), tenant: id(2), stream: id(3), partition: partition.into() }
 }
 
-/// The event at a position; its number in the producer's log is ten times that, and one more.
+/// Returns the event at a position. Its number in the producer's log is ten times the position, plus one.
 fn incoming(position: u64) -> IncomingEvent {
     IncomingEvent {
         position,
@@ -52,7 +52,7 @@ fn incoming(position: u64) -> IncomingEvent {
     }
 }
 
-/// The events at these positions, which follow on `from`.
+/// Returns the events at these positions, which follow `from`.
 fn batch(partition: &str, from: u64, positions: impl IntoIterator<Item = u64>) -> ReceivedBatch {
     let events = positions.into_iter().map(incoming).collect();
     ReceivedBatch { subscription: subscription(partition), consent: Uuid::from_u128(9), from, events }
@@ -82,8 +82,7 @@ fn positions(events: &[RecordedEvent]) -> Vec<u64> {
     events.iter().map(|event| from_of(event).position).collect()
 }
 
-/// Content, times, source and correlation are the producer's; the log says where each event came from, in every read, also after
-/// reopening.
+/// Content, times, source and correlation are the producer's. Every read of the log shows the origin of each event, also after reopening.
 pub async fn received_events_are_read_with_what_came_with_them(subject: &dyn Subject) {
     let mut opened = open(subject).await;
     let at = annals_core::Clock::now(&*subject.clock());
@@ -125,7 +124,7 @@ pub async fn received_events_are_read_with_what_came_with_them(subject: &dyn Sub
     }
 }
 
-/// The next batch begins behind the last event, wherever that is; a subscription that received nothing stands at 0.
+/// The next batch begins after the last event, wherever that is. A subscription that received nothing is at 0.
 pub async fn a_subscription_stands_behind_its_last_event(subject: &dyn Subject) {
     let opened = open(subject).await;
     assert_eq!(stands(&opened, "p").await, SubscriptionState::default());
@@ -137,7 +136,7 @@ pub async fn a_subscription_stands_behind_its_last_event(subject: &dyn Subject) 
     assert_eq!(positions(&whole_log(&opened.log).await), [4, 5, 9]);
 }
 
-/// The same batch again, or a part of what was received, is answered as a repeat, also after others and after reopening.
+/// The same batch again, or a part of what was received, is answered as a repeat, even after other batches and after reopening.
 pub async fn a_repeated_batch_adds_nothing(subject: &dyn Subject) {
     let mut opened = open(subject).await;
     let first = receive(&opened, batch("p", 0, [0, 1])).await;
@@ -154,7 +153,7 @@ pub async fn a_repeated_batch_adds_nothing(subject: &dyn Subject) {
     }
 }
 
-/// A batch ahead of the stored position, or around it, is refused with the state, and nothing of it is stored.
+/// A batch ahead of the stored position, or overlapping it, is refused with the state, and nothing of it is stored.
 pub async fn a_gap_and_an_overlap_are_refused_with_what_is_stored(subject: &dyn Subject) {
     let opened = open(subject).await;
     let moved = |from, position| ReceiveError::Moved { from, stored: state(position) };
@@ -169,7 +168,7 @@ pub async fn a_gap_and_an_overlap_are_refused_with_what_is_stored(subject: &dyn 
     assert_eq!(positions(&whole_log(&opened.log).await), [0, 1, 2, 3]);
 }
 
-/// A producer whose log is another one than before is not believed.
+/// A producer whose log differs from before is refused.
 pub async fn a_repeat_with_other_events_is_refused(subject: &dyn Subject) {
     let opened = open(subject).await;
     receive(&opened, batch("p", 0, [0, 2, 3])).await;
@@ -216,7 +215,7 @@ pub async fn subscriptions_do_not_mind_one_another(subject: &dyn Subject) {
     }
 }
 
-/// Many callers send from one position, cut differently: the log has each event once, and everybody is answered.
+/// Many callers send from one position, with batches of different sizes. The log has each event once, and every caller gets an answer.
 pub async fn of_many_racing_batches_one_is_received(subject: &dyn Subject) {
     let opened = open(subject).await;
     for round in 0..8 {
@@ -245,7 +244,8 @@ pub async fn of_many_racing_batches_one_is_received(subject: &dyn Subject) {
     assert_eq!(stands(&opened, "p").await, state(events.len() as u64));
 }
 
-/// Batches of several subscriptions at once: the log has no hole, each batch stands together, each subscription's events in order.
+/// With concurrent batches of several subscriptions, the log has no gap, each batch is adjacent, and each subscription's events are in
+/// order.
 pub async fn racing_batches_of_several_subscriptions_leave_no_gap(subject: &dyn Subject) {
     let opened = open(subject).await;
     let partitions = ["a", "b", "c", "d"];
@@ -277,7 +277,7 @@ pub async fn racing_batches_of_several_subscriptions_leave_no_gap(subject: &dyn 
     }
 }
 
-/// Who follows the scope is woken.
+/// Followers of the scope are woken.
 pub async fn a_follower_sees_what_is_received(subject: &dyn Subject) {
     let opened = open(subject).await;
     let mut follower = Follower::new(opened.log.clone(), 0, Filter::default());
@@ -296,7 +296,7 @@ pub async fn a_follower_sees_what_is_received(subject: &dyn Subject) {
     assert_eq!(positions(&seen), [0, 1, 2, 3, 4, 5]);
 }
 
-/// As many events as a batch may have, and one that is as large as an event may be.
+/// A batch may have the maximum number of events, and an event of the maximum size.
 pub async fn a_batch_may_be_as_large_as_its_limits(subject: &dyn Subject) {
     let opened = open(subject).await;
     let most = limits::RECEIVED_MAX as u64;
@@ -310,7 +310,7 @@ pub async fn a_batch_may_be_as_large_as_its_limits(subject: &dyn Subject) {
     assert_eq!(opened.log.head().await, Ok(most + 2 as SequenceNumber));
 }
 
-/// The first broken rule is named, and nothing is stored.
+/// The error names the first broken rule, and nothing is stored.
 pub async fn a_batch_that_breaks_a_rule_is_refused_with_its_path(subject: &dyn Subject) {
     let opened = open(subject).await;
     let broken = async |change: &dyn Fn(&mut ReceivedBatch)| {
@@ -339,7 +339,7 @@ pub async fn a_batch_that_breaks_a_rule_is_refused_with_its_path(subject: &dyn S
     assert_eq!(opened.log.head().await, Ok(0));
 }
 
-/// What is committed and what is received are kept apart.
+/// Committed and received events are kept apart.
 pub async fn the_default_scope_receives_nothing(subject: &dyn Subject) {
     let opened = open(subject).await;
     assert!(opened.store.receiving(DEFAULT_TENANT, DEFAULT_SCOPE).is_err());
@@ -347,7 +347,7 @@ pub async fn the_default_scope_receives_nothing(subject: &dyn Subject) {
     assert!(opened.store.receiving("unknown", SCOPE).is_err());
 }
 
-/// A store that is closed takes nothing.
+/// A closed store accepts nothing.
 pub async fn a_closed_store_receives_nothing(subject: &dyn Subject) {
     let opened = open(subject).await;
     receive(&opened, batch("p", 0, [0])).await;

@@ -1,4 +1,4 @@
-//! The cases of records, grouped by what they are about.
+//! The cases of records, grouped by subject.
 
 pub mod batches;
 pub mod changing;

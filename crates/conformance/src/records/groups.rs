@@ -1,17 +1,17 @@
-//! Groups as the model computes them: every value of a group is collected first, and then the figures are of all of them.
+//! Groups as the model computes them: first it collects every value of a group, and then it computes the figures of all of them.
 
 use std::collections::BTreeMap;
 
 use annals_core::bson::{Bson, Document, RawBson};
 use annals_core::{Aggregation, Every, Group, GroupQuery, Invalid, Record, decimals_not_summed, order};
 
-/// Groups as they compare: which of equal values of different types stands for them is not promised, and NaN equals nothing by itself.
+/// Returns groups in a comparable form. Equal values of different types may represent a group, and NaN does not equal itself.
 pub(super) fn comparable(groups: &[Group]) -> Vec<(Vec<u8>, u64, Vec<Vec<u8>>)> {
     let one = |group: &Group| (encoded(&group.key), group.count, group.figures.iter().map(encoded).collect());
     groups.iter().map(one).collect()
 }
 
-/// The groups of these records, by the encodings of their keys.
+/// Returns the groups of these records, by the encodings of their keys.
 pub(super) fn of(query: &GroupQuery, records: &[Record]) -> BTreeMap<Vec<u8>, Result<Group, Invalid>> {
     let mut members: BTreeMap<Vec<u8>, (Bson, Vec<Document>)> = BTreeMap::new();
     for record in records {

@@ -1,4 +1,4 @@
-//! Records in memory, as simple as can be: every query reads everything.
+//! Records in memory, as simple as possible: every query reads everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use annals_core::{
 
 use super::groups;
 
-/// Records in memory that do what records must do. Each change has the number of the revision that it made.
+/// Records in memory with the required behaviour. The number of each change is the revision that it made.
 #[derive(Debug, Default, Clone)]
 pub struct RecordsModel {
     collections: BTreeMap<String, Kept>,
@@ -23,32 +23,32 @@ pub struct RecordsModel {
 #[derive(Debug, Default, Clone)]
 struct Kept {
     indexes: Vec<Index>,
-    /// Its changes; none when it has no feed.
+    /// Its changes; `None` if it has no feed.
     feed: Option<Vec<RecordedChange>>,
-    /// By the encoding of the id.
+    /// The records, by the encoding of the id.
     records: BTreeMap<Vec<u8>, Record>,
 }
 
 impl RecordsModel {
-    /// All changes of a collection, in order.
+    /// Returns all changes of a collection, in order.
     ///
     /// # Errors
-    /// What the port says.
+    /// Those of the port.
     pub fn changes(&self, collection: &str) -> Result<&[RecordedChange], ChangesError> {
         let unknown = || ChangesError::UnknownCollection(collection.to_owned());
         let kept = self.collections.get(collection).ok_or_else(unknown)?;
         kept.feed.as_deref().ok_or_else(|| ChangesError::NoFeed(collection.to_owned()))
     }
 
-    /// The number of a collection's newest change.
+    /// Returns the number of a collection's newest change.
     ///
     /// # Errors
-    /// What the port says.
+    /// Those of the port.
     pub fn last_change(&self, collection: &str) -> Result<ChangeNumber, ChangesError> {
         Ok(self.changes(collection)?.last().map_or(0, |last| last.number))
     }
 
-    /// How many changes there were.
+    /// Returns how many changes there were.
     pub fn revision(&self) -> Revision {
         self.revision
     }
@@ -56,7 +56,7 @@ impl RecordsModel {
     /// Declares a collection.
     ///
     /// # Errors
-    /// What the port says.
+    /// Those of the port.
     pub fn declare(&mut self, declared: &Collection) -> Result<(), RecordError> {
         declared.validate()?;
         let mut kept = self.collections.get(&declared.name).cloned().unwrap_or_default();
@@ -83,7 +83,7 @@ impl RecordsModel {
         Ok(())
     }
 
-    /// The declared collections, in the order of their names.
+    /// Returns the declared collections, in the order of their names.
     pub fn collections(&self) -> Vec<Collection> {
         let declared = |(name, kept): (&String, &Kept)| Collection {
             name: name.clone(),
@@ -93,10 +93,10 @@ impl RecordsModel {
         self.collections.iter().map(declared).collect()
     }
 
-    /// Applies changes, all or none.
+    /// Applies all changes or none.
     ///
     /// # Errors
-    /// What the port says.
+    /// Those of the port.
     pub fn write(&mut self, changes: &[RecordChange]) -> Result<Vec<Revision>, RecordError> {
         let mut next = self.clone();
         for (n, change) in changes.iter().enumerate() {
@@ -160,18 +160,18 @@ impl RecordsModel {
         Ok(number)
     }
 
-    /// The record of this id.
+    /// Returns the record with this id.
     ///
     /// # Errors
-    /// What the port says.
+    /// Those of the port.
     pub fn get(&self, collection: &str, id: &Bson) -> Result<Option<Record>, RecordError> {
         Ok(self.kept(collection)?.records.get(&encoded(id)).cloned())
     }
 
-    /// Every record that a query means, in order; its limit and cursor are left aside.
+    /// Returns every record that a query matches, in order. Its limit and cursor are ignored.
     ///
     /// # Errors
-    /// What the port says.
+    /// Those of the port.
     pub fn find(&self, query: &RecordQuery) -> Result<Vec<Record>, RecordError> {
         let found = self.placed(query)?;
         let wanted =
@@ -179,7 +179,7 @@ impl RecordsModel {
         Ok(found.into_iter().map(|(_, record)| wanted(record)).collect())
     }
 
-    /// The same, with their places in the order and all their fields.
+    /// Does the same, and returns the records' places in the order and all their fields.
     pub(super) fn placed(&self, query: &RecordQuery) -> Result<Vec<(Place, &Record)>, RecordError> {
         query.validate()?;
         query.condition.without_text_search().judgeable()?;
@@ -193,7 +193,7 @@ impl RecordsModel {
         Ok(found)
     }
 
-    /// The indexes that let records expire, with their collections.
+    /// Returns the indexes that make records expire, with their collections.
     #[cfg(test)]
     pub(super) fn expiring(&self) -> Vec<(String, Index)> {
         let indexes =
@@ -202,10 +202,10 @@ impl RecordsModel {
         expiring.map(|(name, index)| (name.clone(), index.clone())).collect()
     }
 
-    /// How many records a condition means.
+    /// Returns how many records a condition matches.
     ///
     /// # Errors
-    /// What the port says.
+    /// Those of the port.
     pub fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
         condition.validate()?;
         condition.without_text_search().judgeable()?;
@@ -214,10 +214,10 @@ impl RecordsModel {
         Ok(kept.records.values().filter(|record| matcher.matches(&record.document)).count() as u64)
     }
 
-    /// A page of groups.
+    /// Returns a page of groups.
     ///
     /// # Errors
-    /// What the port says.
+    /// Those of the port.
     pub fn group(&self, query: &GroupQuery) -> Result<GroupPage, RecordError> {
         query.validate()?;
         let after = query.after_key()?;
@@ -287,7 +287,7 @@ impl Kept {
     }
 }
 
-/// Whether two refusals are the same, apart from how they are put for people.
+/// Returns whether two refusals are the same, apart from their wording.
 pub fn same_refusal(a: &RecordError, b: &RecordError) -> bool {
     let facts = |error: &RecordError| match error {
         RecordError::NotAsExpected { collection, change, actual, .. } => (collection.clone(), *change, *actual),
@@ -337,7 +337,7 @@ fn entries(index: &Index, document: &RawDocument) -> Result<BTreeSet<Vec<u8>>, I
     Ok(keys.into_iter().collect())
 }
 
-/// The keys that a record is sorted by, and its id.
+/// The keys by which a record is sorted, and its id.
 pub(super) type Place = (Vec<u8>, Vec<u8>);
 
 fn place(sort: &[SortBy], document: &RawDocument, id: &[u8]) -> Result<Place, Invalid> {

@@ -12,7 +12,7 @@ use annals_core::{
 use super::groups;
 use super::model::{RecordsModel, same_refusal};
 
-/// Makes random operations, of values so few that they meet often.
+/// Generates random operations, from so few values that they often interact.
 pub struct RecordOperations {
     random: fastrand::Rng,
 }
@@ -33,14 +33,14 @@ pub enum RecordOperation {
     Group(Box<GroupQuery>),
 }
 
-/// The collections that the operations are about.
+/// The collections of the operations.
 const COLLECTIONS: [&str; 2] = ["things", "others"];
 
 impl RecordOperation {
-    /// Asks the records under test, and compares the answer with the model's.
+    /// Sends the operation to the records under test, and compares the answer with the model's.
     ///
     /// # Errors
-    /// The answer that is not the model's.
+    /// The answer that differs from the model's.
     pub async fn check(&self, records: &Arc<dyn Records>, model: &mut RecordsModel) -> Result<(), String> {
         match self {
             Self::Declare(collection) => {
@@ -104,12 +104,12 @@ async fn pages(records: &Arc<dyn Records>, mut query: RecordQuery) -> Result<Vec
 }
 
 impl RecordOperations {
-    /// The operations that follow from `seed`.
+    /// Returns the operations that follow from `seed`.
     pub fn new(seed: u64) -> Self {
         Self { random: fastrand::Rng::with_seed(seed) }
     }
 
-    /// The next one. The model tells what is there, so that some changes name its revisions.
+    /// Returns the next operation. The model provides the existing records, so that some changes name their revisions.
     pub fn next_operation(&mut self, model: &RecordsModel) -> RecordOperation {
         let collection = COLLECTIONS[self.random.usize(0..2)];
         match self.random.u8(0..20) {
@@ -147,7 +147,7 @@ impl RecordOperations {
         change
     }
 
-    /// A change of a record of this collection.
+    /// Returns a change of a record of this collection.
     pub fn any_change(&mut self, collection: &str) -> RecordChange {
         let document = self.any_document();
         match self.random.u8(0..15) {
@@ -160,7 +160,8 @@ impl RecordOperations {
         }
     }
 
-    /// Fields that may overlap, and may lead through what is no document. At most one array is set, so that it fits any index.
+    /// Returns a change of fields that may overlap, and whose paths may lead through a value that is not a document. It sets at most one
+    /// array, so that it fits any index.
     fn any_fields(&mut self, collection: &str) -> RecordChange {
         let (mut fields, mut unset) = (Vec::new(), Vec::new());
         for _ in 0..self.random.usize(1..4) {
@@ -197,7 +198,7 @@ impl RecordOperations {
         }
     }
 
-    /// A document with at most one array, so that it fits any index.
+    /// Returns a document with at most one array, so that it fits any index.
     fn any_document(&mut self) -> RawDocumentBuf {
         let mut document = doc! { "_id": self.any_id() };
         let array_at = self.random.usize(0..6);
@@ -281,12 +282,12 @@ impl RecordOperations {
         if self.random.u8(0..3) == 0 { fragment.ignoring_case() } else { fragment }
     }
 
-    /// A query of this collection.
+    /// Returns a query of this collection.
     pub fn any_query(&mut self, collection: &str) -> RecordQuery {
         let mut sort: Vec<SortBy> = Vec::new();
         for _ in 0..self.random.usize(0..3) {
             let path = self.any_path();
-            // One array in each document, so any two paths but a field and its inside can be sorted by.
+            // Each document has one array, so any two paths except a field and its inside can be sorted by.
             if sort.iter().all(|by| !by.path.starts_with(&path[..1])) {
                 sort.push(SortBy { path: path.to_owned(), direction: self.any_direction() });
             }
@@ -305,7 +306,7 @@ impl RecordOperations {
         }
     }
 
-    /// Groups of this collection.
+    /// Returns a query of groups of this collection.
     fn any_group(&mut self, collection: &str) -> GroupQuery {
         let mut query =
             GroupQuery::new(collection).matching(self.any_condition(1)).limit([1, 2, 100][self.random.usize(0..3)]);
@@ -342,7 +343,7 @@ impl RecordOperations {
             if self.random.u8(0..4) == 0 {
                 index = index.partial(Condition::gt("a", 1));
             }
-            // One declaration in some is of a name that is something else already.
+            // Some declarations use a name that already has another definition.
             if self.random.u8(0..4) > 0 {
                 let suffix = format!(" {} {} {}", index.unique, index.sparse, index.partial.is_some());
                 index.name += &suffix;

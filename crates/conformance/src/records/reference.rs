@@ -27,7 +27,7 @@ impl ReferenceRecords {
         if *self.open.borrow() { Ok(model) } else { Err(StoreError::Closed) }
     }
 
-    /// Deletes what has expired: whoever looks finds it gone.
+    /// Deletes expired records before each access.
     fn expire(&self) -> Result<MutexGuard<'_, RecordsModel>, StoreError> {
         let mut model = self.model()?;
         for change in model.expired(self.clock.now()) {
@@ -38,7 +38,7 @@ impl ReferenceRecords {
 }
 
 impl RecordsModel {
-    /// The deletions that are due.
+    /// Returns the deletions that are due.
     fn expired(&self, now: Timestamp) -> Vec<RecordChange> {
         let mut due = Vec::new();
         for (collection, index) in self.expiring() {

@@ -1,4 +1,4 @@
-//! The words the cases of records are written in.
+//! Shorthands in which the cases of records are written.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) fn records_of(store: &Arc<dyn Store>) -> Arc<dyn Records> {
     store.records(DEFAULT_TENANT).expect("the tenant is declared")
 }
 
-/// Opens the subject, with a collection without indexes. The store is handed out too, because records need not outlive it.
+/// Opens the subject, with a collection without indexes. Also returns the store, because records need not outlive it.
 pub(crate) async fn open(subject: &dyn Subject) -> (Arc<dyn Store>, Arc<dyn Records>) {
     open_with(subject, Collection::new(THINGS)).await
 }
@@ -30,7 +30,7 @@ pub(crate) async fn open_with(subject: &dyn Subject, collection: Collection) -> 
     (store, records)
 }
 
-/// Closes the store, and opens what it held.
+/// Closes the store, and opens it again.
 pub(crate) async fn reopen(
     subject: &dyn Subject,
     store: Arc<dyn Store>,
@@ -63,7 +63,7 @@ pub(crate) fn delete(id: impl Into<Bson>) -> RecordChange {
     RecordChange::delete_if(THINGS, id, Expected::Present)
 }
 
-/// Writes what must be accepted.
+/// Writes changes that must be accepted.
 pub(crate) async fn write(records: &Arc<dyn Records>, changes: Vec<RecordChange>) -> Vec<Revision> {
     records.write(changes).await.expect("the changes are accepted")
 }
@@ -73,7 +73,7 @@ pub(crate) async fn write_one(records: &Arc<dyn Records>, change: RecordChange) 
     write(records, vec![change]).await[0]
 }
 
-/// Writes what must be refused.
+/// Writes changes that must be refused.
 pub(crate) async fn refused(records: &Arc<dyn Records>, changes: Vec<RecordChange>) -> RecordError {
     records.write(changes).await.expect_err("the changes are refused")
 }
@@ -86,17 +86,17 @@ pub(crate) async fn get(records: &Arc<dyn Records>, id: impl Into<Bson>) -> Opti
     records.get(THINGS, &id.into()).await.expect("it is looked up")
 }
 
-/// The number of the newest change.
+/// Returns the number of the newest change.
 pub(crate) async fn last(records: &Arc<dyn Records>) -> ChangeNumber {
     records.last_change(THINGS).await.expect("the newest change")
 }
 
-/// The document of this id.
+/// Returns the document with this id.
 pub(crate) async fn stored(records: &Arc<dyn Records>, id: impl Into<Bson>) -> Option<Document> {
     get(records, id).await.as_ref().map(document)
 }
 
-/// Everything that a query and its following pages find.
+/// Returns everything on all pages of a query.
 pub(crate) async fn pages(records: &Arc<dyn Records>, mut query: RecordQuery) -> Vec<Record> {
     let mut all = Vec::new();
     loop {
@@ -110,13 +110,13 @@ pub(crate) async fn pages(records: &Arc<dyn Records>, mut query: RecordQuery) ->
     }
 }
 
-/// The ids of everything that a query finds, in order.
+/// Returns the ids of everything that a query finds, in order.
 pub(crate) async fn ids(records: &Arc<dyn Records>, query: RecordQuery) -> Vec<Bson> {
     let found = pages(records, query).await;
     found.iter().map(|record| document(record).get("_id").cloned().expect("it has an id")).collect()
 }
 
-/// The ids of what a condition means, as numbers, in order.
+/// Returns the ids that a condition matches, as numbers, in order.
 pub(crate) async fn matching(records: &Arc<dyn Records>, condition: Condition) -> Vec<i32> {
     numbers(ids(records, RecordQuery::new(THINGS).matching(condition)).await)
 }

@@ -1,4 +1,4 @@
-//! The cases, and shorthands for what they do.
+//! The cases, and shorthands for their steps.
 
 pub mod claiming;
 pub mod failing;
@@ -34,13 +34,13 @@ pub fn to_handler() -> ReplayBody {
     ReplayBody::new(of_type("placed"), ReplayTarget::Handler { name: "again".into() })
 }
 
-/// A replay of events of the type `placed` to nowhere.
+/// Returns a replay of events of the type `placed` to nowhere.
 pub fn to_nowhere() -> ReplayBody {
     ReplayBody::new(of_type("placed"), ReplayTarget::Test {})
 }
 
 impl Browsed {
-    /// Defines the handler `again`, which has processed everything that is in the log.
+    /// Defines the handler `again`, which has processed everything in the log.
     pub async fn handler(&self, by: PartitionBy) {
         let concurrency = if by.is_partitioned() { 8 } else { 1 };
         let definition = HandlerDefinition::new("again").partitioned(by, concurrency);
@@ -63,11 +63,11 @@ impl Browsed {
         id
     }
 
-    /// Waits until a replay is as wanted.
+    /// Waits until the status of a replay satisfies `wanted`.
     pub async fn until_replay(&self, id: &str, wanted: impl Fn(&ReplayStatus) -> bool) -> ReplayStatus {
         let mut status = self.replays.get(id).await.expect("known");
         while !wanted(&status) {
-            // Where processes share a store, some changes are seen with the next look only.
+            // On a store that processes share, some changes are visible only at the next look.
             status = tokio::select! {
                 status = self.replays.changed(id, Some(&status)) => status.expect("known"),
                 () = crate::between_looks() => self.replays.get(id).await.expect("known"),
@@ -81,7 +81,7 @@ impl Browsed {
         self.until_replay(id, |status| status.status.is_terminal()).await
     }
 
-    /// Pulls and settles until so many events came.
+    /// Pulls and settles until `count` events have come.
     pub async fn handled(&self, count: usize) -> Vec<Delivery> {
         let mut all = Vec::new();
         while all.len() < count {
@@ -94,7 +94,7 @@ impl Browsed {
     }
 }
 
-/// The field `n` of deliveries.
+/// Returns the field `n` of deliveries.
 pub fn numbers(deliveries: &[Delivery]) -> Vec<i64> {
     deliveries.iter().map(|it| it.event.data.as_raw().get_i64("n").expect("a number")).collect()
 }

@@ -1,4 +1,4 @@
-//! A store with a host on it that carries out sagas, and shorthands for what the cases do.
+//! A store with a host on it that runs sagas, and shorthands for the steps of the cases.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::rival::Rival;
 use crate::tap::TappedStore;
 use crate::{ManualClock, Subject};
 
-/// The name of the definition that most cases use.
+/// The name of the definition of most cases.
 pub const EXECUTION: &str = "execution_saga";
 
 /// Integr8sCode's saga of an execution, with its steps and compensations.
@@ -40,7 +40,7 @@ pub const DEFINITION: &str = r#"{
     ]
 }"#;
 
-/// A store, a host on it and the sagas of the default tenant. Time stands still until a case advances it.
+/// A store, a host on it, and the sagas of the default tenant. Time stands still until a case advances it.
 pub struct Running {
     pub it: Opened,
     pub sagas: Arc<HostSagas>,
@@ -51,14 +51,14 @@ impl Running {
         Self::on(subject.open().await, subject.clock())
     }
 
-    /// The store with the definition that most cases use.
+    /// Opens the store with the definition of most cases.
     pub async fn executions(subject: &dyn Subject) -> Self {
         let it = Self::of(subject).await;
         it.define(EXECUTION, DEFINITION).await;
         it
     }
 
-    /// The same on a store whose sagas a rival changes.
+    /// Does the same on a store whose sagas a rival changes.
     pub async fn contested(subject: &dyn Subject) -> (Self, Arc<Rival>) {
         let rival = Rival::of(SAGAS);
         let store = Arc::new(TappedStore::new(subject.open().await).with_records(&rival));
@@ -67,7 +67,7 @@ impl Running {
         (it, rival)
     }
 
-    /// Another host on a store, as another process would have.
+    /// Starts another host on a store, as another process would.
     pub fn on(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Self {
         let it = Opened::on(store, clock);
         it.host.start_defined();
@@ -75,7 +75,7 @@ impl Running {
         Self { it, sagas }
     }
 
-    /// The same store with a new host, as after a restart.
+    /// Continues on the same store with a new host, as after a restart.
     pub async fn restarted(self) -> Self {
         let Opened { store, host, clock, .. } = self.it;
         host.drain().await;
@@ -110,7 +110,7 @@ impl Running {
         self.it.log.commit(commit).await.expect("committed");
     }
 
-    /// Waits until the saga of an execution is as wanted.
+    /// Waits until the status of an execution's saga satisfies `wanted`.
     pub async fn until(&self, id: &str, wanted: impl Fn(&SagaStatus) -> bool) -> SagaStatus {
         self.until_of(EXECUTION, id, wanted).await
     }
@@ -151,14 +151,14 @@ impl Running {
         }
     }
 
-    /// What was committed for a saga: the types of events whose correlation it is, in the order of the log.
+    /// Returns the types of the events whose correlation is the saga's, in log order.
     pub async fn published(&self, id: &str) -> Vec<String> {
         self.events(id).await.iter().map(|event| event.event_type.to_string()).collect()
     }
 
-    /// Every event of a correlation that was acknowledged before this call.
+    /// Returns every event of a correlation that was acknowledged before this call.
     pub async fn events(&self, id: &str) -> Vec<RecordedEvent> {
-        // It has its number after all of them.
+        // Its sequence number is higher than that of all of them.
         let last = NewCommit::new("reader", id).event(NewEvent::new("read", Data::empty())).wait_until(Reached::Logged);
         self.it.log.commit(last).await.expect("committed");
         let query = LogQuery { limit: 1_000, ..LogQuery::default() };
@@ -168,10 +168,10 @@ impl Running {
     }
 }
 
-/// What is published of an execution before it ends.
+/// The events of an execution before it ends.
 pub const BEGUN: [&str; 3] = ["saga_started", "allocate_resources_command", "create_pod_command"];
 
-/// What is published of an execution that fails at its last step, or is cancelled there.
+/// Returns the events of an execution that fails at its last step, or is cancelled there.
 pub fn undone(last: &str) -> Vec<String> {
     let compensated = [
         "saga_compensating",
@@ -184,7 +184,7 @@ pub fn undone(last: &str) -> Vec<String> {
     BEGUN.iter().chain(&compensated).map(|name| (*name).to_owned()).collect()
 }
 
-/// What is published of an execution that completes.
+/// Returns the events of an execution that completes.
 pub fn completed() -> Vec<String> {
     let last = ["release_resources_command", "saga_completed"];
     BEGUN.iter().chain(&last).map(|name| (*name).to_owned()).collect()

@@ -1,4 +1,4 @@
-//! The sagas with which tests let processes die: every kind of step, and the compensation of each.
+//! The sagas of tests that kill processes: every kind of step, and the compensation of each.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use annals_core::bson::doc;
 use annals_core::sagas::{SagaActed, SagaCommand, SagaDefinition, SagaFailure};
 use annals_runtime::{SagaCall, SagaProgram};
 
-/// Three steps with compensations: one releases what it holds in any case, one is a function of a program, and one awaits an event.
+/// Three steps with compensations: one always releases what it holds, one is a function of a program, and one awaits an event.
 const DEFINITION: &str = r#"{"start": {"on": ["placed"]}, "steps": [
     {"name": "reserve", "publish": {"type": "reserve", "data": {"n": "$context.n"}},
      "compensation": {"name": "release", "always": true, "publish": {"type": "release", "data": {"n": "$context.n"}}}},
@@ -26,7 +26,7 @@ pub type Called = Arc<Mutex<BTreeSet<String>>>;
 /// Returns the definition with the functions of its step and of that step's compensation. Each notes its key, and publishes one command.
 ///
 /// # Panics
-/// A function panics if another one did while it noted its key.
+/// A function panics if another one panicked while it noted its key.
 pub fn program(called: &Called) -> SagaProgram {
     let publishing = |event_type: &'static str| {
         let called = Arc::clone(called);

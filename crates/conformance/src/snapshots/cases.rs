@@ -1,4 +1,4 @@
-//! Cases of snapshots. The statements of Wow's snapshot store kit are among them.
+//! The cases of snapshots. The statements of Wow's snapshot store kit are among them.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn snapshot(id: &str, version: Version, note: &str) -> Snapshot {
     Snapshot::new(order(id), version, data(json!({ "note": note, "lines": [{ "n": version }] })))
 }
 
-/// With everything that can be known about an aggregate.
+/// Returns a snapshot with everything that can be known about an aggregate.
 fn full() -> Snapshot {
     let info = AggregateInfo {
         aggregate: order("o-1"),
@@ -62,7 +62,7 @@ async fn version(snapshots: &Arc<dyn Snapshots>, id: &str) -> Version {
     snapshots.version(&order(id)).await.expect("it is read")
 }
 
-/// Every field comes back, and the state as it was, whatever its fields are called.
+/// Every field is read back, and the state unchanged, whatever the names of its fields.
 pub async fn a_saved_snapshot_is_loaded_as_it_was(subject: &dyn Subject) {
     let (_store, snapshots) = open(subject).await;
     assert!(save(&snapshots, &full()).await);
@@ -74,7 +74,7 @@ pub async fn a_saved_snapshot_is_loaded_as_it_was(subject: &dyn Subject) {
     assert_eq!(saved, Snapshot { time: Some(time), ..plain });
 }
 
-/// Of names that nobody has saved under, too.
+/// This also holds for names under which nothing was ever saved.
 pub async fn an_aggregate_without_a_snapshot_has_none_and_version_0(subject: &dyn Subject) {
     let (_store, snapshots) = open(subject).await;
     assert_eq!((load(&snapshots, "o-1").await, version(&snapshots, "o-1").await), (None, 0));
@@ -92,7 +92,7 @@ pub async fn a_snapshot_of_version_0_is_saved(subject: &dyn Subject) {
     assert!(load(&snapshots, "o-1").await.is_some());
 }
 
-/// Saving an earlier version answers false, and changes nothing.
+/// Saving an earlier version returns false, and changes nothing.
 pub async fn a_later_version_takes_the_place_and_an_earlier_one_does_not(subject: &dyn Subject) {
     let (_store, snapshots) = open(subject).await;
     for (at, saved, kept) in [(5, true, 5), (4, false, 5), (0, false, 5), (6, true, 6), (5, false, 6), (900, true, 900)]
@@ -102,7 +102,7 @@ pub async fn a_later_version_takes_the_place_and_an_earlier_one_does_not(subject
     }
 }
 
-/// So a snapshot can be made again: state and time are those of the last.
+/// So a snapshot can be rebuilt: state and time are those of the last save.
 pub async fn an_equal_version_takes_the_place_whole(subject: &dyn Subject) {
     let (_store, snapshots) = open(subject).await;
     assert!(save(&snapshots, &full()).await);
@@ -111,7 +111,7 @@ pub async fn an_equal_version_takes_the_place_whole(subject: &dyn Subject) {
     assert_eq!(load(&snapshots, "o-1").await, Some(again));
 }
 
-/// In any order; and what stays is one of them, whole.
+/// This holds in any order, and the remaining snapshot is one of those saved, complete.
 pub async fn of_many_saved_at_once_the_highest_stays(subject: &dyn Subject) {
     let (_store, snapshots) = open(subject).await;
     for round in 0..8 {
@@ -134,7 +134,7 @@ pub async fn of_many_saved_at_once_the_highest_stays(subject: &dyn Subject) {
     }
 }
 
-/// Random saves, deletions and loads of a few aggregates do what the plainest program does.
+/// Random saves, deletions and loads of a few aggregates agree with the simplest program.
 pub async fn whatever_is_saved_in_whatever_order_the_highest_stays(subject: &dyn Subject) {
     let (_store, snapshots) = open(subject).await;
     let mut random = fastrand::Rng::with_seed(4);
@@ -164,7 +164,7 @@ pub async fn whatever_is_saved_in_whatever_order_the_highest_stays(subject: &dyn
     }
 }
 
-/// If it has the version that is asked for.
+/// It is deleted if it has the given version.
 pub async fn a_deleted_snapshot_is_gone(subject: &dyn Subject) {
     let (_store, snapshots) = open(subject).await;
     assert!(save(&snapshots, &snapshot("o-1", 3, "a")).await);
@@ -176,7 +176,7 @@ pub async fn a_deleted_snapshot_is_gone(subject: &dyn Subject) {
     assert_eq!(version(&snapshots, "o-1").await, 0);
 }
 
-/// It is as if there were none, and saving mends it.
+/// It counts as missing, and saving repairs it.
 pub async fn what_has_no_version_that_can_be_read_is_replaced(subject: &dyn Subject) {
     let (store, snapshots) = open(subject).await;
     assert!(save(&snapshots, &snapshot("o-0", 1, "a")).await);
@@ -195,7 +195,7 @@ pub async fn what_has_no_version_that_can_be_read_is_replaced(subject: &dyn Subj
         document.extend(broken);
         let document = RawDocumentBuf::try_from(&document).expect("a document");
         match records.write(vec![RecordChange::put("order_snapshot", document)]).await {
-            // From outside nobody can break one.
+            // From outside, nobody can damage one.
             Err(error) if error.code() == Code::SystemCollection => return,
             written => assert!(written.is_ok(), "{written:?}"),
         }
@@ -205,7 +205,7 @@ pub async fn what_has_no_version_that_can_be_read_is_replaced(subject: &dyn Subj
     }
 }
 
-/// As Wow's Mongo extension has it: names, order, types; and indexes by their names.
+/// Names, order and types are those of Wow's Mongo extension, and so are the names of the indexes.
 pub async fn snapshots_are_documents_in_the_layout_with_its_indexes(subject: &dyn Subject) {
     let (store, snapshots) = open(subject).await;
     assert!(save(&snapshots, &full()).await);
@@ -219,7 +219,7 @@ pub async fn snapshots_are_documents_in_the_layout_with_its_indexes(subject: &dy
         "_id": "o-1", "contextName": "annals", "aggregateName": "order", "tenantId": "t", "ownerId": "eva",
         "spaceId": "s", "version": 3_i32, "eventId": "0192f000-0000-7000-8000-000000000001",
         "firstOperator": "otto", "operator": "ida", "firstEventTime": 1_000_i64, "eventTime": 3_000_i64,
-        // The state of a JSON object is in the order of its names here.
+        // Here, the state of a JSON object is in the order of its names.
         "state": sorted(state), "snapshotTime": 3_500_i64, "tags": { "none": [], "region": ["eu", "uk"] },
         "deleted": true, "annals": { "stateRevision": 4_i64 },
     };
@@ -239,7 +239,7 @@ fn sorted(document: annals_core::bson::Document) -> annals_core::bson::Document 
     fields.into_iter().collect()
 }
 
-/// An index of the state makes nothing else of what is saved.
+/// An index of the state does not change what is saved.
 pub async fn indexes_of_one_s_own_are_declared_beside_the_layout_s(subject: &dyn Subject) {
     let (store, snapshots) = open(subject).await;
     for _ in 0..2 {
@@ -253,7 +253,7 @@ pub async fn indexes_of_one_s_own_are_declared_beside_the_layout_s(subject: &dyn
     assert_eq!(indexes.len(), 5);
 }
 
-/// At once when it is there; else when it, or a later one, is saved, and not before.
+/// The wait ends at once if the version is there. If not, it ends when that version or a later one is saved, and not before.
 pub async fn whoever_waits_for_a_version_is_told_when_it_is_reached(subject: &dyn Subject) {
     let (store, snapshots) = open(subject).await;
     assert!(save(&snapshots, &snapshot("o-1", 1, "a")).await);
@@ -280,7 +280,7 @@ pub async fn whoever_waits_for_a_version_is_told_when_it_is_reached(subject: &dy
     assert!(waits.await.expect("the task ends well").is_err(), "nothing comes any more");
 }
 
-/// Names, ids and versions that cannot be stored are refused before anything is.
+/// Names, ids and versions that cannot be stored are refused before anything is stored.
 pub async fn a_name_that_leaves_no_room_is_refused(subject: &dyn Subject) {
     let (_store, snapshots) = open(subject).await;
     let of = |name: &str, id: &str| Snapshot::new(Aggregate::new(name, id), 1, Data::empty());
@@ -298,7 +298,7 @@ pub async fn a_name_that_leaves_no_room_is_refused(subject: &dyn Subject) {
     assert_eq!(snapshots.version(&roomy.info.aggregate).await, Ok(1));
 }
 
-/// A tenant has snapshots of its own, also of an aggregate of the same name and id.
+/// A tenant has snapshots of its own, even of an aggregate of the same name and id.
 pub async fn snapshots_are_there_after_reopening_and_tenants_do_not_see_each_other(subject: &dyn Subject) {
     let (store, snapshots) = open(subject).await;
     assert!(save(&snapshots, &full()).await);

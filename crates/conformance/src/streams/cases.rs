@@ -1,4 +1,4 @@
-//! The cases of the suite of streams, grouped by what they are about.
+//! The cases of streams, grouped by subject.
 
 pub mod appending;
 pub mod durable;

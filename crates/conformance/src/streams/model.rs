@@ -1,4 +1,4 @@
-//! What streams mean, in memory: the simplest program that keeps the contract of [`Streams`](annals_core::Streams).
+//! The meaning of streams in memory: the simplest program that keeps the contract of [`Streams`](annals_core::Streams).
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ struct Stream {
 }
 
 impl StreamsModel {
-    /// Judges an append on a log with `log_head` events, and does it.
+    /// Checks an append on a log with `log_head` events, and performs it.
     ///
     /// # Errors
     /// Those of the port, without those of a store.
@@ -50,7 +50,7 @@ impl StreamsModel {
         Ok(Appended { positions: first..first + judged.len() as u64, duplicate: true })
     }
 
-    /// What a read finds.
+    /// Returns the page that a read finds.
     pub fn read(&self, query: &StreamQuery) -> StreamPage {
         let entries = self.0.get(&query.stream).map_or(&[][..], |stream| &stream.entries);
         let head = entries.len() as u64;
@@ -68,12 +68,12 @@ impl StreamsModel {
         StreamPage { entries, next, head }
     }
 
-    /// The first position whose event has this sequence number or a greater one.
+    /// Returns the first position whose event has this sequence number or a greater one.
     pub fn position_of(&self, stream: &str, sequence_number: SequenceNumber) -> StreamPosition {
         self.0.get(stream).map_or(0, |stream| stream.position_of(sequence_number))
     }
 
-    /// How a stream is.
+    /// Returns the current state of a stream.
     pub fn stream(&self, name: &str) -> StreamInfo {
         let unknown = StreamInfo::unknown(name);
         match self.0.get(name) {
@@ -82,7 +82,7 @@ impl StreamsModel {
         }
     }
 
-    /// The streams that verdicts were appended to.
+    /// Returns the streams that verdicts were appended to.
     pub fn list(&self, query: &StreamsQuery) -> Vec<StreamInfo> {
         let names = self.0.keys().filter(|name| query.after.as_ref().is_none_or(|after| *name > after));
         names.take(query.limit).map(|name| self.stream(name)).collect()

@@ -80,7 +80,7 @@ impl Streams for ReferenceStreams {
             if !*changes.borrow_and_update() {
                 return Err(StoreError::Closed.into());
             }
-            // Only what changed after the look above ends the wait.
+            // Only a change after the look above ends the wait.
             if self.stream(stream).await?.head <= head {
                 changes.changed().await.map_err(|_| StoreError::Closed)?;
             }

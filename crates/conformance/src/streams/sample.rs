@@ -1,4 +1,4 @@
-//! The words the cases are written in.
+//! Shorthands in which the cases are written.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) async fn open_with(subject: &dyn Subject, events: u64) -> Opened {
 }
 
 impl Opened {
-    /// Closes the store, and opens what it held.
+    /// Closes the store, and opens it again.
     pub async fn reopen(self, subject: &dyn Subject) -> Self {
         self.store.close().await;
         drop(self);
@@ -52,7 +52,7 @@ pub(crate) async fn write(log: &Arc<dyn EventLog>, events: u64) {
     }
 }
 
-/// Verdicts on a range, of which these are included: a number, or a number with a partition.
+/// Returns verdicts on a range that include these events: a number, or a number with a partition.
 pub(crate) fn verdicts(
     stream: &str,
     judged: Range<u64>,
@@ -62,7 +62,7 @@ pub(crate) fn verdicts(
     Verdicts { included, ..Verdicts::new(stream, judged) }
 }
 
-/// Something that can be included.
+/// An event that can be included.
 pub(crate) struct In(Included);
 
 impl From<u64> for In {
@@ -77,17 +77,17 @@ impl From<(u64, &str)> for In {
     }
 }
 
-/// None of the judged events.
+/// Includes none of the evaluated events.
 pub(crate) const NONE: [u64; 0] = [];
 
-/// Appends what must be accepted.
+/// Appends verdicts that must be accepted.
 pub(crate) async fn append(streams: &Arc<dyn Streams>, verdicts: Verdicts) -> Range<u64> {
     let outcome = streams.append(verdicts).await.expect("the verdicts are accepted");
     assert!(!outcome.duplicate, "new verdicts are no duplicate");
     outcome.positions
 }
 
-/// Appends what must be a repeat.
+/// Appends verdicts that must be a repeat.
 pub(crate) async fn repeat(streams: &Arc<dyn Streams>, verdicts: Verdicts) -> Range<u64> {
     let Appended { positions, duplicate } = streams.append(verdicts).await.expect("the repeat is accepted");
     assert!(duplicate, "a repeat is a duplicate");
@@ -102,7 +102,7 @@ pub(crate) async fn read(streams: &Arc<dyn Streams>, query: StreamQuery) -> Stre
     page
 }
 
-/// Every entry that a query finds, page by page.
+/// Returns every entry that a query finds, page by page.
 pub(crate) async fn pages(streams: &Arc<dyn Streams>, mut query: StreamQuery) -> Vec<StreamEntry> {
     let mut entries: Vec<StreamEntry> = Vec::new();
     loop {
@@ -115,7 +115,7 @@ pub(crate) async fn pages(streams: &Arc<dyn Streams>, mut query: StreamQuery) ->
     }
 }
 
-/// Every entry of a stream: positions without a hole, numbers ascending.
+/// Returns every entry of a stream, and asserts positions without gaps and ascending sequence numbers.
 pub(crate) async fn whole(streams: &Arc<dyn Streams>, stream: &str) -> Vec<StreamEntry> {
     let entries = pages(streams, StreamQuery { limit: limits::PAGE_MAX, ..StreamQuery::new(stream) }).await;
     assert!(entries.iter().zip(0..).all(|(entry, position)| entry.position == position), "positions have no hole");
@@ -123,7 +123,7 @@ pub(crate) async fn whole(streams: &Arc<dyn Streams>, stream: &str) -> Vec<Strea
     entries
 }
 
-/// The sequence numbers of a stream.
+/// Returns the sequence numbers of a stream.
 pub(crate) async fn numbers(streams: &Arc<dyn Streams>, stream: &str) -> Vec<u64> {
     whole(streams, stream).await.iter().map(|entry| entry.sequence_number).collect()
 }
@@ -132,14 +132,14 @@ pub(crate) async fn info(streams: &Arc<dyn Streams>, stream: &str) -> StreamInfo
     streams.stream(stream).await.expect("the stream is looked up")
 }
 
-/// The head and the progress of a stream.
+/// Returns the head and the progress of a stream.
 pub(crate) async fn head_and_progress(streams: &Arc<dyn Streams>, stream: &str) -> (u64, u64) {
     let info = info(streams, stream).await;
     assert_eq!((&*info.name, info.incarnation_start), (stream, 0));
     (info.head, info.progress)
 }
 
-/// The sequence numbers of the next `count` events.
+/// Returns the sequence numbers of the next `count` events.
 pub(crate) async fn follow_until(follower: &mut StreamFollower, count: usize) -> Vec<u64> {
     let mut events: Vec<StreamEvent> = Vec::new();
     while events.len() < count {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annals_core::{ByteString, StoreError, StreamDefinition, StreamDefinitions, Uuid};
 use async_trait::async_trait;
 
-/// What happens between a caller and definitions of streams.
+/// Intercepts the calls between a caller and definitions of streams.
 #[async_trait]
 pub trait TapDefinitions: Send + Sync + 'static {
     /// Forwards a definition.
@@ -20,7 +20,7 @@ pub trait TapDefinitions: Send + Sync + 'static {
     ) -> Result<(), StoreError>;
 }
 
-/// Definitions behind a tap. What the tap does not see is forwarded.
+/// Definitions behind a tap. Calls that the tap does not intercept are forwarded.
 pub struct TappedDefinitions<T> {
     inner: Arc<dyn StreamDefinitions>,
     tap: Arc<T>,

@@ -1,11 +1,11 @@
-//! What receives events in front of another that does.
+//! A receiving port in front of another.
 
 use std::sync::Arc;
 
 use annals_core::{ReceiveError, Received, ReceivedBatch, Receiving, Subscription, SubscriptionState};
 use async_trait::async_trait;
 
-/// What happens between a caller and what receives events.
+/// Intercepts the calls between a caller and a receiving port.
 #[async_trait]
 pub trait TapReceiving: Send + Sync + 'static {
     /// Forwards a batch.
@@ -15,7 +15,7 @@ pub trait TapReceiving: Send + Sync + 'static {
     async fn receive(&self, receiving: &dyn Receiving, batch: ReceivedBatch) -> Result<Received, ReceiveError>;
 }
 
-/// What receives events, behind a tap. What the tap does not see is forwarded.
+/// A receiving port behind a tap. Calls that the tap does not intercept are forwarded.
 pub struct TappedReceiving<T> {
     inner: Arc<dyn Receiving>,
     tap: Arc<T>,

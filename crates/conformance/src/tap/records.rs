@@ -9,7 +9,7 @@ use annals_core::{
 };
 use async_trait::async_trait;
 
-/// What happens between a caller and records.
+/// Intercepts the calls between a caller and records.
 #[async_trait]
 pub trait TapRecords: Send + Sync + 'static {
     /// Forwards a batch.
@@ -35,7 +35,7 @@ pub trait TapRecords: Send + Sync + 'static {
     }
 }
 
-/// Records behind a tap. What the tap does not see is forwarded.
+/// Records behind a tap. Calls that the tap does not intercept are forwarded.
 pub struct TappedRecords<T> {
     inner: Arc<dyn Records>,
     tap: Arc<T>,

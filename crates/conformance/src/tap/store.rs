@@ -18,7 +18,7 @@ use super::{
 
 type Before<Port> = Box<dyn Fn(Arc<Port>) -> Arc<Port> + Send + Sync>;
 
-/// A store in front of another. What is behind no tap is forwarded.
+/// A store in front of another. Calls without a tap are forwarded.
 pub struct TappedStore {
     inner: Arc<dyn Store>,
     log: Before<dyn EventLog>,
@@ -30,7 +30,7 @@ pub struct TappedStore {
 }
 
 impl TappedStore {
-    /// Forwards everything.
+    /// Returns a store that forwards everything.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self {
             inner,
@@ -77,7 +77,7 @@ impl TappedStore {
         Self { definitions: Box::new(definitions), ..self }
     }
 
-    /// Puts `tap` in front of what receives the events of every scope.
+    /// Puts `tap` in front of the receiving port of every scope.
     #[must_use]
     pub fn with_receiving<T: TapReceiving>(self, tap: &Arc<T>) -> Self {
         let tap = Arc::clone(tap);
@@ -86,7 +86,7 @@ impl TappedStore {
         Self { receiving: Box::new(receiving), ..self }
     }
 
-    /// Puts what `types` makes of it in front of the registry of every tenant.
+    /// Replaces the registry of every tenant with what `types` makes of it.
     #[must_use]
     pub fn with_types(
         self,

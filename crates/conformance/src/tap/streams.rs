@@ -8,7 +8,7 @@ use annals_core::{
 };
 use async_trait::async_trait;
 
-/// What happens between a caller and streams.
+/// Intercepts the calls between a caller and streams.
 #[async_trait]
 pub trait TapStreams: Send + Sync + 'static {
     /// Forwards verdicts.
@@ -18,7 +18,7 @@ pub trait TapStreams: Send + Sync + 'static {
     async fn append(&self, streams: &dyn Streams, verdicts: Verdicts) -> Result<Appended, StreamError>;
 }
 
-/// Streams behind a tap. What the tap does not see is forwarded.
+/// Streams behind a tap. Calls that the tap does not intercept are forwarded.
 pub struct TappedStreams<T> {
     inner: Arc<dyn Streams>,
     tap: Arc<T>,

@@ -1,4 +1,4 @@
-//! The cases, by what they are about.
+//! The cases, by subject.
 
 pub mod committing;
 pub mod consuming;
@@ -20,7 +20,7 @@ pub(crate) struct Typed {
     pub types: Arc<dyn EventTypes>,
 }
 
-/// The schema that most cases use: a total from 0, and perhaps a note.
+/// Returns the schema of most cases: a total from 0, and optionally a note.
 pub(crate) fn order() -> Value {
     json!({
         "type": "object",

@@ -1,4 +1,4 @@
-//! The streams of the bridge: one of an execution, of a user's notifications, of a replay session.
+//! The streams of the bridge: of an execution, of a user's notifications, and of a replay session.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ use crate::execution::Execution;
 use crate::records::{ResultRecord, typed};
 use crate::scheduler::stopped;
 
-/// The routes of the bridge.
+/// Returns the routes of the bridge.
 pub(crate) fn routes(bridge: Arc<Bridge>) -> Router {
     Router::new()
         .route("/executions/{id}/stream", get(of_execution))
@@ -32,14 +32,14 @@ pub(crate) fn routes(bridge: Arc<Bridge>) -> Router {
         .with_state(bridge)
 }
 
-/// `GET /executions/{id}/stream`: the status, then events, until the last one.
+/// `GET /executions/{id}/stream`: sends the status, then events, until the last one.
 async fn of_execution(
     State(bridge): State<Arc<Bridge>>,
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let caller = bridge.users.caller(&headers)?;
-    // Subscribed before anything is read.
+    // Subscribe before reading, so that no event is missed.
     let live = bridge.hub.subscribe(Topic::Execution(id.clone()));
     let execution = Execution::of_caller(&*bridge.log, &id, &caller).await?;
     let last = last_event_id(&headers)?;
@@ -51,7 +51,7 @@ async fn of_execution(
     let mut events =
         Events { after: last, live: Some(live), read: VecDeque::new(), filter, topic: Topic::Execution(id) };
     let first = if last.is_none() {
-        // What is before the status is in it.
+        // The status already contains the events before it.
         events.pass_to_head(&bridge).await?;
         Some(status(&bridge, &execution_now(&bridge, &events, execution).await?).await?)
     } else {
@@ -63,21 +63,21 @@ async fn of_execution(
     Ok(Stream { bridge, events, first, ended: false, kind: Kind::Execution }.answer())
 }
 
-/// Reads an execution again, so that its status is not older than the events that the stream has passed.
+/// Reads an execution again, so that its status is at least as recent as the events that the stream has skipped.
 async fn execution_now(bridge: &Bridge, events: &Events, before: Execution) -> Result<Execution, Problem> {
     let Topic::Execution(id) = &events.topic else { return Ok(before) };
     Ok(Execution::read(&*bridge.log, id).await?.unwrap_or(before))
 }
 
-/// `GET /notifications/stream`: the notifications of the caller, without an end.
+/// `GET /notifications/stream`: sends the notifications of the caller, without an end.
 async fn of_user(State(bridge): State<Arc<Bridge>>, headers: HeaderMap) -> Result<Response, Problem> {
     let caller = bridge.users.caller(&headers)?;
     let topic = Topic::User(caller.user);
     let live = bridge.hub.subscribe(topic.clone());
     let (after, live) = match last_event_id(&headers)? {
-        // It reads from the log, then subscribes again.
+        // The stream reads from the log, then subscribes again.
         Some(after) => (Some(after), None),
-        // What was before is in the log and in lists, and was not asked for.
+        // Earlier notifications are in the log and in lists, and were not requested.
         None => (bridge.log.head().await?.checked_sub(1), Some(live)),
     };
     let filter = Filter { types: vec![NOTIFICATION_CREATED.into()], ..Filter::default() };
@@ -85,7 +85,7 @@ async fn of_user(State(bridge): State<Arc<Bridge>>, headers: HeaderMap) -> Resul
     Ok(Stream { bridge, events, first: None, ended: false, kind: Kind::Notifications }.answer())
 }
 
-/// `GET /replays/{id}/stream`: the states of a replay session, until it is over.
+/// `GET /replays/{id}/stream`: sends the states of a replay session until it is over.
 async fn of_replay(
     State(bridge): State<Arc<Bridge>>,
     Path(id): Path<String>,
@@ -117,20 +117,20 @@ async fn of_replay(
     Ok(event_stream(Body::from_stream(chunks)))
 }
 
-/// A comment, which keeps the connection.
+/// A comment, which keeps the connection alive.
 const PING: &str = ": ping\n\n";
 
 fn event_stream(body: Body) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache"),
-        // Proxies that gather answers would hold events back.
+        // Proxies that buffer responses would delay events.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     (headers, body).into_response()
 }
 
-/// The number of the last event that the client has.
+/// Returns the number of the last event that the client has.
 fn last_event_id(headers: &HeaderMap) -> Result<Option<SequenceNumber>, Problem> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| text.parse().ok());
@@ -139,17 +139,17 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<SequenceNumber>, Problem>
     number.map(Some).ok_or_else(refused)
 }
 
-/// One event of a stream, as it is sent.
+/// Returns an event of a stream in the form in which it is sent.
 fn written(name: &str, id: Option<SequenceNumber>, data: &Value) -> String {
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     format!("{id}event: {name}\ndata: {data}\n\n")
 }
 
-/// The events of a stream: those of the log after a number, then what comes.
+/// The events of a stream: those of the log after a number, then live ones.
 struct Events {
-    /// Everything up to this number was passed or is in `read`; none before the first event.
+    /// Every event up to this number was passed on or is in `read`; `None` before the first event.
     after: Option<SequenceNumber>,
-    /// None while the stream reads from the log, because it begins or fell behind.
+    /// `None` while the stream reads from the log, because it is starting or has lagged too far.
     live: Option<mpsc::Receiver<Arc<RecordedEvent>>>,
     read: VecDeque<RecordedEvent>,
     filter: Filter,
@@ -157,7 +157,7 @@ struct Events {
 }
 
 impl Events {
-    /// Reads a page of the log. Returns whether there was one. Cancelling changes nothing.
+    /// Reads a page of the log. Returns whether it had any events. Cancelling it changes nothing.
     async fn read_page(&mut self, bridge: &Bridge) -> Result<bool, ReadError> {
         let from = Some(self.after.map_or(0, |after| after + 1));
         let query = LogQuery { from, limit: limits::PAGE_MAX, filter: self.filter.clone(), ..LogQuery::default() };
@@ -169,7 +169,7 @@ impl Events {
         Ok(true)
     }
 
-    /// Passes over everything that is there.
+    /// Skips all events that are in the log now.
     async fn pass_to_head(&mut self, bridge: &Bridge) -> Result<(), ReadError> {
         while self.read_page(bridge).await? {
             self.read.clear();
@@ -177,7 +177,7 @@ impl Events {
         Ok(())
     }
 
-    /// The next event. Cancelling loses none.
+    /// Returns the next event. Cancelling it loses none.
     async fn next(&mut self, bridge: &Bridge) -> Result<RecordedEvent, ReadError> {
         loop {
             if let Some(event) = self.read.pop_front() {
@@ -185,7 +185,7 @@ impl Events {
             }
             match &mut self.live {
                 None => {
-                    // Subscribed before the log is read, so that nothing is missed in between.
+                    // Subscribe before reading the log, so that no event in between is missed.
                     let live = bridge.hub.subscribe(self.topic.clone());
                     if !self.read_page(bridge).await? {
                         self.live = Some(live);
@@ -212,7 +212,7 @@ enum Kind {
 struct Stream {
     bridge: Arc<Bridge>,
     events: Events,
-    /// What is sent first, and whether it is the last.
+    /// The first message, and whether it is also the last.
     first: Option<(Value, bool)>,
     ended: bool,
     kind: Kind,
@@ -227,7 +227,7 @@ impl Stream {
         event_stream(Body::from_stream(chunks))
     }
 
-    /// The next event or comment; none at the end.
+    /// Returns the next event or comment; `None` at the end.
     async fn chunk(&mut self) -> Option<String> {
         if self.ended {
             return None;
@@ -243,7 +243,7 @@ impl Stream {
             event = self.events.next(&self.bridge) => event,
             () = self.bridge.host.clock().sleep(self.bridge.ping) => return Some(PING.to_owned()),
         };
-        // The client connects again, with the number of the last event.
+        // The client reconnects with the number of the last event.
         let event = event.ok()?;
         match self.kind {
             Kind::Notifications => {
@@ -259,7 +259,7 @@ impl Stream {
     }
 }
 
-/// An event as Integr8sCode sends it: all six keys, null where they do not apply.
+/// Returns an event in the form of Integr8sCode: with all six keys, null where they do not apply.
 async fn payload(bridge: &Bridge, event: &RecordedEvent) -> Value {
     let id = &*event.commit.aggregate.id;
     let result = match &*event.event_type {
@@ -272,7 +272,7 @@ async fn payload(bridge: &Bridge, event: &RecordedEvent) -> Value {
     })
 }
 
-/// The status of an execution as an event of the stream, and whether nothing comes after it.
+/// Returns the status of an execution as an event of the stream, and whether it is the last one.
 async fn status(bridge: &Bridge, execution: &Execution) -> Result<(Value, bool), Problem> {
     let last = execution.events.iter().rev().find(|event| LAST.contains(&&*event.event_type));
     let id = &*execution.request().commit.aggregate.id;

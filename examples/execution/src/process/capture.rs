@@ -1,11 +1,11 @@
-//! What a program writes: the beginning is kept, the rest is read and counted, so that the program never waits for a reader.
+//! Captures what a program writes. The beginning is kept; the rest is read and counted, so that the program never waits for a reader.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::sys;
 
-/// One output of a program.
+/// One output stream of a program.
 pub(super) struct Capture {
     pipe: Option<std::fs::File>,
     kept: Vec<u8>,
@@ -14,7 +14,7 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    /// Keeps the first `most` bytes of what comes out of `pipe`.
+    /// Keeps the first `most` bytes that `pipe` delivers.
     pub(super) fn new(pipe: Option<impl Into<OwnedFd>>, most: usize) -> io::Result<Self> {
         let pipe = pipe.map(|pipe| std::fs::File::from(pipe.into()));
         if let Some(pipe) = &pipe {
@@ -23,12 +23,12 @@ impl Capture {
         Ok(Self { pipe, kept: Vec::new(), most, dropped: 0 })
     }
 
-    /// What to wait on; none once it is closed.
+    /// Returns the descriptor to wait on; `None` once it is closed.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(|pipe| pipe.as_fd())
     }
 
-    /// Takes what is there, up to 64 KiB. Says whether there was something.
+    /// Reads the available bytes, up to 64 KiB. Returns whether there were any.
     pub(super) fn take(&mut self) -> bool {
         let Some(pipe) = &mut self.pipe else { return false };
         let mut buffer = [0; 64 * 1024];
@@ -42,7 +42,7 @@ impl Capture {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
-            // The end, or a pipe that cannot be read any more.
+            // The end, or a pipe that can no longer be read.
             Ok(_) | Err(_) => {
                 self.pipe = None;
                 false
@@ -50,8 +50,8 @@ impl Capture {
         }
     }
 
-    /// Takes what a program that has ended left in the pipe. It does not wait for the pipe to be closed, because a process that
-    /// escaped may hold it open, and not for ever if that one goes on writing.
+    /// Reads what a program that has ended left in the pipe. It does not wait for the pipe to close, because a process that escaped may
+    /// keep it open. It also stops if that process continues to write.
     pub(super) fn take_rest(&mut self) {
         const PIPE_BYTES_MAX: usize = 1024 * 1024;
         for _ in 0..PIPE_BYTES_MAX / 4096 {
@@ -62,11 +62,11 @@ impl Capture {
         self.pipe = None;
     }
 
-    /// What was kept as text, with U+FFFD for what is not UTF-8, and a last line that says how much is missing.
+    /// Returns the kept bytes as text, with U+FFFD for what is not UTF-8. If output is missing, a last line says how much.
     pub(super) fn text(mut self) -> String {
         if self.dropped > 0 {
             let whole = match std::str::from_utf8(&self.kept) {
-                // The cut may have gone through a character.
+                // The limit may have split a character.
                 Err(error) if error.error_len().is_none() => error.valid_up_to(),
                 _ => self.kept.len(),
             };

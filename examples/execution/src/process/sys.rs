@@ -1,5 +1,4 @@
-//! The calls into the system that the standard library does not have, each behind a safe function. The only file of this package
-//! with `unsafe`.
+//! System calls that the standard library lacks, each behind a safe function. This is the only file of the package with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,11 +8,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// A resource, and how much of it a program may use.
+/// A resource and its limit.
 pub(super) type Limit = (libc::__rlimit_resource_t, u64);
 
-/// What a new child reports before it becomes the program: its pid, and its own peak memory so far in KiB, which is the memory of the
-/// service that it is a copy of.
+/// The report of a new child before exec: its pid and its own peak memory so far in KiB, which is that of the copy of the service.
 pub(super) type Report = [u8; 16];
 
 /// Splits a [`Report`] into pid and KiB.
@@ -22,8 +20,8 @@ pub(super) fn read_report(report: Report) -> (i32, u64) {
     (number(&report[..8]) as i32, number(&report[8..]))
 }
 
-/// Makes the child of `command` the leader of a process group of its own that dies with the thread that spawns it and keeps the
-/// limits. It writes a [`Report`] to `report` and `+ <pid>` to `watchdog` before it becomes the program.
+/// Makes the child of `command` the leader of a process group of its own, which dies with the thread that spawns it and keeps the limits.
+/// Before exec, it writes a [`Report`] to `report` and `+ <pid>` to `watchdog`.
 pub(super) fn confine(command: &mut Command, limits: Vec<Limit>, watchdog: RawFd, report: RawFd) {
     let parent = std::process::id() as libc::pid_t;
     let confine = move || confine_child(parent, &limits, watchdog, report);
@@ -39,7 +37,7 @@ fn confine_child(parent: libc::pid_t, limits: &[Limit], watchdog: RawFd, report:
     let (pid, peak_kib) = unsafe {
         checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
         if libc::getppid() != parent {
-            // The parent ended before the line above, so no signal is going to come.
+            // The parent ended before the call above, so no signal will come.
             libc::_exit(1);
         }
         checked(libc::setpgid(0, 0))?;
@@ -64,7 +62,7 @@ fn confine_child(parent: libc::pid_t, limits: &[Limit], watchdog: RawFd, report:
     Ok(())
 }
 
-/// `+ 123\n` without allocating.
+/// Formats `+ 123\n` without allocating.
 pub(super) fn group_line(sign: u8, group: i32, line: &mut [u8; 16]) -> &[u8] {
     let mut at = line.len() - 1;
     line[at] = b'\n';
@@ -82,10 +80,10 @@ pub(super) fn group_line(sign: u8, group: i32, line: &mut [u8; 16]) -> &[u8] {
     &line[at - 2..]
 }
 
-/// Writes to a pipe from a child that is not the program yet. A closed pipe is an error, not a signal.
+/// Writes to a pipe from a child before exec. A closed pipe is an error, not a signal.
 fn write_all(fd: RawFd, bytes: &[u8]) -> io::Result<()> {
-    // SAFETY: `bytes` outlives the call, and setting a signal's disposition to ignore or default installs no handler. The pipes take
-    // so few bytes whole or not at all.
+    // SAFETY: `bytes` outlives the call, and setting a signal's disposition to ignore or default installs no handler. The pipes accept so
+    // few bytes whole or not at all.
     unsafe {
         let before = libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         let written = libc::write(fd, bytes.as_ptr().cast(), bytes.len());
@@ -99,7 +97,7 @@ fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A descriptor that becomes readable when this child has ended. It can still be waited for then.
+/// Returns a descriptor that becomes readable when this child has ended. The child can still be waited for then.
 pub(super) fn open_pidfd(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: a system call on numbers; the descriptor it returns is new, so it has no other owner.
     unsafe {
@@ -108,10 +106,11 @@ pub(super) fn open_pidfd(pid: i32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Waits until one of these can be read or has been closed at the other end, at most this long, and says which; an absent one never.
+/// Waits until one of these can be read or has been closed at the other end, but at most this long, and returns which. An absent one
+/// never is.
 pub(super) fn wait_readable<const N: usize>(fds: [Option<BorrowedFd<'_>>; N], most: Duration) -> io::Result<[bool; N]> {
     let mut polled = fds.map(|fd| libc::pollfd {
-        // A negative number is passed over.
+        // A negative descriptor is ignored.
         fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
         events: libc::POLLIN,
         revents: 0,
@@ -135,7 +134,7 @@ pub(super) fn never_block(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Kills every process of a group. No such group is fine.
+/// Kills every process of a group. A missing group is not an error.
 pub(super) fn kill_group(group: i32) {
     if group > 1 {
         // SAFETY: a system call on numbers. A group above 1 is never "all processes" or "my own group".
@@ -143,7 +142,7 @@ pub(super) fn kill_group(group: i32) {
     }
 }
 
-/// Kills one process. No such process is fine.
+/// Kills one process. A missing process is not an error.
 pub(super) fn kill_process(pid: i32) {
     if pid > 1 {
         // SAFETY: a system call on numbers. A pid above 1 is never a group.
@@ -151,18 +150,18 @@ pub(super) fn kill_process(pid: i32) {
     }
 }
 
-/// What the system counted for a child that has ended.
+/// The system's counts for a child that has ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted {
     /// The exit code, or the signal that ended it.
     pub(super) status: Result<i32, i32>,
-    /// User and system time of it and of the descendants it waited for.
+    /// User and system time of the child and of the descendants it waited for.
     pub(super) cpu: Duration,
     /// The largest resident size of any of them, in KiB.
     pub(super) peak_kib: u64,
 }
 
-/// Waits until a child has ended and takes its status away, so that its pid is free again.
+/// Waits until a child has ended and reaps it, so that its pid is free again.
 pub(super) fn reap(pid: i32) -> io::Result<Counted> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
@@ -184,13 +183,13 @@ pub(super) fn reap(pid: i32) -> io::Result<Counted> {
     })
 }
 
-/// Whether this process may do everything, and so every program that it starts.
+/// Returns whether this process runs as root, and so every program that it starts.
 pub(crate) fn is_root() -> bool {
     // SAFETY: a call without arguments that cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Clock ticks of a second: what a jiffy is to programs.
+/// Returns clock ticks per second: the unit of a jiffy in programs.
 pub(super) fn ticks_per_second() -> u64 {
     // SAFETY: a call on a number.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };

@@ -10,11 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{SERVICE_VARIABLE, sys};
 
-/// A shell that reads from a pipe which process groups are running. Only the service holds the other end, so however the service
-/// ends, the shell notices, kills what is running, and ends.
+/// A shell that reads from a pipe which process groups are running. Only the service holds the other end. So however the service ends,
+/// the shell notices, kills what is running, and ends.
 ///
-/// A program announces its group itself before it becomes the program, so there is no moment at which it runs and the shell does not
-/// know it. Dropping the watchdog ends the programs too.
+/// A child announces its group itself before exec, so no program ever runs unknown to the shell. Dropping the watchdog also ends the
+/// programs.
 pub(crate) struct Watchdog {
     service: String,
     shell: Mutex<Shell>,
@@ -23,25 +23,25 @@ pub(crate) struct Watchdog {
 struct Shell {
     child: Child,
     pipe: Option<ChildStdin>,
-    /// What the shell knows, to tell it to another one should it be killed.
+    /// The groups that the shell knows, kept to start another one if it is killed.
     groups: BTreeSet<i32>,
 }
 
 impl Watchdog {
-    /// Starts it. `service` is what [`SERVICE_VARIABLE`] holds for every program.
+    /// Starts the watchdog. `service` is the value of [`SERVICE_VARIABLE`] for every program.
     ///
     /// # Errors
-    /// What the system says; it needs `/bin/sh`.
+    /// The error of the system; it needs `/bin/sh`.
     pub(crate) fn start(service: &str) -> io::Result<Self> {
         let (child, pipe) = start_shell(service)?;
         let shell = Shell { child, pipe: Some(pipe), groups: BTreeSet::new() };
         Ok(Self { service: service.to_owned(), shell: Mutex::new(shell) })
     }
 
-    /// Gives the pipe to a program that is about to be spawned; its child writes `+ <group>` into it. The shell is alive then.
+    /// Passes the pipe to `spawn`, whose child writes `+ <group>` into it. The shell is alive at that time.
     ///
     /// # Errors
-    /// It was killed and cannot be started again.
+    /// The shell was killed and cannot be started again.
     pub(super) fn with_pipe<R>(&self, spawn: impl FnOnce(BorrowedFd<'_>) -> R) -> io::Result<R> {
         let mut shell = self.lock();
         if shell.child.try_wait()?.is_some() {
@@ -62,18 +62,18 @@ impl Watchdog {
         self.lock().groups.insert(group);
     }
 
-    /// Tells it that a group has been killed. Must come before the leader is reaped, while the number is still taken.
+    /// Reports that a group has been killed. This must come before the leader is reaped, while the number is still taken.
     pub(super) fn forget(&self, group: i32) {
         let mut shell = self.lock();
         shell.groups.remove(&group);
         if let Some(pipe) = &mut shell.pipe {
-            // Should it have been killed, there is nobody to tell; the next one learns of those that are left.
+            // If the shell was killed, this fails; the next shell learns of the remaining groups.
             let _ = pipe.write_all(sys::group_line(b'-', group, &mut [0; 16]));
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shell> {
-        // Nothing that holds the lock leaves the set half changed.
+        // No holder of the lock leaves the set half changed.
         self.shell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,7 +82,7 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         let mut shell = self.lock();
         shell.pipe = None;
-        // It ends at once when nothing runs; waiting leaves no zombie behind.
+        // The shell ends at once when nothing runs. Waiting leaves no zombie.
         let _ = shell.child.wait();
     }
 }
@@ -91,7 +91,7 @@ fn start_shell(service: &str) -> io::Result<(Child, ChildStdin)> {
     let mut command = Command::new("/bin/sh");
     command.arg("-c").arg(include_str!("watchdog.sh")).arg("annals-demo-watchdog");
     command.arg(format!("{SERVICE_VARIABLE}={service}"));
-    // Its own group keeps it out of Ctrl-C in a terminal.
+    // A group of its own shields it from Ctrl-C in a terminal.
     command.process_group(0).current_dir("/").env_clear().env("PATH", OsStr::new("/usr/bin:/bin"));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     match child.stdin.take() {

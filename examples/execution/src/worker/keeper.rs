@@ -1,4 +1,4 @@
-//! The keeper of a worker: says that the worker is alive, and takes over the pods of workers that are not.
+//! The keeper of a worker, which reports that the worker is alive and takes over the pods of dead workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::scheduler::stopped;
 use crate::step::StepError;
 use crate::verdict::{self, INTERRUPTED};
 
-/// How often it looks for pods that it is to delete.
+/// How often it checks for pods that it must delete.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Why a look ended early.
+/// Why a check ended early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeepError {
     /// The records could not be read or written.
@@ -30,7 +30,7 @@ pub(crate) enum KeepError {
 }
 
 impl Worker {
-    /// Keeps the worker's pods its own until `stopping` is set.
+    /// Keeps ownership of the worker's pods until `stopping` is set.
     pub(crate) async fn keep(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
         let mut told = None;
         loop {
@@ -50,7 +50,7 @@ impl Worker {
         }
     }
 
-    /// Says that the worker is alive, and takes over what is left of others.
+    /// Reports that the worker is alive, and takes over what others left.
     pub(crate) async fn look(&self) -> Result<(), KeepError> {
         self.say_alive().await?;
         let query = TypedRecords::<PodRecord>::query().limit(limits::PAGE_MAX);
@@ -78,7 +78,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether a worker is not alive any more. On a store that one process opens at a time, every other worker is of an earlier process.
+    /// Returns whether a worker is dead. On a store that one process opens at a time, every other worker is of an earlier process.
     async fn is_dead(&self, worker: &str) -> Result<bool, KeepError> {
         if !self.workshop.is_shared {
             return Ok(true);
@@ -87,7 +87,7 @@ impl Worker {
         Ok(found.is_none_or(|found| found.value.until <= date(self.workshop.clock.now())))
     }
 
-    /// Makes a pod this worker's own, and ends it if its program had begun; else runs it.
+    /// Takes over a pod. Ends it if its program had begun, and runs it if not.
     async fn take_over(&self, pod: Stored<PodRecord>) -> Result<(), KeepError> {
         let id = pod.value.execution_id.clone();
         let mine = PodRecord { worker: self.workshop.name.clone(), ..pod.value };
@@ -98,7 +98,7 @@ impl Worker {
             Err(RecordError::NotAsExpected { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        // On this machine, something of it may still run.
+        // Parts of it may still run on this machine.
         kill_stragglers(EXECUTION_VARIABLE, &id);
         let execution = Execution::read(&*self.workshop.log, &id).await.map_err(StepError::from)?;
         let Some(execution) = execution else {

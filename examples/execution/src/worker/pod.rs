@@ -25,7 +25,7 @@ use crate::step::{Step, step};
 use crate::submission::{Allowed, check};
 use crate::verdict;
 
-/// What says that a program of this execution has begun, or is not to begin any more.
+/// The events that show that a program of this execution has begun, or must not begin any more.
 const HAS_BEGUN: [&str; 7] =
     [POD_RUNNING, POD_TERMINATED, POD_DELETED, TERMINAL[0], TERMINAL[1], TERMINAL[2], TERMINAL[3]];
 
@@ -38,7 +38,7 @@ pub(super) struct Pod {
     pub(super) stopping: watch::Receiver<bool>,
 }
 
-/// What to run, once a command has been checked.
+/// What to run, after the command has been checked.
 struct Job {
     script: String,
     allowed: Allowed,
@@ -50,12 +50,12 @@ impl Pod {
         &self.command.commit.aggregate.id
     }
 
-    /// The same for every attempt to run it.
+    /// Returns the name of the pod, which is the same for every attempt to run it.
     fn name(&self) -> String {
         format!("executor-{}", &place(&self.command)[..13])
     }
 
-    /// Runs the program to its end. `begun` is given once it runs, or is not going to.
+    /// Runs the program to its end. Sets `begun` once the program runs, or will not run.
     pub(super) async fn run(mut self, begun: &watch::Sender<Option<Outcome>>) {
         let taken = self.take().await;
         let job = match taken {
@@ -83,7 +83,7 @@ impl Pod {
         self.workshop.remove_folder(&self.command);
         let delete = self.delete.borrow().clone();
         match (delete, finished) {
-            // Whoever asked for the end says how the execution ended.
+            // The caller that requested the end says how the execution ended.
             (Some(reason), Ok(finished)) if finished.ending == Ending::Cancelled => {
                 self.workshop.gone(&self.command, &self.name(), &reason).await
             }
@@ -91,7 +91,7 @@ impl Pod {
         }
     }
 
-    /// Claims the pod and commits that its program is about to run. None when it is not to run here.
+    /// Claims the pod and commits that its program is about to run. Returns `None` if it must not run here.
     async fn take(&self) -> Result<Option<Job>, HandleFailure> {
         if !self.claimed && !self.claim().await? {
             return Ok(None);
@@ -104,7 +104,7 @@ impl Pod {
             )?,
         ];
         let unless = [&[POD_CREATED][..], &HAS_BEGUN].concat();
-        // One that another worker created and did not run is run by this one.
+        // A pod that another worker created and did not run is run by this one.
         step(&*self.workshop.log, &self.command, &created, "pod-created", &unless).await?;
         let job = match self.job() {
             Ok(job) => job,
@@ -138,10 +138,10 @@ impl Pod {
         }
     }
 
-    /// Notes that this worker runs the pod, unless another one does. An execution that is over needs none.
+    /// Records that this worker runs the pod, unless another one does. An execution that is over needs no pod.
     async fn claim(&self) -> Result<bool, HandleFailure> {
         let execution = Execution::read(&*self.workshop.log, self.id()).await?;
-        // On a broker whose topics have no common order, a pod may be deleted before it is created.
+        // On a broker without a common order of topics, a pod may be deleted before it is created.
         if execution.is_none_or(|execution| execution.status().is_over() || execution.has(DELETE_POD)) {
             return Ok(false);
         }
@@ -157,14 +157,14 @@ impl Pod {
             Ok(_) => Ok(true),
             Err(error) if is_there(&error) => {
                 let found = pods.get(self.id()).await.map_err(failed)?;
-                // Without a record its worker has just ended it.
+                // Without a record, its worker has just ended it.
                 Ok(found.is_some_and(|found| found.value.worker == self.workshop.name))
             }
             Err(error) => Err(failed(error)),
         }
     }
 
-    /// Checks what a command asks for; the error is a sentence.
+    /// Checks the request of a command. The error is a sentence.
     fn job(&self) -> Result<Job, String> {
         let command: CreatePod =
             self.command.data.decode().map_err(|error| format!("the {CREATE_POD} cannot be read: {error}"))?;
@@ -173,7 +173,7 @@ impl Pod {
         Ok(Job { script: command.requested.script, allowed, interpreter })
     }
 
-    /// Starts the thread that runs the program, and whose end would end it. Dropping the returned pipe ends it too.
+    /// Starts the thread that runs the program; if the thread ended, so would the program. Dropping the returned pipe also ends it.
     fn spawn(&self, job: &Job) -> std::io::Result<(PipeWriter, oneshot::Receiver<Result<Finished, String>>)> {
         let folder = self.workshop.folder_of(&self.command);
         remove_folder(&folder);
@@ -215,7 +215,7 @@ impl Pod {
             (SERVICE_VARIABLE, self.workshop.name.as_str().into()),
         ];
         if language == Language::Go {
-            // The compiled standard library is kept between programs; nothing is downloaded.
+            // The compiled standard library is kept between programs. Nothing is downloaded.
             let cache = self.workshop.folder.canonicalize().unwrap_or_else(|_| self.workshop.folder.clone());
             environment.push(("GOCACHE", cache.join("go-cache").into()));
             environment.extend([
@@ -227,7 +227,7 @@ impl Pod {
         environment
     }
 
-    /// What the thread answers; ends its program when the worker stops or the pod is to be deleted.
+    /// Returns the result of the thread. Ends its program when the worker stops or the pod must be deleted.
     async fn outcome(
         &mut self,
         cancel: PipeWriter,
@@ -277,8 +277,8 @@ impl Workshop {
         }
     }
 
-    /// Commits that a pod has ended, with the verdict on its execution, for as long as it takes. An execution that is over already keeps
-    /// its end.
+    /// Commits that a pod has ended, with the verdict on its execution. It retries until the commit succeeds. An execution that is
+    /// already over keeps its end.
     pub(super) async fn end(
         &self,
         command: &RecordedEvent,
@@ -333,7 +333,7 @@ impl Workshop {
         }
     }
 
-    /// Commits events for as long as it takes. None when the store has closed, which leaves them to the next start.
+    /// Commits events, and retries until that succeeds. Returns `None` when the store is closed, which leaves them to the next start.
     async fn persist(
         &self,
         command: &RecordedEvent,
@@ -359,7 +359,7 @@ impl Workshop {
         }
     }
 
-    /// Deletes the record of a pod that has ended. One that stays is deleted by the next keeper.
+    /// Deletes the record of a pod that has ended. If that fails, the next keeper deletes it.
     pub(super) async fn forget(&self, id: &str) {
         let own = Expected::AbsentOr(Condition::eq("worker", &*self.name));
         let _ = typed::<PodRecord>(&self.records).delete_if(id, own).await;
@@ -370,7 +370,7 @@ impl Workshop {
     }
 }
 
-/// What names the pod of an execution on a disk. Ids of aggregates are whatever somebody chose.
+/// Returns the name of the folder of the pod. Ids of aggregates may hold anything, so they are not used.
 fn place(command: &RecordedEvent) -> String {
     uuid_of("pod", &command.commit.aggregate.id).to_string()
 }
@@ -379,7 +379,7 @@ fn event(event_type: &'static str, data: &serde_json::Value) -> Result<NewEvent,
     events::event(event_type, data).map_err(HandleFailure::never)
 }
 
-/// What Kubernetes calls it.
+/// Returns the reason in the terms of Kubernetes.
 fn reason_of(ending: Ending) -> &'static str {
     match ending {
         Ending::Exited(0) => "Completed",
@@ -395,6 +395,6 @@ fn node_name() -> String {
 }
 
 fn remove_folder(folder: &Path) {
-    // What cannot be removed is in nobody's way: the next execution has another folder.
+    // A folder that cannot be removed does no harm: the next execution has another one.
     let _ = std::fs::remove_dir_all(folder);
 }

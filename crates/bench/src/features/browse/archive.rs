@@ -1,5 +1,5 @@
-//! An archive of Parquet files, beside an export of the same events as JSON lines: rates, and what both take on disk. Before it, how long
-//! a rule takes until the expiry dates of all events follow it.
+//! Measures an archive of Parquet files, beside an export of the same events as JSON lines: rates, and the size of both on disk. First,
+//! it measures how long a rule takes to change the expiry dates of all events.
 
 use std::io::Write;
 use std::path::Path;
@@ -16,7 +16,7 @@ use annals_runtime::{ArchiveFolder, Host, HostOptions};
 use super::super::{Arguments, Places, commit_all, text, until};
 use crate::row::{self, Target};
 
-/// The system's clock, two days later: everything that was stored today is due under a rule of one day.
+/// The system's clock two days ahead: everything that was stored today is due under a rule of one day.
 #[derive(Debug)]
 struct InTwoDays;
 
@@ -80,7 +80,7 @@ pub async fn measure(backend: &str, places: &Places<'_>, arguments: &Arguments) 
     Ok(())
 }
 
-/// Sets a rule by which all events are archived tomorrow, and waits until none of them expires before.
+/// Sets a rule by which all events are archived tomorrow, and waits until none of them expires earlier.
 async fn rule(archive: &dyn Archive) -> Result<Duration, String> {
     let began = Instant::now();
     archive.put_rule("order_placed", RetentionBody::new(Some(1), ArchiveTarget::Files)).await.map_err(text)?;
@@ -112,7 +112,7 @@ async fn export(browse: &dyn Browse, into: &Path) -> Result<Duration, String> {
     if ended.success() { Ok(packing + began.elapsed()) } else { Err(format!("gzip: {ended}")) }
 }
 
-/// Bytes of a file, or of all files in a folder.
+/// Returns the size of a file, or of all files in a folder, in bytes.
 fn size(place: &Path) -> Result<u64, String> {
     if place.is_file() {
         return Ok(place.metadata().map_err(text)?.len());

@@ -1,4 +1,4 @@
-//! An export over HTTP beside reading the log over HTTP, and the memory that it takes at a server in a process of its own.
+//! Measures an export over HTTP beside reading the log over HTTP, and its memory in a server in a process of its own.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::served::Served;
 use crate::server;
 use crate::usage::{Peak, memory_of};
 
-/// Events of one commit while the log is filled.
+/// Events in one commit while the log is filled.
 const FILL: u64 = 100;
 
 pub async fn measure(program: &Path, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
@@ -31,7 +31,7 @@ pub async fn measure(program: &Path, places: &Places<'_>, arguments: &Arguments)
         client.commit(commit).await.map_err(text)?;
     }
     let browse = client.browse();
-    // Looking at its state does not build it, unlike asking for its events.
+    // Reading the view's state does not build the view, unlike requesting its events.
     super::switch(&browse, ViewSwitch::On).await?;
     super::behind(&browse as &dyn Browse).await?;
     let (mut exported, mut read, mut more) = (Vec::new(), Vec::new(), 0);
@@ -58,10 +58,10 @@ pub async fn measure(program: &Path, places: &Places<'_>, arguments: &Arguments)
     Ok(())
 }
 
-/// Asks for everything as JSON lines. Returns how many lines came.
+/// Exports everything as JSON lines. Returns how many lines arrived.
 async fn export(address: SocketAddr) -> Result<u64, String> {
     let mut stream = TcpStream::connect(address).await.map_err(text)?;
-    // HTTP/1.0 is answered without chunks, and ends with the connection.
+    // HTTP/1.0 gets a response without chunks that ends with the connection.
     let request = format!("GET /v1/events/export?format=jsonl HTTP/1.0\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.map_err(text)?;
     let mut head = Vec::new();

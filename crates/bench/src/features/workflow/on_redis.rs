@@ -1,4 +1,4 @@
-//! Work queues on Redis: through the adapter, beside calls of the same script by the bare client.
+//! Measures work queues on Redis: through the adapter, beside calls of the same script by the bare client.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use super::super::{Arguments, Places, median, text};
 use super::{CALLERS, ended, work};
 use crate::row::{self, Target};
 
-/// What the script answers to `take`: items with token and payload, and ids of lost ones.
+/// The response of the script to `take`: items with token and payload, and ids of lost ones.
 type Taken = (Vec<(Vec<String>, String, String)>, Vec<String>);
 
 pub async fn measure(url: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {

@@ -1,5 +1,5 @@
-//! Streams of events for browsers: the bridge of the execution service in this process, its clients in another, one event a client and
-//! turn. A client measures from the commit to the last byte of its event.
+//! Measures streams of events for browsers. The bridge of the execution service is in this process and its clients in another, with one
+//! event for one client at a time. A client measures from the commit to the last byte of its event.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -24,11 +24,11 @@ use crate::usage::{cpu_seconds, memory, raise_open_files};
 /// The first argument that makes this program run the clients. The address, the number of clients and the number of events follow.
 pub const OPTION: &str = "--streams";
 
-/// The server takes 10,000 connections; one stays free.
+/// The server accepts 10,000 connections, and one stays free.
 const CLIENTS: u64 = 9_999;
 const PER_SECOND: u64 = 1_000;
 const SECONDS: u64 = 20;
-/// Commits are begun in portions, so that the pace is kept by a timer of milliseconds.
+/// Commits begin in portions, so that a timer of milliseconds can keep the rate.
 const PORTION: u64 = 10;
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
@@ -70,7 +70,7 @@ pub(super) async fn measure(places: &Places<'_>) -> Result<(), String> {
     serving.await.map_err(text)?.map_err(text)
 }
 
-/// Why the service ended before its time.
+/// Returns why the service ended early.
 fn why_it_ended(ended: Result<Result<(), annals_example_execution::Error>, tokio::task::JoinError>) -> String {
     match ended {
         Ok(Ok(())) => "the service stopped by itself".to_owned(),
@@ -103,7 +103,7 @@ async fn next_line(said: &mut tokio::io::Lines<BufReader<ChildStdout>>) -> Resul
     line.map_err(text)?.ok_or_else(|| "the clients ended; what they said is above".to_owned())
 }
 
-/// Commits a notification at a time, at a steady pace whatever the answers.
+/// Commits notifications at a steady rate, without waiting for responses.
 async fn commit_paced(log: &Arc<dyn EventLog>) -> Result<(), String> {
     let mut pace = tokio::time::interval(Duration::from_millis(1_000 * PORTION / PER_SECOND));
     let mut commits: JoinSet<Result<(), String>> = JoinSet::new();
@@ -131,12 +131,12 @@ fn user(n: u64) -> String {
     format!("u-{n}")
 }
 
-/// Microseconds since 1970, by the clock that both processes have.
+/// Returns microseconds since 1970, by the clock that both processes share.
 fn now_us() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros())
 }
 
-/// Is the clients: says when all are connected, and then the milliseconds of p50 and p99.
+/// Runs the clients: reports when all are connected, and then p50 and p99 in milliseconds.
 pub async fn obey(words: &[&str]) -> Result<(), String> {
     raise_open_files().map_err(text)?;
     let [address, clients, events] = words else { return Err(format!("{OPTION} is for this program alone")) };
@@ -171,7 +171,7 @@ pub async fn obey(words: &[&str]) -> Result<(), String> {
     tokio::task::spawn_blocking(|| io::stdin().read(&mut [0])).await.map_err(text)?.map(drop).map_err(text)
 }
 
-/// A stream whose headers have come.
+/// Opens a stream and reads its headers.
 async fn connect(address: SocketAddr, n: u64) -> Result<TcpStream, String> {
     let mut stream = TcpStream::connect(address).await.map_err(text)?;
     let request = format!("GET /notifications/stream HTTP/1.1\r\nHost: {address}\r\nX-User: {}\r\n\r\n", user(n));

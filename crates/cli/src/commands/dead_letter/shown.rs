@@ -1,4 +1,4 @@
-//! How dead letters, their numbers and their policies are printed.
+//! Prints dead letters, their statistics and their policies.
 
 use annals::dead_letters::{LetterView, PolicyStatus, Statistics};
 use serde_json::json;

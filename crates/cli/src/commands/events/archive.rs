@@ -74,7 +74,7 @@ impl Archived {
     }
 }
 
-/// An event of the archive in a few words.
+/// Summarises an event of the archive.
 fn summed(event: &serde_json::Value) -> EventSummary {
     serde_json::from_value(event.clone()).unwrap_or_else(|_| EventSummary {
         event_id: event["document"]["event_id"].as_str().unwrap_or("-").to_owned(),
@@ -102,7 +102,7 @@ impl Delete {
         }
     }
 
-    /// Returns the name of a hold that protects the event, if one does.
+    /// Returns the name of a hold that protects the event, if there is one.
     async fn held_by(&self, archive: &dyn Archive, browse: &dyn Browse) -> Result<Option<String>, Stop> {
         let mut after: Option<String> = None;
         loop {

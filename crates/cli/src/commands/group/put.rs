@@ -34,7 +34,7 @@ pub(super) struct Put {
 }
 
 impl Put {
-    /// The definition; flags and files are read by the same rules.
+    /// Returns the definition. Flags and files are parsed by the same rules.
     pub(super) fn definition(&self) -> Result<GroupDefinition, Failure> {
         let text = match &self.file {
             Some(file) => lines::text(file)?,

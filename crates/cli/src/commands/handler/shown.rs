@@ -1,4 +1,4 @@
-//! How handlers, failing partitions and acts are printed.
+//! Prints handlers, failing partitions and acts.
 
 use annals::handlers::{ActEntry, HandlerStatus, PartitionStatus};
 use serde_json::json;

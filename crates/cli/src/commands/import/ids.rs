@@ -1,4 +1,4 @@
-//! Request ids for lines that have none: the same line of the same file always gets the same one.
+//! Derives request ids for lines that have none: the same line of the same file always gets the same id.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,20 +10,20 @@ use sha2::{Digest, Sha256};
 use crate::failure::Failure;
 use crate::lines::unreadable;
 
-/// Where the ids come from.
+/// The source of request ids.
 pub enum RequestIds {
-    /// `PREFIX:<line>`, with a prefix that was given.
+    /// `PREFIX:<line>`, with a prefix from the command line.
     Prefix(String),
-    /// The same, with a prefix that was made from the digest of the file.
+    /// The same, with a prefix derived from the digest of the file.
     OfFile(String),
-    /// `import:<digest>:<line>`, once the file has been read through, which happens when the first line needs it.
+    /// `import:<digest>:<line>`. The first line that needs an id reads the whole file for its digest.
     Digest(PathBuf),
-    /// There is nothing to make them from, because the input can be read only once.
+    /// No ids can be derived, because the input can be read only once.
     None,
 }
 
 impl RequestIds {
-    /// The ids of a file, or of what is not a file.
+    /// Returns the ids for an input. Without a prefix, only a regular file has any.
     pub fn new(path: &Path, prefix: Option<&str>) -> Self {
         match prefix {
             Some(prefix) => Self::Prefix(prefix.to_owned()),
@@ -32,7 +32,7 @@ impl RequestIds {
         }
     }
 
-    /// The prefix that was made from the file and would be another one once the file is changed.
+    /// Returns the prefix that was derived from the file, which changes when the file is changed.
     pub fn made_prefix(&self) -> Option<&str> {
         match self {
             Self::OfFile(prefix) => Some(prefix),
@@ -40,7 +40,7 @@ impl RequestIds {
         }
     }
 
-    /// The id of a line.
+    /// Returns the request id of a line.
     pub async fn of_line(&mut self, number: u64) -> Result<String, Failure> {
         if let Self::Digest(path) = self {
             let path = std::mem::take(path);
@@ -60,7 +60,7 @@ impl RequestIds {
     }
 }
 
-/// The first 64 bits of the SHA-256 of a file, in hexadecimal.
+/// Returns the SHA-256 of a file, shortened to its first 64 bits, in hexadecimal.
 fn digest(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();

@@ -1,4 +1,4 @@
-//! What an import tells: a bar while it runs, a summary at its end.
+//! Reports the course of an import: a progress bar while it runs, and a summary at its end.
 
 use std::path::Path;
 use std::time::Instant;
@@ -11,11 +11,11 @@ use crate::cli::Format;
 use crate::failure::Stop;
 use crate::output::Output;
 
-/// A bar on standard error if that is a terminal, else nothing.
+/// A progress bar on standard error if that is a terminal, else nothing.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar over the bytes of a file; of an input without a length, a count of its bytes.
+    /// Returns a bar over the bytes of a file. An input without a length gets a count of its bytes.
     pub fn new(path: &Path) -> Self {
         let length = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
         let (bar, template) = match length {
@@ -28,12 +28,12 @@ impl Progress {
         Self(bar)
     }
 
-    /// Everything up to this byte is answered.
+    /// Advances the bar: all input up to this byte has an outcome.
     pub fn reach(&self, byte: u64) {
         self.0.set_position(byte);
     }
 
-    /// Takes the bar away while something else is printed.
+    /// Hides the bar while something else is printed.
     pub fn pause(&self, print: impl FnOnce()) {
         self.0.suspend(print);
     }
@@ -43,7 +43,7 @@ impl Progress {
     }
 }
 
-/// What became of the lines.
+/// The outcomes of the lines.
 pub struct Count {
     committed: u64,
     duplicates: u64,
@@ -55,20 +55,20 @@ pub struct Count {
     began: Instant,
 }
 
-/// The summary as a program reads it.
+/// The summary in machine-readable form.
 #[derive(Serialize)]
 struct Summary {
-    /// Lines that were read and are not blank: the sum of the five that follow.
+    /// Lines that were read and are not blank: the sum of the next five.
     lines: u64,
-    /// Lines that this import put into the log.
+    /// Lines that this import committed.
     committed: u64,
-    /// Lines that were in the log before.
+    /// Lines that were already in the log.
     duplicates: u64,
     /// Lines that broke a rule.
     refused: u64,
-    /// Lines of which the store could not say what became.
+    /// Lines whose outcome is unknown.
     unanswered: u64,
-    /// Lines that were not tried, because an earlier one of their aggregate is not in the log.
+    /// Lines that were not attempted, because an earlier one of their aggregate is not in the log.
     held_back: u64,
     /// Events of the committed lines.
     events: u64,
@@ -112,7 +112,7 @@ impl Count {
         self.refused > 0
     }
 
-    /// Counts a line whose outcome is unknown; says whether it is the first.
+    /// Counts a line whose outcome is unknown. Returns whether it is the first.
     pub fn unanswered(&mut self, code: Code) -> bool {
         self.unanswered += 1;
         self.first_failure.get_or_insert(code);

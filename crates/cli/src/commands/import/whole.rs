@@ -1,4 +1,4 @@
-//! `annals import --whole`: an export of another store becomes this one.
+//! `annals import --whole`: imports an export of a whole store into this one.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Queues and their items, printed.
+//! Prints queues and their items.
 
 use annals::ByteString;
 use annals::queue::{ItemState, ItemStatus, ItemsQuery, QueueStatus, Queues};
@@ -16,7 +16,7 @@ pub(super) async fn list(queues: &dyn Queues, output: &mut Output) -> Result<(),
     output.pages(page, self::queue).await
 }
 
-/// Prints every item that a query admits.
+/// Prints every item that a query selects.
 pub(super) async fn items(
     queues: &dyn Queues,
     output: &mut Output,

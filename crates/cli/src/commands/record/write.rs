@@ -102,7 +102,7 @@ struct Expectation {
     matching: Option<String>,
 }
 
-/// The most lines that are written at once.
+/// Most lines that are written in one batch.
 const AT_ONCE: usize = 200;
 
 pub async fn insert(context: &Context, args: &Insert) -> Result<(), Stop> {
@@ -133,7 +133,7 @@ pub async fn check(context: &Context, args: &Check) -> Result<(), Stop> {
     one(context, RecordChange::check(args.collection.as_str(), id.clone(), expected), id).await
 }
 
-/// Writes one change and prints the revision that it answers.
+/// Writes one change and prints the resulting revision.
 async fn one(context: &Context, change: RecordChange, id: Bson) -> Result<(), Stop> {
     let target = to_read(context).await?;
     target
@@ -147,7 +147,7 @@ async fn one(context: &Context, change: RecordChange, id: Bson) -> Result<(), St
         .await
 }
 
-/// Reads the paths and values of `--fields`.
+/// Parses the paths and values of `--fields`.
 fn fields(text: &str) -> Result<Vec<(String, Bson)>, Failure> {
     let wrong = |message: String| Failure::new(Code::NotJson, format!("--fields: {message}"));
     match extended_value(text).map_err(wrong)? {
@@ -156,7 +156,7 @@ fn fields(text: &str) -> Result<Vec<(String, Bson)>, Failure> {
     }
 }
 
-/// Allows the record to be absent, if that was asked for.
+/// Also accepts an absent record if `or_insert` is set.
 fn or_absent(expected: Expected, or_insert: bool) -> Expected {
     match (expected, or_insert) {
         (Expected::Present, true) => Expected::AbsentOr(Condition::All),
@@ -187,7 +187,7 @@ fn expected(args: &Expectation) -> Result<Expected, Failure> {
     })
 }
 
-/// Makes a change of each document and writes it.
+/// Converts each document to a change and writes it.
 async fn put(
     context: &Context,
     collection: &str,
@@ -215,7 +215,7 @@ async fn put(
         .await
 }
 
-/// A document that is to be written.
+/// A document to write.
 struct Written {
     id: Bson,
     document: RawDocumentBuf,
@@ -240,18 +240,18 @@ impl Written {
     }
 }
 
-/// Documents one a line, under way.
+/// Documents, one per line, that are being written.
 struct Lines<'a, C> {
     target: &'a Target,
     change: &'a C,
     output: Output,
-    /// What the program ends with.
+    /// The code of the first refusal, which determines the exit code.
     first_refusal: Option<Code>,
     spread: Spread,
 }
 
 impl<C: Fn(RawDocumentBuf) -> RecordChange> Lines<'_, C> {
-    /// Writes what has been read together, again and again.
+    /// Writes the lines that were read together as one batch, until the input ends.
     async fn write(mut self, mut lines: Receiver<Line>) -> Result<(), Stop> {
         while let Some(first) = lines.recv().await {
             let (mut batch, mut bytes, mut next) = (Vec::new(), 0, Some(first));
@@ -273,13 +273,13 @@ impl<C: Fn(RawDocumentBuf) -> RecordChange> Lines<'_, C> {
                 next = if room { lines.try_recv().ok() } else { None };
             }
             self.write_batch(batch).await?;
-            // Someone may wait for this answer before they write the next line.
+            // The caller may wait for this answer before writing the next line.
             self.output.flush()?;
         }
         self.first_refusal.map_or(Ok(()), |code| Err(Stop::Reported(code)))
     }
 
-    /// Writes a batch. When it is refused, each is written alone, so that one refused line is only that.
+    /// Writes a batch. If it is refused, each document is written alone, so that a refused line does not affect the others.
     async fn write_batch(&mut self, batch: Vec<(u64, Written)>) -> Result<(), Stop> {
         let changes = batch.iter().map(|(_, written)| (self.change)(written.document.clone())).collect();
         match self.target.records()?.write(changes).await {
@@ -306,7 +306,7 @@ impl<C: Fn(RawDocumentBuf) -> RecordChange> Lines<'_, C> {
     }
 }
 
-/// Whether a refusal is about one document rather than about the store.
+/// Returns whether a refusal concerns one document rather than the store.
 fn goes_on(code: Code) -> bool {
     matches!(code, Code::DuplicateKey | Code::RecordConflict | Code::InvalidRecord)
 }

@@ -1,5 +1,4 @@
-//! Converts a definition from TOML to JSON in which every value has the line that it has in the TOML, so that a refusal names the line of
-//! the file.
+//! Converts a definition from TOML to JSON and keeps every value on its line, so that a refusal names the line of the file.
 
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
@@ -7,7 +6,7 @@ use toml::{Spanned, Table, Value};
 /// Returns the JSON.
 ///
 /// # Errors
-/// Why the text is no TOML, with the line.
+/// Why the text is not valid TOML, with the line.
 pub fn json_of_toml(text: &str) -> Result<String, String> {
     let places = DeTable::parse(text).map_err(|error| format!("not TOML: {error}"))?;
     let values: Table = toml::from_str(text).map_err(|error| format!("not TOML: {error}"))?;
@@ -57,12 +56,12 @@ impl Writer<'_> {
                 self.json.push(']');
             }
             (_, Value::Datetime(time)) => self.json.push_str(&format!("\"{time}\"")),
-            // Texts and numbers cannot fail to become JSON.
+            // Texts and numbers always serialise to JSON.
             (_, value) => self.json.push_str(&serde_json::to_string(value).unwrap_or_default()),
         }
     }
 
-    /// Begins new lines up to that of a place in the TOML.
+    /// Emits line breaks up to the line of a place in the TOML.
     fn go_to(&mut self, at: usize) {
         let line = 1 + self.text.get(..at).map_or(0, |before| before.matches('\n').count());
         while self.line < line {

@@ -1,4 +1,4 @@
-//! Handling a command: what is committed, what is answered, and once for each request.
+//! Handling a command: what is committed, what is returned, and exactly once for each request.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::Subject;
 use crate::aggregates::counter::{Counter, CounterEvent, TooMuch, add, increased};
 use crate::aggregates::racing::Racing;
 
-/// As often as it takes, and soon.
+/// Retries as often as necessary, with short pauses.
 const SOON: Retries = Retries { count: 1_000, first: Duration::from_millis(1), max: Duration::from_millis(8) };
 
-/// With all that the request and the type say of it.
+/// The commit carries everything that the request and the type state.
 pub async fn a_command_is_committed_at_the_version_it_was_decided_at_and_answered_with_what_loading_finds(
     subject: &dyn Subject,
 ) {
@@ -34,7 +34,7 @@ pub async fn a_command_is_committed_at_the_version_it_was_decided_at_and_answere
     assert_eq!((tagged.len(), tagged[0].generation, tagged[0].ordinal), (1, 2, 0));
 }
 
-/// It is no error where nothing follows.
+/// A command without events is not an error.
 pub async fn a_command_that_is_refused_or_from_which_nothing_follows_commits_nothing(subject: &dyn Subject) {
     let opened = Opened::of(subject).await;
     let refused = opened.counters.handle("c-1", add(10_001)).await.expect_err("refused");
@@ -45,7 +45,7 @@ pub async fn a_command_that_is_refused_or_from_which_nothing_follows_commits_not
     assert_eq!(opened.load("c-1").await.version(), 0);
 }
 
-/// It may be refused then; what came first stands.
+/// After the conflict the command may be refused; the first commit stays.
 pub async fn after_a_conflict_the_command_is_decided_again_from_the_new_state(subject: &dyn Subject) {
     let Opened { _store, log, .. } = Opened::of(subject).await;
     let counters = Aggregates::<Counter>::new(Racing::over(log, 3, increased("c-1", 4_000))).retries(SOON);
@@ -55,7 +55,7 @@ pub async fn after_a_conflict_the_command_is_decided_again_from_the_new_state(su
     assert_eq!((handled.aggregate.count, handled.aggregate.version()), (9_000, 4));
 }
 
-/// Whether it is met when the aggregate is loaded or when it is committed to.
+/// This holds whether the conflict is found when the aggregate is loaded or when it is committed to.
 pub async fn a_conflict_with_the_version_that_the_caller_expects_is_not_tried_again(subject: &dyn Subject) {
     let Opened { _store, log, .. } = Opened::of(subject).await;
     let counters = Aggregates::<Counter>::new(Racing::over(log, 1, increased("c-1", 1))).retries(SOON);
@@ -70,13 +70,13 @@ pub async fn a_conflict_with_the_version_that_the_caller_expects_is_not_tried_ag
     assert_eq!(handled.aggregate.version(), 2);
 }
 
-/// Also where it would be refused, where nothing would follow, and where the aggregate is deleted by now.
+/// This also holds if the command would be refused now, would have no events, or the aggregate is deleted by now.
 pub async fn a_repeated_request_is_answered_with_its_first_outcome_whatever_it_would_decide_now(subject: &dyn Subject) {
     let opened = Opened::of(subject).await;
     let counters = &opened.counters;
     let request = || Request::new("c-1").request_id("r-1");
     let first = counters.handle(request(), add(6_000)).await.expect("taken").outcome.expect("committed");
-    // The same content again, other content, nothing, and what is refused by now.
+    // The same content again, other content, no events, and a command that is refused by now.
     for n in [6_000, 1, 0, 9_000] {
         let again = counters.handle(request(), add(n)).await.expect("answered");
         let outcome = again.outcome.expect("the first one's");
@@ -93,7 +93,7 @@ pub async fn a_repeated_request_is_answered_with_its_first_outcome_whatever_it_w
     assert_eq!(opened.load("c-1").await.version(), 2);
 }
 
-/// Of more commits than a page has.
+/// The history has more commits than a page.
 pub async fn a_first_outcome_is_found_a_thousand_commits_back_and_so_long_a_history_is_loaded_whole(
     subject: &dyn Subject,
 ) {
@@ -120,7 +120,7 @@ pub async fn a_first_outcome_is_found_a_thousand_commits_back_and_so_long_a_hist
     assert_eq!((past.count, past.version()), (1_050, 1_050));
 }
 
-/// Each of their conflicts is tried again, and each repeat is known.
+/// Each conflict is retried, and each repeat is recognised.
 pub async fn of_many_at_once_each_is_carried_out_once(subject: &dyn Subject) {
     let Opened { _store, counters, .. } = Opened::of(subject).await;
     let (tasks, each) = (8, 10);
@@ -144,7 +144,7 @@ pub async fn of_many_at_once_each_is_carried_out_once(subject: &dyn Subject) {
     assert_eq!((all.count, all.version()), (tasks * each, (tasks * each) as u64));
 }
 
-/// Whatever command each of them gives with it.
+/// The same request id is handled once, whichever command each caller sends with it.
 pub async fn the_same_request_from_many_at_once_is_carried_out_once(subject: &dyn Subject) {
     let opened = Opened::of(subject).await;
     let ask = |n| {

@@ -1,4 +1,4 @@
-//! Aggregates with snapshots: what is saved when, what is used, and what is done about one that cannot be.
+//! Aggregates with snapshots: when they are saved, when they are used, and how an unusable one is replaced.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::aggregates::later::{Later, Twice};
 use crate::tap::Tapped;
 use crate::{OTHER_TENANT, Subject, sample};
 
-/// An open store that tells how many commits were read.
+/// An open store that counts the commits that were read.
 struct Kept {
     store: Arc<dyn Store>,
     log: Arc<Tapped<Counted>>,
@@ -62,7 +62,7 @@ impl Kept {
     }
 }
 
-/// Before the answer; and what is asked for in the past is made of all commits.
+/// The snapshot is saved before the answer. A past state is rebuilt from all commits.
 pub async fn a_snapshot_is_saved_with_every_commit_and_spares_reading_those_before_it(subject: &dyn Subject) {
     let kept = Kept::open(subject).await;
     let counters = kept.counters();
@@ -77,14 +77,14 @@ pub async fn a_snapshot_is_saved_with_every_commit_and_spares_reading_those_befo
     kept.commit(increased("c-1", 5)).await;
     let ahead = counters.load("c-1").await.expect("loads");
     assert_eq!((ahead.count, ahead.version(), kept.log.tap.taken()), (215, 21, 1));
-    // The same as without snapshots; and what is asked for in the past is made of all commits.
+    // The same as without snapshots. A past state is rebuilt from all commits.
     assert_eq!(kept.without::<Counter>().load("c-1").await.expect("loads"), ahead);
     kept.log.tap.taken();
     assert_eq!(counters.load_at("c-1", 20).await.expect("loads"), loaded);
     assert_eq!(kept.log.tap.taken(), 20);
 }
 
-/// Those that are there are used, whatever the strategy.
+/// Existing snapshots are used, whatever the strategy.
 pub async fn strategies_say_when_a_snapshot_is_saved(subject: &dyn Subject) {
     let kept = Kept::open(subject).await;
     let counters = kept.of::<Counter>(SnapshotStrategy::EveryVersions(5));
@@ -102,7 +102,7 @@ pub async fn strategies_say_when_a_snapshot_is_saved(subject: &dyn Subject) {
     assert_eq!(kept.snapshot("c-2").await, None);
 }
 
-/// Neither where nothing follows nor where it is refused.
+/// Neither a command without events nor a refused one saves a snapshot.
 pub async fn a_command_that_commits_nothing_saves_nothing(subject: &dyn Subject) {
     let kept = Kept::open(subject).await;
     let counters = kept.counters();
@@ -111,19 +111,19 @@ pub async fn a_command_that_commits_nothing_saves_nothing(subject: &dyn Subject)
     assert_eq!(kept.snapshot("c-1").await, None);
 }
 
-/// It takes the place of the one that cannot be used.
+/// The new snapshot replaces the unusable one.
 pub async fn a_snapshot_of_a_state_that_was_changed_since_is_made_anew(subject: &dyn Subject) {
     let kept = Kept::open(subject).await;
     for _ in 0..3 {
         kept.counters().handle("c-1", add(1)).await.expect("taken");
     }
-    // Its fields are others.
+    // Its fields differ.
     let later = kept.of::<Later>(SnapshotStrategy::Every);
     assert_eq!(later.load("c-1").await.expect("loads").tally, 3);
     assert_eq!(kept.log.tap.taken(), 3, "made of all commits");
     assert_eq!(later.load("c-1").await.expect("loads").tally, 3);
     assert_eq!(kept.log.tap.taken(), 0, "healed");
-    // Its fields are the same, and mean something else.
+    // Its fields are the same, but have another meaning.
     let twice = kept.of::<Twice>(SnapshotStrategy::Every);
     assert_eq!(twice.load("c-1").await.expect("loads").tally, 6);
     assert_eq!((twice.load("c-1").await.expect("loads").tally, kept.log.tap.taken()), (6, 3));
@@ -131,7 +131,7 @@ pub async fn a_snapshot_of_a_state_that_was_changed_since_is_made_anew(subject: 
     assert_eq!(later.load("c-1").await.expect("loads").tally, 3, "the earlier program goes on, too");
 }
 
-/// It is of another log; what this one holds takes its place.
+/// The snapshot is of another log. A snapshot of the actual commits replaces it.
 pub async fn a_snapshot_that_is_ahead_of_the_log_is_not_believed(subject: &dyn Subject) {
     let kept = Kept::open(subject).await;
     kept.commit(increased("c-1", 1)).await;
@@ -148,7 +148,7 @@ pub async fn a_snapshot_that_is_ahead_of_the_log_is_not_believed(subject: &dyn S
     assert_eq!(kept.snapshot("c-2").await, None);
 }
 
-/// Its snapshot stays what it is.
+/// Its snapshot stays unchanged.
 pub async fn an_aggregate_of_another_tenant_id_is_not_seen_through_its_snapshot(subject: &dyn Subject) {
     let kept = Kept::open(subject).await;
     kept.counters().handle(Request::new("c-1").tenant_id("a"), add(9_000)).await.expect("taken");
@@ -157,7 +157,7 @@ pub async fn an_aggregate_of_another_tenant_id_is_not_seen_through_its_snapshot(
     assert_eq!(kept.version("c-1").await, 1);
 }
 
-/// However many commits came after the first time.
+/// This holds however many commits followed the first request.
 pub async fn a_repeated_request_is_answered_without_reading_the_aggregates_commits(subject: &dyn Subject) {
     let kept = Kept::open(subject).await;
     let request = || Request::new("c-1").request_id("r-1");
@@ -166,7 +166,7 @@ pub async fn a_repeated_request_is_answered_without_reading_the_aggregates_commi
         kept.counters().handle("c-1", add(1)).await.expect("taken");
     }
     kept.log.tap.taken();
-    // Refused now, and nothing now: the first time is what counts.
+    // The command would be refused, or would have no events, now; the first outcome counts.
     for n in [99_999, 0] {
         let again = kept.counters().handle(request(), add(n)).await.expect("answered");
         let outcome = again.outcome.expect("its first outcome");
@@ -175,7 +175,7 @@ pub async fn a_repeated_request_is_answered_without_reading_the_aggregates_commi
     }
 }
 
-/// In the order of the ids, and told after each.
+/// Snapshots are rebuilt in the order of the ids, and each is reported.
 pub async fn snapshots_are_made_anew_one_or_many_and_go_on_where_they_ended(subject: &dyn Subject) {
     let kept = Kept::open(subject).await;
     for n in 0..25 {
@@ -199,7 +199,7 @@ pub async fn snapshots_are_made_anew_one_or_many_and_go_on_where_they_ended(subj
     assert_eq!((kept.version("c-24").await, kept.version("c-23").await), (1, 3));
 }
 
-/// What comes behind it is left as it is.
+/// Later aggregates are left as they are.
 pub async fn making_snapshots_anew_ends_at_the_first_that_fails_and_says_where_to_go_on(subject: &dyn Subject) {
     let kept = Kept::open(subject).await;
     kept.commit(increased("c-1", 1)).await;
@@ -211,7 +211,7 @@ pub async fn making_snapshots_anew_ends_at_the_first_that_fails_and_says_where_t
     assert_eq!(kept.snapshot("c-3").await, None);
 }
 
-/// Of whatever version it says it is.
+/// This holds whatever version the wrong snapshot claims to have.
 pub async fn a_snapshot_that_is_wrong_though_readable_is_mended_by_making_it_anew(subject: &dyn Subject) {
     let kept = Kept::open(subject).await;
     kept.commit(increased("c-1", 1)).await;
@@ -225,7 +225,7 @@ pub async fn a_snapshot_that_is_wrong_though_readable_is_mended_by_making_it_ane
     }
 }
 
-/// It is loaded through its snapshot, and a repeated request is known.
+/// The aggregate is loaded through its snapshot, and a repeated request is recognised.
 pub async fn an_aggregate_goes_on_where_it_was_after_reopening(subject: &dyn Subject) {
     let kept = Kept::open(subject).await;
     let request = || Request::new("c-1").request_id("r-1");
@@ -240,7 +240,7 @@ pub async fn an_aggregate_goes_on_where_it_was_after_reopening(subject: &dyn Sub
     assert_eq!((next.count, next.version()), (7, 2));
 }
 
-/// With their snapshots; and there are none of a tenant that is not declared.
+/// Tenants also have their own snapshots. A tenant that is not declared has none.
 pub async fn tenants_have_aggregates_of_their_own(subject: &dyn Subject) {
     let store = subject.open().await;
     let of = |tenant| Aggregates::<Counter>::open(&*store, tenant);

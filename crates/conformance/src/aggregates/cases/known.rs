@@ -7,7 +7,7 @@ use super::Opened;
 use crate::Subject;
 use crate::aggregates::counter::add;
 
-/// It stays what the first commits said, until another says something else.
+/// The values of the first commits stay until a later commit names others.
 pub async fn owner_space_and_operators_are_those_that_commits_named_last(subject: &dyn Subject) {
     let Opened { _store, counters, .. } = Opened::of(subject).await;
     let first = Request::new("c-1").tenant_id("t").owner("eva").space("s-1").operator("otto");
@@ -22,7 +22,7 @@ pub async fn owner_space_and_operators_are_those_that_commits_named_last(subject
     assert_eq!((info.version, &*info.commit_id, info.deleted), (3, &*commit_id, false));
 }
 
-/// Its tags, owner and space are as they are given, and what is so already is not committed.
+/// Its tags, owner and space are as they were set, and a change without effect is not committed.
 pub async fn a_deleted_aggregate_takes_no_commands_until_it_is_recovered(subject: &dyn Subject) {
     let opened = Opened::of(subject).await;
     let counters = &opened.counters;

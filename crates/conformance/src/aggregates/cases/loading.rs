@@ -1,4 +1,4 @@
-//! Loading an aggregate: what its commits make of it.
+//! Loading an aggregate from its commits.
 
 use annals_core::{Code, Known, Loaded, NewCommit, NewEvent, Timestamp};
 use annals_runtime::LoadError;
@@ -8,7 +8,7 @@ use super::Opened;
 use crate::Subject;
 use crate::aggregates::counter::{CounterEvent, add, increased, recorded};
 
-/// At any version and time, too; and a command is decided from it.
+/// This also holds at any version and time. A command is decided from that state.
 pub async fn an_aggregate_without_commits_has_its_initial_state_at_version_0(subject: &dyn Subject) {
     let opened = Opened::of(subject).await;
     let initial = Loaded::new("c-1");
@@ -21,10 +21,10 @@ pub async fn an_aggregate_without_commits_has_its_initial_state_at_version_0(sub
     assert_eq!(opened.counters.handle("c-1", if_initial).await.expect("taken").aggregate.count, 1);
 }
 
-/// At a time it is what the commits before the first of a later time made of it.
+/// At a time, the state is the result of the commits before the first one with a later time.
 pub async fn an_aggregate_is_loaded_as_it_was_at_a_version_and_at_a_time(subject: &dyn Subject) {
     let Opened { _store, log, counters } = Opened::of(subject).await;
-    // The clock went back between the third commit and the fourth.
+    // The clock was set back between the third commit and the fourth.
     for (n, time) in [(1, 10), (2, 20), (4, 40), (8, 30), (16, 50)] {
         let mut commit = increased("c-1", n);
         commit.events[0].time = Some(Timestamp::from_millis(time));
@@ -40,7 +40,7 @@ pub async fn an_aggregate_is_loaded_as_it_was_at_a_version_and_at_a_time(subject
     }
 }
 
-/// What an earlier program named and wrote otherwise is upcast, whatever is beside it; what is in the log stays as it is.
+/// What an earlier program named or wrote differently is upcast, whatever is beside it. The log stays unchanged.
 pub async fn events_of_earlier_programs_are_read_as_they_would_be_today(subject: &dyn Subject) {
     let Opened { _store, log, counters } = Opened::of(subject).await;
     let today = NewEvent { generation: 2, ..recorded("c-1", "added", &json!({ "n": 4 })).events.remove(0) };
@@ -58,7 +58,7 @@ pub async fn events_of_earlier_programs_are_read_as_they_would_be_today(subject:
     assert_eq!(stored, [("increased", 1), ("added", 2), ("added", 1), ("added", 2)]);
 }
 
-/// Their versions count, and they are handed to the state as they were recorded.
+/// Events of unknown types count for the version, and are passed to the state as they were recorded.
 pub async fn events_of_unknown_types_are_kept_and_those_that_cannot_be_read_are_named(subject: &dyn Subject) {
     let Opened { _store, log, counters } = Opened::of(subject).await;
     let commit = async |commit: NewCommit| log.commit(commit).await.expect("taken");

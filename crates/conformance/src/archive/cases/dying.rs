@@ -13,17 +13,17 @@ use crate::archive::opened::Archived;
 use crate::browse::opened::Browsed;
 use crate::mortal::{Life, at_each_write};
 
-/// What a process writes to the view, to the archive and for the state of the archive, besides files.
+/// The prefixes of the collections that a process writes for the view and the archive, besides files.
 const STEPS: &[&str] = &["events", "annals-archive"];
 
-/// Batches of copies: each of them is applied with the expiry date of its event, or neither is.
+/// A batch applies the copies and the expiry dates of their events together, or neither.
 pub async fn an_event_is_in_the_archive_whichever_write_of_a_copy_its_process_dies_at(subject: &dyn Subject) {
     let it = Killed::with(subject, ArchiveTarget::Collection, MemoryFiles::new(), true).await;
     let kills = at_each_write(STEPS, async |life, run| it.killed_while_archiving(&life, run).await).await;
     assert!(kills >= 4, "a process makes more writes than {kills}");
 }
 
-/// The writes of the folder are a file, and its new name.
+/// The writes to the folder are a file, and then its rename.
 pub async fn an_event_is_in_one_file_of_a_folder_whichever_write_its_process_dies_at(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let it = Killed::with(subject, ArchiveTarget::Files, Arc::new(ArchiveFolder::new(folder.path())), true).await;
@@ -31,14 +31,14 @@ pub async fn an_event_is_in_one_file_of_a_folder_whichever_write_its_process_die
     assert!(kills >= 8, "a process makes more writes than {kills}");
 }
 
-/// An object store has no rename: a file is copied, and then its first copy is deleted.
+/// An object store has no rename: a file is copied, and then the original is deleted.
 pub async fn an_event_is_in_one_object_of_a_bucket_whichever_write_its_process_dies_at(subject: &dyn Subject) {
     let it = Killed::with(subject, ArchiveTarget::Files, MemoryFiles::new(), false).await;
     let kills = at_each_write(STEPS, async |life, run| it.killed_while_archiving(&life, run).await).await;
     assert!(kills >= 10, "a process makes more writes than {kills}");
 }
 
-/// It is in the view or in the archive, and never in both or in neither.
+/// The event is in the view or in the archive, and never in both or in neither.
 pub async fn an_event_is_in_one_place_whichever_write_of_a_deletion_its_process_dies_at(subject: &dyn Subject) {
     let it = Killed::with(subject, ArchiveTarget::None, MemoryFiles::new(), true).await;
     let kills = at_each_write(STEPS, async |life, _| it.killed_while_deleting(&life).await).await;
@@ -47,7 +47,7 @@ pub async fn an_event_is_in_one_place_whichever_write_of_a_deletion_its_process_
 
 /// A store whose processes are killed.
 struct Killed {
-    /// A host that was drained: it has the store, and does nothing.
+    /// A host that was drained. It has the store open, and does nothing.
     first: Archived,
     target: ArchiveTarget,
     files: Arc<dyn ArchiveFiles>,
@@ -62,7 +62,7 @@ impl Killed {
         renames_at_once: bool,
     ) -> Self {
         let first = Archived::with_files(subject, Some(Arc::clone(&files))).await;
-        // Without an archive nothing expires: MongoDB's own expiry has the time of the machine, and would be one more process.
+        // Without an archive nothing expires: MongoDB's own expiry uses the machine's time, and would act like one more process.
         if target != ArchiveTarget::None {
             first.rule("placed", 30, target).await;
         }
@@ -70,13 +70,13 @@ impl Killed {
         Self { first, target, files, renames_at_once }
     }
 
-    /// Another process, which lives.
+    /// Starts another process, which lives.
     async fn process(&self) -> Archived {
         let options = HostOptions { archive: Some(Arc::clone(&self.files)), ..HostOptions::default() };
         Archived::on(self.first.it.it.store.clone(), self.first.it.it.clock.clone(), options).await
     }
 
-    /// Another process, with this life.
+    /// Starts another process, with this life.
     fn mortal(&self, life: &Arc<Life>) -> Browsed {
         let (files, life_of_files) = (Arc::clone(&self.files), Arc::clone(life));
         let files = MortalFiles { files, life: life_of_files, renames_at_once: self.renames_at_once };
@@ -84,7 +84,7 @@ impl Killed {
         Browsed::with(life.store(&self.first.it.it.store), self.first.it.it.clock.clone(), options)
     }
 
-    /// Stores an event that is in the view, with nothing left to do. Returns its id.
+    /// Commits an event, and waits until it is in the view and nothing is left to do. Returns its id.
     async fn committed(&self) -> String {
         let before = self.process().await;
         let id = self.meanwhile(before.commit("placed")).await;
@@ -146,7 +146,7 @@ impl Killed {
         killed
     }
 
-    /// Does something while time passes, because what it waits for may be the lease of a process that is dead.
+    /// Runs `work` while time passes, because it may wait for the lease of a dead process.
     async fn meanwhile<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
@@ -158,7 +158,7 @@ impl Killed {
         }
     }
 
-    /// Leases of the dead end, and tasks look again.
+    /// Lets leases of dead processes end and tasks look again.
     async fn pass_a_moment(&self) {
         self.first.it.it.advance(100);
         crate::between_looks().await;
@@ -172,7 +172,7 @@ impl Killed {
         }
     }
 
-    /// How many copies of an event the collection of the archive has.
+    /// Returns how many copies of an event the collection of the archive has.
     async fn copies(&self, id: &str) -> usize {
         self.first.archived().await.iter().filter(|it| it.get_str("event_id").is_ok_and(|it| it == id)).count()
     }
@@ -186,13 +186,13 @@ impl Killed {
         }
     }
 
-    /// The files of the tenant: those that readers see, and those that they do not see.
+    /// Returns the files of the tenant that readers see, and those that they do not see.
     async fn files(&self) -> (Vec<String>, Vec<String>) {
         let all = self.files.list(DEFAULT_TENANT).await.expect("listed");
         all.into_iter().partition(|path| !path.contains("/.writing/"))
     }
 
-    /// Whether an event is where it is to be, and nothing is left to be done.
+    /// Returns whether an event is archived as it should be, and nothing is left to do.
     async fn is_archived(&self, id: &str) -> bool {
         match self.target {
             ArchiveTarget::Files => {
@@ -203,9 +203,9 @@ impl Killed {
         }
     }
 
-    /// An event expires if and only if the archive has it.
+    /// Asserts that an event expires if and only if the archive has it.
     async fn has_both_or_neither(&self, id: &str) {
-        // What is not in the view has expired.
+        // An event that is not in the view has expired.
         let expires = match self.first.in_view(id).await {
             Some(document) => {
                 let own = document.get_document("annals").cloned().unwrap_or_default();
@@ -229,7 +229,7 @@ impl Killed {
         }
     }
 
-    /// After so many runs, readers see every event in one copy.
+    /// Asserts that after this many runs readers see every event in one copy.
     async fn holds_each_once(&self, runs: usize) {
         let (files, (seen, unseen)) = (self.file_records().await, self.files().await);
         let mut recorded: Vec<_> = files.iter().map(|file| format!("{DEFAULT_TENANT}/{}", file.path)).collect();

@@ -10,7 +10,7 @@ use crate::Subject;
 use crate::archive::memory_files::MemoryFiles;
 use crate::archive::opened::{Archived, days_of};
 
-/// The files below a folder that readers see.
+/// Returns the files below a folder that readers see.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut found = Vec::new();
@@ -25,7 +25,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Two types on one day, one of them on a second day as well.
+/// Archives two types on one day, and one of them also on a second day.
 async fn with_files(subject: &dyn Subject, folder: &Path) -> (Archived, Vec<String>) {
     let it = Archived::with(subject, Some(folder)).await;
     it.rule("default", 30, ArchiveTarget::Files).await;
@@ -42,7 +42,7 @@ async fn with_files(subject: &dyn Subject, folder: &Path) -> (Archived, Vec<Stri
 
 /// Removes an archived event from the view, so that only a file has it.
 async fn remove_from_view(it: &Archived, id: &str) {
-    // Where its retention has removed it, or removes it meanwhile, there is nothing to do.
+    // If its retention has removed it, or removes it meanwhile, there is nothing to do.
     if it.in_view(id).await.is_none() {
         return;
     }
@@ -56,13 +56,13 @@ async fn remove_from_view(it: &Archived, id: &str) {
     }
 }
 
-/// The files of the tenant that readers see, and those that they do not see.
+/// Returns the files of the tenant that readers see, and those that they do not see.
 async fn seen_and_unseen(files: &MemoryFiles) -> (Vec<String>, Vec<String>) {
     let all = files.list(DEFAULT_TENANT).await.expect("listed");
     all.into_iter().partition(|path| !path.contains("/.writing/"))
 }
 
-/// In folders that say both.
+/// The names of the folders contain both.
 pub async fn due_events_become_files_by_type_and_day(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let (it, ids) = with_files(subject, folder.path()).await;
@@ -85,7 +85,7 @@ pub async fn due_events_become_files_by_type_and_day(subject: &dyn Subject) {
     }
 }
 
-/// Its row stays.
+/// Its row in the file stays.
 pub async fn an_event_of_a_file_is_restored_from_it(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let (it, ids) = with_files(subject, folder.path()).await;
@@ -99,7 +99,7 @@ pub async fn an_event_of_a_file_is_restored_from_it(subject: &dyn Subject) {
     assert_eq!(files(&folder.path().join(DEFAULT_TENANT)).len(), 3);
 }
 
-/// They are archived once it can be.
+/// The events are archived once the folder can be written.
 pub async fn a_folder_that_cannot_be_written_keeps_events_and_is_told(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("archive");
@@ -111,7 +111,7 @@ pub async fn a_folder_that_cannot_be_written_keeps_events_and_is_told(subject: &
     // An unwritable folder is reported before anything is due.
     let status = it.until(|status| status.failing.is_some() && status.waiting == 1).await;
     assert_eq!(status.archived, 0);
-    // A day without an archive.
+    // Advances a day without an archive.
     it.pass_days(1);
     assert_eq!(it.look().await, 1);
     assert_eq!(days_of(&it.in_view(&id).await.expect("in the view")), None);
@@ -120,12 +120,12 @@ pub async fn a_folder_that_cannot_be_written_keeps_events_and_is_told(subject: &
     assert!(of_archive.degraded.as_ref().is_some_and(|why| why.contains("cannot be written")), "{of_archive:?}");
     std::fs::remove_file(&place).expect("removed");
     it.pass_days(1);
-    // The count of archived events is stored before the rest of the state is.
+    // The count of archived events is stored before the rest of the state.
     it.until(|status| status.archived == 1 && status.waiting == 0 && status.failing.is_none()).await;
     assert_eq!(files(&place.join(DEFAULT_TENANT)).len(), 1);
 }
 
-/// What files hold is in the record of each.
+/// The content of files is recorded for each of them.
 pub async fn a_rebuild_puts_no_event_into_a_second_file(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let (it, _) = with_files(subject, folder.path()).await;
@@ -135,7 +135,7 @@ pub async fn a_rebuild_puts_no_event_into_a_second_file(subject: &dyn Subject) {
     assert_eq!(files(&folder.path().join(DEFAULT_TENANT)), before);
 }
 
-/// As after an upload that was cut off and answered all the same. It is seen before any event expires.
+/// The case is an upload that was cut off but acknowledged. It is detected before any event expires.
 pub async fn a_file_that_is_not_stored_whole_keeps_its_events(subject: &dyn Subject) {
     let files = MemoryFiles::new();
     files.lose_the_end(true);
@@ -146,7 +146,7 @@ pub async fn a_file_that_is_not_stored_whole_keeps_its_events(subject: &dyn Subj
     let status = it.until(|status| status.failing.is_some() && status.waiting == 1).await;
     assert_eq!(status.archived, 0);
     assert!(status.failing.is_some_and(|failing| failing.reason.contains("another length or hash")));
-    // What was not whole is deleted. Another look may just have written it again.
+    // The incomplete file is deleted. Another look may have just written it again.
     while files.list(DEFAULT_TENANT).await != Ok(Vec::new()) {
         crate::between_looks().await;
     }
@@ -159,7 +159,7 @@ pub async fn a_file_that_is_not_stored_whole_keeps_its_events(subject: &dyn Subj
     assert_eq!(files.list(DEFAULT_TENANT).await, Ok(vec![format!("{DEFAULT_TENANT}/{}", listed[0].path)]));
 }
 
-/// The restoration is refused, and says which file it is.
+/// The restoration is refused, and the error names the file.
 pub async fn a_damaged_file_restores_nothing(subject: &dyn Subject) {
     let files = MemoryFiles::new();
     let it = Archived::with_files(subject, Some(files.clone())).await;
@@ -176,7 +176,7 @@ pub async fn a_damaged_file_restores_nothing(subject: &dyn Subject) {
     it.archive.restore(&id, "needed".into()).await.expect("the byte is what it was");
 }
 
-/// The events of that file are archived and expire. Others would, too, while readers see no file.
+/// The events of that file are archived and expire. Further events would too, while readers see no file.
 pub async fn a_file_that_cannot_be_renamed_keeps_further_events_in_the_view(subject: &dyn Subject) {
     let files = MemoryFiles::new();
     files.refuse_renames(true);
@@ -199,7 +199,7 @@ pub async fn a_file_that_cannot_be_renamed_keeps_further_events_in_the_view(subj
     assert_eq!((seen.len(), unseen.len()), (2, 0));
 }
 
-/// With the same place, which it should not have. Nor does it delete what an earlier version or incarnation left.
+/// Both stores have the same place, which is a misconfiguration. Nor does a store delete what an earlier version or incarnation left.
 pub async fn a_store_deletes_no_file_of_another_store(subject: &dyn Subject) {
     let files = MemoryFiles::new();
     let it = Archived::with_files(subject, Some(files.clone())).await;
@@ -220,7 +220,7 @@ pub async fn a_store_deletes_no_file_of_another_store(subject: &dyn Subject) {
     assert!(!unseen.contains(&own) && others.iter().all(|path| unseen.contains(path)), "{unseen:?}");
 }
 
-/// Wherever it was written.
+/// This holds wherever the file was written.
 pub async fn a_recorded_file_is_placed_when_no_rule_archives_into_files_any_more(subject: &dyn Subject) {
     let files = MemoryFiles::new();
     let it = Archived::with_files(subject, Some(files.clone())).await;
@@ -238,7 +238,7 @@ pub async fn a_recorded_file_is_placed_when_no_rule_archives_into_files_any_more
     }
 }
 
-/// And not after the pause that follows a look of a minute.
+/// The next look does not wait for the pause that follows a look of a minute.
 pub async fn after_an_outage_the_archive_is_written_at_the_next_look(subject: &dyn Subject) {
     let files = MemoryFiles::new();
     let it = Archived::with_files(subject, Some(files.clone())).await;
@@ -255,11 +255,11 @@ pub async fn after_an_outage_the_archive_is_written_at_the_next_look(subject: &d
         it.it.it.clock.advance_millis(100);
         crate::between_looks().await;
     }
-    // A look that takes a minute and is over is followed by the next one after fifty minutes.
+    // A look that takes a minute is followed by the next one after fifty minutes.
     assert!(it.it.it.clock.now().since(began) < Duration::from_secs(45 * 60));
 }
 
-/// The rule is refused.
+/// Without a folder, the rule is refused.
 pub async fn files_need_a_folder(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     let body = RetentionBody::new(Some(30), ArchiveTarget::Files);

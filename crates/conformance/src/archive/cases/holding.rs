@@ -1,4 +1,4 @@
-//! What must not be deleted.
+//! Events that must not be deleted.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::Subject;
 use crate::archive::opened::{Archived, DAY, date, days_of, is_there};
 use crate::browse::opened::of_type;
 
-/// A hold on the events of a type.
+/// Returns a hold on the events of a type.
 fn on_type(event_type: &str) -> HoldBody {
     HoldBody::new(of_type(event_type))
 }
 
-/// Others are not concerned.
+/// Other events are not affected.
 pub async fn a_hold_keeps_events_from_expiring_being_archived_and_being_deleted(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.rule("placed", 30, ArchiveTarget::Collection).await;
@@ -37,7 +37,7 @@ pub async fn a_hold_keeps_events_from_expiring_being_archived_and_being_deleted(
     assert_eq!(it.archive.hold("court").await, Err(ArchiveError::UnknownHold("court".to_owned())));
 }
 
-/// The same dates.
+/// The restored dates are the same.
 pub async fn a_hold_takes_expiry_dates_and_its_end_gives_them_back(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.rule("placed", 30, ArchiveTarget::None).await;
@@ -91,7 +91,7 @@ pub async fn a_hold_that_is_set_while_events_are_deleted_protects_what_is_left(s
     assert_eq!(it.look().await, left, "nothing was deleted after the hold was in force");
 }
 
-/// It has it again after the hold.
+/// The document has its own date again after the hold.
 pub async fn a_held_document_of_other_software_keeps_its_own_expiry_date(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.commit("paid").await;
@@ -109,7 +109,7 @@ pub async fn a_held_document_of_other_software_keeps_its_own_expiry_date(subject
     assert_eq!((date(&after, "ttl_expires_at"), is_there(&after, "annals_expires")), (Some(now + DAY), false));
 }
 
-/// More of them than are changed together, several at each time.
+/// There are more documents than are changed together, and several have the same time.
 pub async fn a_hold_is_in_force_when_it_has_taken_the_dates_of_many_documents(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.commit("paid").await;
@@ -130,7 +130,7 @@ pub async fn a_hold_is_in_force_when_it_has_taken_the_dates_of_many_documents(su
     assert_eq!((hold.in_force, left), (true, 0));
 }
 
-/// Setting and lifting a hold read the document again when it has changed.
+/// Setting and lifting a hold reread a document that has changed.
 pub async fn a_document_that_changes_meanwhile_keeps_the_change_when_its_expiry_date_is_set(subject: &dyn Subject) {
     let (it, rival) = Archived::contested(subject).await;
     it.commit("paid").await;
@@ -158,7 +158,7 @@ pub async fn a_document_that_changes_meanwhile_keeps_the_change_when_its_expiry_
     assert!(rival.is_done());
 }
 
-/// Excluded types alone do not select.
+/// A filter with only excluded types selects nothing in particular, and is refused.
 pub async fn a_hold_selects_something_in_particular(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     let excluding = ReplayFilter { exclude_event_types: Some(vec!["placed".to_owned()]), ..ReplayFilter::default() };
@@ -170,7 +170,7 @@ pub async fn a_hold_selects_something_in_particular(subject: &dyn Subject) {
     assert_eq!(refused.code(), Code::InvalidName);
 }
 
-/// Its documents would be removed.
+/// Switching the view off would remove its documents.
 pub async fn a_view_with_a_hold_is_not_switched_off(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.commit("placed").await;
@@ -199,7 +199,7 @@ pub async fn a_hold_that_is_one_too_many_is_refused_and_archiving_goes_on(subjec
         by: None,
         at: DateTime::from_millis(0),
     };
-    // The settings as they are after many requests.
+    // The settings after many requests.
     let typed = TypedRecords::<ViewRecord>::declared(Arc::clone(&it.it.records));
     let found = typed.get(ViewRecord::ID).await.expect("read").expect("there is a rule");
     let mut record = found.value;
@@ -215,7 +215,7 @@ pub async fn a_hold_that_is_one_too_many_is_refused_and_archiving_goes_on(subjec
     assert_eq!(refused.code(), Code::InvalidBody);
     assert!(refused.to_string().contains("remove holds"), "{refused}");
     assert_eq!(it.archive.hold("court").await, Err(ArchiveError::UnknownHold("court".to_owned())));
-    // A hold that is there already may be changed.
+    // An existing hold may be changed.
     put("case-0000", of_type("y")).await.expect("changed");
     it.pass_days(31);
     it.until(|status| status.archived == 1).await;

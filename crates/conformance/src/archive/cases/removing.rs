@@ -1,4 +1,4 @@
-//! Deleting and restoring single events.
+//! Deletion and restoration of single events.
 
 use annals_core::archive::{ArchiveError, ArchiveTarget};
 use annals_core::browse::{BrowseQuery, EVENTS, ViewBody};
@@ -14,7 +14,7 @@ fn reason() -> Reason {
     Reason { reason: "a mistake".to_owned(), by: Some("eva".to_owned()) }
 }
 
-/// Also with the date at which it would have expired; and with when, by whom and why.
+/// The copy also has the date at which the event would have expired, and when, by whom and why it was deleted.
 pub async fn a_deleted_event_is_in_the_archive_with_every_field(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.rule("placed", 30, ArchiveTarget::None).await;
@@ -34,11 +34,11 @@ pub async fn a_deleted_event_is_in_the_archive_with_every_field(subject: &dyn Su
     assert_eq!(copy.get_str("deletion_reason").ok(), Some("a mistake"));
     assert_eq!(copy.get_str("deleted_by").ok(), Some("eva"));
     assert_eq!(date(copy, "deleted_at"), Some(deleted.deleted_at.as_millis()));
-    // The log has it.
+    // The log still has it.
     assert_eq!(it.it.it.log.head().await, Ok(1));
 }
 
-/// 404 and 404.
+/// Both deletions are refused with 404.
 pub async fn an_unknown_event_is_not_deleted_and_none_is_deleted_twice(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     let unknown = it.archive.delete("nothing", reason()).await;
@@ -50,7 +50,7 @@ pub async fn an_unknown_event_is_not_deleted_and_none_is_deleted_twice(subject: 
     assert_eq!(empty.code(), Code::InvalidBody);
 }
 
-/// As it was.
+/// The document is unchanged.
 pub async fn a_restored_event_is_in_the_view_again_and_in_the_archive_no_more(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     let id = it.commit("placed").await;
@@ -70,7 +70,7 @@ pub async fn a_restored_event_is_in_the_view_again_and_in_the_archive_no_more(su
     assert_eq!(unknown, Err(ArchiveError::NotArchived("nothing".to_owned())));
 }
 
-/// The log brings it back to no view; its restoration does.
+/// A rebuild from the log does not bring it back to the view; its restoration does.
 pub async fn a_deleted_event_stays_deleted_when_the_view_is_rebuilt(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     let ids = [it.commit("placed").await, it.commit("placed").await, it.commit("paid").await];
@@ -84,7 +84,7 @@ pub async fn a_deleted_event_stays_deleted_when_the_view_is_rebuilt(subject: &dy
     assert_eq!(it.look().await, 3);
 }
 
-/// The first event of an id is the one that counts, also while it is deleted: it is what a restoration brings back.
+/// Of several events with one id the first counts, even while it is deleted: it is the one that a restoration brings back.
 pub async fn a_deleted_event_that_is_committed_again_is_neither_shown_nor_archived_again(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     let id = it.commit("placed").await;
@@ -113,7 +113,7 @@ pub async fn a_deleted_event_that_is_committed_again_is_neither_shown_nor_archiv
     assert_eq!(it.it.it.log.head().await, Ok(4), "the log has all of them");
 }
 
-/// It is completed without it.
+/// The replay completes without it.
 pub async fn a_replay_passes_over_an_event_that_was_deleted_before_it_came(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     let mut ids = Vec::new();
@@ -138,7 +138,7 @@ pub async fn a_replay_passes_over_an_event_that_was_deleted_before_it_came(subje
     assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 3, 0));
 }
 
-/// With the true total.
+/// The total is exact.
 pub async fn the_archive_is_read_by_page_and_filter(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     assert_eq!(it.archive.page(BrowseQuery::default()).await.expect("a page").total, 0);
@@ -159,7 +159,7 @@ pub async fn the_archive_is_read_by_page_and_filter(subject: &dyn Subject) {
     assert!(it.documents(EVENTS).await.is_empty());
 }
 
-/// As in the view.
+/// It is counted as in the view.
 pub async fn the_total_of_the_archive_is_counted_as_far_as_it_is_asked_for(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     for _ in 0..4 {
@@ -178,7 +178,7 @@ pub async fn the_total_of_the_archive_is_counted_as_far_as_it_is_asked_for(subje
     assert_eq!(counted("paid", Some(3)).await, (0, 0, false));
 }
 
-/// It would be removed from the view at once.
+/// A restoration would be removed from the view at once.
 pub async fn an_event_of_a_type_that_is_off_stays_in_the_archive(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     let id = it.commit("placed").await;

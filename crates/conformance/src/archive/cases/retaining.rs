@@ -1,4 +1,4 @@
-//! For how long events are kept, and what happens before they are deleted.
+//! How long events are kept, and what happens before they are deleted.
 
 use annals_core::archive::{ArchiveError, ArchiveTarget, HoldBody, RetentionBody, RuleKind};
 use annals_core::browse::EVENTS;
@@ -10,7 +10,7 @@ use crate::Subject;
 use crate::archive::opened::{Archived, days_of, is_there};
 use crate::browse::opened::of_type;
 
-/// `stored_at` and the days of the rule.
+/// The date is `stored_at` plus the days of the rule.
 pub async fn without_an_archive_the_expiry_date_is_written_with_the_event(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.rule("placed", 30, ArchiveTarget::None).await;
@@ -44,14 +44,14 @@ pub async fn with_an_archive_the_expiry_date_is_written_with_the_copy_and_not_be
     assert_eq!(beside, &doc! {"deleted_by": "ada"});
     assert_eq!(copy.get_str("deletion_reason").ok(), Some("retention"));
     assert!(copy.get_datetime("deleted_at").is_ok());
-    // It expires now, or has expired.
+    // It expires now, or has already expired.
     if let Some(after) = it.in_view(&id).await {
         assert_eq!(days_of(&after), Some(30));
     }
     assert!(!is_there(&it.in_view(&other).await.expect("in the view"), "ttl_expires_at"));
 }
 
-/// Longer, shorter, and none.
+/// The retention becomes longer, shorter, and unlimited.
 pub async fn a_changed_retention_applies_to_existing_events(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     let id = it.commit("placed").await;
@@ -60,7 +60,7 @@ pub async fn a_changed_retention_applies_to_existing_events(subject: &dyn Subjec
         it.settled().await;
         assert_eq!(days_of(&it.in_view(&id).await.expect("in the view")), Some(days.into()));
     }
-    // An event that has no copy loses its date before the rule is answered.
+    // An event that has no copy loses its date before the request is answered.
     it.rule("placed", 5, ArchiveTarget::Collection).await;
     assert_eq!(days_of(&it.in_view(&id).await.expect("in the view")), None);
     it.archive.put_rule("placed", RetentionBody::new(None, ArchiveTarget::None)).await.expect("set");
@@ -68,7 +68,7 @@ pub async fn a_changed_retention_applies_to_existing_events(subject: &dyn Subjec
     assert_eq!(days_of(&it.in_view(&id).await.expect("in the view")), None);
 }
 
-/// Types without a category are of the default one.
+/// Types without a category belong to the default one.
 pub async fn a_rule_of_a_type_comes_before_that_of_its_category(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.rule("default", 20, ArchiveTarget::Collection).await;
@@ -83,7 +83,7 @@ pub async fn a_rule_of_a_type_comes_before_that_of_its_category(subject: &dyn Su
     assert_eq!(rules.iter().map(|it| it.kind).collect::<Vec<_>>(), [RuleKind::Category, RuleKind::Type]);
 }
 
-/// Of what the view holds now.
+/// The dry run counts what the view holds now.
 pub async fn a_dry_run_counts_and_changes_nothing(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     for _ in 0..3 {
@@ -100,7 +100,7 @@ pub async fn a_dry_run_counts_and_changes_nothing(subject: &dyn Subject) {
     assert_eq!(refused.code(), Code::InvalidBody);
 }
 
-/// A replay of the log into the view: what is older than its retention is archived already.
+/// A replay of the log into the view also brings events that are older than their retention, which are archived already.
 pub async fn a_rebuild_brings_archived_events_back_and_archives_none_twice(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.rule("placed", 30, ArchiveTarget::Collection).await;
@@ -116,7 +116,7 @@ pub async fn a_rebuild_brings_archived_events_back_and_archives_none_twice(subje
     assert_eq!(it.archived().await, before);
 }
 
-/// A year on, and back.
+/// The clock jumps a year ahead, and back.
 pub async fn a_clock_that_jumps_archives_no_event_twice_and_loses_none(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.rule("placed", 30, ArchiveTarget::Collection).await;
@@ -124,7 +124,7 @@ pub async fn a_clock_that_jumps_archives_no_event_twice_and_loses_none(subject: 
     it.pass_days(365);
     it.until(|status| status.archived == 1).await;
     it.pass_days(-365);
-    // The task looks at once, and not when the time of before has come again.
+    // The task looks at once, and not when the clock reaches the previous time again.
     it.rule("placed", 30, ArchiveTarget::Collection).await;
     it.settled().await;
     let id = it.commit("placed").await;
@@ -135,7 +135,7 @@ pub async fn a_clock_that_jumps_archives_no_event_twice_and_loses_none(subject: 
     assert_eq!(it.archived().await.len(), 2);
 }
 
-/// Missing and wrong fields included.
+/// This includes missing and wrong fields.
 pub async fn a_document_of_other_software_is_archived_as_it_is_and_breaks_nothing(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     let own = it.commit("placed").await;
@@ -165,7 +165,7 @@ pub async fn a_document_of_other_software_is_archived_as_it_is_and_breaks_nothin
     }
 }
 
-/// One that does not exist is refused.
+/// Removing a rule that does not exist is refused.
 pub async fn rules_are_listed_and_removed(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     for name in ["b", "a", "c"] {
@@ -181,7 +181,7 @@ pub async fn rules_are_listed_and_removed(subject: &dyn Subject) {
     assert_eq!(again, Err(ArchiveError::UnknownRule("b".to_owned())));
 }
 
-/// Beside the audit log, in the batch that removes them.
+/// The reason is kept beside the audit log, in the batch that removes the rule or hold.
 pub async fn a_removed_rule_or_hold_leaves_its_reason(subject: &dyn Subject) {
     let it = Archived::of(subject).await;
     it.rule("placed", 30, ArchiveTarget::None).await;

@@ -1,4 +1,4 @@
-//! Consumers in Rust, which join their group where the broker holds copies, and follow the log elsewhere.
+//! Consumers in Rust. They join their group on a broker that holds copies, and follow the log elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Brokered, until};
 use crate::Subject;
 
-/// What consumers processed: for each key its versions, in the order of processing.
+/// The versions of each key, in the order in which consumers processed them.
 type Seen = Arc<Mutex<BTreeMap<String, Vec<u64>>>>;
 
 fn note(seen: &Seen, event: &RecordedEvent) {
@@ -24,12 +24,12 @@ fn count(seen: &Seen) -> usize {
     seen.lock().expect("no panic").values().map(Vec::len).sum()
 }
 
-/// Fails at most twice, with delays of a millisecond.
+/// Retries twice at most, with delays of a millisecond.
 fn twice() -> ProcessingRetry {
     ProcessingRetry { first_ms: 1, factor: 1.0, max_ms: 1, jitter: 0.0, attempts: Some(2), then: Then::Park }
 }
 
-/// Whatever other groups do.
+/// This holds whatever other groups do.
 pub async fn every_consumer_group_processes_each_message_once_and_in_order_per_key(subject: &dyn Subject) {
     let it = Brokered::of(subject).await;
     it.register("placed", "execution").await;
@@ -46,7 +46,7 @@ pub async fn every_consumer_group_processes_each_message_once_and_in_order_per_k
             })
             .on("paid", move |event, _: Value| {
                 note(&paid, &event);
-                // One that does not end at once.
+                // A consumer that does not end at once.
                 async {
                     tokio::task::yield_now().await;
                     Ok(())
@@ -66,7 +66,7 @@ pub async fn every_consumer_group_processes_each_message_once_and_in_order_per_k
     }
 }
 
-/// And is attempted again until then.
+/// The message is attempted again until it succeeds.
 pub async fn a_failing_key_holds_up_no_other_and_is_processed_when_it_succeeds(subject: &dyn Subject) {
     let it = Brokered::of(subject).await;
     it.register("placed", "default").await;
@@ -92,7 +92,7 @@ pub async fn a_failing_key_holds_up_no_other_and_is_processed_when_it_succeeds(s
     assert_eq!(seen.lock().expect("no panic")["placed/bad"], [1, 2]);
 }
 
-/// Its key waits, and other groups know nothing of it.
+/// Its key waits, and other groups are not affected.
 pub async fn what_fails_too_often_is_a_dead_letter_of_that_group_and_is_processed_when_a_person_retries_it(
     subject: &dyn Subject,
 ) {

@@ -1,4 +1,4 @@
-//! Reading topics outside of any group.
+//! Reading topics outside any group.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) async fn read_all(broker: &dyn Broker, topic: &str, partition: u32) -
     }
 }
 
-/// The type of a message's event, the id of its aggregate, and the version.
+/// Returns the type of a message's event, the id of its aggregate, and the version.
 fn event_of(message: &Message) -> (ByteString, ByteString, u64) {
     match &message.content {
         Content::Event(event) => (event.event_type.clone(), event.commit.aggregate.id.clone(), event.commit.version),
@@ -33,7 +33,7 @@ fn event_of(message: &Message) -> (ByteString, ByteString, u64) {
     }
 }
 
-/// Whatever else is in the log, and with offsets that ascend.
+/// This holds whatever else is in the log. Offsets ascend.
 pub async fn a_committed_event_is_on_the_topic_of_its_type_once_and_in_order_per_key(subject: &dyn Subject) {
     let it = Brokered::of(subject).await;
     it.register("placed", "execution").await;

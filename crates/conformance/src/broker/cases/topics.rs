@@ -1,4 +1,4 @@
-//! Topics and their numbers.
+//! Topics and their settings.
 
 use annals_core::types::TypeDefinition;
 use annals_core::{BrokerError, ByteString, Code, TopicDefinition};
@@ -31,7 +31,7 @@ pub async fn a_registered_type_has_a_topic_with_the_numbers_of_its_category(subj
     assert_eq!(it.topics.create_missing().await.expect("nothing is missing"), 0);
 }
 
-/// A category that changes is reported, and applied on demand.
+/// A change of the category is reported, and applied on demand.
 pub async fn an_existing_topic_is_left_alone_until_its_differences_are_applied(subject: &dyn Subject) {
     let it = Brokered::of(subject).await;
     let name = it.topic("job_done");
@@ -56,7 +56,7 @@ pub async fn an_existing_topic_is_left_alone_until_its_differences_are_applied(s
     assert_eq!(it.topics.get(&name).await.expect("there").partitions, 6);
 }
 
-/// By name.
+/// Topics are listed by name.
 pub async fn topics_are_listed_page_by_page(subject: &dyn Subject) {
     let it = Brokered::of(subject).await;
     assert!(it.topics.list(None, 10).await.expect("listed").items.is_empty());
@@ -75,7 +75,7 @@ pub async fn topics_are_listed_page_by_page(subject: &dyn Subject) {
     assert_eq!(names, ["a", "b", "c", "d", "e"].map(|name| it.topic(name).to_string()));
 }
 
-/// By each operation.
+/// Each operation refuses it.
 pub async fn what_is_unknown_is_refused_by_name(subject: &dyn Subject) {
     let it = Brokered::of(subject).await;
     let name = it.topic("nothing");

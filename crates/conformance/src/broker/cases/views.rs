@@ -1,4 +1,4 @@
-//! What holds where topics are views of the log.
+//! Cases for brokers on which topics are views of the log.
 
 use annals_core::{BrokerError, DEFAULT_TENANT, GroupStart, GroupSubscription, PublisherIdentity, partition_of};
 
@@ -6,7 +6,7 @@ use super::Brokered;
 use super::reading::read_all;
 use crate::Subject;
 
-/// A day for pods.
+/// The retention is a day for pods.
 pub async fn messages_older_than_the_retention_are_not_shown(subject: &dyn Subject) {
     let it = Brokered::of(subject).await;
     it.register("pod_created", "pod").await;
@@ -21,7 +21,7 @@ pub async fn messages_older_than_the_retention_are_not_shown(subject: &dyn Subje
     assert_eq!(it.it.log.head().await.expect("read"), 2);
 }
 
-/// And groups do not join: the processor engine follows the log.
+/// Groups do not join either: the processor engine follows the log.
 pub async fn nothing_is_published_where_topics_are_views_of_the_log(subject: &dyn Subject) {
     let it = Brokered::of(subject).await;
     let store = it.it.store.identity(DEFAULT_TENANT).expect("declared");

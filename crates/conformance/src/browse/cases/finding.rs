@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::Subject;
 use crate::browse::opened::{Browsed, Sample, of_type, sample};
 
-/// Past the end as well.
+/// The total is also exact past the end.
 pub async fn pages_by_cursor_and_by_skip_have_the_true_total(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 120).await;
@@ -30,7 +30,7 @@ pub async fn pages_by_cursor_and_by_skip_have_the_true_total(subject: &dyn Subje
     assert_eq!(by_cursor, (0..120).rev().collect::<Vec<_>>());
 }
 
-/// A total of many events costs no more than somebody wants to know.
+/// A total of many events costs no more than the caller's limit.
 pub async fn a_total_is_counted_as_far_as_it_is_asked_for(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 30).await;
@@ -43,13 +43,13 @@ pub async fn a_total_is_counted_as_far_as_it_is_asked_for(subject: &dyn Subject)
         assert_eq!(counted(filter.clone(), Some(12)).await, (5, 12, true));
         assert_eq!(counted(filter.clone(), Some(31)).await, (5, 30, false));
         assert_eq!(counted(filter.clone(), None).await, (5, 30, false));
-        // What is on the page is known without counting.
+        // The number on the page is known without counting.
         assert_eq!(counted(filter, Some(0)).await, (5, 5, true));
     }
     assert_eq!(counted(of_type("paid"), Some(12)).await, (0, 0, false));
 }
 
-/// No event comes twice, and none is left out.
+/// No event comes twice, and none is missing.
 pub async fn a_cursor_is_stable_while_events_come(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 10).await;
@@ -62,7 +62,7 @@ pub async fn a_cursor_is_stable_while_events_come(subject: &dyn Subject) {
     assert_eq!(rest.total, 11);
 }
 
-/// In both directions.
+/// This holds in both directions.
 pub async fn events_of_one_time_stand_in_the_order_of_the_log(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     for n in 0..8 {
@@ -74,7 +74,7 @@ pub async fn events_of_one_time_stand_in_the_order_of_the_log(subject: &dyn Subj
     assert_eq!(it.numbers(up).await, [0, 1, 2, 3, 4, 5, 6, 7]);
 }
 
-/// What is below a millisecond is cut off, in filters too. Within one, the order is that of the log.
+/// Times are truncated to milliseconds, in filters too. Within a millisecond, the order is that of the log.
 pub async fn times_with_microseconds_keep_their_milliseconds_and_their_order(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     let text = |second: &str| format!("2026-03-01T12:00:{second}Z");
@@ -110,7 +110,7 @@ async fn mixed(it: &Browsed) {
     }
 }
 
-/// The filters of the seed's statements.
+/// Returns the filters of the behaviour statements.
 fn filters() -> Vec<ReplayFilter> {
     let text = |text: &str| Some(text.to_owned());
     let list = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect());
@@ -131,7 +131,7 @@ fn filters() -> Vec<ReplayFilter> {
     ]
 }
 
-/// The condition and the query find the same, also where a filter says nothing.
+/// The condition and the query find the same events, even if a filter has unset parts.
 pub async fn a_filter_means_what_its_query_of_mongodb_means(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     mixed(&it).await;
@@ -153,7 +153,7 @@ pub async fn a_filter_means_what_its_query_of_mongodb_means(subject: &dyn Subjec
     assert_eq!(inclusive, [9, 8, 7, 6, 5]);
 }
 
-/// Sorted by time, as pages are.
+/// Results are sorted by time, as pages are.
 pub async fn every_filter_uses_an_index(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     mixed(&it).await;
@@ -168,7 +168,7 @@ pub async fn every_filter_uses_an_index(subject: &dyn Subject) {
     assert_eq!(explained.index.as_deref(), Some("idx_text_search"), "{explained:?}");
 }
 
-/// In ascending order when asked, without those of the system when asked.
+/// Events come in ascending order on request, and without system events on request.
 pub async fn an_execution_is_found_by_its_id_and_by_its_aggregate(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     let named = json!({"n": 1, "execution_id": "e-1"});
@@ -187,7 +187,7 @@ pub async fn an_execution_is_found_by_its_id_and_by_its_aggregate(subject: &dyn 
     assert_eq!((without.items.len(), without.total), (2, 2));
 }
 
-/// An underscore joins words, a hyphen separates them, and one of several words is enough.
+/// An underscore joins words, a hyphen separates them, and a match of one of several words is enough.
 pub async fn a_search_finds_whole_words(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     let header: &[_] = &[("service_name", "system-pod"), ("user_id", "ada")];
@@ -203,7 +203,7 @@ pub async fn a_search_finds_whole_words(subject: &dyn Subject) {
     assert_eq!(found("hidden").await, [0_i64; 0]);
 }
 
-/// Without reading anything.
+/// They are checked before anything is read.
 pub async fn bounds_of_pages_are_checked(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     let refused = async |query: BrowseQuery| match it.browse.page(query).await {
@@ -220,7 +220,7 @@ pub async fn bounds_of_pages_are_checked(subject: &dyn Subject) {
     }
 }
 
-/// The most frequent first, and no more than ten.
+/// The most frequent come first, and at most ten.
 pub async fn statistics_count_types_users_hours_and_failures(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     let hour = 3_600_000;
@@ -254,7 +254,7 @@ pub async fn statistics_count_types_users_hours_and_failures(subject: &dyn Subje
     assert_eq!(it.browse.statistics(own).await.expect("counted").error_rate, 12.0);
 }
 
-/// The earliest ten of them, without the event itself, and none of an aggregate of another name.
+/// These are the earliest ten, without the event itself, and none of an aggregate of another name.
 pub async fn an_event_is_shown_with_others_of_its_aggregate(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     let mut ids = Vec::new();
@@ -273,7 +273,8 @@ pub async fn an_event_is_shown_with_others_of_its_aggregate(subject: &dyn Subjec
     assert_eq!(unknown, Err(BrowseError::UnknownEvent("nothing".to_owned())));
 }
 
-/// Neither others without one nor those of the same type. Other software writes such documents, with or without a null.
+/// Neither other events without an aggregate nor those of the same type are related. Other software writes such documents, with or
+/// without a null.
 pub async fn an_event_without_an_aggregate_has_no_related_ones(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 3).await;

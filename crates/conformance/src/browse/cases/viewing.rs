@@ -1,4 +1,4 @@
-//! What the view holds.
+//! The content of the view.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ async fn documents(it: &Browsed) -> Vec<Document> {
     page.records.iter().map(|it| Document::try_from(&*it.document).expect("a document")).collect()
 }
 
-/// Base fields, event-specific fields beside them; what collides with a base field is kept.
+/// Base fields come with event-specific fields beside them. A field that collides with a base field is kept.
 pub async fn an_event_becomes_one_flat_document_without_nulls(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     let header: &[_] =
@@ -52,7 +52,7 @@ pub async fn an_event_becomes_one_flat_document_without_nulls(subject: &dyn Subj
     assert!(!found[1].contains_key("execution_id"));
 }
 
-/// Also where many commits with it come at the same time.
+/// This also holds if many commits with the id come at the same time.
 pub async fn of_events_with_one_id_the_first_is_shown(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     let id = Uuid::from_u128(7);
@@ -74,7 +74,7 @@ pub async fn of_events_with_one_id_the_first_is_shown(subject: &dyn Subject) {
     assert_eq!(found[1].get_str("event_type").ok(), Some("paid"));
 }
 
-/// After a restart too; declaring them again changes nothing.
+/// They also have them after a restart, and declaring them again changes nothing.
 pub async fn all_indexes_have_their_names_and_options(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit(sample()).await;
@@ -105,7 +105,7 @@ pub async fn all_indexes_have_their_names_and_options(subject: &dyn Subject) {
     assert!(matches!(text.language, TextLanguage::English | TextLanguage::None));
 }
 
-/// Reads follow the live one.
+/// Reads follow the live collection.
 pub async fn a_rebuild_makes_the_same_documents_in_another_collection(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 12).await;
@@ -123,7 +123,7 @@ pub async fn a_rebuild_makes_the_same_documents_in_another_collection(subject: &
     }
 }
 
-/// Nothing is built while it is off; what came meanwhile is there once it is on.
+/// Nothing is built while the view is off. Events committed meanwhile are there once it is on.
 pub async fn a_view_that_is_off_is_refused_and_comes_back_whole(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 3).await;
@@ -136,8 +136,8 @@ pub async fn a_view_that_is_off_is_refused_and_comes_back_whole(subject: &dyn Su
     assert_eq!(it.browse.page(BrowseQuery::default()).await.expect("a page").total, 4);
 }
 
-/// Those that were there are removed, and none is added. The log keeps them, so they are there again after a rebuild. A document of other
-/// software stays, because it is in no log.
+/// Existing ones are removed, and none is added. The log keeps them, so a rebuild brings them back. A document of other software stays,
+/// because it is in no log.
 pub async fn events_of_a_type_that_is_off_are_not_in_the_view(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 3).await;
@@ -170,7 +170,7 @@ pub async fn events_of_a_type_that_is_off_are_not_in_the_view(subject: &dyn Subj
     until(8).await;
 }
 
-/// It is shown as what it is, and everything else goes on.
+/// The document is shown as it is, and everything else works.
 pub async fn a_damaged_document_breaks_no_page(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 3).await;

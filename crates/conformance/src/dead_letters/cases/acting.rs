@@ -1,4 +1,4 @@
-//! What people do with letters.
+//! What operators do with letters.
 
 use annals_core::bson::DateTime;
 use annals_core::dead_letters::{
@@ -12,7 +12,7 @@ use crate::Subject;
 use crate::handlers::opened::Opened;
 use crate::unanswered::Unanswered;
 
-/// Lets so many keys fail, each with one message.
+/// Lets this many keys fail, each with one message.
 pub(super) async fn fail_keys(it: &Lettered, group: &str, keys: usize) {
     let keys: Vec<String> = (0..keys).map(|n| format!("k-{n:03}")).collect();
     it.it.commit("placed", &keys.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -30,7 +30,7 @@ fn bulk(condition: Condition, dry_run: bool) -> BulkBody {
     BulkBody { condition: Some(condition), ids: None, reason: "a test".to_owned(), by: None, dry_run }
 }
 
-/// However long.
+/// It waits however long that takes.
 pub async fn a_manual_letter_waits_for_a_person(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.letters.put_policy("placed".into(), LetterPolicy::manual(), because("a test")).await.expect("stored");
@@ -50,7 +50,7 @@ pub async fn a_manual_letter_waits_for_a_person(subject: &dyn Subject) {
     assert_eq!(states(&it.all().await), [(LetterStatus::Retried, 1), (LetterStatus::Discarded, 0)]);
 }
 
-/// By name and state.
+/// A refusal names the letter and its state.
 pub async fn what_is_over_or_unknown_is_refused_and_a_batch_says_which(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
@@ -73,7 +73,7 @@ pub async fn what_is_over_or_unknown_is_refused_and_a_batch_says_which(subject: 
     assert_eq!(it.process("g", 1).await, [1]);
 }
 
-/// Until it is deleted.
+/// It applies until it is deleted.
 pub async fn a_policy_of_a_topic_comes_before_its_category_and_survives_a_restart(subject: &dyn Subject) {
     let it = Lettered::of(subject).await.restarted().await;
     let shown = it.letters.policy("placed").await.expect("known");
@@ -88,7 +88,7 @@ pub async fn a_policy_of_a_topic_comes_before_its_category_and_survives_a_restar
     assert!(it.letters.policies(None, 10).await.expect("listed").items.is_empty());
 }
 
-/// And takes the letters behind them along.
+/// The letters behind them are included.
 pub async fn a_bulk_act_counts_in_a_dry_run_and_changes_each_letter_once(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
@@ -111,12 +111,12 @@ pub async fn a_bulk_act_counts_in_a_dry_run_and_changes_each_letter_once(subject
     assert_eq!(numbers, before[1..5].iter().map(|letter| letter.sequence_number).collect::<Vec<_>>());
     let again = it.letters.bulk(BulkAct::Discard, bulk(of_topic(), false)).await.expect("done");
     assert_eq!(again.total, 0, "all are over");
-    // The key whose letters were given up is free.
+    // The key whose letters were discarded is free.
     it.it.commit("placed", &["k-000"]).await;
     assert_eq!(it.process("g", 1).await.len(), 1);
 }
 
-/// Each letter once.
+/// Each letter is changed once.
 pub async fn a_bulk_act_of_a_process_that_ended_is_finished_where_it_stood(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
@@ -147,7 +147,7 @@ pub async fn a_bulk_act_of_a_process_that_ended_is_finished_where_it_stood(subje
     assert_eq!((found.value.done, found.value.successful), (true, 3));
 }
 
-/// With averages of two decimals.
+/// Averages have two decimals.
 pub async fn statistics_count_each_status_by_topic(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     assert_eq!(it.letters.statistics().await.expect("counted").open, 0);
@@ -170,14 +170,14 @@ pub async fn statistics_count_each_status_by_topic(subject: &dyn Subject) {
     assert_eq!(it.letters.statistics().await.expect("counted").topics[0].open(), 0, "the topic is still shown");
 }
 
-/// In both directions.
+/// Crossings in both directions are announced.
 pub async fn a_crossed_threshold_is_announced_and_unhealthy_until_it_is_crossed_back(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
     fail_keys(&it, "g", 101).await;
     let counted = it.letters.statistics().await.expect("counted");
     assert_eq!((counted.open, counted.level), (101, Level::Warning));
-    // The open ones are counted every few seconds.
+    // Open letters are counted every few seconds.
     it.it.advance(5_000);
     let crossed = |announced: &[String]| announced.iter().filter(|it| *it == "dlq_threshold_crossed").count();
     assert_eq!(crossed(&it.announced(102).await), 1);
@@ -192,7 +192,7 @@ pub async fn a_crossed_threshold_is_announced_and_unhealthy_until_it_is_crossed_
     assert!(health.iter().all(|it| it.kind != "dead_letters"), "{health:?}");
 }
 
-/// Down to a warning again once one fewer is open. It takes many commits, so that it is not among the cases of every store.
+/// With one open letter fewer, the level is a warning again. The case takes many commits, so it is not among those of every store.
 pub async fn more_than_a_thousand_open_letters_are_critical(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
@@ -206,7 +206,7 @@ pub async fn more_than_a_thousand_open_letters_are_critical(subject: &dyn Subjec
     };
     let critical = complaint().await;
     assert!(critical.starts_with("critical: 1001 dead letters"), "{critical}");
-    // The open ones are counted every few seconds.
+    // Open letters are counted every few seconds.
     it.it.advance(5_000);
     let filter = Filter { types: vec!["dlq_threshold_crossed".into()], ..Filter::default() };
     let is_critical = |event: &RecordedEvent| event.data.as_raw().get_str("level").is_ok_and(|it| it == "critical");
@@ -223,7 +223,7 @@ pub async fn more_than_a_thousand_open_letters_are_critical(subject: &dyn Subjec
     assert!(warning.starts_with("warning: 1000 dead letters"), "{warning}");
 }
 
-/// With the reason of the deletion.
+/// The letters have the reason of the deletion.
 pub async fn letters_of_a_deleted_group_are_given_up(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
@@ -234,7 +234,7 @@ pub async fn letters_of_a_deleted_group_are_given_up(subject: &dyn Subject) {
     assert_eq!(letters[0].discard_reason.as_deref(), Some("manual: its consumer was deleted: retired"));
 }
 
-/// As if it had waited for the answer.
+/// The result is the same as if the caller had waited for the answer.
 pub async fn letters_of_a_deleted_group_are_given_up_although_the_caller_goes_away(subject: &dyn Subject) {
     let (store, unanswered) = Unanswered::before(subject.open().await, GROUPS);
     let it = Lettered::on(Opened::on(store, subject.clock()));

@@ -14,18 +14,18 @@ use super::{Lettered, at_once, because, states};
 use crate::Subject;
 use crate::handlers::opened::Opened;
 
-/// A handler `h` of the type `placed` that parks at the first failure.
+/// Defines a handler `h` of the type `placed` that parks at the first failure.
 async fn handler(it: &Lettered) {
     let definition = HandlerDefinition { retry: at_once(), ..HandlerDefinition::new("h") };
     it.it.define(definition.types(["placed"]).partitioned(PartitionBy::Aggregate, 4)).await;
 }
 
-/// It is not delivered once more.
+/// It is not delivered again.
 pub async fn an_open_letter_ends_when_a_replay_processes_its_event(subject: &dyn Subject) {
     ends_when_processed_again(subject, Act::Replay { from: Place::End(End::Beginning) }).await;
 }
 
-/// As by a replay.
+/// It ends as it does by a replay.
 pub async fn an_open_letter_ends_when_its_event_is_processed_after_a_move_back(subject: &dyn Subject) {
     ends_when_processed_again(subject, Act::Move { to: Place::End(End::Beginning) }).await;
 }
@@ -56,7 +56,7 @@ async fn ends_when_processed_again(subject: &dyn Subject, act: Act) {
     assert!(it.announced(2).await.contains(&"dlq_message_retried".to_owned()));
 }
 
-/// With the reason of the deletion, as those of a group.
+/// They have the reason of the deletion, like those of a group.
 pub async fn letters_of_a_deleted_handler_are_given_up(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     handler(&it).await;
@@ -69,7 +69,7 @@ pub async fn letters_of_a_deleted_handler_are_given_up(subject: &dyn Subject) {
     assert_eq!(letters[0].discard_reason.as_deref(), Some("manual: its consumer was deleted: retired"));
 }
 
-/// The next process does what it could not.
+/// The next process completes the deletion.
 pub async fn letters_of_a_consumer_whose_deletion_was_cut_short_are_given_up(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
@@ -84,7 +84,7 @@ pub async fn letters_of_a_consumer_whose_deletion_was_cut_short_are_given_up(sub
     it.until_count(LetterStatus::Discarded, 1).await;
 }
 
-/// With all that they hold.
+/// The archive keeps all their content.
 pub async fn letters_that_are_over_are_archived_after_the_retention_and_open_ones_stay(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
@@ -123,7 +123,7 @@ pub async fn letters_that_are_over_are_archived_after_the_retention_and_open_one
     assert_eq!(kept[0].value.letter.discard_reason.as_deref(), Some("manual: useless"));
 }
 
-/// As handlers are.
+/// Groups are shown as handlers are.
 pub async fn groups_are_in_the_health_with_lag_failing_keys_and_letters(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;

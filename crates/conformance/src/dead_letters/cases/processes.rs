@@ -18,7 +18,7 @@ async fn process(it: &Lettered, wait_ms: u64) -> Vec<u64> {
     deliveries.iter().map(|delivery| delivery.event.sequence_number).collect()
 }
 
-/// The process that owns the group ends halfway; the other one hands out the rest.
+/// The process that owns the group ends halfway, and the other one hands out the rest.
 pub async fn two_processes_hand_out_each_due_letter_once(subject: &dyn Subject) {
     const LETTERS: usize = 20;
     let one = Lettered::of(subject).await;

@@ -1,4 +1,4 @@
-//! What becomes of messages that a consumer cannot process.
+//! What happens to messages that a consumer cannot process.
 
 use annals_core::dead_letters::{LetterOrder, LetterPolicy, LetterSettings, LetterStatus};
 use annals_core::handlers::{Act, DeliveryFailure, End, HandlerDefinition, Place, Settlement};
@@ -7,7 +7,7 @@ use annals_core::processing::PartitionBy;
 use super::{Lettered, at_once, because, states};
 use crate::Subject;
 
-/// In the batch that parks it.
+/// The letter is stored in the batch that parks the message.
 pub async fn a_message_that_is_parked_becomes_a_letter_that_is_planned_and_announced(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
@@ -25,7 +25,7 @@ pub async fn a_message_that_is_parked_becomes_a_letter_that_is_planned_and_annou
     assert_eq!(it.announced(1).await, ["dlq_message_received"]);
 }
 
-/// Whatever other groups do.
+/// This holds whatever other groups do.
 pub async fn a_retried_letter_goes_to_its_own_group_only_and_ends_as_retried(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("fails", LetterOrder::Wait).await;
@@ -48,7 +48,7 @@ pub async fn a_retried_letter_goes_to_its_own_group_only_and_ends_as_retried(sub
     assert_eq!(it.announced(2).await, ["dlq_message_received", "dlq_message_retried"]);
 }
 
-/// As letters that are not attempted.
+/// They become letters that are not attempted.
 pub async fn later_messages_of_a_key_wait_behind_its_letter_and_come_in_order(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
@@ -75,7 +75,7 @@ pub async fn later_messages_of_a_key_wait_behind_its_letter_and_come_in_order(su
     assert!(it.all().await.iter().all(|letter| letter.status == LetterStatus::Retried));
 }
 
-/// Letters of a key are in order among themselves all the same.
+/// The letters of a key are still in order among themselves.
 pub async fn later_messages_of_a_key_pass_its_letter_where_the_definition_says_so(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Pass).await;
@@ -92,7 +92,7 @@ pub async fn later_messages_of_a_key_pass_its_letter_where_the_definition_says_s
     assert_eq!(it.process("g", 1).await, [1], "after the one before");
 }
 
-/// And is not delivered again.
+/// It is not delivered again.
 pub async fn a_letter_that_failed_as_often_as_allowed_is_discarded_and_its_key_goes_on(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
@@ -113,7 +113,7 @@ pub async fn a_letter_that_failed_as_often_as_allowed_is_discarded_and_its_key_g
     assert!(announced.contains(&"dlq_message_discarded".to_owned()), "{announced:?}");
 }
 
-/// Parked, then restarted; in flight, then restarted.
+/// The restarts come after parking, and while a letter is in flight.
 pub async fn letters_in_flight_and_letters_that_wait_survive_a_restart_in_order(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
@@ -134,7 +134,7 @@ pub async fn letters_in_flight_and_letters_that_wait_survive_a_restart_in_order(
     assert!(states.iter().all(|state| *state == (LetterStatus::Retried, 1)), "{states:?}");
 }
 
-/// Of different keys.
+/// The letters have different keys.
 pub async fn only_letters_that_are_due_are_delivered_and_a_failing_one_stops_no_other(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define("g", LetterOrder::Wait).await;
@@ -167,7 +167,7 @@ pub async fn only_letters_that_are_due_are_delivered_and_a_failing_one_stops_no_
     assert_eq!(states, [(scheduled, 1), (retried, 1), (retried, 1)]);
 }
 
-/// The others wait, and are processed once the dependency is back.
+/// Other messages wait, and are processed once the dependency is back.
 pub async fn an_outage_parks_no_more_than_the_breaker_allows(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     it.define_with("g", LetterSettings { order: LetterOrder::Wait, breaker: 3 }).await;
@@ -225,7 +225,7 @@ pub async fn a_letter_that_fails_during_an_outage_keeps_its_retries_and_pauses(s
     assert_eq!(it.all().await[0].status, LetterStatus::Retried);
 }
 
-/// A longer one than the pause is kept.
+/// A delay longer than the pause is kept.
 pub async fn a_delay_of_a_worker_does_not_shorten_the_pause_of_an_outage(subject: &dyn Subject) {
     let it = with_an_outage(subject).await;
     for (asked, pause) in [(0, 1_000_u64), (7_000, 7_000)] {
@@ -242,7 +242,7 @@ pub async fn a_delay_of_a_worker_does_not_shorten_the_pause_of_an_outage(subject
     assert_eq!(it.all().await[0].status, LetterStatus::Retried);
 }
 
-/// With the same states.
+/// The letter has the same states.
 pub async fn an_event_that_a_handler_parks_is_a_letter_of_that_handler(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     let definition = HandlerDefinition { retry: at_once(), ..HandlerDefinition::new("h") };
@@ -262,7 +262,7 @@ pub async fn an_event_that_a_handler_parks_is_a_letter_of_that_handler(subject: 
     assert_eq!(states(&it.all().await), [(LetterStatus::Retried, 1)]);
 }
 
-/// And the number of its retries.
+/// It also keeps the number of its retries.
 pub async fn a_letter_that_fails_again_after_a_replay_keeps_its_history(subject: &dyn Subject) {
     let it = Lettered::of(subject).await;
     let definition = HandlerDefinition { retry: at_once(), ..HandlerDefinition::new("h") };

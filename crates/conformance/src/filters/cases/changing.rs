@@ -1,4 +1,4 @@
-//! What a changed definition must keep: the rules of the Dolittle Runtime, applied before the registration succeeds.
+//! What a changed definition must preserve: the rules of the Dolittle Runtime, checked before the registration succeeds.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ fn placed() -> FilterDefinition {
     FilterDefinition::new("orders").types(["placed"])
 }
 
-/// A stream of the events 0, 2 and 3 of the type `placed`; event 1 is of the type `paid`.
+/// Returns a stream of the events 0, 2 and 3 of the type `placed`; event 1 is of the type `paid`.
 async fn filled(subject: &dyn Subject) -> Filtered {
     let all = Filtered::of(subject).await;
     for (event_type, id) in [("placed", "a"), ("paid", "a"), ("placed", "b"), ("placed", "a")] {
@@ -35,7 +35,7 @@ fn events(first: u64) -> (String, Option<u64>) {
     ("events".to_owned(), Some(first))
 }
 
-/// In whatever order its types are written.
+/// The order of its types does not matter.
 pub async fn an_unchanged_definition_can_be_put_again(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     let definition = || FilterDefinition::new("orders").types(["placed", "paid"]).partitioned(PartitionBy::Aggregate);
@@ -47,7 +47,7 @@ pub async fn an_unchanged_definition_can_be_put_again(subject: &dyn Subject) {
     assert!(!all.filters.put(same).await.expect("it means the same"));
 }
 
-/// A filter without a position has nothing to keep.
+/// A filter without a position has nothing to preserve.
 pub async fn before_the_first_event_a_definition_may_change_in_any_way(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     all.define(placed()).await;
@@ -58,7 +58,7 @@ pub async fn before_the_first_event_a_definition_may_change_in_any_way(subject: 
     all.holds("orders", 2, &[(0, Some("order/a"))]).await;
 }
 
-/// The first event of such a type is named; nothing is changed.
+/// The error names the first event of such a type, and nothing is changed.
 pub async fn a_type_that_occurs_cannot_be_added_or_removed(subject: &dyn Subject) {
     let all = filled(subject).await;
     assert_eq!(all.refused(FilterDefinition::new("orders").types(["placed", "paid"])).await, events(1));
@@ -69,7 +69,7 @@ pub async fn a_type_that_occurs_cannot_be_added_or_removed(subject: &dyn Subject
     all.holds("orders", 6, &[(0, None), (2, None), (3, None), (5, None)]).await;
 }
 
-/// From then on its events are included.
+/// From then on, its events are included.
 pub async fn a_type_that_does_not_occur_can_be_added_and_removed(subject: &dyn Subject) {
     let all = filled(subject).await;
     let more = FilterDefinition::new("orders").types(["placed", "shipped"]);
@@ -83,7 +83,7 @@ pub async fn a_type_that_does_not_occur_can_be_added_and_removed(subject: &dyn S
     all.filters.put(fewer).await.expect("removed");
 }
 
-/// Otherwise the first event is named that only one of both includes.
+/// If it does not, the error names the first event that only one of the two includes.
 pub async fn a_condition_may_change_as_long_as_it_includes_the_same(subject: &dyn Subject) {
     let all = filled(subject).await;
     let of_ids = |ids: &[&str]| placed().matching(Condition::is_in("aggregate.id", ids.iter().copied()));
@@ -98,7 +98,7 @@ pub async fn a_condition_may_change_as_long_as_it_includes_the_same(subject: &dy
     assert_eq!(all.refused(placed()).await, events(4));
 }
 
-/// Whatever the events are.
+/// This holds whatever the events are.
 pub async fn partitions_publicness_and_kind_cannot_change(subject: &dyn Subject) {
     let all = filled(subject).await;
     for (definition, setting) in [
@@ -155,7 +155,7 @@ pub async fn a_filter_is_deleted_whole_although_the_caller_goes_away(subject: &d
     assert_eq!(all.streams.stream("orders").await.expect("reads").progress, 1);
 }
 
-/// Though nobody waits for the answer.
+/// The caller does not wait for the answer.
 pub async fn a_filter_is_run_although_the_caller_that_defined_it_goes_away(subject: &dyn Subject) {
     let (store, unanswered) = Unanswered::before(subject.open().await, FILTERS);
     let all = Filtered::on(Opened::on(store, subject.clock()));
@@ -164,7 +164,7 @@ pub async fn a_filter_is_run_although_the_caller_that_defined_it_goes_away(subje
     all.holds("orders", 1, &[(0, None)]).await;
 }
 
-/// The function is part of the definition: it is asked about what was evaluated.
+/// The function is part of the definition: it is called for the events that were evaluated.
 pub async fn a_changed_function_is_refused_at_the_first_event_that_differs(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     all.it.commit("placed", &["a", "b", "a"]).await;
@@ -186,7 +186,7 @@ pub async fn a_changed_function_is_refused_at_the_first_event_that_differs(subje
     assert_eq!(all.filters.put(over_http).await.expect_err("it has no function").code(), Code::InvalidFilter);
 }
 
-/// What its client decides is not asked for again.
+/// Its client is not asked again about the events it has evaluated.
 pub async fn an_unchanged_remote_filter_is_registered_again_and_a_changed_one_refused(subject: &dyn Subject) {
     use annals_core::filters::FilterSettlement;
     let all = Filtered::of(subject).await;
@@ -229,7 +229,7 @@ pub async fn what_another_software_defined_is_kept(subject: &dyn Subject) {
     all.holds("orders", 3, &[(0, None), (2, None)]).await;
 }
 
-/// What the layout has no place for is remote there.
+/// A definition that the layout cannot express is stored as remote.
 pub async fn definitions_are_stored_in_the_layout(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     let definitions = all.it.store.stream_definitions(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
@@ -252,7 +252,7 @@ pub async fn definitions_are_stored_in_the_layout(subject: &dyn Subject) {
     assert_eq!(definitions.get("a").await.expect("reads"), None);
 }
 
-/// By name, and with the path.
+/// The error has the name or the path.
 pub async fn what_is_unknown_or_invalid_is_refused(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     let name = FilterName::new("orders");
@@ -272,7 +272,7 @@ pub async fn what_is_unknown_or_invalid_is_refused(subject: &dyn Subject) {
     assert_eq!(refused.code(), Code::InvalidBody);
 }
 
-/// By key.
+/// Filters are listed by key.
 pub async fn filters_are_listed_page_by_page(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     assert_eq!(all.filters.list(None, 10).await.expect("listed").items, []);
@@ -287,8 +287,8 @@ pub async fn filters_are_listed_page_by_page(subject: &dyn Subject) {
     assert_eq!((names(&rest), rest.cursor), (vec!["c".to_owned()], None));
 }
 
-/// Another process may append by the definition it knows while that is changed. Nothing is appended after such verdicts, and the filter
-/// recovers once the definition is put that they are of.
+/// Another process may append by the definition that it knows while that is changed. Nothing is appended after such verdicts. The filter
+/// recovers once the definition of those verdicts is put.
 pub async fn verdicts_of_an_earlier_definition_stop_the_filter_and_are_named(subject: &dyn Subject) {
     let all = filled(subject).await;
     all.it.host.drain().await;

@@ -14,15 +14,15 @@ use crate::sample::event;
 
 /// What a process writes for a filter besides verdicts and the definition in the layout: its own definition, failures and progress.
 const STEPS: &[&str] = &["annals-filter"];
-/// How much time passes with each durable write: a lease lasts for several.
+/// How much time passes with each durable write, in milliseconds. A lease lasts for several writes.
 const PASSING_MS: i64 = 500;
 
-/// A filter of its own type of events, so that it meets no other one on the same store.
+/// A filter of its own event type, so that it does not interact with others on the same store.
 struct Run<'a> {
     /// The store. No host runs there.
     all: &'a Filtered,
     name: String,
-    /// The events that are due in its stream.
+    /// The events that belong in its stream.
     included: Vec<u64>,
     /// One past the last event.
     end: u64,
@@ -71,8 +71,8 @@ impl Run<'_> {
     }
 }
 
-/// The process is killed before the write is applied, and in another run after. Whatever it leaves, the next one completes: no event is
-/// skipped, and none is included twice.
+/// The process is killed before the write is applied, and in another run after. The next process completes whatever it leaves: no event
+/// is skipped, and none is included twice.
 pub async fn a_filter_skips_and_repeats_no_event_whichever_write_its_process_dies_at(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     all.it.host.drain().await;

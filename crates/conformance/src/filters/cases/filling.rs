@@ -19,7 +19,7 @@ fn data(value: &serde_json::Value) -> Data {
     Data::from_value(value).expect("a document")
 }
 
-/// What is there is included first, then what comes.
+/// Existing events are included first, then new ones.
 pub async fn a_filter_by_types_includes_their_events_in_order_and_follows_the_log(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     for event_type in ["placed", "paid", "placed", "shipped"] {
@@ -36,7 +36,7 @@ pub async fn a_filter_by_types_includes_their_events_in_order_and_follows_the_lo
     assert_eq!(status.definition, json!({"types": ["placed", "shipped"]}));
 }
 
-/// Over data, metadata and everything else that an event is answered with.
+/// The condition covers data, metadata and all other fields of an event.
 pub async fn a_condition_over_data_and_metadata_decides_what_is_included(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     for (n, (event_type, id)) in [("placed", "a"), ("paid", "a"), ("placed", "b")].into_iter().enumerate() {
@@ -66,7 +66,7 @@ pub async fn a_condition_over_data_and_metadata_decides_what_is_included(subject
     all.holds("by-both", 3, &[(2, None)]).await;
 }
 
-/// An event without the value is in the stream, without a partition; a value that no partition can have is represented by a digest.
+/// An event without the value is in the stream without a partition. A value that cannot be a partition is represented by a digest.
 pub async fn entries_are_partitioned_by_aggregate_or_by_a_path(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     for (id, region) in
@@ -107,7 +107,7 @@ pub async fn a_public_filter_excludes_events_that_are_not_public(subject: &dyn S
     all.filters.put(scoped.public()).await.expect_err("only the default scope has public streams");
 }
 
-/// Its sequence numbers are those of the log; its progress follows that of the other stream, also where that includes nothing.
+/// Its sequence numbers are those of the log. Its progress follows that of the other stream, even if that includes nothing.
 pub async fn a_filter_evaluates_the_events_of_another_stream(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     for (event_type, id) in [("placed", "a"), ("paid", "a"), ("placed", "b"), ("placed", "a")] {
@@ -124,7 +124,7 @@ pub async fn a_filter_evaluates_the_events_of_another_stream(subject: &dyn Subje
     all.holds("of-a", 6, &[(0, None), (3, None), (5, None)]).await;
 }
 
-/// Once a second at most, so that a filter that includes nothing costs next to nothing.
+/// It moves once a second at most, so that a filter that includes nothing costs next to nothing.
 pub async fn a_position_moves_over_events_that_are_not_included(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     all.define(FilterDefinition::new("none").types(["nothing"])).await;
@@ -136,7 +136,7 @@ pub async fn a_position_moves_over_events_that_are_not_included(subject: &dyn Su
     assert_eq!((status.position, status.entries, status.lag_seconds), (3, 0, 0));
 }
 
-/// Of many events only those are read that can match, both when the stream is filled and when its definition changes.
+/// Only events that can match are read, both when the stream is filled and when its definition changes.
 pub async fn a_sparse_filter_reads_only_what_the_index_leads_to(subject: &dyn Subject) {
     let inner = subject.open().await;
     let count = Arc::new(Count::default());
@@ -165,7 +165,7 @@ pub async fn a_sparse_filter_reads_only_what_the_index_leads_to(subject: &dyn Su
     assert!(read <= 20, "{read} events were read to compare definitions");
 }
 
-/// In Rust, in the process of the host.
+/// The function is in Rust, in the process of the host.
 pub async fn a_function_decides_what_is_included_and_in_which_partition(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     all.it.commit("placed", &["a", "b", "c", "a"]).await;
@@ -179,7 +179,7 @@ pub async fn a_function_decides_what_is_included_and_in_which_partition(subject:
     all.holds("orders", 4, &[(0, Some("first")), (2, None), (3, Some("first"))]).await;
 }
 
-/// It is attempted again, and the reason is shown.
+/// The event is attempted again, and the reason is shown.
 pub async fn a_function_that_panics_holds_its_filter_and_no_event_is_skipped(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     all.it.commit("placed", &["a", "b", "c"]).await;
@@ -199,7 +199,7 @@ pub async fn a_function_that_panics_holds_its_filter_and_no_event_is_skipped(sub
     assert_eq!((well.last_reason, attempts.load(Ordering::SeqCst)), (None, 3));
 }
 
-/// In the stream's positions.
+/// The handler works in the stream's positions.
 pub async fn a_handler_processes_the_stream_of_a_filter(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     all.define(FilterDefinition::new("orders").types(["placed"])).await;

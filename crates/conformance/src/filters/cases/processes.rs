@@ -13,7 +13,7 @@ fn placed() -> FilterDefinition {
     FilterDefinition::new("orders").types(["placed"])
 }
 
-/// Once its lease has ended.
+/// The other process takes over once the lease has ended.
 pub async fn one_process_at_a_time_evaluates_and_another_takes_over_when_it_dies(subject: &dyn Subject) {
     let one = Filtered::of(subject).await;
     one.define(placed()).await;
@@ -23,7 +23,7 @@ pub async fn one_process_at_a_time_evaluates_and_another_takes_over_when_it_dies
     other.it.host.start_defined();
     let owner = other.status("orders").await.owner;
     assert_eq!(owner, one.status("orders").await.owner, "the first one evaluates");
-    // It dies: nothing is renewed and nothing is given back.
+    // It dies: nothing is renewed and nothing is released.
     let Filtered { it: Opened { host, store, .. }, .. } = one;
     std::mem::forget(host);
     store.close().await;
@@ -32,7 +32,7 @@ pub async fn one_process_at_a_time_evaluates_and_another_takes_over_when_it_dies
     assert_ne!(other.status("orders").await.owner, owner, "the other one has taken over");
 }
 
-/// And the time that the store takes.
+/// The time that the store takes comes in addition.
 pub async fn a_filter_of_a_process_that_dies_is_taken_over_in_five_seconds(subject: &dyn Subject) {
     let one = Filtered::of(subject).await;
     one.define(placed()).await;
@@ -41,7 +41,7 @@ pub async fn a_filter_of_a_process_that_dies_is_taken_over_in_five_seconds(subje
     let other = Filtered::on(Opened::on(subject.open().await, one.it.clock.clone()));
     other.it.host.start_defined();
     assert_eq!(other.status("orders").await.owner, one.status("orders").await.owner, "the first one evaluates");
-    // It dies: nothing is renewed and nothing is given back.
+    // It dies: nothing is renewed and nothing is released.
     let Filtered { it: Opened { host, store, .. }, .. } = one;
     std::mem::forget(host);
     store.close().await;
@@ -61,7 +61,7 @@ pub async fn a_filter_of_a_process_that_dies_is_taken_over_in_five_seconds(subje
     other.holds("orders", 2, &[(0, None), (1, None)]).await;
 }
 
-/// Where the process that defined it has ended.
+/// The process that defined it has ended.
 pub async fn a_filter_that_another_process_defines_is_run(subject: &dyn Subject) {
     let one = Filtered::of(subject).await;
     one.it.host.start_defined();

@@ -11,7 +11,7 @@ use crate::Subject;
 use crate::filters::words::Filtered;
 use crate::sample::event;
 
-/// A remote filter of the type `placed`, and events of these aggregates.
+/// Defines a remote filter of the type `placed`, and commits events of these aggregates.
 async fn remote(subject: &dyn Subject, ids: &[&str]) -> Filtered {
     let all = Filtered::of(subject).await;
     all.define(FilterDefinition::new("orders").types(["placed"]).remote()).await;
@@ -23,19 +23,19 @@ fn numbers(deliveries: &[Delivery]) -> Vec<u64> {
     deliveries.iter().map(|delivery| delivery.event.sequence_number).collect()
 }
 
-/// Pulls until so many events are in one batch.
+/// Pulls until `count` events are in one batch.
 async fn batch(all: &Filtered, count: usize) -> Vec<Delivery> {
     loop {
         let deliveries = all.pull("orders", count).await;
         if deliveries.len() == count {
             return deliveries;
         }
-        // The events had not all been read; the batch goes back after its lease.
+        // The events had not all been read. The batch is returned after its lease.
         all.it.advance(31_000);
     }
 }
 
-/// One after the other, in positions of the source.
+/// Events come one after the other, in positions of the source.
 pub async fn a_client_evaluates_events_in_order_and_names_their_partitions(subject: &dyn Subject) {
     let all = remote(subject, &["a", "b", "c"]).await;
     all.it.commit("paid", &["a"]).await;
@@ -58,7 +58,7 @@ pub async fn a_client_evaluates_events_in_order_and_names_their_partitions(subje
     assert_eq!((status.lag, status.state, status.workers.len()), (0, FilterState::Running, 1));
 }
 
-/// They are excluded without it, wherever they stand.
+/// They are excluded without the client, wherever they are.
 pub async fn a_client_of_a_public_filter_gets_no_event_that_is_not_public(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     for public in [false, true, false, true, false] {
@@ -80,7 +80,7 @@ pub async fn a_client_of_a_public_filter_gets_no_event_that_is_not_public(subjec
     assert_eq!(all.pull_now("public-orders").await, []);
 }
 
-/// So that events are evaluated in the log's order, whatever the number of clients.
+/// So events are evaluated in log order, whatever the number of clients.
 pub async fn one_batch_is_in_flight_at_a_time_and_is_settled_in_order(subject: &dyn Subject) {
     let all = remote(subject, &["a", "b", "c"]).await;
     let taken = batch(&all, 2).await;
@@ -95,7 +95,7 @@ pub async fn one_batch_is_in_flight_at_a_time_and_is_settled_in_order(subject: &
     all.holds("orders", 2, &[(0, None), (1, None)]).await;
 }
 
-/// Its late verdicts are refused.
+/// Late verdicts of the first client are refused.
 pub async fn a_batch_whose_lease_ended_is_handed_out_again(subject: &dyn Subject) {
     let all = remote(subject, &["a"]).await;
     let late = all.pull("orders", 1).await;
@@ -111,7 +111,7 @@ pub async fn a_batch_whose_lease_ended_is_handed_out_again(subject: &dyn Subject
     all.holds("orders", 1, &[(0, None)]).await;
 }
 
-/// The client chooses the delay; what came before the failure is stored, and what came after it is handed out again.
+/// The client chooses the delay. Verdicts before the failure are stored, and events after it are handed out again.
 pub async fn a_failure_holds_the_filter_until_its_delay_has_passed(subject: &dyn Subject) {
     let all = remote(subject, &["a", "b", "c"]).await;
     let taken = batch(&all, 3).await;
@@ -134,7 +134,7 @@ pub async fn a_failure_holds_the_filter_until_its_delay_has_passed(subject: &dyn
     assert_eq!(all.status("orders").await.last_reason, None);
 }
 
-/// That is the operator's decision.
+/// An operator decides about such an event.
 pub async fn what_never_succeeds_blocks_the_filter_until_it_is_put_again(subject: &dyn Subject) {
     let all = remote(subject, &["a"]).await;
     let taken = all.pull("orders", 1).await;
@@ -148,7 +148,7 @@ pub async fn what_never_succeeds_blocks_the_filter_until_it_is_put_again(subject
     assert_eq!(numbers(&all.pull("orders", 1).await), [0]);
 }
 
-/// Whether or not it had waited.
+/// This holds whether or not the caller had waited.
 pub async fn a_caller_who_goes_away_has_taken_nothing(subject: &dyn Subject) {
     let all = remote(subject, &[]).await;
     let name = FilterName::new("orders");
@@ -167,7 +167,7 @@ pub async fn a_caller_who_goes_away_has_taken_nothing(subject: &dyn Subject) {
     assert_eq!((numbers(&taken), taken[0].attempt), (vec![0], 1));
 }
 
-/// Nothing of it is stored.
+/// Nothing of the settlement is stored.
 pub async fn a_settlement_that_is_no_verdict_is_refused_whole(subject: &dyn Subject) {
     let all = remote(subject, &["a", "b"]).await;
     let taken = batch(&all, 2).await;
@@ -183,7 +183,7 @@ pub async fn a_settlement_that_is_no_verdict_is_refused_whole(subject: &dyn Subj
     assert_eq!(all.status("orders").await.entries, 0);
 }
 
-/// Such a verdict is refused, and the event stays in flight.
+/// A verdict with a partition is refused, and the event stays in flight.
 pub async fn a_partition_that_the_definition_determines_is_not_named(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     all.define(FilterDefinition::new("orders").partitioned(PartitionBy::Aggregate).remote()).await;

@@ -1,4 +1,4 @@
-//! What remains when a host ends, and what several hosts do together.
+//! What remains when a host ends, and how several hosts work together.
 
 use annals_core::bson::rawdoc;
 use annals_core::filters::{FILTERS, FilterDefinition, FilterSettlement};
@@ -25,7 +25,7 @@ pub async fn a_filter_continues_where_it_was(subject: &dyn Subject) {
     all.holds("orders", 3, &[(0, None), (1, None), (2, None)]).await;
 }
 
-/// It does not begin again at once, although its definition can be read.
+/// It does not restart at once, although its definition can be read.
 pub async fn a_filter_pauses_while_its_store_takes_no_verdicts(subject: &dyn Subject) {
     let (store, closing) = Closing::before(subject.open().await);
     let all = Filtered::on(Opened::on(store, subject.clock()));
@@ -35,7 +35,7 @@ pub async fn a_filter_pauses_while_its_store_takes_no_verdicts(subject: &dyn Sub
     all.holds("orders", 1, &[(0, None)]).await;
 }
 
-/// What was in flight is asked for again.
+/// Events in flight are handed out again.
 pub async fn verdicts_that_were_answered_are_not_asked_for_again(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     all.define(placed().remote()).await;
@@ -50,7 +50,7 @@ pub async fn verdicts_that_were_answered_are_not_asked_for_again(subject: &dyn S
     all.holds("orders", 2, &[(0, None), (1, Some("p"))]).await;
 }
 
-/// Whichever of them evaluates an event.
+/// This holds whichever of them evaluates an event.
 pub async fn two_hosts_fill_a_stream_once(subject: &dyn Subject) {
     let one = Filtered::of(subject).await;
     let other = Filtered::on(Opened::on(one.it.store.clone(), one.it.clock.clone()));
@@ -70,7 +70,7 @@ pub async fn two_hosts_fill_a_stream_once(subject: &dyn Subject) {
     other.holds("orders", 21, &expected).await;
 }
 
-/// Other software wrote it, or changed it.
+/// Other software wrote or changed the definition.
 pub async fn a_definition_that_cannot_be_read_keeps_no_other_back(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     all.define(placed()).await;
@@ -85,7 +85,7 @@ pub async fn a_definition_that_cannot_be_read_keeps_no_other_back(subject: &dyn 
     all.holds("orders", 1, &[(0, None)]).await;
 }
 
-/// Each entry is by the definition that was in force, and none is missing or twice.
+/// Each entry follows the definition in force, and none is missing or repeated.
 pub async fn a_definition_that_changes_while_events_come_keeps_the_stream_whole(subject: &dyn Subject) {
     let all = Filtered::of(subject).await;
     let definition = |more: u64| {

@@ -1,4 +1,4 @@
-//! What consumers get.
+//! What consumers receive.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ fn sorted(mut numbers: Vec<u64>) -> Vec<u64> {
     numbers
 }
 
-/// Whatever other groups do.
+/// This holds whatever other groups do.
 pub async fn every_group_gets_each_message_of_its_topics_once(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     it.define("k8s-worker", &["create_pod_command", "delete_pod_command"]).await;
@@ -34,7 +34,7 @@ pub async fn every_group_gets_each_message_of_its_topics_once(subject: &dyn Subj
     }
 }
 
-/// By topic, in what groups and topics show.
+/// The status of groups and of topics shows the lag by topic.
 pub async fn a_group_that_is_down_lags_in_its_own_topics_and_others_advance(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     it.define("k8s-worker", &["create_pod_command", "delete_pod_command"]).await;
@@ -53,7 +53,7 @@ pub async fn a_group_that_is_down_lags_in_its_own_topics_and_others_advance(subj
     assert_eq!(it.status("k8s-worker").await.processor.lag, 0);
 }
 
-/// At most `in_flight` of them.
+/// At most `in_flight` keys are processed at once.
 pub async fn messages_of_a_key_come_one_after_the_other_and_keys_side_by_side(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     let definition = GroupDefinition { in_flight: 2, ..GroupDefinition::new("g", ["placed", "paid"]) };
@@ -86,7 +86,7 @@ pub async fn a_group_starts_with_the_earliest_message_unless_it_says_latest(subj
     assert_eq!(sorted(it.process_all("earliest").await), [0, 1, 2]);
 }
 
-/// Also what was done out of order.
+/// This includes messages that were done out of order.
 pub async fn what_is_done_does_not_come_again_after_a_restart_and_the_rest_does(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     it.define("g", &["placed"]).await;
@@ -99,7 +99,7 @@ pub async fn what_is_done_does_not_come_again_after_a_restart_and_the_rest_does(
     assert_eq!(sorted(it.process_all("g").await), [0, 1]);
 }
 
-/// And runs again until it succeeds.
+/// It is attempted again until it succeeds.
 pub async fn a_failing_key_is_retried_and_holds_up_no_other(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     it.define("g", &["placed"]).await;
@@ -125,7 +125,7 @@ struct Placed {
     customer: String,
 }
 
-/// By topic.
+/// A consumer has a function for each topic.
 pub async fn a_consumer_in_rust_gets_typed_events(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     let seen: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
@@ -160,7 +160,7 @@ pub async fn a_consumer_in_rust_gets_typed_events(subject: &dyn Subject) {
     assert_eq!(*seen.lock().expect("no panic"), expected);
 }
 
-/// It is not handed to the function, and counted as failing.
+/// Such an event is not passed to the function, and counts as failing.
 pub async fn data_that_is_no_value_of_its_type_waits_for_an_operator_and_the_others_go_on(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     let seen: Arc<Mutex<Vec<ByteString>>> = Arc::default();

@@ -1,4 +1,4 @@
-//! Defining and deleting groups.
+//! Definition and deletion of groups.
 
 use annals_core::Code;
 use annals_core::groups::GroupDefinition;
@@ -7,7 +7,7 @@ use annals_core::handlers::{HandlerDefinition, PullBody, SettleBody};
 use super::Grouped;
 use crate::Subject;
 
-/// The order of topics does not matter, and how messages are handed out may change.
+/// The order of topics does not matter, and the settings for handing out messages may change.
 pub async fn a_definition_is_kept_and_one_that_changes_the_topics_is_refused(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     let definition = GroupDefinition::new("g", ["placed", "paid"]);
@@ -27,7 +27,7 @@ pub async fn a_definition_is_kept_and_one_that_changes_the_topics_is_refused(sub
     assert_eq!(names, ["g"]);
 }
 
-/// By each operation.
+/// Each operation refuses it.
 pub async fn what_is_unknown_is_refused_by_name(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     let unknown = Code::UnknownGroup;
@@ -51,7 +51,7 @@ pub async fn groups_and_handlers_of_one_name_are_different(subject: &dyn Subject
     assert_eq!(it.it.handle_all("same", 1).await, [0]);
 }
 
-/// A new one of its name begins where it says.
+/// A new group of its name begins where its definition says.
 pub async fn a_deleted_group_forgets_where_it_was(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     it.define("g", &["placed"]).await;

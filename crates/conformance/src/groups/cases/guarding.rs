@@ -1,4 +1,4 @@
-//! Messages that mean the same effect.
+//! Messages that are equivalent.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn by_x() -> Guard {
     Guard::Fields(vec!["data.x".to_owned()])
 }
 
-/// A group of the topic `placed` with a guard, up to 64 keys at once, with delays of 1, 2, 4 … s.
+/// Defines a group of the topic `placed` with a guard, up to 64 keys at once, with delays of 1, 2, 4 … s.
 async fn guarded(it: &Grouped, by: Guard, seconds_kept: u64) {
     let guard = Some(GuardSettings { by, seconds: seconds_kept });
     let definition =
@@ -33,7 +33,7 @@ async fn place(it: &Grouped, ids: impl IntoIterator<Item = String>, data: serde_
     }
 }
 
-/// Pulls so many times at once.
+/// Makes this many pulls concurrently.
 async fn race(it: &Grouped, callers: usize, pull: &PullBody) -> Vec<Delivery> {
     let mut racing = JoinSet::new();
     for _ in 0..callers {
@@ -47,7 +47,7 @@ async fn until_done(it: &Grouped) -> Vec<u64> {
     it.process_all("g").await
 }
 
-/// Fifty consumers at once, fifty messages of different keys, one effect.
+/// Fifty concurrent consumers and fifty messages of different keys have one effect.
 pub async fn of_fifty_racing_callers_one_gets_the_message(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     guarded(&it, by_x(), 3_600).await;
@@ -66,7 +66,7 @@ pub async fn of_fifty_racing_callers_one_gets_the_message(subject: &dyn Subject)
     assert_eq!(counted, [("g".to_owned(), 49)]);
 }
 
-/// Also after a restart; and not any more once the time is over.
+/// This also holds after a restart, and ends once the time has passed.
 pub async fn what_was_processed_is_a_duplicate_until_the_time_is_over(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     guarded(&it, Guard::Content, 60).await;
@@ -78,14 +78,14 @@ pub async fn what_was_processed_is_a_duplicate_until_the_time_is_over(subject: &
     assert!(until_done(&it).await.is_empty(), "the same content under another id");
     place(&it, ["c".to_owned()], json!({"x": 2})).await;
     assert_eq!(until_done(&it).await, [2], "another content");
-    // A duplicate does not begin the time anew.
+    // A duplicate does not extend the time.
     it.it.advance(1_000);
     place(&it, ["d".to_owned()], json!({"x": 1})).await;
     assert_eq!(until_done(&it).await, [3]);
     assert_eq!(it.status("g").await.processor.duplicates, 1);
 }
 
-/// Whatever their data.
+/// This holds whatever their data.
 pub async fn two_commits_of_one_event_id_are_one_message(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     guarded(&it, Guard::EventId, 3_600).await;
@@ -97,7 +97,7 @@ pub async fn two_commits_of_one_event_id_are_one_message(subject: &dyn Subject) 
     assert_eq!(until_done(&it).await, [0]);
 }
 
-/// It was not processed, so another one of its kind is.
+/// It was not processed, so an equivalent message is.
 pub async fn an_event_that_failed_runs_again(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     guarded(&it, by_x(), 3_600).await;
@@ -115,7 +115,7 @@ pub async fn an_event_that_failed_runs_again(subject: &dyn Subject) {
     assert!(until_done(&it).await.is_empty());
 }
 
-/// The retry of a letter is no duplicate of the attempt that failed.
+/// The retry of a letter is not a duplicate of the attempt that failed.
 pub async fn a_dead_letter_of_a_guarded_group_runs_again(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     let retry = ProcessingRetry { attempts: Some(1), then: Then::Park, ..ProcessingRetry::default() };
@@ -137,7 +137,7 @@ pub async fn a_dead_letter_of_a_guarded_group_runs_again(subject: &dyn Subject) 
     assert_eq!(letters.get(&letter.id).await.expect("kept").status, LetterStatus::Retried);
 }
 
-/// To one of all that wait.
+/// One of all waiting messages is delivered.
 pub async fn when_a_lease_ends_exactly_one_other_gets_the_message(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     guarded(&it, by_x(), 3_600).await;
@@ -161,7 +161,7 @@ pub async fn when_a_lease_ends_exactly_one_other_gets_the_message(subject: &dyn 
     assert_eq!(it.status("g").await.processor.duplicates, 2);
 }
 
-/// And its name can be given to another one.
+/// Another group can have its name.
 pub async fn a_deleted_group_remembers_nothing(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     guarded(&it, Guard::Content, 3_600).await;

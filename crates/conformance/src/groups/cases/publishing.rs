@@ -17,7 +17,7 @@ fn order() -> Aggregate {
     Aggregate::new("order", "o-1")
 }
 
-/// The first answer may have been lost.
+/// A producer repeats an event because the first answer may have been lost.
 pub async fn an_event_that_is_published_twice_is_on_its_topic_once(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     it.define("g", &["placed"]).await;
@@ -35,7 +35,7 @@ pub async fn an_event_that_is_published_twice_is_on_its_topic_once(subject: &dyn
     assert!(it.process_all("g").await.is_empty());
 }
 
-/// With a new id where it had none.
+/// An event without an id gets a new one.
 pub async fn a_producer_that_waits_answers_once_the_event_is_on_its_topic(subject: &dyn Subject) {
     let it = Grouped::of(subject).await;
     let producer = it.it.host.producer(DEFAULT_TENANT).expect("declared");

@@ -1,4 +1,4 @@
-//! Workers that answer wrongly, and what else goes wrong around a handler.
+//! Workers that answer incorrectly, and other failures around a handler.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ async fn refused(it: &Opened, name: &str, settlement: Settlement) {
     assert_eq!((results[0].settled, results[0].error.as_deref()), (false, Some("lease_lost")), "{results:?}");
 }
 
-/// Another worker has the event by then, and its answer counts.
+/// By then another worker has the event, and its answer counts.
 pub async fn an_answer_that_comes_late_changes_nothing(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -34,7 +34,7 @@ pub async fn an_answer_that_comes_late_changes_nothing(subject: &dyn Subject) {
     assert_eq!(it.handle_all("h", 2).await, [1]);
 }
 
-/// Whatever it says.
+/// This holds whatever the second answer is.
 pub async fn a_second_answer_changes_nothing(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -54,7 +54,7 @@ pub async fn a_second_answer_changes_nothing(subject: &dyn Subject) {
     assert_eq!((status.position, status.failing), (3, 0));
 }
 
-/// Also where it is in flight.
+/// This also holds while that delivery is in flight.
 pub async fn an_answer_for_the_delivery_of_another_handler_is_refused(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -70,13 +70,13 @@ pub async fn an_answer_for_the_delivery_of_another_handler_is_refused(subject: &
     it.done("other", &of_other[0]).await;
 }
 
-/// The next one who asks gets the events, as their first attempt.
+/// The next worker that pulls gets the events, as their first attempt.
 pub async fn a_worker_that_disconnects_in_the_middle_of_a_pull_has_taken_nothing(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
     for round in 0..10_u64 {
         let pull = PullBody { max: 100, wait_ms: 50_000, ..PullBody::default() };
-        // It waits, an event comes, and it is gone before the answer reaches it, or as it does.
+        // It waits, an event comes, and it disconnects before the answer reaches it, or as it does.
         let mut waiting = it.handlers.pull("h", pull);
         tokio::select! {
             biased;
@@ -91,13 +91,13 @@ pub async fn a_worker_that_disconnects_in_the_middle_of_a_pull_has_taken_nothing
     }
 }
 
-/// Its partition alone waits for the retry.
+/// Only its own partition waits for the retry.
 pub async fn a_poison_event_in_one_of_a_thousand_partitions_delays_no_other(subject: &dyn Subject) {
     const PARTITIONS: usize = 1_000;
     let it = Opened::of(subject).await;
     let by_key = HandlerDefinition::new("h").partitioned(PartitionBy::Data("key".to_owned()), 8);
     it.define(HandlerDefinition { retry: seconds(), batch: 10, ..by_key }).await;
-    // Two events of each partition. The clock stands still, so nothing that had to wait could end.
+    // Two events of each partition. The clock stands still, so nothing that waits for time could end.
     for round in 0..2 {
         for first in (0..PARTITIONS).step_by(100) {
             let commit = annals_core::NewCommit::new("order", format!("o-{round}-{first}"));
@@ -138,7 +138,8 @@ pub async fn a_poison_event_in_one_of_a_thousand_partitions_delays_no_other(subj
     assert_eq!(it.handlers.get("h").await.expect("defined").degraded, None);
 }
 
-/// Forwards a lease ends early, backwards a retry waits until its time has come again; new events go on in both cases.
+/// If the clock jumps ahead, a lease ends early. If it is set back, a retry waits until its time comes again. New events are delivered in
+/// both cases.
 pub async fn a_clock_that_jumps_skips_and_repeats_no_event(subject: &dyn Subject) {
     const HOUR: i64 = 3_600_000;
     let it = Opened::of(subject).await;
@@ -181,7 +182,7 @@ pub async fn a_clock_that_jumps_skips_and_repeats_no_event(subject: &dyn Subject
     assert_eq!(it.handle_all("h", 6).await, [5]);
 }
 
-/// And what was in flight is settled under the definition that is in force by then.
+/// Deliveries in flight are settled under the definition that is in force by then.
 pub async fn a_definition_that_changes_while_events_are_in_flight_loses_none(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let definition = it.by_aggregate("h").await;

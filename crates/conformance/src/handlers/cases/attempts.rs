@@ -1,4 +1,4 @@
-//! What an attempt knows of those before it, step by step, as the specifications of the Dolittle Runtime have it.
+//! What an attempt knows about earlier ones, step by step, as in the specifications of the Dolittle Runtime.
 
 use annals_core::handlers::{
     Act, Delivery, DeliveryFailure, End, HandlerDefinition, HandlerState, PartitionStatus, Place, Settlement,
@@ -28,7 +28,7 @@ async fn failing(it: &Opened, name: &str) -> Vec<PartitionStatus> {
     it.handlers.partitions(name, None, 10).await.expect("reads").items
 }
 
-/// With its number and the last reason each time; after the last one only an operator helps.
+/// Each attempt has its number and the last reason. After the last attempt, only an operator can continue.
 pub async fn an_event_is_attempted_with_its_number_and_last_reason_until_it_fails_for_good(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -52,7 +52,7 @@ pub async fn an_event_is_attempted_with_its_number_and_last_reason_until_it_fail
     assert_eq!((failing.attempts, failing.retry_at, &*failing.reason, failing.position), (4, None, "bad", 0));
 }
 
-/// Whatever the policy says, also over a restart, and for this retry only.
+/// This holds whatever the policy says, also across a restart, and only for this retry.
 pub async fn a_worker_chooses_the_delay_of_a_retry(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -74,7 +74,7 @@ pub async fn a_worker_chooses_the_delay_of_a_retry(subject: &dyn Subject) {
     assert_eq!(it.handle_all("h", 1).await, [0]);
 }
 
-/// The one that failed last is due first here.
+/// Here, the one that failed last is due first.
 pub async fn of_two_failing_partitions_the_one_that_is_due_first_comes_first(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -97,7 +97,7 @@ pub async fn of_two_failing_partitions_the_one_that_is_due_first_comes_first(sub
     assert!(it.handle_all("h", 2).await.is_empty());
 }
 
-/// Each at its own event, and each is attempted once more.
+/// Each is attempted once more, at its own event.
 pub async fn two_partitions_that_fail_at_their_second_event_are_retried_each_at_its_own(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -126,7 +126,7 @@ pub async fn two_partitions_that_fail_at_their_second_event_are_retried_each_at_
     assert!(failing(&it, "h").await.is_empty());
 }
 
-/// Whether the events came before it was defined or after: its position is that of the event, which was attempted once.
+/// This holds whether the events came before the definition or after. The position is that of the event, which was attempted once.
 pub async fn without_partitions_a_handler_stops_before_an_event_whose_failure_is_final(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let name = |when: &str, fails_at: u64| format!("{when}-{fails_at}");
@@ -160,7 +160,7 @@ pub async fn without_partitions_a_handler_stops_before_an_event_whose_failure_is
     }
 }
 
-/// Its next event fails for the first time, whatever the one before it took.
+/// Its next event fails for the first time, however many attempts the previous one took.
 pub async fn an_event_that_follows_a_failed_one_counts_its_own_attempts(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -212,7 +212,7 @@ pub async fn partitions_that_all_wait_for_an_operator_hold_up_no_other(subject: 
     assert_eq!(left, [("order/a", 0), ("order/c", 2)]);
 }
 
-/// Also when another process or the next run has taken over meanwhile.
+/// This also holds if another process or the next run has taken over meanwhile.
 pub async fn without_partitions_a_failed_event_waits_for_its_time_over_a_restart(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.define(HandlerDefinition { retry: seconds(), ..HandlerDefinition::new("h") }).await;
@@ -251,7 +251,7 @@ pub async fn a_replay_delivers_parked_events_again(subject: &dyn Subject) {
     assert_eq!(again, [0, 1]);
 }
 
-/// In the shape of handlers with partitions and in that of those without.
+/// The states have the shapes of handlers with partitions and of handlers without.
 pub async fn states_are_shown_in_the_layout_of_the_dolittle_runtime(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let by_key =
@@ -287,15 +287,15 @@ pub async fn states_are_shown_in_the_layout_of_the_dolittle_runtime(subject: &dy
     assert_eq!(plain.get("Position").map(ToString::to_string).as_deref(), Some("0"));
 }
 
-/// `LastSuccessfullyProcessed` of the only handler, in milliseconds.
+/// Returns `LastSuccessfullyProcessed` of the only handler, in milliseconds.
 async fn last_success(it: &Opened) -> i64 {
     let states = it.handlers.states().await.expect("reads");
     let at = states[0].get_datetime("LastSuccessfullyProcessed").expect("a date");
     at.timestamp_millis()
 }
 
-/// As the Runtime has it: a failure and a skip leave the time, although the position moves; a success of a failing partition is one,
-/// although the position stays; and a restart and a replay keep it.
+/// As in the Runtime, a failure and a skip keep the time although the position moves. A success of a failing partition changes it
+/// although the position stays. A restart and a replay keep it.
 pub async fn a_state_in_the_layout_has_the_time_of_the_last_success(subject: &dyn Subject) {
     const NEVER: i64 = -62_135_596_800_000;
     let it = Opened::of(subject).await;

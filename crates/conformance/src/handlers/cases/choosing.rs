@@ -1,4 +1,4 @@
-//! Which events a handler chooses: a condition, where it starts, where it stops.
+//! How a handler selects events: by a condition, by where it starts, and by where it stops.
 
 use annals_core::bson::DateTime;
 use annals_core::handlers::{HandlerDefinition, HandlerState, Start};
@@ -24,7 +24,7 @@ fn definition(name: &str) -> HandlerDefinition {
     HandlerDefinition { retry: seconds(), ..HandlerDefinition::new(name) }
 }
 
-/// Over data, metadata and everything else that an event is answered with; the types that it names are found by the index.
+/// The condition covers data, metadata and all other fields of an event. The index finds the types that it names.
 pub async fn a_condition_over_data_and_metadata_decides_what_is_handled(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     for (n, (event_type, id)) in
@@ -52,7 +52,7 @@ pub async fn a_condition_over_data_and_metadata_decides_what_is_handled(subject:
     assert!(!it.handlers.put(same).await.expect("it means the same"));
 }
 
-/// A failing partition's later events are looked up, and those that the condition rejects are none of them.
+/// The later events of a failing partition are looked up, without those that the condition rejects.
 pub async fn a_failing_partition_catches_up_on_what_the_condition_admits(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let by_aggregate = definition("h").partitioned(PartitionBy::Aggregate, 2);
@@ -66,10 +66,10 @@ pub async fn a_failing_partition_catches_up_on_what_the_condition_admits(subject
     assert_eq!(it.handle_all("h", 4).await, [0, 3]);
 }
 
-/// Whatever the times of the events after it.
+/// This holds whatever the times of the events after it.
 pub async fn a_handler_starts_with_the_first_event_at_or_after_a_time(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
-    // A clock that was set back in between.
+    // The clock was set back partway.
     for (n, millis) in [10, 20, 30, 25, 40, 50].into_iter().enumerate() {
         commit_at(&it, "placed", "a", n as u64, millis).await;
     }
@@ -79,7 +79,7 @@ pub async fn a_handler_starts_with_the_first_event_at_or_after_a_time(subject: &
         let handled = it.handle_all(name, 6).await;
         assert_eq!(handled, (first..6).collect::<Vec<_>>(), "{name}");
     }
-    // In a stream the same event is meant, at its position there.
+    // In a stream the same event is selected, at its position there.
     let streams = it.store.streams(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
     let verdicts = Verdicts::new("stream-1", 0..6).include(Included::new(1)).include(Included::new(4));
     streams.append(verdicts).await.expect("appended");
@@ -89,7 +89,7 @@ pub async fn a_handler_starts_with_the_first_event_at_or_after_a_time(subject: &
     assert_eq!((positions(&delivered), delivered[0].event.sequence_number), (vec![1], 4));
 }
 
-/// It waits, also over a restart; once it has begun, every later event is its own.
+/// The handler waits, also across a restart. Once it has begun, it gets every later event.
 pub async fn a_start_in_the_future_passes_over_what_comes_before_it(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     commit_at(&it, "placed", "a", 0, 10).await;
@@ -107,7 +107,7 @@ pub async fn a_start_in_the_future_passes_over_what_comes_before_it(subject: &dy
     assert_eq!(it.handle_all("h", 6).await, [5]);
 }
 
-/// The event at which it ends is not delivered; a later end lets it continue.
+/// The event at which it ends is not delivered. A later end lets it continue.
 pub async fn a_handler_ends_before_the_first_event_at_or_after_its_stop(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     for (n, millis) in [10, 20, 30, 15].into_iter().enumerate() {

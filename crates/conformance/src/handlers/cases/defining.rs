@@ -9,7 +9,7 @@ use crate::Subject;
 use crate::handlers::opened::{Opened, positions, seconds};
 use crate::unanswered::Unanswered;
 
-/// What may change is followed at once.
+/// Settings that may change take effect at once.
 pub async fn a_definition_is_kept_and_one_that_changes_the_source_is_refused(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let definition = it.by_aggregate("h").await;
@@ -31,7 +31,7 @@ pub async fn a_definition_is_kept_and_one_that_changes_the_source_is_refused(sub
     assert_eq!(shown["concurrency"], 5, "{shown}");
 }
 
-/// Rather than made.
+/// It is refused rather than created.
 pub async fn what_is_unknown_is_refused_by_name(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let code = |refused: annals_core::handlers::HandlerError| refused.code();
@@ -46,7 +46,7 @@ pub async fn what_is_unknown_is_refused_by_name(subject: &dyn Subject) {
     assert_eq!(it.handlers.put(invalid).await.map_err(code), Err(Code::InvalidHandler));
 }
 
-/// Its failing partitions too.
+/// Its failing partitions are forgotten, too.
 pub async fn a_deleted_handler_forgets_where_it_was(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let definition = it.by_aggregate("h").await;
@@ -65,7 +65,7 @@ pub async fn a_deleted_handler_forgets_where_it_was(subject: &dyn Subject) {
     assert_eq!(it.handle_all("h", 2).await.len(), 2);
 }
 
-/// Not only its definition: its owner ends, and its position is deleted.
+/// More than its definition is deleted: its owner ends, and its position is removed.
 pub async fn a_handler_is_deleted_whole_although_the_caller_goes_away(subject: &dyn Subject) {
     let (store, unanswered) = Unanswered::before(subject.open().await, HANDLERS);
     let it = Opened::on(store, subject.clock());
@@ -84,7 +84,7 @@ pub async fn a_handler_is_deleted_whole_although_the_caller_goes_away(subject: &
     assert_eq!(positions(&it.pull("h").await), [0], "it begins at its start");
 }
 
-/// By its owner, which learns of it all the same.
+/// Its owner learns of the change even so.
 pub async fn a_changed_definition_is_followed_although_the_caller_goes_away(subject: &dyn Subject) {
     let (store, unanswered) = Unanswered::before(subject.open().await, HANDLERS);
     let it = Opened::on(store, subject.clock());
@@ -96,7 +96,7 @@ pub async fn a_changed_definition_is_followed_although_the_caller_goes_away(subj
     assert_eq!(positions(&it.pull_count("h", 1).await), [4]);
 }
 
-/// By name, each once.
+/// Handlers are listed by name, each once.
 pub async fn handlers_are_listed_page_by_page(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     assert_eq!(it.handlers.list(None, 10).await.expect("reads").items, []);

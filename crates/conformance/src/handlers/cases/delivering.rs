@@ -8,7 +8,7 @@ use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, Included, NewCommit, NewE
 use crate::Subject;
 use crate::handlers::opened::{Opened, positions};
 
-/// And a settled event never comes again.
+/// A settled event never comes again.
 pub async fn events_of_a_partition_come_one_after_the_other_and_partitions_side_by_side(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -26,7 +26,7 @@ pub async fn events_of_a_partition_come_one_after_the_other_and_partitions_side_
     assert_eq!(again[0].error.as_deref(), Some("lease_lost"));
 }
 
-/// Nobody else is kept waiting.
+/// Other callers are not kept waiting.
 pub async fn a_pull_waits_for_an_event_and_ends_when_its_time_is_up(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -35,7 +35,7 @@ pub async fn a_pull_waits_for_an_event_and_ends_when_its_time_is_up(subject: &dy
     it.done("h", &waited[0]).await;
     let pull = PullBody { wait_ms: 1_000, ..PullBody::default() };
     let times_up = async {
-        // The owner may look at the clock only after it has the pull.
+        // The owner may read the clock only after it has the pull.
         loop {
             it.advance(100);
             tokio::task::yield_now().await;
@@ -47,7 +47,7 @@ pub async fn a_pull_waits_for_an_event_and_ends_when_its_time_is_up(subject: &dy
     }
 }
 
-/// So a handler of rare events is not behind a log of other ones.
+/// So a handler of rare events does not lag because of a log of other events.
 pub async fn events_of_other_types_move_the_position(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.define(HandlerDefinition::new("h").types(["rare"])).await;
@@ -59,7 +59,7 @@ pub async fn events_of_other_types_move_the_position(subject: &dyn Subject) {
     assert_eq!((status.head, status.lag, status.lag_seconds), (6, 0, 0));
 }
 
-/// The latest at its definition, whenever it is pulled from first.
+/// The start is the head at its definition, whenever the first pull comes.
 pub async fn a_handler_that_begins_with_the_latest_gets_only_what_comes(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.commit("placed", &["a", "b"]).await;
@@ -70,7 +70,7 @@ pub async fn a_handler_that_begins_with_the_latest_gets_only_what_comes(subject:
     assert_eq!(positions(&it.pull("from-1").await), [1]);
 }
 
-/// And a failure releases what follows it in the batch.
+/// A failure releases the events that follow it in the batch.
 pub async fn a_batch_holds_events_of_one_partition_in_order(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let by_aggregate = HandlerDefinition::new("h").partitioned(PartitionBy::Aggregate, 2);
@@ -93,7 +93,7 @@ pub async fn a_batch_holds_events_of_one_partition_in_order(subject: &dyn Subjec
     assert_eq!((failing[0].partition.as_ref(), failing[0].position), ("order/a", 1));
 }
 
-/// Its positions are not those of the log.
+/// The positions of the stream are not those of the log.
 pub async fn a_stream_is_handled_in_its_positions(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.commit("placed", &["a", "b", "c", "a"]).await;
@@ -111,7 +111,7 @@ pub async fn a_stream_is_handled_in_its_positions(subject: &dyn Subject) {
     assert_eq!(it.handlers.get("h").await.expect("defined").position, entries.len() as u64);
 }
 
-/// As the log has them, also on their way to another program.
+/// The types are those of the log, also on the way to another program.
 pub async fn events_are_delivered_whole_with_all_their_types(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;

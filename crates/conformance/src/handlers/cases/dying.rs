@@ -26,12 +26,12 @@ const STEPS: &[&str] = &[HANDLERS, PROCESSORS, FAILING_PARTITIONS, SUMS];
 const SUMS: &str = "sums";
 /// The number of the event that fails once, and takes its partition out of the common order.
 const FAILS_ONCE: u64 = 2;
-/// How much time passes with each durable write: a lease lasts for several.
+/// How much time passes with each durable write, in milliseconds. A lease lasts for several writes.
 const PASSING_MS: i64 = 500;
-/// No delivery counts as failed because time passes fast.
+/// Long, so that no delivery counts as failed because time passes fast.
 const LEASE_MS: u64 = 12 * 60 * 60 * 1_000;
 
-/// A handler of its own type of events, so that it meets no other one on the same store.
+/// A handler of its own event type, so that it does not interact with others on the same store.
 struct Run<'a> {
     /// The store. No host runs there.
     it: &'a Opened,
@@ -41,7 +41,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Commits what is to be handled: the events 0 and 1 of aggregate `a`, 2 and 3 of aggregate `b`.
+    /// Commits the events to handle: 0 and 1 of aggregate `a`, 2 and 3 of aggregate `b`.
     async fn begin(it: &'a Opened, n: usize) -> Self {
         let name = format!("run-{n}");
         let commit = async |aggregate: &str, first: u64| {
@@ -60,16 +60,16 @@ impl<'a> Run<'a> {
         HandlerDefinition { retry, ..by_aggregate.types([self.name.clone()]) }
     }
 
-    /// Whether everything is handled, as the store has it.
+    /// Returns whether everything is handled, according to the store.
     async fn is_handled(&self) -> bool {
         let records = self.it.store.records(DEFAULT_TENANT).expect("declared");
         let processors = TypedRecords::<ProcessorRecord>::declared(records);
-        // Before the first one there is no collection.
+        // Before the first one, the collection does not exist.
         let found = processors.get(format!("handler/{}", self.name)).await.ok().flatten();
         found.is_some_and(|it| it.value.position >= self.end.cast_signed() && it.value.failing == 0)
     }
 
-    /// Lets time pass while `does` is done.
+    /// Lets time pass while `does` runs.
     async fn as_time_passes<T>(&self, does: impl Future<Output = T>) -> T {
         tokio::select! {
             done = does => done,
@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Handles everything in this process, until it is done or the process dies. Time has to pass meanwhile.
+    /// Handles everything in this process, until it is done or the process dies. Time passes meanwhile.
     async fn bill(&self, process: &Opened, is_dead: impl Fn() -> bool) {
         let records = process.store.records(DEFAULT_TENANT).expect("declared");
         let defined = process.host.handle(DEFAULT_TENANT, self.definition(), Billing(records)).await;
@@ -87,7 +87,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Checks that each effect is there once.
+    /// Asserts that each effect is there once.
     async fn is_billed_once(&self) {
         let name = &self.name;
         let records = self.it.store.records(DEFAULT_TENANT).expect("declared");
@@ -129,7 +129,7 @@ impl Handler for Billing {
     }
 }
 
-/// The store with the collection of sums, and no host.
+/// Opens the store with the collection of sums, without a host.
 async fn prepared(subject: &dyn Subject) -> Opened {
     let it = Opened::of(subject).await;
     it.host.drain().await;
@@ -138,8 +138,8 @@ async fn prepared(subject: &dyn Subject) -> Opened {
     it
 }
 
-/// The process is killed before the write is applied, and in another run after. Whatever it leaves, the next one completes: record changes
-/// and commits of the handler are there once, in order.
+/// The process is killed before the write is applied, and in another run after. The next process completes whatever it leaves: record
+/// changes and commits of the handler are there once, in order.
 pub async fn effects_of_a_handler_happen_once_whichever_write_its_process_dies_at(subject: &dyn Subject) {
     let it = prepared(subject).await;
     let kills = at_each_write(STEPS, async |life, n| billing_is_killed(&it, &life, n).await).await;
@@ -164,12 +164,12 @@ async fn billing_is_killed(it: &Opened, life: &Arc<Life>, n: usize) -> bool {
     killed
 }
 
-/// What a worker of another process knows, by the numbers of the events.
+/// What a worker in another process knows, by the numbers of the events.
 #[derive(Default)]
 struct Known {
-    /// Whose success was answered.
+    /// The events whose success was acknowledged.
     settled: BTreeSet<u64>,
-    /// What was delivered, by partition.
+    /// The delivered events, by partition.
     delivered: BTreeMap<String, BTreeSet<u64>>,
     failed: bool,
 }
@@ -191,10 +191,10 @@ impl Known {
         }
     }
 
-    /// Pulls and settles until everything is settled. None where the server does not answer.
+    /// Pulls and settles until everything is settled. Returns `None` if the server does not answer.
     async fn work(&mut self, run: &Run<'_>, server: &Opened) -> Option<()> {
         server.handlers.put(run.definition()).await.ok()?;
-        // A settlement whose answer was lost is stored or not; what is stored decides.
+        // A settlement whose answer was lost may be stored or not. The stored state decides.
         while !run.is_handled().await {
             let pull = PullBody { max: 2, wait_ms: 1_000, lease_ms: LEASE_MS, ..PullBody::default() };
             for delivery in server.handlers.pull(&run.name, pull).await.ok()? {
@@ -215,7 +215,7 @@ impl Known {
     }
 }
 
-/// What was answered as settled never comes again, and no partition skips an event.
+/// An event whose settlement was acknowledged never comes again, and no partition skips an event.
 pub async fn a_worker_gets_every_unsettled_event_again_whichever_write_its_server_dies_at(subject: &dyn Subject) {
     let it = prepared(subject).await;
     let kills = at_each_write(STEPS, async |life, n| server_is_killed(&it, &life, n).await).await;

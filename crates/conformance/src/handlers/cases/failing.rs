@@ -1,4 +1,4 @@
-//! Failing partitions, and what operators do to them.
+//! Failing partitions, and the acts of operators on them.
 
 use annals_core::handlers::{Act, HandlerDefinition, HandlerState, PARKED_EVENTS, Settlement, partitions_of};
 use annals_core::processing::{PartitionBy, ProcessingRetry, Then};
@@ -7,7 +7,7 @@ use annals_core::{Code, DEFAULT_TENANT, RecordQuery};
 use crate::Subject;
 use crate::handlers::opened::{Opened, positions, seconds};
 
-/// And it catches up before it counts as sound.
+/// It catches up before it counts as healthy.
 pub async fn a_failing_partition_is_retried_after_its_delay_and_holds_up_no_other(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -37,7 +37,7 @@ pub async fn a_failing_partition_is_retried_after_its_delay_and_holds_up_no_othe
     assert!(it.handlers.partitions("h", None, 10).await.expect("reads").items.is_empty());
 }
 
-/// With its attempts, its reason and its time.
+/// It keeps its attempts, its reason and its time.
 pub async fn a_failing_partition_keeps_its_place_over_a_restart(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -60,7 +60,7 @@ pub async fn a_failing_partition_keeps_its_place_over_a_restart(subject: &dyn Su
     assert_eq!(it.handle_all("h", 3).await, [0, 1]);
 }
 
-/// Its position shows it.
+/// Its position shows this.
 pub async fn without_partitions_a_failing_event_holds_up_all(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.define(HandlerDefinition { retry: seconds(), ..HandlerDefinition::new("h") }).await;
@@ -83,7 +83,7 @@ fn once(then: Then) -> ProcessingRetry {
     ProcessingRetry { attempts: Some(1), then, ..seconds() }
 }
 
-/// Until then it stays, however much time passes.
+/// Until then it stays blocked, however much time passes.
 pub async fn a_blocked_partition_is_retried_by_an_operator(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.define(HandlerDefinition { retry: once(Then::Block), ..HandlerDefinition::new("h") }).await;
@@ -103,7 +103,7 @@ pub async fn a_blocked_partition_is_retried_by_an_operator(subject: &dyn Subject
     assert_eq!(it.handle_all("h", 1).await, [0]);
 }
 
-/// With who decided and why.
+/// The record says who decided and why.
 pub async fn a_skipped_or_parked_event_is_recorded_and_its_partition_continues(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let by_aggregate = HandlerDefinition::new("h").types(["placed"]).partitioned(PartitionBy::Aggregate, 4);
@@ -124,7 +124,7 @@ pub async fn a_skipped_or_parked_event_is_recorded_and_its_partition_continues(s
     let parked = records.find(query).await.expect("reads").records;
     let acts: Vec<_> = parked.iter().map(|record| record.document.get_str("act").expect("a text")).collect();
     assert_eq!(acts, ["skipped: it is a duplicate", "parked: it is a duplicate"]);
-    // The policy parks too, without anyone's reason.
+    // The policy also parks, without a reason from an operator.
     let by_aggregate = HandlerDefinition::new("p").types(["placed"]).partitioned(PartitionBy::Aggregate, 4);
     it.define(HandlerDefinition { retry: once(Then::Park), ..by_aggregate }).await;
     let failed = it.pull("p").await;
@@ -142,7 +142,7 @@ pub async fn a_lease_that_ends_counts_as_a_failure(subject: &dyn Subject) {
     let taken = it.pull("h").await;
     assert_eq!(taken[0].until, it.now_plus(30_000));
     it.advance(30_000);
-    // Who settles late has lost it.
+    // A worker that settles late has lost the lease.
     let late = it.settle("h", vec![Settlement::done(taken[0].token.clone())]).await;
     assert_eq!(late[0].error.as_deref(), Some("lease_lost"));
     it.advance(1_000);
@@ -152,7 +152,7 @@ pub async fn a_lease_that_ends_counts_as_a_failure(subject: &dyn Subject) {
     it.done("h", &again[0]).await;
 }
 
-/// What is in flight can be settled.
+/// Deliveries in flight can be settled.
 pub async fn a_paused_handler_delivers_nothing_until_it_is_resumed(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;

@@ -1,4 +1,4 @@
-//! Health: from what is stored, whatever a worker or an owner says of itself.
+//! Health, derived from the store, whatever a worker or an owner reports.
 
 use annals_core::handlers::{HandlerState, HandlerStatus};
 use annals_core::{NewCommit, NewEvent, Reached};
@@ -8,7 +8,7 @@ use crate::Subject;
 use crate::handlers::opened::Opened;
 use crate::sample::event;
 
-/// Commits an event of now.
+/// Commits an event with the current time.
 async fn commit(it: &Opened, id: &str) {
     let event = NewEvent { time: Some(it.now_plus(0)), ..event("placed", 0) };
     let commit = NewCommit::new("order", id).event(event);
@@ -19,15 +19,15 @@ async fn status(it: &Opened) -> HandlerStatus {
     it.handlers.get("h").await.expect("defined")
 }
 
-/// The health of the only handler, as probes and metrics have it.
+/// Returns the health of the only handler, as probes and metrics get it.
 async fn health(it: &Opened) -> ProcessorHealth {
-    // What was read is shown again for a second.
+    // A result is reused for a second.
     it.advance(1_000);
     let health = it.host.health().await.expect("the store can be read");
     health.iter().find(|of| of.name == "h").cloned().expect("it is defined")
 }
 
-/// And they grow while no event is settled, although a worker pulls; another process says the same.
+/// They grow while no event is settled, although a worker pulls. Another process reports the same.
 pub async fn the_lag_and_the_time_since_progress_are_those_of_the_store(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -59,7 +59,7 @@ pub async fn the_lag_and_the_time_since_progress_are_those_of_the_store(subject:
     assert_eq!((of_host.lag(), of_host.lag_seconds, of_host.seconds_since_progress), (1, 64, 64));
 }
 
-/// In positions and in seconds; the handler has none while it has passed everything.
+/// The lag is in positions and in seconds. The handler itself has none once it has passed everything.
 pub async fn the_lag_of_a_failing_partition_is_its_own(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;

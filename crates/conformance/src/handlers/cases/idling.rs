@@ -1,4 +1,4 @@
-//! Several processes on one store: what their leases rest on, and what handlers cost that have nothing to do.
+//! Several processes on one store: the basis of their leases, and the cost of idle handlers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::tap::TappedStore;
 use crate::withheld::Withheld;
 use crate::{ManualClock, Subject};
 
-/// A handler that gets nothing in these cases.
+/// A handler that gets no events in these cases.
 struct Idle;
 
 #[async_trait]
@@ -27,22 +27,22 @@ impl Handler for Idle {
     }
 }
 
-/// The lease of a handler, once it has one.
+/// Returns the lease of a handler, once it has one.
 async fn lease(it: &Opened, name: &str) -> Option<Lease> {
     let records = it.store.records(DEFAULT_TENANT).expect("declared");
     let found = TypedRecords::<Lease>::declared(records).get(format!("handler/{name}")).await;
-    // Before the first one there is no collection.
+    // Before the first one, the collection does not exist.
     found.ok().flatten().map(|found| found.value)
 }
 
-/// The heartbeat of the process that holds a lease.
+/// Returns the heartbeat of the process that holds a lease.
 async fn heartbeat(it: &Opened, lease: &Lease) -> Option<ProcessRecord> {
     let records = it.store.records(DEFAULT_TENANT).expect("declared");
     let found = TypedRecords::<ProcessRecord>::declared(records).get(lease.holder.as_str()).await;
     found.expect("reads").map(|found| found.value)
 }
 
-/// Lets time pass until each of these handlers has a lease of an epoch that is greater than this one.
+/// Lets time pass until each of these handlers has a lease of a later epoch than this one.
 async fn until_taken(it: &Opened, names: &[&str], epoch: i64) -> Vec<Lease> {
     let mut leases = Vec::new();
     for name in names {
@@ -58,7 +58,7 @@ async fn until_taken(it: &Opened, names: &[&str], epoch: i64) -> Vec<Lease> {
     leases
 }
 
-/// Lets so many seconds pass, slowly.
+/// Lets this many seconds pass, slowly.
 async fn pass(it: &Opened, seconds: u64) {
     let until = it.now_plus(seconds * 1_000);
     tokio::select! {
@@ -67,7 +67,7 @@ async fn pass(it: &Opened, seconds: u64) {
     }
 }
 
-/// Not one of each handler: neither for its lease nor for dead letters.
+/// There is no write for each handler, neither for its lease nor for dead letters.
 pub async fn idle_handlers_cost_one_write_a_second_together(subject: &dyn Subject) {
     const HANDLERS: usize = 20;
     const SECONDS: u64 = 10;
@@ -79,7 +79,7 @@ pub async fn idle_handlers_cost_one_write_a_second_together(subject: &dyn Subjec
         it.host.handle(DEFAULT_TENANT, HandlerDefinition::new(name.clone()), Idle).await.expect("defined");
     }
     until_taken(&it, &names.iter().map(String::as_str).collect::<Vec<_>>(), 0).await;
-    // Each looks once for letters when it begins.
+    // Each handler looks for letters once when it starts.
     pass(&it, 3).await;
     let counts = || {
         let writes = [Lease::COLLECTION, ProcessRecord::COLLECTION].map(|collection| calls.writes(collection));
@@ -94,7 +94,7 @@ pub async fn idle_handlers_cost_one_write_a_second_together(subject: &dyn Subjec
     assert!(looks <= SECONDS as usize, "{looks} queries for letters in {SECONDS} s");
 }
 
-/// It takes them again, and its leases then rest on another life.
+/// It takes the tasks again, and its leases then rest on another life.
 pub async fn a_deposed_process_gives_up_all_tasks(subject: &dyn Subject) {
     let one = Opened::of(subject).await;
     for name in ["a", "b"] {
@@ -105,7 +105,7 @@ pub async fn a_deposed_process_gives_up_all_tasks(subject: &dyn Subject) {
     let before = until_taken(&one, &["a", "b", "h"], 0).await;
     assert!(before.iter().all(|lease| lease.holder == before[0].holder && lease.life == before[0].life));
     one.commit("placed", &["x"]).await;
-    // Time passes for the other process only, which sees that the heartbeat is not renewed.
+    // Time passes only for the other process, which sees that the heartbeat is not renewed.
     let ahead = Arc::new(ManualClock::at(one.now_plus(60_000)));
     let other = Opened::on(subject.open().await, ahead);
     let pull = PullBody { max: 1, wait_ms: 50_000, ..PullBody::default() };
@@ -116,7 +116,7 @@ pub async fn a_deposed_process_gives_up_all_tasks(subject: &dyn Subject) {
     assert_eq!(positions(&pulled), [0]);
     let taken = lease(&one, "h").await.expect("there");
     assert!(taken.holder != before[2].holder && taken.epoch > before[2].epoch, "{taken:?}");
-    // Nobody else has taken these.
+    // No other process has taken these.
     let again = until_taken(&one, &["a", "b"], before[0].epoch.max(before[1].epoch)).await;
     for taken in again {
         assert_eq!(taken.holder, before[0].holder);
@@ -124,7 +124,7 @@ pub async fn a_deposed_process_gives_up_all_tasks(subject: &dyn Subject) {
     }
 }
 
-/// Though by the clock of the other process its heartbeat expired longer ago than processes are remembered.
+/// By the other process's clock, its heartbeat expired longer ago than processes are remembered.
 pub async fn a_process_whose_clock_is_behind_keeps_its_tasks(subject: &dyn Subject) {
     let slow = Opened::of(subject).await;
     slow.host.handle(DEFAULT_TENANT, HandlerDefinition::new("mine"), Idle).await.expect("defined");
@@ -142,7 +142,7 @@ pub async fn a_process_whose_clock_is_behind_keeps_its_tasks(subject: &dyn Subje
         slow.advance(100);
         crate::between_looks().await;
     }
-    // A process that was deposed learns so when it renews its heartbeat.
+    // A deposed process learns this when it renews its heartbeat.
     let last = heartbeat(&slow, &before).await.map_or(Timestamp::default(), |found| found.until());
     let renewed = loop {
         match heartbeat(&slow, &before).await {
@@ -161,7 +161,7 @@ pub async fn a_process_whose_clock_is_behind_keeps_its_tasks(subject: &dyn Subje
     }
 }
 
-/// By the clock of the process that stands by, every heartbeat of the other one has expired before it is written.
+/// By the clock of the standby process, every heartbeat of the other one has expired before it is written.
 pub async fn a_process_whose_clock_is_ahead_takes_nothing_over(subject: &dyn Subject) {
     let slow = Opened::of(subject).await;
     slow.host.handle(DEFAULT_TENANT, HandlerDefinition::new("mine"), Idle).await.expect("defined");
@@ -170,7 +170,7 @@ pub async fn a_process_whose_clock_is_ahead_takes_nothing_over(subject: &dyn Sub
     fast.host.handle(DEFAULT_TENANT, HandlerDefinition::new("mine"), Idle).await.expect("defined");
     let mut last = Timestamp::default();
     for second in 0..10 {
-        // The heartbeat is renewed once a second, and then time passes for the process that stands by.
+        // The heartbeat is renewed once a second, and then time passes for the standby process.
         while last == heartbeat(&slow, &before).await.map_or(last, |found| found.until()) {
             let now = lease(&slow, "mine").await.expect("there");
             assert_eq!((now.holder, now.epoch), (before.holder.clone(), before.epoch), "after {second} s");
@@ -185,7 +185,7 @@ pub async fn a_process_whose_clock_is_ahead_takes_nothing_over(subject: &dyn Sub
     }
     let after = lease(&slow, "mine").await.expect("there");
     assert_eq!((after.holder, after.epoch, after.life), (before.holder.clone(), before.epoch, before.life));
-    // It shows who the owner is, as it sees that the heartbeat is renewed.
+    // It shows the owner, because it sees that the heartbeat is renewed.
     while fast.handlers.get("mine").await.expect("defined").owner.as_ref() != Some(&before.holder) {
         slow.advance(100);
         crate::between_looks().await;
@@ -214,7 +214,7 @@ pub async fn a_process_whose_clock_is_ahead_gives_tasks_away(subject: &dyn Subje
     }
 }
 
-/// The other one expects a heartbeat as often as that process says that it renews it.
+/// The other process expects heartbeats at the interval that this process states.
 pub async fn a_process_with_a_longer_lease_keeps_its_tasks(subject: &dyn Subject) {
     let options = HostOptions { lease: Duration::from_secs(40), ..HostOptions::default() };
     let patient = Opened::with(subject.open().await, subject.clock(), options);
@@ -222,7 +222,7 @@ pub async fn a_process_with_a_longer_lease_keeps_its_tasks(subject: &dyn Subject
     let before = until_taken(&patient, &["mine"], 0).await.remove(0);
     let hasty = Opened::on(subject.open().await, patient.clock.clone());
     hasty.host.handle(DEFAULT_TENANT, HandlerDefinition::new("mine"), Idle).await.expect("defined");
-    // More than two leases of the process that stands by, in which the other one need not renew its heartbeat.
+    // More than two leases of the standby process, during which the other one need not renew its heartbeat.
     for _ in 0..450 {
         hasty.advance(20);
         crate::between_looks().await;
@@ -231,13 +231,13 @@ pub async fn a_process_with_a_longer_lease_keeps_its_tasks(subject: &dyn Subject
     assert_eq!((after.holder, after.epoch, after.life), (before.holder, before.epoch, before.life));
 }
 
-/// Rather than keeping it for as long as it lives, in which nobody could process the handler that is defined again.
+/// If it kept the lease while it lives, no process could run the handler once it is defined again.
 pub async fn a_process_that_finds_its_handler_deleted_gives_the_lease_back(subject: &dyn Subject) {
     let one = Opened::of(subject).await;
     let withheld = Withheld::of(Lease::COLLECTION);
     let store: Arc<dyn Store> = Arc::new(TappedStore::new(subject.open().await).with_records(&withheld));
     let other = Opened::on(store, one.clock.clone());
-    // It lives on with a task of its own.
+    // It continues to live with a task of its own.
     other.host.handle(DEFAULT_TENANT, HandlerDefinition::new("other"), Idle).await.expect("defined");
     until_taken(&other, &["other"], 0).await;
     let definition = one.by_aggregate("h").await;
@@ -259,7 +259,7 @@ pub async fn a_process_that_finds_its_handler_deleted_gives_the_lease_back(subje
     assert_eq!(positions(&pulled), [0]);
 }
 
-/// Within 5 s and the time that the store takes.
+/// The limit is 5 s and the time that the store takes.
 pub async fn all_tasks_of_a_process_that_dies_are_taken_over(subject: &dyn Subject) {
     const NAMES: [&str; 3] = ["a", "b", "c"];
     let one = Opened::of(subject).await;
@@ -271,7 +271,7 @@ pub async fn all_tasks_of_a_process_that_dies_are_taken_over(subject: &dyn Subje
     for name in NAMES {
         assert_eq!(positions(&one.pull(name).await), [0]);
     }
-    // It dies: nothing is renewed and nothing is given back.
+    // It dies: nothing is renewed and nothing is released.
     let Opened { host, store, .. } = one;
     std::mem::forget(host);
     store.close().await;
@@ -308,7 +308,7 @@ pub async fn a_lease_of_an_earlier_build_is_taken_over_once_it_has_ended(subject
     assert!(taken.life.is_some());
 }
 
-/// Though its owner is in this process, which nobody tells.
+/// Its owner is in this process, which gets no notification.
 pub async fn a_letter_that_another_process_makes_due_is_delivered(subject: &dyn Subject) {
     let one = Lettered::of(subject).await;
     one.letters.put_policy("placed".into(), LetterPolicy::manual(), because("a test")).await.expect("stored");

@@ -1,4 +1,4 @@
-//! Handlers in Rust, and what happens with their success.
+//! Handlers in Rust, and the effects that are stored with their success.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::sample::event;
 
 const COUNTS: &str = "counts";
 
-/// Counts the events of each aggregate in a record, and does it wrong now and then.
+/// Counts the events of each aggregate in a record, and fails at intervals.
 struct Counting {
     records: Arc<dyn Records>,
     calls: AtomicU64,
@@ -45,7 +45,7 @@ impl Handler for Counting {
         let id = events[0].commit.aggregate.id.clone();
         let count = self.count(&id).await.unwrap_or(0) + events.len() as i64;
         effects.change(RecordChange::put(COUNTS, rawdoc! { "_id": &*id, "count": count }));
-        // After the effect was asked for, and before it happened.
+        // Fails after the effect was requested, and before it was applied.
         match self.calls.fetch_add(1, Ordering::SeqCst) % self.fails_every {
             0 => Err(HandleFailure::new("this time it fails")),
             1 => panic!("this time it panics"),
@@ -62,7 +62,7 @@ fn definition(name: &str) -> HandlerDefinition {
     HandlerDefinition { retry: soon(), ..HandlerDefinition::new(name).partitioned(PartitionBy::Aggregate, 4) }
 }
 
-/// Advances the clock until the handler has come so far, and nothing is failing.
+/// Advances the clock until the handler has reached `position` and nothing is failing.
 async fn until_handled(it: &Opened, handlers: &Arc<dyn Handlers>, name: &str, position: u64) {
     loop {
         it.advance(10);
@@ -74,7 +74,7 @@ async fn until_handled(it: &Opened, handlers: &Arc<dyn Handlers>, name: &str, po
     }
 }
 
-/// The batch that stores the position stores the effect.
+/// The batch that stores the position also stores the effect.
 pub async fn effects_happen_exactly_once_whatever_fails_and_restarts(subject: &dyn Subject) {
     let mut it = Opened::of(subject).await;
     let ids = ["a", "b", "a", "c", "b", "a", "a", "c"];
@@ -90,7 +90,7 @@ pub async fn effects_happen_exactly_once_whatever_fails_and_restarts(subject: &d
     }
 }
 
-/// Its event fails with what the store says.
+/// The event fails with the error of the store.
 pub async fn a_refused_effect_fails_its_event_and_nothing_of_it_happens(subject: &dyn Subject) {
     struct Refused;
     #[async_trait]
@@ -121,7 +121,7 @@ pub async fn a_refused_effect_fails_its_event_and_nothing_of_it_happens(subject:
     assert_eq!((failing.position, counting.count("one").await), (0, None));
 }
 
-/// Looks until the only failing partition has failed so often; each look lets so much time pass.
+/// Polls until the only failing partition has failed this often. Each poll lets `millis` milliseconds pass.
 async fn failed(it: &Opened, attempts: u32, millis: i64) -> PartitionStatus {
     loop {
         it.advance(millis);
@@ -133,7 +133,7 @@ async fn failed(it: &Opened, attempts: u32, millis: i64) -> PartitionStatus {
     }
 }
 
-/// Whatever the policy says: after a delay, or never.
+/// It chooses a delay, or never, whatever the policy says.
 pub async fn a_handler_in_rust_chooses_when_its_event_comes_again(subject: &dyn Subject) {
     struct Choosing;
     #[async_trait]
@@ -156,7 +156,7 @@ pub async fn a_handler_in_rust_chooses_when_its_event_comes_again(subject: &dyn 
     assert_eq!((&*second.reason, second.retry_at), ("unreadable", None));
 }
 
-/// And names what it panicked with.
+/// The reason contains the message of the panic.
 pub async fn a_panic_is_a_failure(subject: &dyn Subject) {
     struct Panicking;
     #[async_trait]
@@ -178,7 +178,7 @@ pub async fn a_panic_is_a_failure(subject: &dyn Subject) {
     }
 }
 
-/// Though the handler ran again after it had committed.
+/// The handler ran again after it had committed.
 pub async fn commits_of_a_handler_are_made_once(subject: &dyn Subject) {
     struct Answering(Arc<Counting>);
     #[async_trait]
@@ -199,7 +199,7 @@ pub async fn commits_of_a_handler_are_made_once(subject: &dyn Subject) {
     let calls = Counting::new(&it, 2).await;
     it.commit("placed", &["a", "a"]).await;
     let handler = Answering(Arc::clone(&calls));
-    // Both come together at first, and the one that failed comes alone then.
+    // At first both come together. Then the one that failed comes alone.
     let definition = HandlerDefinition { batch: 2, ..definition("h").types(["placed"]) };
     it.host.handle(DEFAULT_TENANT, definition, handler).await.expect("defined");
     until_handled(&it, &it.handlers, "h", 2).await;
@@ -207,7 +207,7 @@ pub async fn commits_of_a_handler_are_made_once(subject: &dyn Subject) {
     assert_eq!((invoices.version, calls.calls.load(Ordering::SeqCst)), (2, 3));
 }
 
-/// It is dropped, and the event is attempted again; the handler sees which attempt it is, and why there is another.
+/// The attempt is dropped, and the event is attempted again. The handler sees the number of the attempt and the reason for it.
 pub async fn an_attempt_that_hangs_past_its_time_counts_as_failed(subject: &dyn Subject) {
     struct Hanging(Arc<AtomicU64>);
     #[async_trait]
@@ -247,7 +247,7 @@ impl Handler for Invoicing {
     }
 }
 
-/// Commits an order as part of a span, lets it be handled, and returns the span that the invoice names.
+/// Commits an order as part of a span, and lets it be handled. Returns the span that the invoice names.
 async fn invoiced(it: &Opened, order: TraceContext) -> TraceContext {
     let mut commit = NewCommit::new("order", "a").event(event("placed", 0)).wait_until(annals_core::Reached::Logged);
     order.note(&mut commit);
@@ -261,7 +261,7 @@ async fn invoiced(it: &Opened, order: TraceContext) -> TraceContext {
 
 const ORDER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// Where no spans are recorded, it is part of the span that the event's commit named.
+/// If no spans are recorded, the commit is part of the span that the event's commit named.
 pub async fn commits_of_a_handler_continue_the_trace_of_their_event(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let order = TraceContext::parse(ORDER).expect("valid");
@@ -293,7 +293,7 @@ impl Spans for Kept {
     }
 }
 
-/// One for each attempt, with its outcome.
+/// Each attempt has a span, with its outcome.
 pub async fn every_delivery_is_a_span_between_the_commits_before_and_after_it(subject: &dyn Subject) {
     let kept = Arc::new(Kept::default());
     let options = HostOptions { spans: Some(Arc::clone(&kept) as Arc<dyn Spans>), ..HostOptions::default() };

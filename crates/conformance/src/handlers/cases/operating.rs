@@ -1,4 +1,4 @@
-//! Acts of operators: what they do, that each is recorded, and when they are refused.
+//! Acts of operators: their effects, their records, and when they are refused.
 
 use annals_core::handlers::{Act, ActEntry, Delivery, End, HandlerDefinition, HandlerState, Place, Reason};
 use annals_core::processing::{PartitionBy, ProcessingRetry};
@@ -29,7 +29,7 @@ fn at(position: u64) -> Place {
     Place::Position(position)
 }
 
-/// Handles everything up to a position, and returns each position with whether its delivery was marked.
+/// Handles everything up to a position. Returns each position with whether its delivery was marked.
 async fn replayed(it: &Opened, until: u64) -> Vec<(u64, bool)> {
     let mut seen: Vec<(u64, bool)> = Vec::new();
     loop {
@@ -46,7 +46,7 @@ async fn replayed(it: &Opened, until: u64) -> Vec<(u64, bool)> {
     }
 }
 
-/// With who, when and why, in the same batch; also of a handler that was deleted.
+/// The record has who, when and why, and is in the same batch. This also holds for a handler that was deleted.
 pub async fn every_act_is_recorded_with_its_reason_and_listed(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -77,7 +77,7 @@ pub async fn every_act_is_recorded_with_its_reason_and_listed(subject: &dyn Subj
     assert_eq!(it.handlers.acts("g", None, 3).await.map_err(|error| error.code()), Err(Code::UnknownHandler));
 }
 
-/// Rather than another event of the partition.
+/// Without that check, it would skip another event of the partition.
 pub async fn a_skip_that_names_an_event_is_refused_once_another_one_is_next(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -97,7 +97,7 @@ pub async fn a_skip_that_names_an_event_is_refused_once_another_one_is_next(subj
     assert_eq!(it.handlers.get("h").await.expect("defined").parked, 2);
 }
 
-/// From the beginning, a number or a time; up to where the handler was, in order per partition.
+/// A replay starts at the beginning, a number or a time, and ends where the handler was. It is in order for each partition.
 pub async fn a_replay_delivers_again_what_was_passed_and_marks_it(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -131,7 +131,7 @@ pub async fn a_replay_delivers_again_what_was_passed_and_marks_it(subject: &dyn 
     assert!(nothing.contains("position 4"), "{nothing}");
 }
 
-/// What had failed is not marked, because it was never handled; partitions that fail before the replay's start stay.
+/// A failed event is not marked, because it was never handled. Partitions that fail before the replay's start stay.
 pub async fn a_replay_does_not_mark_what_had_failed(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -159,7 +159,7 @@ pub async fn a_replay_does_not_mark_what_had_failed(subject: &dyn Subject) {
     assert_eq!(replayed(&it, 6).await, [(0, false), (1, true), (2, true), (3, false), (4, false), (5, true)]);
 }
 
-/// What is in flight cannot be settled any more, because it comes again.
+/// Such deliveries can no longer be settled, because their events come again.
 pub async fn what_is_in_flight_when_the_position_is_set_is_lost(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -173,7 +173,7 @@ pub async fn what_is_in_flight_when_the_position_is_set_is_lost(subject: &dyn Su
     assert_eq!(replayed(&it, 2).await, [(0, true), (1, false)]);
 }
 
-/// Forward and back, up to the head.
+/// Moves go forward and back, up to the head.
 pub async fn a_handler_is_moved_to_any_position_up_to_the_head(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -200,7 +200,7 @@ pub async fn a_handler_is_moved_to_any_position_up_to_the_head(subject: &dyn Sub
     assert_eq!(moves, [(Some(0), Some(4)), (Some(4), Some(0)), (Some(4), Some(2)), (Some(2), Some(3))]);
 }
 
-/// As a first attempt; there is one entry for its partition.
+/// It comes as a first attempt, and its partition has one entry.
 pub async fn a_failing_event_that_the_position_is_set_to_comes_and_fails_as_if_it_were_new(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -234,7 +234,7 @@ pub async fn a_failing_event_that_the_position_is_set_to_comes_and_fails_as_if_i
     assert_eq!(it.handle_all("h", 3).await, [1]);
 }
 
-/// It ends, and what it had not delivered yet is not marked.
+/// The replay ends, and what it had not delivered yet is not marked.
 pub async fn a_move_ends_a_replay(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.define(HandlerDefinition { retry: seconds(), ..HandlerDefinition::new("h") }).await;
@@ -246,7 +246,7 @@ pub async fn a_move_ends_a_replay(subject: &dyn Subject) {
     assert_eq!(replayed(&it, 3).await, [(2, false)]);
 }
 
-/// Dots, dollar signs, slashes and nothing at all.
+/// The keys have dots, dollar signs, slashes, and no characters at all.
 pub async fn partition_keys_of_any_text_fail_and_are_acted_upon_alone(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let once = ProcessingRetry { attempts: Some(1), ..seconds() };

@@ -11,7 +11,7 @@ fn now() -> PullBody {
     PullBody { max: 100, ..PullBody::default() }
 }
 
-/// Pulls at `it`, which does not own the handler, until it does; time passes meanwhile.
+/// Pulls at `it`, which does not own the handler, until it does. Time passes meanwhile.
 async fn until_taken_over(it: &Opened) -> Vec<annals_core::handlers::Delivery> {
     let pull = PullBody { max: 100, wait_ms: 50_000, ..PullBody::default() };
     tokio::select! {
@@ -20,7 +20,7 @@ async fn until_taken_over(it: &Opened) -> Vec<annals_core::handlers::Delivery> {
     }
 }
 
-/// Once its lease has ended.
+/// The other process takes over once the lease has ended.
 pub async fn one_process_at_a_time_delivers_and_another_takes_over_when_it_dies(subject: &dyn Subject) {
     let one = Opened::of(subject).await;
     let other = Opened::on(subject.open().await, one.clock.clone());
@@ -32,7 +32,7 @@ pub async fn one_process_at_a_time_delivers_and_another_takes_over_when_it_dies(
     let elsewhere = other.handlers.settle("h", SettleBody { results: vec![Settlement::done("1")] }).await;
     assert!(matches!(elsewhere, Err(HandlerError::OwnedElsewhere { .. })), "{elsewhere:?}");
     one.done("h", first.iter().find(|it| it.position == 0).expect("came")).await;
-    // It dies: nothing is renewed and nothing is given back.
+    // It dies: nothing is renewed and nothing is released.
     let Opened { host, store, .. } = one;
     std::mem::forget(host);
     store.close().await;
@@ -40,7 +40,7 @@ pub async fn one_process_at_a_time_delivers_and_another_takes_over_when_it_dies(
     assert_eq!(positions(&after), [1, 2]);
 }
 
-/// Without waiting for a lease to end.
+/// The other process need not wait for a lease to end.
 pub async fn a_drained_process_gives_its_handlers_back_at_once(subject: &dyn Subject) {
     let one = Opened::of(subject).await;
     let other = Opened::on(subject.open().await, one.clock.clone());
@@ -55,13 +55,13 @@ pub async fn a_drained_process_gives_its_handlers_back_at_once(subject: &dyn Sub
     assert_eq!(positions(&after), [0]);
 }
 
-/// Its workers are told, and nothing happens twice.
+/// Its workers get an error, and nothing happens twice.
 pub async fn a_process_that_lost_its_lease_stores_nothing(subject: &dyn Subject) {
     let one = Opened::of(subject).await;
     one.by_aggregate("h").await;
     one.commit("placed", &["a"]).await;
     let stale = one.pull("h").await;
-    // Time passes for the other process only, so the lease ends there and not here.
+    // Time passes only for the other process, so the lease ends there and not here.
     let ahead = std::sync::Arc::new(crate::ManualClock::at(one.now_plus(60_000)));
     let other = Opened::on(subject.open().await, ahead);
     let taken = until_taken_over(&other).await;
@@ -73,7 +73,7 @@ pub async fn a_process_that_lost_its_lease_stores_nothing(subject: &dyn Subject)
     assert_eq!(other.handlers.get("h").await.expect("defined").position, 1);
 }
 
-/// It finds what the other stored.
+/// The wait finds what the other process stored.
 pub async fn a_commit_waits_for_the_handler_of_another_process(subject: &dyn Subject) {
     let one = Opened::of(subject).await;
     let other = Opened::on(subject.open().await, one.clock.clone());
@@ -82,7 +82,7 @@ pub async fn a_commit_waits_for_the_handler_of_another_process(subject: &dyn Sub
     one.done("h", &one.pull("h").await[0]).await;
     let handling = async {
         one.done("h", &one.pull("h").await[0]).await;
-        // The other process looks every 100 ms.
+        // The other process polls every 100 ms.
         one.let_time_pass("h").await
     };
     tokio::select! {
@@ -94,7 +94,7 @@ pub async fn a_commit_waits_for_the_handler_of_another_process(subject: &dyn Sub
     assert_eq!(one.handlers.get("h").await.expect("defined").position, 2);
 }
 
-/// By the owner, which notices the change in the store.
+/// The owner notices the change in the store.
 pub async fn a_definition_that_another_process_changes_is_followed(subject: &dyn Subject) {
     let one = Opened::of(subject).await;
     let other = Opened::on(subject.open().await, one.clock.clone());
@@ -112,7 +112,7 @@ pub async fn a_definition_that_another_process_changes_is_followed(subject: &dyn
     }
 }
 
-/// However long a commit of another process is on its way to its number.
+/// This holds however long a commit of another process waits for its sequence number.
 pub async fn commits_of_several_processes_are_handled_without_a_gap(subject: &dyn Subject) {
     const EACH: u64 = 40;
     let one = Opened::of(subject).await;

@@ -1,11 +1,11 @@
-//! What a restart keeps.
+//! What survives a restart.
 
 use annals_core::handlers::{HandlerError, SettleBody, Settlement};
 
 use crate::Subject;
 use crate::handlers::opened::{Opened, positions};
 
-/// Its token is worth nothing any more.
+/// Its token is no longer valid.
 pub async fn what_was_in_flight_comes_again_and_what_was_settled_does_not(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -20,7 +20,7 @@ pub async fn what_was_in_flight_comes_again_and_what_was_settled_does_not(subjec
     assert_eq!(positions(&it.pull_count("h", 2).await), [1, 2]);
 }
 
-/// Though the position could not move past what is before them.
+/// The position could not move past the events before them.
 pub async fn events_settled_out_of_order_do_not_come_again(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -34,7 +34,7 @@ pub async fn events_settled_out_of_order_do_not_come_again(subject: &dyn Subject
     let it = it.restarted().await;
     assert_eq!(positions(&it.pull_count("h", 2).await), [0, 2]);
     assert!(it.pull_now("h").await.is_empty());
-    // A drained host serves nobody.
+    // A drained host serves no requests.
     it.host.drain().await;
     let closed = it.handlers.settle("h", SettleBody::default()).await;
     assert!(matches!(closed, Err(HandlerError::Store(annals_core::StoreError::Closed))), "{closed:?}");

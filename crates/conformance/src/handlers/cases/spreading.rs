@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use crate::Subject;
 use crate::handlers::opened::Opened;
 
-/// Of each kind: handlers in Rust, filters, projections.
+/// The number of tasks of each kind: handlers in Rust, filters, projections.
 const OF_EACH: usize = 4;
 const COUNTS: &str = r#"{"on": {"placed": {"increment": {"n": 1}}}}"#;
 
@@ -42,7 +42,7 @@ fn handler(n: usize) -> HandlerDefinition {
     HandlerDefinition::new(format!("h-{n}")).partitioned(PartitionBy::Aggregate, 4)
 }
 
-/// A host with the program's handlers, which runs all filters and projections.
+/// Starts a host with the program's handlers, which runs all filters and projections.
 async fn hosted(it: Opened, seen: &Seen) -> Opened {
     it.host.start_defined();
     for n in 0..OF_EACH {
@@ -62,7 +62,7 @@ async fn defined(it: &Opened) {
     }
 }
 
-/// How many leases each process holds.
+/// Returns how many leases each process holds.
 async fn loads(it: &Opened) -> BTreeMap<String, usize> {
     let records = it.store.records(DEFAULT_TENANT).expect("declared");
     let query = RecordQuery::new(Lease::COLLECTION).limit(limits::PAGE_MAX);
@@ -74,7 +74,7 @@ async fn loads(it: &Opened) -> BTreeMap<String, usize> {
     loads
 }
 
-/// Lets time pass until the processes have these loads, in any order. Real work of the store is between two looks at the clock.
+/// Lets time pass until the processes have these loads, in any order. The store does real work between two steps of the clock.
 async fn until_spread(it: &Opened, wanted: &[usize]) -> BTreeMap<String, usize> {
     loop {
         let loads = loads(it).await;
@@ -106,7 +106,7 @@ async fn processed(it: &Opened) {
     }
 }
 
-/// And no event is skipped or comes out of order meanwhile.
+/// No event is skipped or comes out of order meanwhile.
 pub async fn work_spreads_evenly_over_processes_that_join_and_leave(subject: &dyn Subject) {
     let seen = Seen::default();
     let one = hosted(Opened::of(subject).await, &seen).await;
@@ -129,7 +129,7 @@ pub async fn work_spreads_evenly_over_processes_that_join_and_leave(subject: &dy
         names(&alone).is_subset(&names(&both)) && names(&both).is_subset(&names(&spread)),
         "nobody lost everything"
     );
-    // What leaves gives up at once: nothing waits for a lease to end.
+    // A process that leaves releases its leases at once: nothing waits for a lease to end.
     let joined = names(&spread).difference(&names(&both)).next().cloned().expect("the third one");
     three.host.drain().await;
     assert!(!loads(&one).await.contains_key(&joined));
@@ -141,7 +141,8 @@ pub async fn work_spreads_evenly_over_processes_that_join_and_leave(subject: &dy
     check(&seen, one.log.head().await.expect("reads"));
 }
 
-/// Every handler has handled every event, those of a partition in order; what was in flight in a process that gave up may have come twice.
+/// Checks that every handler has handled every event, those of a partition in order. What was in flight in a process that left may have
+/// come twice.
 fn check(seen: &Seen, head: u64) {
     let seen = seen.lock().expect("sound");
     for n in 0..OF_EACH {

@@ -10,7 +10,7 @@ use crate::handlers::opened::{Opened, positions};
 
 const STAGE: &str = "handled:h";
 
-/// Does what a case does meanwhile; the wait must still be pending at its end.
+/// Runs something meanwhile. The wait must still be pending at its end.
 async fn meanwhile<T>(waiting: &mut Pin<&mut impl Future<Output = CommitOutcome>>, does: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;
@@ -23,7 +23,7 @@ fn reached(outcome: &CommitOutcome) -> String {
     outcome.reached().as_str().to_owned()
 }
 
-/// All of them.
+/// The wait is for all of them.
 pub async fn a_commit_waits_until_a_handler_has_handled_its_events(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -31,7 +31,7 @@ pub async fn a_commit_waits_until_a_handler_has_handled_its_events(subject: &dyn
     for position in [0, 1] {
         let delivery = meanwhile(&mut waiting, it.pull("h")).await;
         assert_eq!(positions(&delivery), [position]);
-        // Nothing that is asked of the owner ends the wait before the event is settled.
+        // No request to the owner ends the wait before the event is settled.
         meanwhile(&mut waiting, it.handlers.get("h")).await.expect("defined");
         let (outcome, ()) = match position {
             0 => {
@@ -45,7 +45,7 @@ pub async fn a_commit_waits_until_a_handler_has_handled_its_events(subject: &dyn
     assert_eq!(it.handlers.get("h").await.expect("defined").position, 2);
 }
 
-/// Although nobody pulls.
+/// It ends although no worker pulls.
 pub async fn a_wait_ends_for_events_that_are_not_the_handlers(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.define(HandlerDefinition::new("h").types(["rare"])).await;
@@ -53,7 +53,7 @@ pub async fn a_wait_ends_for_events_that_are_not_the_handlers(subject: &dyn Subj
     assert_eq!(reached(&outcome), STAGE);
 }
 
-/// Once its filter has decided.
+/// It ends once the filter has decided.
 pub async fn a_wait_ends_for_events_that_a_stream_does_not_have(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     let streams = it.store.streams(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
@@ -88,7 +88,7 @@ pub async fn a_wait_ends_for_events_that_a_stream_does_not_have(subject: &dyn Su
     }
 }
 
-/// Events that follow in the partition wait as well.
+/// Later events of the partition wait as well.
 pub async fn a_wait_lasts_while_the_partition_fails_and_ends_once_its_event_is_handled_or_skipped(
     subject: &dyn Subject,
 ) {
@@ -119,7 +119,7 @@ pub async fn a_wait_lasts_while_the_partition_fails_and_ends_once_its_event_is_h
     assert_eq!(reached(&outcome), STAGE);
 }
 
-/// It is no condition.
+/// The timeout is not a condition.
 pub async fn a_wait_that_lasts_too_long_ends_and_the_commit_stands(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -133,7 +133,7 @@ pub async fn a_wait_that_lasts_too_long_ends_and_the_commit_stands(subject: &dyn
     assert_eq!(positions(&delivery), [0]);
 }
 
-/// Without its stage; the event is handled later.
+/// The answer lacks the stage, and the event is handled later.
 pub async fn a_wait_ends_when_the_host_is_drained(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;
@@ -145,7 +145,7 @@ pub async fn a_wait_ends_when_the_host_is_drained(subject: &dyn Subject) {
     assert_eq!(after.handle_all("h", 1).await, [0]);
 }
 
-/// Before anything is committed.
+/// It is refused before anything is committed.
 pub async fn a_stage_that_does_not_exist_is_refused(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
     it.by_aggregate("h").await;

@@ -9,7 +9,7 @@ use crate::handlers::opened::Opened;
 use crate::horizon::words::{A, Bridge, STREAM, consent, reason, request};
 use crate::unanswered::Unanswered;
 
-/// The subscription says what is missing.
+/// The status of the subscription says what is missing.
 pub async fn without_a_consent_nothing_is_received_until_there_is_one(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     bridge.produce("placed", &["a"]).await;
@@ -24,7 +24,7 @@ pub async fn without_a_consent_nothing_is_received_until_there_is_one(subject: &
     bridge.until(|status| status.state == IntakeState::Running && status.last_reason.is_none()).await;
 }
 
-/// What was sent stays, and nothing is lost.
+/// Sent events stay, and nothing is lost.
 pub async fn a_revoked_consent_stops_the_flow_and_a_new_one_continues_it(subject: &dyn Subject) {
     let bridge = Bridge::connected(subject).await;
     bridge.produce("placed", &["a"]).await;
@@ -48,7 +48,7 @@ pub async fn a_revoked_consent_stops_the_flow_and_a_new_one_continues_it(subject
     assert_ne!(of(0), of(1));
 }
 
-/// No event that comes afterwards is sent.
+/// No later event is sent.
 pub async fn a_revoked_consent_ends_a_request_that_waits(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     bridge.consent().await;
@@ -62,7 +62,7 @@ pub async fn a_revoked_consent_ends_a_request_that_waits(subject: &dyn Subject) 
     assert_eq!(ended.expect_err("the consent is gone").code(), Code::MissingConsent);
 }
 
-/// At once: time stands still.
+/// The request ends at once: time stands still.
 pub async fn a_revoked_consent_ends_a_request_that_waits_although_the_caller_goes_away(subject: &dyn Subject) {
     let (store, unanswered) = Unanswered::before(subject.open().await, CONSENTS);
     let bridge = Bridge::over(Opened::on(store, subject.clock())).await;
@@ -76,7 +76,7 @@ pub async fn a_revoked_consent_ends_a_request_that_waits_although_the_caller_goe
     assert_eq!(ended.expect_err("the consent is gone").code(), Code::MissingConsent);
 }
 
-/// Every part must be the same.
+/// Every part must be equal.
 pub async fn a_consent_is_for_one_consumer_one_stream_and_one_partition(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     bridge.consent().await;
@@ -93,7 +93,7 @@ pub async fn a_consent_is_for_one_consumer_one_stream_and_one_partition(subject:
     }
 }
 
-/// In the order of their ids.
+/// Consents are in the order of their ids.
 pub async fn the_first_of_several_consents_is_sent_with_the_events(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     for id in ["b", "a"] {
@@ -109,7 +109,7 @@ pub async fn the_first_of_several_consents_is_sent_with_the_events(subject: &dyn
     assert_eq!(bridge.offer(request()).await.expect("offered").consent.to_string(), id, "a UUID is sent as it is");
 }
 
-/// Also if there is a consent for it.
+/// This holds even with a consent for it.
 pub async fn a_stream_that_is_not_public_is_refused(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     assert!(bridge.filters.put(FilterDefinition::new("private").types(["placed"])).await.expect("defined"));
@@ -146,7 +146,7 @@ pub async fn consents_are_given_changed_listed_and_revoked(subject: &dyn Subject
     assert_eq!(producer.revoke_consent("c-1", silent).await.expect_err("why?").code(), Code::InvalidBody);
 }
 
-/// With the part that is wrong.
+/// The error names the wrong part.
 pub async fn a_consent_that_cannot_work_is_refused(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     for (consent, code) in [

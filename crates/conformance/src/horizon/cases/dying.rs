@@ -1,4 +1,4 @@
-//! A producer or a consumer that is killed at each of its writes: another process continues.
+//! A producer or a consumer that is killed at each of its writes, while another process continues.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::mortal::{Life, at_each_write};
 use crate::receiving::SCOPE;
 use crate::{OTHER_TENANT, Subject};
 
-/// What a consumer writes besides what it receives: the subscription, its origin and its progress.
+/// What a consumer writes besides received events: the subscription, its origin and its progress.
 const STEPS_OF_A_CONSUMER: &[&str] = &["annals-subscription"];
 /// What a producer writes besides the entries of its public stream: the filter and the consent.
 const STEPS_OF_A_PRODUCER: &[&str] = &["annals-filter", "annals-consents"];
-/// How much time passes with each durable write: a lease lasts for several.
+/// How much time passes with each durable write, in milliseconds. A lease lasts for several writes.
 const PASSING_MS: i64 = 500;
 
-/// The numbers in the producer's log of what a subscription received.
+/// Returns the sequence numbers, in the producer's log, of the events that a subscription received.
 async fn numbers(bridge: &Bridge, of: &impl Fn(&Subscription) -> bool) -> Vec<u64> {
     let query = LogQuery { limit: limits::PAGE_MAX, ..LogQuery::default() };
     let events = bridge.received.read(query).await.expect("reads").events;
@@ -29,7 +29,7 @@ async fn numbers(bridge: &Bridge, of: &impl Fn(&Subscription) -> bool) -> Vec<u6
     received.filter(|from| of(&from.subscription)).map(|from| from.sequence_number).collect()
 }
 
-/// Waits until a subscription has received so many events, or the process dies. Time passes meanwhile.
+/// Waits until a subscription has received `count` events, or the process dies. Time passes meanwhile.
 async fn until_received(
     bridge: &Bridge,
     of: &impl Fn(&Subscription) -> bool,
@@ -91,7 +91,7 @@ pub async fn each_event_is_received_once_whichever_write_the_producer_dies_at(su
     assert!(kills >= 6, "a producer makes more writes than {kills}");
 }
 
-/// Offers a public stream of the type of events of the same name. Returns whether the producer answered.
+/// Offers a public stream of the event type of the same name. Returns whether the producer answered.
 async fn offers(producer: &Bridge, stream: &str) -> bool {
     let filter = FilterDefinition::new(stream.to_owned()).types([stream.to_owned()]).public();
     let is_filled = producer.filters.put(filter).await.is_ok();

@@ -1,4 +1,4 @@
-//! What the network does between a consumer and its producer.
+//! Failures of the network between a consumer and its producer.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::handlers::opened::Opened;
 use crate::horizon::wire::{Network, URL, Wire};
 use crate::horizon::words::{Bridge, subscription};
 
-/// Cut, deaf or slow. A consumer that does not get an answer says so, and continues once the network is whole.
+/// The network is cut, deaf or slow. A consumer without an answer reports this, and continues once the network works again.
 pub async fn each_event_is_received_once_whatever_the_network_does(subject: &dyn Subject) {
     let producer = Bridge::of(subject).await;
     producer.consent().await;
@@ -31,7 +31,7 @@ pub async fn each_event_is_received_once_whatever_the_network_does(subject: &dyn
         if network != Network::Slow {
             let failing = consumer.until(|status| status.attempts >= 2).await;
             assert_eq!(failing.state, IntakeState::Failing, "{network:?}");
-            // It fails unless there are as many as before.
+            // Fails unless there are as many as before.
             consumer.has_received(count).await;
             wire.set(Network::Whole);
         }

@@ -59,7 +59,7 @@ pub async fn a_request_waits_for_the_first_event_and_ends_without_one(subject: &
     assert_eq!((page.events.len(), page.next), (0, 2));
 }
 
-/// Whatever the stream holds.
+/// This holds whatever the stream has.
 pub async fn an_event_that_is_not_public_is_never_sent(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     let (stream, all) = ("public-stream-by-hand", OfferRequest { partition: "".into(), ..request() });
@@ -75,7 +75,7 @@ pub async fn an_event_that_is_not_public_is_never_sent(subject: &dyn Subject) {
     assert_eq!((sent, offered.next), (vec![(0, 0), (2, 2)], 3));
 }
 
-/// A partner learns nothing of requests, owners, tags and headers.
+/// A partner learns nothing about requests, owners, tags and headers.
 pub async fn what_belongs_to_the_commit_stays_with_the_producer(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     bridge.consent().await;

@@ -7,7 +7,7 @@ use crate::Subject;
 use crate::handlers::opened::Opened;
 use crate::horizon::words::{Bridge, request};
 
-/// Once its lease has ended.
+/// The other process takes over once the lease has ended.
 pub async fn one_process_at_a_time_receives_and_another_takes_over_when_it_dies(subject: &dyn Subject) {
     let one = Bridge::connected(subject).await;
     one.produce("placed", &["a"]).await;
@@ -16,7 +16,7 @@ pub async fn one_process_at_a_time_receives_and_another_takes_over_when_it_dies(
     other.it.host.start_defined();
     let owner = other.status().await.owner;
     assert_eq!(owner, one.status().await.owner, "the first one receives");
-    // It dies: nothing is renewed and nothing is given back.
+    // It dies: nothing is renewed and nothing is released.
     let Bridge { it: Opened { host, store, .. }, .. } = one;
     std::mem::forget(host);
     store.close().await;
@@ -25,7 +25,7 @@ pub async fn one_process_at_a_time_receives_and_another_takes_over_when_it_dies(
     assert_ne!(other.status().await.owner, owner, "the other one has taken over");
 }
 
-/// Where the process that defined it has ended.
+/// The process that defined it has ended.
 pub async fn a_subscription_that_another_process_defines_is_run(subject: &dyn Subject) {
     let one = Bridge::of(subject).await;
     one.it.host.start_defined();
@@ -37,7 +37,7 @@ pub async fn a_subscription_that_another_process_defines_is_run(subject: &dyn Su
     assert_eq!(one.numbers(1).await, [0]);
 }
 
-/// Within a second.
+/// The request ends within a second.
 pub async fn a_consent_that_another_process_revokes_ends_a_request_that_waits(subject: &dyn Subject) {
     let one = Bridge::of(subject).await;
     one.consent().await;

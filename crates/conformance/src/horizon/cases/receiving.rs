@@ -45,7 +45,7 @@ pub async fn events_are_received_once_with_what_came_with_them(subject: &dyn Sub
     assert_eq!(bridge.numbers(3).await, [0, 2, 3]);
 }
 
-/// The others are passed over.
+/// Other partitions are skipped.
 pub async fn one_partition_is_received_and_its_positions_have_holes(subject: &dyn Subject) {
     let bridge = Bridge::connected(subject).await;
     bridge.produce("placed", &["b", "a", "b", "b", "a", "b"]).await;
@@ -56,7 +56,7 @@ pub async fn one_partition_is_received_and_its_positions_have_holes(subject: &dy
     assert_eq!(bridge.numbers(3).await, [1, 4, 7]);
 }
 
-/// Over restarts of the host.
+/// It continues across restarts of the host.
 pub async fn a_subscription_continues_where_it_was(subject: &dyn Subject) {
     let bridge = Bridge::connected(subject).await;
     bridge.produce("placed", &["a", "a"]).await;
@@ -66,7 +66,7 @@ pub async fn a_subscription_continues_where_it_was(subject: &dyn Subject) {
     assert_eq!(bridge.numbers(3).await, [0, 1, 2]);
 }
 
-/// It does not begin again at once, although its definition can be read.
+/// It does not restart at once, although its definition can be read.
 pub async fn a_subscription_pauses_while_its_store_receives_nothing(subject: &dyn Subject) {
     let producer = Bridge::of(subject).await;
     producer.consent().await;
@@ -79,7 +79,7 @@ pub async fn a_subscription_pauses_while_its_store_receives_nothing(subject: &dy
     assert_eq!(bridge.numbers(1).await, [0]);
 }
 
-/// They have one position.
+/// Both have one position.
 pub async fn two_subscriptions_of_the_same_receive_each_event_once(subject: &dyn Subject) {
     let bridge = Bridge::connected(subject).await;
     bridge.define(SubscriptionDefinition { name: "t".into(), ..subscription("s") }).await;
@@ -89,7 +89,7 @@ pub async fn two_subscriptions_of_the_same_receive_each_event_once(subject: &dyn
     assert_eq!(bridge.numbers(10).await, (0..10).collect::<Vec<_>>());
 }
 
-/// Whichever of them owns the subscription.
+/// This holds whichever of them owns the subscription.
 pub async fn two_hosts_receive_each_event_once(subject: &dyn Subject) {
     let one = Bridge::of(subject).await;
     let other = Bridge::on(Opened::on(one.it.store.clone(), one.it.clock.clone()));
@@ -151,14 +151,14 @@ pub async fn handlers_process_the_log_of_the_scope(subject: &dyn Subject) {
     assert_eq!(deliveries[0].event.commit.received.as_ref().map(|from| from.sequence_number), Some(0));
     bridge.it.done("h", &deliveries[0]).await;
     assert_eq!(bridge.it.handle_all("h", 2).await, [1]);
-    // The default scope is not touched, and the scope cannot change.
+    // The default scope is not affected, and the scope cannot change.
     let moved = bridge.it.handlers.put(HandlerDefinition::new("h").types(["placed"])).await;
     assert!(matches!(moved, Err(annals_core::handlers::HandlerError::Changed { setting, .. }) if setting == "scope"));
     let unknown = bridge.it.handlers.put(definition.of_scope("nowhere")).await.expect_err("no such scope");
     assert_eq!(unknown.code(), Code::UnknownScope);
 }
 
-/// As it came and also after a restart: where it came from, and not public.
+/// The event is shown with its origin and as not public, when it arrives and also after a restart.
 pub async fn a_handler_gets_a_received_event_as_the_log_of_its_scope_shows_it(subject: &dyn Subject) {
     let bridge = Bridge::connected(subject).await;
     bridge.it.define(HandlerDefinition { batch: 2, ..HandlerDefinition::new("h").of_scope(SCOPE) }).await;
@@ -188,7 +188,7 @@ pub async fn the_lag_of_a_handler_is_measured_against_the_log_of_its_scope(subje
     assert_eq!((status.position, status.head, status.lag), (0, 2, 2));
     assert_eq!(bridge.it.handle_all("h", 2).await, [0, 1]);
     assert_eq!(bridge.it.handlers.get("h").await.expect("defined").lag, 0);
-    // What was read is shown again for a second.
+    // A result is reused for a second.
     bridge.it.advance(1_000);
     let health = bridge.it.host.health().await.expect("the store can be read");
     let of = health.iter().find(|of| of.kind == "handler" && of.name == "h").expect("defined");
@@ -265,7 +265,7 @@ pub async fn a_wait_for_a_handler_of_another_scope_is_refused(subject: &dyn Subj
     assert!(!reason.is_empty() && bridge.status().await.state != IntakeState::Blocked);
 }
 
-/// Back by an hour, and then far ahead.
+/// The clock is set back by an hour, and then far ahead.
 pub async fn a_clock_that_jumps_loses_and_repeats_no_event(subject: &dyn Subject) {
     let bridge = Bridge::connected(subject).await;
     bridge.produce("placed", &["a"]).await;

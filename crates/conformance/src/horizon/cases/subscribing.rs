@@ -1,4 +1,4 @@
-//! The state of subscriptions, and what is refused.
+//! The status of subscriptions, and what is refused.
 
 use annals_core::handlers::ActRecord;
 use annals_core::horizon::{HorizonError, IntakeState, NoProducers, Producers, SUBSCRIPTIONS, SubscriptionDefinition};
@@ -9,9 +9,9 @@ use crate::horizon::words::{Bridge, consent, reason, subscription};
 use crate::unanswered::Unanswered;
 use crate::{OTHER_TENANT, Subject};
 
-/// Why the only subscription is not healthy.
+/// Returns why the only subscription is not healthy.
 async fn degraded(bridge: &Bridge) -> Option<String> {
-    // What was read is shown again for a second.
+    // A result is reused for a second.
     bridge.it.advance(1_000);
     let health = bridge.it.host.health().await.expect("the store can be read");
     let of = health.iter().find(|of| of.kind == "subscription").expect("defined");
@@ -19,7 +19,7 @@ async fn degraded(bridge: &Bridge) -> Option<String> {
     of.degraded.clone()
 }
 
-/// And how long ago an event was received.
+/// The status also shows how long ago an event was received.
 pub async fn the_state_shows_position_head_and_lag(subject: &dyn Subject) {
     let bridge = Bridge::connected(subject).await;
     bridge.produce("placed", &["a", "a", "a"]).await;
@@ -36,11 +36,11 @@ pub async fn the_state_shows_position_head_and_lag(subject: &dyn Subject) {
     let later = Bridge::on(Opened::on(bridge.it.store.clone(), bridge.it.clock.clone()));
     let stopped = later.status().await;
     assert_eq!((stopped.state, stopped.owner.as_deref(), stopped.position), (IntakeState::Stopped, None, 3));
-    // What the owner has stored is seen before the owner says when.
+    // The stored events of the owner are visible before the owner reports their time.
     assert!(stopped.head == 3 && stopped.last_progress >= Some(last), "it is noted when the owner ends: {stopped:?}");
 }
 
-/// Up to a cap. The first success resets it.
+/// The delay grows up to a cap, and the first success resets it.
 pub async fn a_subscription_that_fails_is_attempted_again_later_each_time(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     bridge.subscribe().await;
@@ -62,7 +62,7 @@ pub async fn a_subscription_that_fails_is_attempted_again_later_each_time(subjec
     assert!(status.attempts <= 3, "it begins with the first delay again: {status:?}");
 }
 
-/// An operator need not wait.
+/// An operator need not wait for the next attempt.
 pub async fn putting_a_subscription_again_attempts_it_at_once(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     bridge.produce("placed", &["a"]).await;
@@ -77,7 +77,7 @@ pub async fn putting_a_subscription_again_attempts_it_at_once(subject: &dyn Subj
     assert_eq!(bridge.numbers(1).await, [0]);
 }
 
-/// One task receives, while it connects and afterwards.
+/// One task receives, both while it connects and afterwards.
 pub async fn a_subscription_that_is_put_again_while_it_receives_goes_on(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     let put = async || assert!(!bridge.consumer.put_subscription(subscription("s")).await.expect("unchanged"));
@@ -125,7 +125,7 @@ pub async fn a_subscription_is_deleted_whole_although_the_caller_goes_away(subje
     assert_eq!(unknown, HorizonError::UnknownSubscription("s".to_owned()));
 }
 
-/// Not in the state, not in the list, and it is removed with the definition that had it.
+/// It is neither in the status nor in the list, and is removed with the definition that had it.
 pub async fn a_credential_is_never_shown(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     bridge.define(subscription("s").with_credential("s3cret")).await;
@@ -137,7 +137,7 @@ pub async fn a_credential_is_never_shown(subject: &dyn Subject) {
     assert!(!bridge.status().await.credential);
 }
 
-/// With what is wrong.
+/// The error says what is wrong.
 pub async fn a_subscription_that_cannot_work_is_refused(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     let valid = || subscription("s");
@@ -165,7 +165,7 @@ pub async fn a_subscription_that_cannot_work_is_refused(subject: &dyn Subject) {
     }
 }
 
-/// In the order of their names.
+/// Subscriptions are listed by name.
 pub async fn subscriptions_are_listed_page_by_page(subject: &dyn Subject) {
     let bridge = Bridge::of(subject).await;
     for name in ["b", "a", "c"] {
@@ -180,7 +180,7 @@ pub async fn subscriptions_are_listed_page_by_page(subject: &dyn Subject) {
     assert_eq!((names(&rest), rest.cursor), (vec!["c".to_owned()], None));
 }
 
-/// With who acted.
+/// The record also has who acted.
 pub async fn acts_are_recorded_with_their_reason(subject: &dyn Subject) {
     let bridge = Bridge::connected(subject).await;
     bridge.revoke("c").await;

@@ -14,7 +14,7 @@ impl Operations {
     pub(super) fn commit(&mut self) -> NewCommit {
         let aggregate = self.aggregate();
         let request_id = (self.random.u8(0..10) > 0).then(|| self.request_id());
-        // The same request brings the same content, whoever sends it, except for one in twelve.
+        // The same request has the same content, whichever client sends it, except for one in twelve.
         let reused = self.random.u8(0..12) == 0;
         let mut content = match &request_id {
             Some(request) => fastrand::Rng::with_seed(hash(&(&aggregate, request, reused))),
@@ -38,7 +38,7 @@ impl Operations {
         commit
     }
 
-    /// A repeat may bring another owner, header or time, and the first stay.
+    /// Varies what is not content: a repeat may have another owner, header or time, and those of the first are kept.
     fn add_what_is_not_content(&mut self, commit: &mut NewCommit) {
         if self.random.u8(0..4) == 0 {
             commit.owner_id = Some(pick(&mut self.random, IDS).into());
@@ -51,7 +51,7 @@ impl Operations {
         }
     }
 
-    /// Of two to four aggregates, one in thirty of as many as there are.
+    /// Returns a transaction of two to four aggregates, or one time in thirty of as many as allowed.
     pub(super) fn transaction(&mut self) -> NewTransaction {
         let request_id = (self.random.u8(0..10) > 0).then(|| self.request_id());
         let first = self.aggregate();
@@ -96,7 +96,7 @@ impl Operations {
         commit
     }
 
-    /// Mostly after the last event that is known, sometimes after one long ago, after one to come, or on the whole log.
+    /// Returns an append condition: usually after the last known event, sometimes after an old or a future one, or on the whole log.
     fn append_condition(&mut self) -> Option<AppendCondition> {
         if self.random.u8(0..10) > 0 {
             return None;
@@ -127,7 +127,7 @@ impl Operations {
         }
     }
 
-    /// Mostly the aggregate's own, which follows from its id.
+    /// Returns a tenantId: usually the aggregate's own, which follows from its id.
     fn tenant_id(&mut self, aggregate: &Aggregate) -> Option<annals_core::ByteString> {
         let own = (aggregate.id == "2").then(|| "tenant-2".into());
         if self.random.u8(0..30) == 0 { Some("tenant-3".into()) } else { own }

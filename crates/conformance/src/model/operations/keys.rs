@@ -5,11 +5,11 @@ use annals_core::{KeyChanges, KeyValue, Release, Reserve, Timestamp};
 use super::{EPOCH, Operations, Variety};
 use crate::words::{KEYS, pick};
 
-/// How long after [`EPOCH`] reservations expire, in milliseconds: some have already when they are made.
+/// How long after [`EPOCH`] reservations expire at most, in milliseconds. Some have expired before they are made.
 const TTL_MILLIS_MAX: i64 = 400;
 
 impl Operations {
-    /// One commit in so many changes keys. They are content, so that the same request brings the same.
+    /// Returns changes of keys, for one commit in `one_in`. They are content, so that the same request has the same changes.
     pub(super) fn keys(&self, one_in: u8, content: &mut fastrand::Rng) -> KeyChanges {
         let mut keys = KeyChanges::default();
         if self.shape.variety == Variety::Uniform || content.u8(0..one_in) > 0 {
@@ -30,7 +30,7 @@ impl Operations {
     }
 }
 
-/// Two documents differ in nothing but the order of their fields.
+/// Returns a value. Two of the documents differ only in the order of their fields.
 fn value(random: &mut fastrand::Rng) -> KeyValue {
     let json = pick(random, &["\"u-1\"", "7", "7.0", r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#]);
     serde_json::from_str(json).unwrap_or_else(|_| unreachable!("the texts above are JSON"))

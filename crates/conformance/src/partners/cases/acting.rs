@@ -1,4 +1,4 @@
-//! What operators do to events.
+//! Acts of operators on events.
 
 use annals_core::dead_letters::{LetterQuery, LetterStatus};
 use annals_core::partners::{Ending, EventStatus, EventsQuery, PartnerError};
@@ -7,7 +7,7 @@ use annals_core::{Code, DEFAULT_TENANT, RecordQuery, RecordType};
 use crate::Subject;
 use crate::partners::words::{Exchange, P, Reply, are, reason};
 
-/// With five more attempts, each on record.
+/// It gets five more attempts, each on record.
 pub async fn an_exhausted_event_is_resent_by_hand(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.usually("p.example", Reply::Status(500));
@@ -24,7 +24,7 @@ pub async fn an_exhausted_event_is_resent_by_hand(subject: &dyn Subject) {
     assert_eq!(record.entity_metadata.attempts.len(), 7, "every attempt is on record");
 }
 
-/// What a person does with the letter is done to the event.
+/// An act on the letter is an act on the event.
 pub async fn a_delivery_that_failed_for_the_last_time_is_a_dead_letter(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.it.host.start_defined();
@@ -74,7 +74,7 @@ pub async fn a_pending_event_is_cancelled(subject: &dyn Subject) {
     assert_eq!((statistics.out.cancelled, statistics.out.success, statistics.success_rate), (1, 1, Some(0.5)));
 }
 
-/// Refused with the state, and an event that is not there with its id.
+/// The refusal names the state, or the id of an event that does not exist.
 pub async fn an_act_that_the_state_does_not_allow_is_refused(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.commit("a").await;
@@ -91,7 +91,7 @@ pub async fn an_act_that_the_state_does_not_allow_is_refused(subject: &dyn Subje
     assert_eq!(nobody, PartnerError::Unknown("nobody".to_owned()));
 }
 
-/// Who, why and when.
+/// The record has who, why and when.
 pub async fn acts_are_recorded_with_their_reason(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Status(404)]);
@@ -107,7 +107,7 @@ pub async fn acts_are_recorded_with_their_reason(subject: &dyn Subject) {
     assert_eq!(acts, ["resend", "delete"]);
 }
 
-/// Once for each change.
+/// There is one act for each change.
 pub async fn a_paused_and_resumed_partner_has_an_act_with_the_reason_of_each(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     let switch = async |paused: bool| exchange.partners.switch(P, paused, reason()).await;

@@ -31,7 +31,7 @@ pub async fn statement_102_gaps_are_5_10_20_and_40_s_and_the_fifth_failure_is_th
     assert_eq!(exchange.query(ended).await.len(), 1, "it is visible");
     let statistics = exchange.partners.statistics(P).await.expect("counted");
     assert_eq!((statistics.out.failed, statistics.out.exhausted, statistics.success_rate), (1, 1, Some(0.0)));
-    // Once the owner has sent an event of another entity, it has looked at what is due.
+    // Once the owner has sent an event of another entity, it has checked what is due.
     exchange.scripted.usually("p.example", Reply::Status(200));
     exchange.commit("b").await;
     exchange.in_time(|events| events.iter().any(|event| event.event_status == EventStatus::Success)).await;
@@ -59,7 +59,7 @@ pub async fn statement_103_success_on_the_third_attempt_keeps_the_audit_fields(s
     assert!(millis(&after.last_updated_time) > millis(&after.created) + 14_000, "{after:?}");
 }
 
-/// Behaviour statement 109: those that the layout calls candidates, also of other software.
+/// Behaviour statement 109: records that the layout calls candidates, including those of other software.
 pub async fn statement_109_candidates_for_a_retry_have_up_to_four_attempts_or_no_map(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.usually("p.example", Reply::Status(404));
@@ -85,7 +85,7 @@ pub async fn statement_109_candidates_for_a_retry_have_up_to_four_attempts_or_no
     assert_eq!(types, ["with-0", "with-1", "with-2", "with-3", "with-4"]);
 }
 
-/// With its time, and the state PROCESSING.
+/// The record has the time of the attempt, and the state PROCESSING.
 pub async fn an_attempt_is_on_record_before_it_is_sent(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Held]);
@@ -104,7 +104,7 @@ pub async fn an_attempt_is_on_record_before_it_is_sent(subject: &dyn Subject) {
     exchange.until(|events| are(events, EventStatus::Success)).await;
 }
 
-/// The receiver can tell a repeat, and every attempt has a signature of its own.
+/// The receiver can recognise a repeat, and every attempt has a signature of its own.
 pub async fn an_event_has_one_id_and_one_body_over_attempts(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Broken("the answer was lost"), Reply::Status(503)]);
@@ -124,7 +124,7 @@ pub async fn an_event_has_one_id_and_one_body_over_attempts(subject: &dyn Subjec
     assert_ne!(header(&requests[0], "webhook-timestamp"), header(&requests[2], "webhook-timestamp"));
 }
 
-/// Where it is longer than the delay.
+/// It is honoured if it is longer than the delay.
 pub async fn retry_after_is_honoured(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::After(429, 60)]);
@@ -135,7 +135,7 @@ pub async fn retry_after_is_honoured(subject: &dyn Subject) {
     exchange.until(|events| are(events, EventStatus::Success)).await;
 }
 
-/// A refusal that no repeat can heal.
+/// A repetition could not succeed either.
 pub async fn a_refusal_that_cannot_heal_ends_at_once(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Status(422)]);
@@ -144,7 +144,7 @@ pub async fn a_refusal_that_cannot_heal_ends_at_once(subject: &dyn Subject) {
     assert_eq!((events[0].ended, events[0].attempts, events[0].due_at), (Some(Ending::Refused), 1, None));
 }
 
-/// It lets one event through after a while, and all once that one succeeds.
+/// After a while it lets one event through, and all once that one succeeds.
 pub async fn a_partner_that_fails_in_a_row_is_left_alone_for_a_while(subject: &dyn Subject) {
     let exchange = Exchange::of(subject).await;
     let mut definition = placed_to(P);

@@ -12,9 +12,9 @@ use crate::partners::words::{Exchange, P, Reply, are, header, reason};
 /// What a process writes for partners besides commits.
 const STEPS: &[&str] = &["partner_events", "annals-partner"];
 
-/// The case runs once for each write of a process that sends two events of an entity and receives one: the process is killed before the
-/// write is applied, and in another run after. Whatever it leaves, the next one finishes: every event arrives, in order and with an attempt
-/// on record for each request, and what was received is committed once.
+/// The case runs once for each write of a process that sends two events of an entity and receives one. The process is killed before the
+/// write is applied, and in another run after. The next process completes whatever it leaves: every event arrives in order, with an
+/// attempt on record for each request, and what was received is committed once.
 pub async fn a_process_that_is_killed_between_any_two_steps_loses_nothing(subject: &dyn Subject) {
     let first = Exchange::with_partner(subject).await;
     first.it.host.drain().await;
@@ -40,7 +40,7 @@ async fn killed_at(first: &Exchange, entity: &str, life: &Arc<Life>) -> bool {
     dying.it.host.drain().await;
     let next = Exchange::on(store, clock, first.scripted.clone());
     next.it.host.start_defined();
-    // A partner that was not answered sends the request again.
+    // A partner that got no response sends the request again.
     let again = next.receive(entity, &body).await.expect("accepted");
     if let Ok(answered) = answered {
         assert_eq!((answered.id, again.repeated), (again.id, true), "what was accepted is on record");
@@ -82,8 +82,8 @@ async fn every_event_arrived_once_committed_and_in_order(exchange: &Exchange, en
     assert_eq!(log.aggregate_version(&shipment).await.expect("reads"), 1, "{entity}: it is committed once");
 }
 
-/// A clock that is set back delays a retry until the time that was promised, and nothing else. One that is set forward makes retries due
-/// early, and attempts nothing again that is in flight.
+/// A clock that is set back only delays a retry until its promised time. A clock that is set ahead makes retries due early, but repeats
+/// nothing that is in flight.
 pub async fn a_clock_that_jumps_loses_nothing_and_sends_nothing_twice(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Status(500)]);

@@ -14,10 +14,10 @@ async fn behind(gate: &Arc<Gate>, subject: &dyn Subject) -> Exchange {
     Exchange::on(Arc::new(store), subject.clock(), Scripted::new())
 }
 
-/// Ten entities, each with two events for four partners. What is claimed or ended while a batch is being written goes into the next one,
+/// Ten entities each have two events for four partners. Claims and ends that arrive while a batch is being written go into the next one,
 /// across partners and entities.
 pub async fn deliveries_that_are_due_together_share_their_batches(subject: &dyn Subject) {
-    // Some of them wait for others whose entities have the same lock, so the gates open before the last ones have come.
+    // Some of them wait for others whose entities have the same lock, so the gates open before the last ones have arrived.
     let gate = Gate::opening_after(30, 80 + 30);
     let exchange = behind(&gate, subject).await;
     exchange.scripted.usually(".example", Reply::Held);
@@ -55,7 +55,7 @@ pub async fn deliveries_that_are_due_together_share_their_batches(subject: &dyn 
     }
 }
 
-/// A partner that takes one request at a time gets the next one while the end of the last one is still to be stored. What nothing follows
+/// A partner with one request at a time gets the next one before the end of the previous one is stored. A delivery that nothing follows
 /// ends without a look-up.
 pub async fn the_next_delivery_is_attempted_while_the_end_of_the_last_one_is_stored(subject: &dyn Subject) {
     // The first end waits until two deliveries have looked up the order of their entities.
@@ -71,7 +71,7 @@ pub async fn the_next_delivery_is_attempted_while_the_end_of_the_last_one_is_sto
     assert_eq!((gate.look_ups(), exchange.scripted.requests().len()), (2, 2));
 }
 
-/// The events of all deliveries that a partner takes at a time are read at once.
+/// The events of all deliveries that a partner takes at a time are read together.
 pub async fn the_events_of_deliveries_that_are_due_together_are_read_together(subject: &dyn Subject) {
     let gate = Gate::opening_after(0, 0);
     let exchange = behind(&gate, subject).await;
@@ -87,7 +87,8 @@ pub async fn the_events_of_deliveries_that_are_due_together_are_read_together(su
     assert_eq!((gate.reads(), exchange.scripted.requests().len()), (1, 8));
 }
 
-/// Every other delivery of the batch is claimed and sent. The one that another process has is left to it until its lease has ended.
+/// Every other delivery of the batch is claimed and sent. The one that another process has claimed stays with it until its lease has
+/// ended.
 pub async fn a_claim_that_another_process_won_stops_no_other_of_its_batch(subject: &dyn Subject) {
     let gate = Gate::opening_after(8, 0);
     gate.expect_rival();

@@ -35,7 +35,7 @@ pub async fn statement_105_the_history_of_a_partner_has_its_newest_100_events(su
     assert!(first.iter().all(|event| event.entity_metadata["partnerId"] == P), "only its own");
 }
 
-/// A record that was sent, as other software reads it.
+/// Returns a record of a sent event, as other software reads it.
 async fn sent_record(exchange: &Exchange) -> Document {
     exchange.commit("a").await;
     exchange.until(|events| are(events, EventStatus::Success)).await;
@@ -76,7 +76,7 @@ pub async fn statement_107_what_has_expired_is_removed_and_an_expiry_that_is_tex
     assert_eq!((page.items.len(), page.unreadable), (1, 1));
 }
 
-/// Behaviour statement 108: a record without them is rejected, and hides no other one.
+/// Behaviour statement 108: a record without them is rejected, and hides no other record.
 pub async fn statement_108_audit_fields_direction_and_version_are_required_and_data_has_any_shape(
     subject: &dyn Subject,
 ) {
@@ -111,7 +111,7 @@ pub async fn statement_108_audit_fields_direction_and_version_are_required_and_d
     }
 }
 
-/// Each alone, and together.
+/// Each filter is used alone, and all together.
 pub async fn events_are_listed_by_direction_status_type_entity_and_day(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Status(404)]);
@@ -149,7 +149,7 @@ pub async fn events_are_listed_by_direction_status_type_entity_and_day(subject: 
     }
 }
 
-/// Of two that failed, one whose delay has passed is due and the other is not yet.
+/// Of two failed events, one whose delay has passed is due and the other is not yet.
 pub async fn a_failed_event_is_listed_as_due_once_its_delay_has_passed(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.usually("p.example", Reply::Status(500));
@@ -176,7 +176,7 @@ pub async fn a_failed_event_is_listed_as_due_once_its_delay_has_passed(subject: 
     assert_eq!(exchange.scripted.requests().len(), 2);
 }
 
-/// By partner and direction: it is what an alert looks at.
+/// The counts are by partner and direction, and serve for alerts.
 pub async fn what_failed_for_the_last_time_is_counted_until_someone_decides(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Status(404), Reply::Status(422)]);

@@ -14,7 +14,8 @@ use crate::partners::words::{Exchange, P, Reply, Scripted, are, placed_to, reaso
 use crate::rival::Rival;
 use crate::tap::TappedStore;
 
-/// Behaviour statement 107: the date has the type that stores expire. Records with such dates are removed: see the suite of records.
+/// Behaviour statement 107: the date has the type by which stores expire records. The suite of records shows that such records are
+/// removed.
 pub async fn statement_107_an_event_that_succeeded_gets_a_date_to_expire_and_one_that_failed_stays(
     subject: &dyn Subject,
 ) {
@@ -35,7 +36,7 @@ pub async fn statement_107_an_event_that_succeeded_gets_a_date_to_expire_and_one
     assert!(page.records[0].document.get_datetime("expire_at").is_ok(), "it is a date");
 }
 
-/// INVARIANT: the copy and the date are one write. What has no copy has no date.
+/// INVARIANT: the copy and the date are one write. An event without a copy has no date.
 pub async fn an_event_gets_a_date_of_expiry_once_the_archive_holds_its_copy(subject: &dyn Subject) {
     let exchange = Exchange::of(subject).await;
     let archive = PartnerArchive::Collection;
@@ -66,7 +67,7 @@ pub async fn an_event_gets_a_date_of_expiry_once_the_archive_holds_its_copy(subj
     assert!(views.iter().all(|event| event.expire_at.is_some()), "{views:?}");
 }
 
-/// The ids of the events that have a copy. A copy does not expire.
+/// Returns the ids of the events that have a copy. A copy does not expire.
 async fn copied(exchange: &Exchange) -> Vec<String> {
     let found = exchange.records.find(RecordQuery::new("partner_events_archive")).await.expect("found");
     let id = |it: &Record| {
@@ -99,7 +100,7 @@ pub async fn events_that_were_final_before_the_archive_was_configured_get_their_
     final_before.sort_unstable();
     assert_eq!(copies, final_before);
     assert!(dated(&exchange.all().await), "their dates stay");
-    // What ended while nothing was archived gets its copy as well.
+    // An event that ended while nothing was archived gets its copy as well.
     exchange.partners.put(archived(PartnerArchive::None)).await.expect("changed");
     exchange.commit("d").await;
     exchange.until(|events| events.len() == 4 && events.iter().all(|it| it.expire_at.is_some())).await;
@@ -109,7 +110,7 @@ pub async fn events_that_were_final_before_the_archive_was_configured_get_their_
     }
 }
 
-/// Its attempt began with the definition of before.
+/// Its attempt began under the previous definition.
 pub async fn an_event_that_is_being_sent_when_the_archive_is_configured_gets_its_copy(subject: &dyn Subject) {
     let exchange = Exchange::of(subject).await;
     exchange.define(archived(PartnerArchive::None)).await;
@@ -124,7 +125,7 @@ pub async fn an_event_that_is_being_sent_when_the_archive_is_configured_gets_its
     assert_eq!(copied(&exchange).await, [events[0].id.clone()]);
 }
 
-/// The fields of the layout and no others, with the types that other software expects.
+/// The fields have the types that other software expects.
 pub async fn the_record_has_the_fields_of_its_layout_and_no_others(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.commit("a").await;
@@ -159,7 +160,7 @@ pub async fn the_record_has_the_fields_of_its_layout_and_no_others(subject: &dyn
     assert_eq!(events.indexes, PartnerEventRecord::indexes());
 }
 
-/// They are not in what is answered or stored.
+/// Neither answers nor records contain them.
 pub async fn secrets_are_never_shown(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     let (shown, raw) = (secret(1).reveal(), [1; 24]);
@@ -178,7 +179,7 @@ pub async fn secrets_are_never_shown(subject: &dyn Subject) {
     assert!(annals_core::is_secret_collection("annals-partner-secrets"));
 }
 
-/// One by one, and gone once they are deleted.
+/// Lists have pages. A deleted partner is gone, and can be defined again.
 pub async fn partners_are_defined_changed_listed_and_deleted(subject: &dyn Subject) {
     let exchange = Exchange::of(subject).await;
     let partners = &exchange.partners;
@@ -201,7 +202,7 @@ pub async fn partners_are_defined_changed_listed_and_deleted(subject: &dyn Subje
     exchange.until(|events| are(events, EventStatus::Success)).await;
 }
 
-/// Between the reading of the definition and the write.
+/// The change comes between the reading of the definition and the write.
 pub async fn a_partner_that_is_paused_keeps_what_others_change_meanwhile(subject: &dyn Subject) {
     let rival = Rival::of(PARTNERS);
     let store = Arc::new(TappedStore::new(subject.open().await).with_records(&rival));
@@ -223,7 +224,7 @@ pub async fn a_partner_that_is_paused_keeps_what_others_change_meanwhile(subject
     assert!(refused.to_string().contains("retry"), "{refused}");
 }
 
-/// With the setting that is wrong.
+/// The error names the wrong setting.
 pub async fn a_partner_that_cannot_work_is_refused(subject: &dyn Subject) {
     let exchange = Exchange::of(subject).await;
     for (definition, path) in [

@@ -1,11 +1,11 @@
-//! Order per entity, and independence of everything else.
+//! Order for each entity, and independence of everything else.
 
 use annals_core::partners::{Ending, EventStatus, EventsQuery};
 
 use crate::Subject;
 use crate::partners::words::{Exchange, P, Reply, are, placed_to, reason};
 
-/// The next event of an entity waits until the one before it is final.
+/// The next event of an entity waits until the previous one is final.
 pub async fn events_of_an_entity_are_sent_in_order(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Status(500)]);
@@ -54,7 +54,7 @@ pub async fn a_silent_partner_delays_no_other(subject: &dyn Subject) {
     exchange.scripted.let_go();
 }
 
-/// What was refused for the last time, or cancelled, lets the next event of its entity go.
+/// An event that was refused or cancelled lets the next event of its entity proceed.
 pub async fn an_event_that_is_final_holds_up_nothing(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Status(404), Reply::Status(500)]);
@@ -74,7 +74,7 @@ pub async fn an_event_that_is_final_holds_up_nothing(subject: &dyn Subject) {
     assert!(ended.contains(&Ending::Refused) && ended.contains(&Ending::Cancelled), "{ended:?}");
 }
 
-/// Nothing is sent, and everything is recorded, until it goes on.
+/// Nothing is sent, and everything is recorded, until it is resumed.
 pub async fn a_paused_partner_gets_its_events_later(subject: &dyn Subject) {
     let exchange = Exchange::of(subject).await;
     let paused = annals_core::partners::PartnerDefinition { paused: true, ..placed_to(P) };

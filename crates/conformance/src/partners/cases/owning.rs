@@ -1,4 +1,4 @@
-//! Who attempts an event, and what happens when it dies.
+//! Which process attempts an event, and what happens when it dies.
 
 use annals_core::bson::Bson;
 use annals_core::partners::{DELIVERIES, DeliveryRecord, EventStatus, PARTNER_EVENTS};
@@ -7,7 +7,8 @@ use annals_core::{Clock, Expected, RecordChange, TypedRecords};
 use crate::Subject;
 use crate::partners::words::{Exchange, Reply, are, header};
 
-/// Behaviour statement 106: what a process was attempting when it died is attempted again once its lease has ended, with the same id.
+/// Behaviour statement 106: an event that a process was attempting when it died is attempted again once its lease has ended, with the
+/// same id.
 pub async fn statement_106_a_record_in_processing_is_claimed_again_after_its_lease(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Status(500)]);
@@ -49,7 +50,7 @@ pub async fn statement_106_a_record_in_processing_is_claimed_again_after_its_lea
     assert_eq!(of, 2);
 }
 
-/// What is in flight when a host is drained is stored before the host ends.
+/// The outcomes of requests in flight when a host is drained are stored before the host ends.
 pub async fn a_host_that_is_drained_stores_what_is_in_flight(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Held]);
@@ -65,7 +66,7 @@ pub async fn a_host_that_is_drained_stores_what_is_in_flight(subject: &dyn Subje
     assert_eq!(exchange.scripted.requests().len(), 1);
 }
 
-/// And the next event of its entity is sent after it.
+/// The next event of its entity is sent after it.
 pub async fn an_attempt_that_panics_is_made_again_after_its_lease(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Panic]);

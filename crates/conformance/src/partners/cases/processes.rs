@@ -6,14 +6,14 @@ use crate::Subject;
 use crate::handlers::opened::Opened;
 use crate::partners::words::{Exchange, P, are};
 
-/// Once its lease has ended.
+/// The other process takes over once the lease has ended.
 pub async fn one_process_at_a_time_sends_and_another_takes_over_when_it_dies(subject: &dyn Subject) {
     let one = Exchange::with_partner(subject).await;
     one.commit("a").await;
     one.until(|events| are(events, EventStatus::Success)).await;
     let other = Exchange::on(subject.open().await, one.it.clock.clone(), one.scripted.clone());
     other.it.host.start_defined();
-    // It dies: nothing is renewed and nothing is given back.
+    // It dies: nothing is renewed and nothing is released.
     let Exchange { it: Opened { host, store, .. }, .. } = one;
     std::mem::forget(host);
     store.close().await;
@@ -22,7 +22,7 @@ pub async fn one_process_at_a_time_sends_and_another_takes_over_when_it_dies(sub
     assert_eq!(other.scripted.requests().len(), 2);
 }
 
-/// Wherever it is received and wherever it is committed.
+/// This holds for every combination of the process that receives and the process that commits.
 pub async fn an_event_that_another_process_receives_is_committed(subject: &dyn Subject) {
     let one = Exchange::with_partner(subject).await;
     one.commit("a").await;

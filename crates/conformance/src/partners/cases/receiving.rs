@@ -10,7 +10,7 @@ use crate::partners::words::{Exchange, P, are, placed_to, secret};
 
 const BODY: &str = r#"{"type":"order_shipped","subject":"s-1","data":{"parcel":7}}"#;
 
-/// Stored as IN before it is accepted, then committed to the configured aggregate.
+/// It is stored as IN before it is accepted, then committed to the configured aggregate.
 pub async fn an_event_is_stored_and_then_committed_to_the_configured_aggregate(subject: &dyn Subject) {
     let exchange = Exchange::of(subject).await;
     exchange.define(placed_to(P).receives_into("shipment")).await;
@@ -27,7 +27,7 @@ pub async fn an_event_is_stored_and_then_committed_to_the_configured_aggregate(s
     assert_eq!((&*views[0].id, views[0].attempts, views[0].webhook_id.as_deref()), (&*accepted.id, 1, Some("w-1")));
 }
 
-/// It adds nothing, and is answered with the first id.
+/// The repeat adds nothing.
 pub async fn a_repeated_request_is_answered_with_the_first_id(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     let first = exchange.receive("w-1", BODY).await.expect("accepted");
@@ -69,7 +69,7 @@ pub async fn a_request_that_is_not_signed_or_stale_is_refused(subject: &dyn Subj
     assert_eq!(exchange.all().await, []);
 }
 
-/// Also if it is signed.
+/// This holds even if it is signed.
 pub async fn a_body_that_is_too_large_too_deep_or_no_event_is_refused(subject: &dyn Subject) {
     let exchange = Exchange::of(subject).await;
     let mut definition = placed_to(P);
@@ -94,7 +94,7 @@ pub async fn a_body_that_is_too_large_too_deep_or_no_event_is_refused(subject: &
     assert_eq!(data, serde_json::json!({ "value": ["any", "shape"] }));
 }
 
-/// Both secrets count while both are configured.
+/// Both secrets are valid while both are configured.
 pub async fn secrets_are_rotated_without_a_gap(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     let by = |byte: u8, id: &str| {
@@ -119,7 +119,7 @@ pub async fn secrets_are_rotated_without_a_gap(subject: &dyn Subject) {
     exchange.partners.receive(P, by(2, "later")).await.expect("the new one counts");
 }
 
-/// As OUT events are.
+/// The order is kept as for OUT events.
 pub async fn events_of_an_entity_are_committed_in_the_order_of_their_arrival(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     for n in 0..8 {
@@ -134,7 +134,7 @@ pub async fn events_of_an_entity_are_committed_in_the_order_of_their_arrival(sub
     assert_eq!(numbers, (0..8).collect::<Vec<_>>());
 }
 
-/// By type, entity and data, or by type and entity; the id alone does it without a setting.
+/// Events are the same by type, entity and data, or by type and entity. Without a setting, only the id decides.
 pub async fn which_events_are_the_same_one_is_configured(subject: &dyn Subject) {
     let exchange = Exchange::of(subject).await;
     let body = |n: u8| format!(r#"{{"type":"moved","subject":"s","data":{{"n":{n}}}}}"#);

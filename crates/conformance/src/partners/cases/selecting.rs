@@ -6,7 +6,7 @@ use annals_core::{Condition, DEFAULT_TENANT, Expected, RecordChange, RecordType,
 use crate::Subject;
 use crate::partners::words::{Exchange, P, are, header, placed_to, reason};
 
-/// Behaviour statement 104: the key is partner and event. A selection from an earlier position offers the same keys and records nothing.
+/// Behaviour statement 104: the key is partner and event. A selection from an earlier position has the same keys and records nothing.
 pub async fn statement_104_an_event_is_recorded_once_for_a_partner(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     for id in ["a", "a", "b"] {
@@ -16,7 +16,7 @@ pub async fn statement_104_an_event_is_recorded_once_for_a_partner(subject: &dyn
     let selection = TypedRecords::<SelectionRecord>::declared(exchange.records.clone());
     let position = async || selection.get(SELECTION).await.expect("reads").expect("stored").value.position;
     assert_eq!(position().await, 3);
-    // Nobody selects while it is set back.
+    // Nobody selects while the position is set back.
     exchange.it.host.drain().await;
     let back =
         RecordChange::set_if(SelectionRecord::COLLECTION, SELECTION, [("position", 0_i64.into())], Expected::Present);
@@ -44,7 +44,7 @@ pub async fn two_hosts_send_each_event_once(subject: &dyn Subject) {
     assert_eq!(one.scripted.requests().len(), 4);
 }
 
-/// By condition, for each partner.
+/// Each partner has its own condition.
 pub async fn each_partner_gets_what_it_selects(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     let select = Condition::and([Condition::eq("type", "paid"), Condition::eq("aggregate.id", "b")]);
@@ -63,7 +63,7 @@ pub async fn each_partner_gets_what_it_selects(subject: &dyn Subject) {
     }
 }
 
-/// Unless it starts earlier.
+/// A definition may start earlier.
 pub async fn a_partner_gets_events_from_its_definition_on(subject: &dyn Subject) {
     let exchange = Exchange::of(subject).await;
     exchange.commit("a").await;
@@ -81,7 +81,7 @@ pub async fn a_partner_gets_events_from_its_definition_on(subject: &dyn Subject)
     }
 }
 
-/// As new deliveries of the same events.
+/// They are new deliveries of the same events.
 pub async fn a_replay_sends_a_range_again(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     for id in ["a", "b", "c"] {
@@ -103,7 +103,7 @@ pub async fn a_replay_sends_a_range_again(subject: &dyn Subject) {
     assert!(exchange.it.host.partners(DEFAULT_TENANT).is_ok());
 }
 
-/// A CloudEvent, or the record.
+/// The form is a CloudEvent, or the record.
 pub async fn an_event_is_sent_in_the_form_that_is_configured(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.define(annals_core::partners::PartnerDefinition { format: Format::Record, ..placed_to("q") }).await;

@@ -1,4 +1,4 @@
-//! What one caller is told.
+//! What one caller observes.
 
 use annals_core::{Code, KeyError, KeyValue, PrepareKey, Prepared, Release, Reserve, Timestamp, limits};
 use serde::{Deserialize, Serialize};
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::{got, held, held_as, in_millis, open, seen, user, value};
 use crate::Subject;
 
-/// A text and an object, each with another one.
+/// A text and an object, each with a different one.
 const VALUES: [(&str, &str); 2] = [("\"u-1\"", "\"u-2\""), (r#"{"id":"u-1","n":1}"#, r#"{"id":"u-2","n":1}"#)];
 
-/// Taken once; given back and taken again; changed from the value that it has; given back at last.
+/// A key is taken once, released and taken again, changed from its current value, and finally released.
 pub async fn a_key_is_prepared_once_and_again_after_its_rollback(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     for (first, second) in VALUES {
@@ -28,7 +28,8 @@ pub async fn a_key_is_prepared_once_and_again_after_its_rollback(subject: &dyn S
     }
 }
 
-/// With a value that it no longer has: false; without naming one, or with the right one: true, also when nothing is another then.
+/// A change from an outdated value returns false. A change that names no value, or the current one, returns true, even if the new value
+/// is equal.
 pub async fn a_key_is_reprepared_from_the_value_that_it_has(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     for (first, second) in VALUES {
@@ -48,7 +49,7 @@ pub async fn a_key_is_reprepared_from_the_value_that_it_has(subject: &dyn Subjec
     }
 }
 
-/// From one key to another; repeated it is false, because the new one is held by then.
+/// A repetition returns false, because the new key is held by then.
 pub async fn a_key_moves_to_another(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     for (first, second) in VALUES {
@@ -60,7 +61,7 @@ pub async fn a_key_moves_to_another(subject: &dyn Subject) {
         assert_eq!(got(&keys, "new").await.as_deref(), Some(second));
         assert_eq!(keys.rollback(held("new")).await, Ok(true));
     }
-    // An expired key is still a key to come from, and one to go to.
+    // An expired key can still be the source of a move, and its destination.
     for key in ["from", "to"] {
         assert_eq!(keys.prepare(user(key, "1").until(in_millis(subject, 5))).await, Ok(true));
     }
@@ -69,7 +70,7 @@ pub async fn a_key_moves_to_another(subject: &dyn Subject) {
     assert_eq!((seen(&keys, "from").await, got(&keys, "to").await.as_deref()), (None, Some("2")));
 }
 
-/// A key that is not there, or has another value: an error, and the new key is not there either.
+/// If the key is not held or has another value, the move is an error, and the new key is not taken.
 pub async fn a_move_from_a_key_that_is_not_held_takes_nothing(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     let due = Err(KeyError::NotHeld { name: "user".into(), key: "old".into() });
@@ -82,7 +83,7 @@ pub async fn a_move_from_a_key_that_is_not_held_takes_nothing(subject: &dyn Subj
     }
 }
 
-/// A move from a key to itself, to another name, or from no value is none.
+/// A move from a key to itself, to another name, or without the old value is refused.
 pub async fn a_move_to_the_same_key_is_refused(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     assert_eq!(keys.prepare(user("eva", "1")).await, Ok(true));
@@ -99,7 +100,7 @@ pub async fn a_move_to_the_same_key_is_refused(subject: &dyn Subject) {
     assert_eq!(got(&keys, "eva").await.as_deref(), Some("1"));
 }
 
-/// Once its time has passed, whether or not anything has removed it.
+/// It can be taken once its time has passed, whether or not it has been removed.
 pub async fn an_expired_key_is_prepared_anew(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     for (first, second) in VALUES {
@@ -118,7 +119,7 @@ pub async fn an_expired_key_is_prepared_anew(subject: &dyn Subject) {
     }
 }
 
-/// The right value gives it back, another one does not.
+/// Only the current value releases it.
 pub async fn a_rollback_with_another_value_keeps_the_key(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     for (first, second) in VALUES {
@@ -147,7 +148,7 @@ impl From<KeyError> for Failure {
     }
 }
 
-/// Also when it panics, before or after its first pause; but not a key that it did not take.
+/// This also holds if the action panics, before or after its first pause. A key that it did not take stays.
 pub async fn a_failing_action_gives_its_key_back(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     let users = PrepareKey::<Owner>::new(keys.clone(), "user").expect("a name");
@@ -190,7 +191,7 @@ fn told(taken: bool, due: bool) -> Failure {
     Failure::Action
 }
 
-/// Neither the old key nor the new one, whatever the old one's value is said to be.
+/// Neither key changes, whatever the value that is named for the old one.
 pub async fn a_move_to_a_held_key_changes_neither(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     assert_eq!(keys.prepare(user("old", "1")).await, Ok(true));
@@ -201,7 +202,7 @@ pub async fn a_move_to_a_held_key_changes_neither(subject: &dyn Subject) {
     assert_eq!((got(&keys, "old").await.as_deref(), got(&keys, "new").await.as_deref()), (Some("1"), Some("2")));
 }
 
-/// Looking shows it and says so; getting does not.
+/// Looking shows the key and that it has expired. Getting shows nothing.
 pub async fn an_expired_key_can_be_looked_at(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     let ttl_at = in_millis(subject, 10);
@@ -229,7 +230,7 @@ pub async fn an_expired_key_is_rolled_back_by_its_value_only(subject: &dyn Subje
     assert_eq!(seen(&keys, "eva").await, None);
 }
 
-/// A millisecond before it can be given back, one behind it can be taken, and between both neither.
+/// A millisecond before its time it can be released, and a millisecond after it can be taken. At its time, neither is possible.
 pub async fn at_its_very_time_a_key_is_neither_free_nor_rolled_back(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     assert_eq!(keys.prepare(user("eva", "1").until(in_millis(subject, 10))).await, Ok(true));
@@ -243,7 +244,7 @@ pub async fn at_its_very_time_a_key_is_neither_free_nor_rolled_back(subject: &dy
     assert_eq!(keys.prepare(user("eva", "2")).await, Ok(true));
 }
 
-/// Neither with a value nor without one, and nothing is made.
+/// This holds with and without a value, and no key is created.
 pub async fn a_key_that_is_not_there_is_not_reprepared(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     assert_eq!(keys.reprepare(None, user("eva", "1")).await, Ok(false));
@@ -251,7 +252,8 @@ pub async fn a_key_that_is_not_there_is_not_reprepared(subject: &dyn Subject) {
     assert_eq!(seen(&keys, "eva").await, None);
 }
 
-/// The order of fields counts, the type of a number does not; a list is not its only element, and nothing in a value is an operator.
+/// The order of fields counts, the type of a number does not. A list does not equal its only element, and nothing in a value is an
+/// operator.
 pub async fn values_are_equal_as_bson_values_are(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     let values = [
@@ -288,7 +290,7 @@ pub async fn values_are_equal_as_bson_values_are(subject: &dyn Subject) {
     }
 }
 
-/// Who asks for a type that the value is not of is told which key it is, and the key stays.
+/// A caller that requests the wrong type gets an error with the key, and the key stays.
 pub async fn a_value_of_another_type_is_told(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     assert_eq!(keys.prepare(user("eva", "7")).await, Ok(true));
@@ -308,7 +310,7 @@ pub async fn a_value_of_another_type_is_told(subject: &dyn Subject) {
     assert_eq!(numbers.rollback_value("eve", &10).await, Ok(true));
 }
 
-/// A name, a key, a value, a time: the one that is wrong is named.
+/// The error names the part that is wrong: a name, a key, a value or a time.
 pub async fn what_breaks_a_rule_is_refused_with_its_path(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     let path = |refused: Result<bool, KeyError>| match refused {

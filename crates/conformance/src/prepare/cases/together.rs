@@ -1,4 +1,4 @@
-//! Many callers at once, commits beside the service, and what stays.
+//! Concurrent callers, commits beside the service, and what is durable.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::model::Model;
 use crate::sample::{commit, log_of, order, refused};
 use crate::{OTHER_TENANT, Subject};
 
-/// How many callers want the same at once, and how often.
+/// The number of concurrent callers, and of rounds.
 const CALLERS: usize = 8;
 const ROUNDS: usize = 60;
 
-/// Makes the changes all at once; how many happened.
+/// Makes all changes concurrently. Returns how many happened.
 async fn race(keys: &Arc<dyn PrepareKeys>, changes: impl Iterator<Item = KeyChange>) -> usize {
     let tasks: Vec<_> = changes
         .map(|change| {
@@ -29,7 +29,7 @@ async fn race(keys: &Arc<dyn PrepareKeys>, changes: impl Iterator<Item = KeyChan
     for task in tasks {
         match task.await.expect("the task ends well") {
             Ok(done) => happened += usize::from(done),
-            // Of a move whose old key has gone meanwhile.
+            // A move whose old key has gone meanwhile.
             Err(KeyError::NotHeld { .. }) => {}
             Err(other) => panic!("{other}"),
         }
@@ -37,7 +37,7 @@ async fn race(keys: &Arc<dyn PrepareKeys>, changes: impl Iterator<Item = KeyChan
     happened
 }
 
-/// Of a key that is new, and of one that has expired.
+/// The key is new, or has expired.
 pub async fn of_many_racing_prepares_one_wins(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     for round in 0..ROUNDS {
@@ -51,7 +51,7 @@ pub async fn of_many_racing_prepares_one_wins(subject: &dyn Subject) {
     }
 }
 
-/// All of them come from the value that the key has, and only the first finds it.
+/// All of them start from the key's current value, and only the first finds it.
 pub async fn of_many_racing_changes_of_a_value_one_wins(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     assert_eq!(keys.prepare(user("seat", "-1")).await, Ok(true));
@@ -67,7 +67,7 @@ pub async fn of_many_racing_changes_of_a_value_one_wins(subject: &dyn Subject) {
     assert_eq!(seen(&keys, "seat").await, None);
 }
 
-/// One key goes to many others at once, and many go to one: it is never in two places, and none is lost.
+/// One key goes to many others concurrently, and many go to one. A key is never in two places, and none is lost.
 pub async fn of_many_racing_moves_one_wins(subject: &dyn Subject) {
     let (_store, keys) = open(subject).await;
     for round in 0..10 {
@@ -94,7 +94,7 @@ pub async fn of_many_racing_moves_one_wins(subject: &dyn Subject) {
     }
 }
 
-/// What one takes is taken for the other, and what one gives back the other may take.
+/// A key that one takes is taken for the other, and the other may take a key that one releases.
 pub async fn commits_and_the_service_hold_the_same_keys(subject: &dyn Subject) {
     let (store, keys) = open(subject).await;
     let log = log_of(&store, DEFAULT_TENANT);
@@ -119,7 +119,7 @@ pub async fn commits_and_the_service_hold_the_same_keys(subject: &dyn Subject) {
     race_with_commits(subject, &log, &keys).await;
 }
 
-/// Commits and the service want one key: one of all gets it.
+/// Commits and the service compete for one key, and exactly one of them gets it.
 async fn race_with_commits(subject: &dyn Subject, log: &Arc<dyn EventLog>, keys: &Arc<dyn PrepareKeys>) {
     for round in 0..20 {
         let seat = user(&format!("seat-{}", round / 2), "1").until(in_millis(subject, 5));
@@ -141,7 +141,7 @@ async fn race_with_commits(subject: &dyn Subject, log: &Arc<dyn EventLog>, keys:
     }
 }
 
-/// It takes no number, and whoever reads or follows the log sees nothing of it.
+/// It takes no sequence number, and readers and followers of the log do not see it.
 pub async fn a_change_of_a_key_is_no_event(subject: &dyn Subject) {
     let (store, keys) = open(subject).await;
     let log = log_of(&store, DEFAULT_TENANT);
@@ -157,7 +157,7 @@ pub async fn a_change_of_a_key_is_no_event(subject: &dyn Subject) {
     assert!(events.iter().all(|event| event.commit.aggregate.name == "order"));
 }
 
-/// The same key of another name, or of another tenant, is another key.
+/// The same key under another name, or of another tenant, is another key.
 pub async fn names_and_tenants_have_keys_of_their_own(subject: &dyn Subject) {
     let (store, keys) = open(subject).await;
     let others = store.prepare_keys(OTHER_TENANT).expect("declared");
@@ -169,7 +169,7 @@ pub async fn names_and_tenants_have_keys_of_their_own(subject: &dyn Subject) {
     assert!(store.prepare_keys("nobody").is_err());
 }
 
-/// What is held, with its value and time, and what was given back.
+/// Held keys keep their value and time, and released keys stay released.
 pub async fn keys_are_there_after_reopening(subject: &dyn Subject) {
     let (store, keys) = open(subject).await;
     let ttl_at = in_millis(subject, 1_000);
@@ -190,7 +190,7 @@ pub async fn keys_are_there_after_reopening(subject: &dyn Subject) {
     assert_eq!(keys.prepare(user("ever", "1")).await, Ok(false));
 }
 
-/// Everybody is told that it is closing, and nobody waits.
+/// All callers get the error that it is closing, and none waits.
 pub async fn a_closed_store_changes_no_key(subject: &dyn Subject) {
     let (store, keys) = open(subject).await;
     store.close().await;
@@ -200,7 +200,7 @@ pub async fn a_closed_store_changes_no_key(subject: &dyn Subject) {
     assert_eq!(seen(&keys, "eva").await, None);
 }
 
-/// Some hundred changes of few keys, commits among them, and the store opened anew now and then: each is answered as the model says.
+/// Some hundred changes of a few keys, with commits among them and occasional reopening, are answered as the model predicts.
 pub async fn random_changes_follow_who_holds_what(subject: &dyn Subject) {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -265,7 +265,7 @@ fn any_change(subject: &dyn Subject, random: &mut fastrand::Rng) -> KeyChange {
     }
 }
 
-/// In the order of their bytes: those of commits and those of the service, without what was given back or has expired.
+/// They are in byte order: keys of commits and of the service, without those that were released or have expired.
 pub async fn held_keys_are_listed_page_by_page(subject: &dyn Subject) {
     let (store, keys) = open(subject).await;
     let list = async |keys: &Arc<dyn PrepareKeys>, after: Option<&str>, limit: usize| {
@@ -277,7 +277,7 @@ pub async fn held_keys_are_listed_page_by_page(subject: &dyn Subject) {
     for n in 0..60 {
         assert_eq!(keys.prepare(user(&name(n), &n.to_string())).await, Ok(true));
     }
-    // The smallest are given back, so that a page has to look past them.
+    // The smallest are released, so that a page has to look past them.
     for n in 0..30 {
         assert_eq!(keys.rollback(held(&format!("u-{n:02}"))).await, Ok(true));
     }

@@ -27,7 +27,7 @@ fn renamed() -> String {
     ORDERS.replace("\"state\": \"placed\"", "\"state\": \"new\"")
 }
 
-/// Also after a restart.
+/// This also holds after a restart.
 pub async fn the_same_definition_again_does_nothing(subject: &dyn Subject) {
     let it = with_orders(subject, 2).await;
     assert_eq!(it.put("orders", &ORDERS.replace('\n', " ")).await, PutProjection::Unchanged);
@@ -37,7 +37,7 @@ pub async fn the_same_definition_again_does_nothing(subject: &dyn Subject) {
     assert_eq!((status.build, status.building), (1, None));
 }
 
-/// While it is built, reads see the earlier records, all of them; afterwards the new ones, all of them.
+/// During the build, reads see all of the earlier records; afterwards, all of the new ones.
 pub async fn a_changed_definition_is_built_beside_and_reads_never_see_half(subject: &dyn Subject) {
     const COUNT: usize = 40;
     let it = with_orders(subject, COUNT).await;
@@ -64,7 +64,7 @@ pub async fn a_changed_definition_is_built_beside_and_reads_never_see_half(subje
     assert_eq!(it.records("orders").await.len(), COUNT + 1);
 }
 
-/// The live records stay as they are.
+/// The live records stay unchanged.
 pub async fn a_definition_that_is_taken_back_drops_its_build(subject: &dyn Subject) {
     let it = with_orders(subject, 3).await;
     it.projections.act("orders", ProjectionAct::Pause, "look first".into()).await.expect("allowed");
@@ -81,7 +81,7 @@ pub async fn a_definition_that_is_taken_back_drops_its_build(subject: &dyn Subje
     assert_eq!(status.definition["on"]["placed"]["set"]["state"], "new");
 }
 
-/// From the first event.
+/// The rebuild begins with the first event.
 pub async fn a_rebuild_makes_the_same_records_in_another_collection(subject: &dyn Subject) {
     let it = with_orders(subject, 5).await;
     let (before, records) = (it.status("orders").await, it.records("orders").await);
@@ -91,7 +91,7 @@ pub async fn a_rebuild_makes_the_same_records_in_another_collection(subject: &dy
     assert_eq!(it.records("orders").await, records);
 }
 
-/// And their collection is used again.
+/// Their collection is used again.
 pub async fn records_of_a_dropped_build_are_removed(subject: &dyn Subject) {
     let it = with_orders(subject, 5).await;
     let first = it.status("orders").await.collection;
@@ -101,7 +101,7 @@ pub async fn records_of_a_dropped_build_are_removed(subject: &dyn Subject) {
     while records.count(&first, &annals_core::Condition::All).await.expect("counted") > 0 {
         crate::between_looks().await;
     }
-    // Its last step is to say that nothing is left.
+    // Its last step is to report that nothing is left.
     loop {
         let found = records.get("annals-projections", &"orders".into()).await.expect("read").expect("there");
         if found.document.get_array("dropped").expect("an array").is_empty() {
@@ -115,7 +115,7 @@ pub async fn records_of_a_dropped_build_are_removed(subject: &dyn Subject) {
     assert_eq!(it.records("orders").await.len(), 5);
 }
 
-/// An old program cannot replace what a newer one has defined.
+/// An old program cannot replace the definition of a newer one.
 pub async fn an_older_version_is_refused(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     let reduce = |n: i64| {
@@ -140,7 +140,7 @@ pub async fn an_older_version_is_refused(subject: &dyn Subject) {
     assert!(matches!(unregistered, Err(ProjectionError::Invalid(_))), "{unregistered:?}");
 }
 
-/// Meanwhile the live one stays where it is.
+/// Meanwhile, the live build stays where it is.
 pub async fn a_changed_definition_gets_past_an_event_that_did_not_fit(subject: &dyn Subject) {
     let it = with_orders(subject, 1).await;
     it.commit("o-bad", "placed", json!({"customer": "Eve", "total": "five"})).await;
@@ -156,11 +156,11 @@ pub async fn a_changed_definition_gets_past_an_event_that_did_not_fit(subject: &
     assert!(matches!(unknown, Err(RecordError::UnknownCollection(_))));
 }
 
-/// In this process, where no other one can define projections.
+/// It is built in this process, where no other one can define projections.
 pub async fn a_new_projection_is_built_although_the_caller_goes_away(subject: &dyn Subject) {
     let (store, unanswered) = Unanswered::before(subject.open().await, PROJECTIONS);
     let it = Projected::on(store, subject.clock());
-    // The task that starts what is defined reads the definitions once, and must not find this one.
+    // The task that starts definitions reads them once, and must not find this one.
     let follows = format!("projections/{DEFAULT_TENANT}");
     while !it.it.store.is_shared() && it.it.host.tasks().iter().any(|task| task.name == follows) {
         crate::between_looks().await;

@@ -1,4 +1,4 @@
-//! What becomes of events.
+//! How events are folded.
 
 use annals_core::bson::{Bson, DateTime, doc};
 use annals_core::projections::{ProjectionDefinition, ProjectionState};
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::Subject;
 use crate::projections::opened::{ORDERS, Projected};
 
-/// Each operation, with paths, constants and what leads to nothing.
+/// Each operation is used, with paths, constants, and paths that lead to nothing.
 pub async fn declared_rules_fold_events_into_records(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     it.put(
@@ -44,7 +44,7 @@ pub async fn declared_rules_fold_events_into_records(subject: &dyn Subject) {
     );
 }
 
-/// And several constants and paths together.
+/// A key may also combine several constants and paths.
 pub async fn keys_come_from_the_aggregate_a_path_or_a_constant(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     it.put("by-order", r#"{"on": {"placed": {"increment": {"n": 1}}}}"#).await;
@@ -82,7 +82,7 @@ pub async fn one_event_changes_the_records_of_several_keys(subject: &dyn Subject
     it.settled("accounts").await;
     let due = [doc! { "balance": -5_i64, "_id": "a" }, doc! { "balance": 5_i64, "_id": "b" }];
     assert_eq!(it.records("accounts").await, due);
-    // Its first rule fits and its second one does not: neither happens.
+    // Its first rule fits and its second one does not, so neither is applied.
     it.put("strict", &rules.replace("\"increment\": {\"balance\"", "\"increment\": {\"note.balance\"")).await;
     it.commit("t", "transferred", json!({"from": "a", "to": ["c"], "amount": 1})).await;
     let status = it.until("accounts", |status| status.state == ProjectionState::Blocked).await;
@@ -90,7 +90,7 @@ pub async fn one_event_changes_the_records_of_several_keys(subject: &dyn Subject
     assert_eq!(it.records("accounts").await, due);
 }
 
-/// It sees every event of its types in order, with the record of the key.
+/// It gets every event of its types in order, with the record of the key.
 pub async fn a_function_of_a_program_folds_events(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     let definition = ProjectionDefinition::program("longest", 1).types(["placed", "cancelled"]);
@@ -111,7 +111,7 @@ pub async fn a_function_of_a_program_folds_events(subject: &dyn Subject) {
     assert_eq!(it.records("longest").await, [doc! { "n": 2_i64, "last": 2_i64, "_id": "a" }]);
 }
 
-/// Over data, as a handler's does.
+/// The condition covers data, like a handler's.
 pub async fn a_condition_decides_which_events_are_folded(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     let large = r#"{"condition": {"field": "data.total", "operator": "GT", "value": 3}, "on": {"placed": {"increment": {"n": 1}}}}"#;
@@ -125,7 +125,7 @@ pub async fn a_condition_decides_which_events_are_folded(subject: &dyn Subject) 
     assert_eq!(keys, ["a", "c"]);
 }
 
-/// What came before it is folded, nothing of it is, and nothing that follows.
+/// Earlier events are folded; neither this event nor any later one is.
 pub async fn an_event_that_does_not_fit_stops_the_projection_before_it(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     it.commit("a", "placed", json!({"customer": "Ada", "total": 5})).await;
@@ -145,7 +145,7 @@ pub async fn an_event_that_does_not_fit_stops_the_projection_before_it(subject: 
     assert_eq!(it.record("orders", "a").await, Some(due));
 }
 
-/// As an error does.
+/// It has the effect of an error.
 pub async fn a_panic_of_a_reducer_stops_the_projection(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     let definition = ProjectionDefinition::program("p", 1);
@@ -163,7 +163,7 @@ pub async fn a_panic_of_a_reducer_stops_the_projection(subject: &dyn Subject) {
     assert_eq!(it.records("p").await, [doc! { "seen": true, "_id": "a" }]);
 }
 
-/// Through the indexes of the definition.
+/// Queries use the indexes of the definition.
 pub async fn records_are_found_by_conditions_page_by_page(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     let indexed = ORDERS.replacen('{', r#"{"indexes": [{"fields": [{"field": "customer"}]}], "#, 1);

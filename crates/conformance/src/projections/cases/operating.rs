@@ -1,4 +1,4 @@
-//! What operators do.
+//! Acts of operators.
 
 use annals_core::Code;
 use annals_core::projections::{ProjectionAct, ProjectionState, PutProjection};
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::Subject;
 use crate::projections::opened::{ORDERS, Projected};
 
-/// Over a restart.
+/// It stays paused across a restart.
 pub async fn a_paused_projection_folds_nothing_until_it_is_resumed(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     it.put("orders", ORDERS).await;
@@ -27,7 +27,7 @@ pub async fn a_paused_projection_folds_nothing_until_it_is_resumed(subject: &dyn
     assert_eq!(again.expect_err("it runs").code(), Code::StateConflict);
 }
 
-/// It begins with the first event.
+/// The new one begins with the first event.
 pub async fn a_deleted_projection_is_unknown_and_can_be_defined_again(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     it.put("orders", ORDERS).await;
@@ -47,7 +47,7 @@ pub async fn a_deleted_projection_is_unknown_and_can_be_defined_again(subject: &
     assert_eq!(names, ["orders"]);
 }
 
-/// The newest first.
+/// The newest act comes first.
 pub async fn acts_are_recorded_with_their_reasons(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     it.put("orders", ORDERS).await;
@@ -67,7 +67,7 @@ pub async fn acts_are_recorded_with_their_reasons(subject: &dyn Subject) {
     assert_eq!(acts, [("delete", "fourth"), ("rebuild", "third"), ("resume", "second"), ("pause", "first")]);
 }
 
-/// By each operation.
+/// Each operation refuses it.
 pub async fn what_is_unknown_is_refused_by_name(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     let (name, unknown) = ("nothing", Code::UnknownProjection);

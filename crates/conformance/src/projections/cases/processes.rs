@@ -11,7 +11,7 @@ use crate::{ManualClock, Subject};
 
 const COUNTS: &str = r#"{"on": {"placed": {"increment": {"n": 1}}}}"#;
 
-/// Lets time pass while `does` is done.
+/// Lets time pass while `does` runs.
 async fn as_time_passes<T>(it: &Projected, does: impl Future<Output = T>) -> T {
     tokio::select! {
         done = does => done,
@@ -19,7 +19,7 @@ async fn as_time_passes<T>(it: &Projected, does: impl Future<Output = T>) -> T {
     }
 }
 
-/// Once its lease has ended.
+/// The other process takes over once the lease has ended.
 pub async fn one_process_at_a_time_folds_and_another_takes_over_when_it_dies(subject: &dyn Subject) {
     let one = Projected::of(subject).await;
     one.put("counts", COUNTS).await;
@@ -27,7 +27,7 @@ pub async fn one_process_at_a_time_folds_and_another_takes_over_when_it_dies(sub
     let owner = one.settled("counts").await.owner.expect("owned");
     let other = Projected::on(subject.open().await, one.it.clock.clone());
     other.until("counts", |status| status.owner.as_ref() == Some(&owner)).await;
-    // It dies: nothing is renewed and nothing is given back.
+    // It dies: nothing is renewed and nothing is released.
     let crate::handlers::opened::Opened { host, store, .. } = one.it;
     std::mem::forget(host);
     store.close().await;
@@ -37,7 +37,7 @@ pub async fn one_process_at_a_time_folds_and_another_takes_over_when_it_dies(sub
     assert_ne!(other.status("counts").await.owner, Some(owner));
 }
 
-/// And the time that the store takes.
+/// The time that the store takes comes in addition.
 pub async fn a_projection_of_a_process_that_dies_is_taken_over_in_five_seconds(subject: &dyn Subject) {
     let one = Projected::of(subject).await;
     one.put("counts", COUNTS).await;
@@ -45,7 +45,7 @@ pub async fn a_projection_of_a_process_that_dies_is_taken_over_in_five_seconds(s
     let owner = one.settled("counts").await.owner.expect("owned");
     let other = Projected::on(subject.open().await, one.it.clock.clone());
     other.until("counts", |status| status.owner.as_ref() == Some(&owner)).await;
-    // It dies: nothing is renewed and nothing is given back.
+    // It dies: nothing is renewed and nothing is released.
     let crate::handlers::opened::Opened { host, store, .. } = one.it;
     std::mem::forget(host);
     store.close().await;
@@ -58,12 +58,12 @@ pub async fn a_projection_of_a_process_that_dies_is_taken_over_in_five_seconds(s
     assert_eq!(other.record("counts", "a").await, Some(doc! { "n": 2_i64, "_id": "a" }));
 }
 
-/// Although it folds what it reads.
+/// It still folds what it reads.
 pub async fn a_process_that_lost_its_lease_writes_no_records(subject: &dyn Subject) {
     let one = Projected::of(subject).await;
     one.put("counts", COUNTS).await;
     one.settled("counts").await;
-    // Time passes for the other process only, so the lease ends there and not here.
+    // Time passes only for the other process, so the lease ends there and not here.
     let ahead = std::sync::Arc::new(ManualClock::at(one.it.now_plus(60_000)));
     let other = Projected::on(subject.open().await, ahead);
     let first = one.status("counts").await.owner;
@@ -77,7 +77,7 @@ pub async fn a_process_that_lost_its_lease_writes_no_records(subject: &dyn Subje
     assert_eq!(other.status("counts").await.owner, taken.owner);
 }
 
-/// By the process that owns the live build.
+/// The process that owns the live build follows it.
 pub async fn a_definition_that_another_process_changes_is_followed(subject: &dyn Subject) {
     let one = Projected::of(subject).await;
     let other = Projected::on(subject.open().await, one.it.clock.clone());
@@ -93,7 +93,7 @@ pub async fn a_definition_that_another_process_changes_is_followed(subject: &dyn
     assert_eq!(other.record("counts", "a").await, Some(doc! { "m": 2_i64, "_id": "a" }));
 }
 
-/// It finds what the other stored.
+/// The wait finds what the other process stored.
 pub async fn a_commit_waits_for_the_projection_of_another_process(subject: &dyn Subject) {
     let one = Projected::of(subject).await;
     one.put("counts", COUNTS).await;

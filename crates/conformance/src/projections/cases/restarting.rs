@@ -1,4 +1,4 @@
-//! What a restart keeps.
+//! What survives a restart.
 
 use annals_core::bson::doc;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::Subject;
 use crate::projections::opened::{ORDERS, Projected};
 
-/// Nor does it pass one over.
+/// It skips none either.
 pub async fn a_restart_folds_no_event_twice(subject: &dyn Subject) {
     let mut it = Projected::of(subject).await;
     it.put("orders", ORDERS).await;
@@ -24,7 +24,7 @@ pub async fn a_restart_folds_no_event_twice(subject: &dyn Subject) {
     assert_eq!(it.record("orders", "a").await, Some(due));
 }
 
-/// It has the definition of before.
+/// The build still has its definition.
 pub async fn a_restart_resumes_the_build_beside_the_live_one(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     it.put("orders", ORDERS).await;

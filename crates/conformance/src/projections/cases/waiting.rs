@@ -8,7 +8,7 @@ use crate::projections::opened::Projected;
 
 const COUNTS: &str = r#"{"on": {"placed": {"increment": {"n": 1}}}}"#;
 
-/// Also while a changed definition is built.
+/// This also holds while a changed definition is being built.
 pub async fn a_commit_waits_until_its_events_are_in_the_records(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     it.put("counts", COUNTS).await;
@@ -22,7 +22,7 @@ pub async fn a_commit_waits_until_its_events_are_in_the_records(subject: &dyn Su
     }
 }
 
-/// Once it has passed them.
+/// It ends once the projection has passed them.
 pub async fn a_wait_ends_for_events_that_are_not_the_projections(subject: &dyn Subject) {
     let it = Projected::of(subject).await;
     it.put("counts", COUNTS).await;

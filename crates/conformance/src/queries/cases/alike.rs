@@ -1,4 +1,4 @@
-//! What holds of snapshots and commits alike.
+//! Cases for both snapshots and commits.
 
 use annals_core::{
     Code, Condition, DEFAULT_TENANT, DocumentQuery, Pagination, Projection, QuerySource, Snapshot, SnapshotQueryService,
@@ -23,7 +23,7 @@ fn both() -> [QuerySource; 2] {
     [snapshots(), commits()]
 }
 
-/// The first ten where no page is named; behind the last there is nothing, and the total stays.
+/// By default it is the first ten. A page past the last one is empty, and the total stays.
 pub async fn pages_have_their_part_and_the_total(subject: &dyn Subject) {
     let asked = with_some(subject, 25).await;
     for source in both() {
@@ -48,7 +48,7 @@ pub async fn pages_have_their_part_and_the_total(subject: &dyn Subject) {
     asked.store.close().await;
 }
 
-/// More than a page of records has.
+/// The list is longer than a page of records.
 pub async fn a_list_without_a_limit_has_all(subject: &dyn Subject) {
     const ALL: u64 = 1_050;
     let asked = Asked::open(subject).await;
@@ -87,7 +87,7 @@ pub async fn where_nothing_is_nothing_is_found(subject: &dyn Subject) {
     asked.store.close().await;
 }
 
-/// Before anything is read.
+/// It is refused before anything is read.
 pub async fn what_cannot_be_asked_is_refused_with_its_place(subject: &dyn Subject) {
     let asked = with_some(subject, 1).await;
     let refused = |refused: annals_core::ReadError| match refused {
@@ -116,7 +116,7 @@ pub async fn what_cannot_be_asked_is_refused_with_its_place(subject: &dyn Subjec
     asked.store.close().await;
 }
 
-/// A part is never given for the whole.
+/// A part is never returned as the whole.
 pub async fn an_answer_is_refused_that_would_be_too_large(subject: &dyn Subject) {
     let asked = with_some(subject, 20).await;
     for source in both() {
@@ -129,12 +129,12 @@ pub async fn an_answer_is_refused_that_would_be_too_large(subject: &dyn Subject)
     asked.store.close().await;
 }
 
-/// What was looked up is not all there is.
+/// A look-up does not examine everything.
 pub async fn it_is_told_how_documents_are_found(subject: &dyn Subject) {
     let asked = with_some(subject, 30).await;
     for source in both() {
         let one = asked.queries.explain(&source, Condition::aggregate_id("o-07").into(), 0).await.expect("explained");
-        // What has no index looks at everything.
+        // A query without an index examines everything.
         let looked_up = one.index.is_none() || one.documents_examined == 1;
         assert!(one.found == 1 && looked_up, "{one:?}");
         let all = asked.queries.explain(&source, Condition::gte("version", 0).into(), 10).await.expect("explained");
@@ -144,7 +144,7 @@ pub async fn it_is_told_how_documents_are_found(subject: &dyn Subject) {
     asked.store.close().await;
 }
 
-/// Nor count them.
+/// Nor do they count them.
 pub async fn tenants_do_not_find_each_other_s_documents(subject: &dyn Subject) {
     let asked = with_some(subject, 2).await;
     let other = Asked::of(asked.store.clone(), OTHER_TENANT);

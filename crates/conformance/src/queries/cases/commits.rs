@@ -12,7 +12,7 @@ use super::{Asked, commits, fields, texts};
 use crate::Subject;
 use crate::sample::{data, event, log_of, order};
 
-/// With everything that a commit can have.
+/// Returns a commit with everything that a commit can have.
 fn full() -> NewCommit {
     let paid = NewEvent { public: true, time: Some(Timestamp::from_millis(5_000)), ..event("paid", 2) };
     let placed = NewEvent { generation: 3, time: Some(Timestamp::from_millis(4_000)), ..event("placed", 1) };
@@ -29,7 +29,7 @@ fn full() -> NewCommit {
     }
 }
 
-/// Alone, in a list, on a page and as a number; typed and as a document.
+/// The forms are: alone, in a list, on a page and as a number; typed and as a document.
 pub async fn the_one_commit_is_answered_in_every_form(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     asked.commit(full()).await;
@@ -65,7 +65,7 @@ pub async fn the_one_commit_is_answered_in_every_form(subject: &dyn Subject) {
     asked.store.close().await;
 }
 
-/// As Wow's Mongo extension has them: names, order, types. Annals' own beside them only where there is something to say.
+/// Names, order and types are those of Wow's Mongo extension. Annals' own fields are present only if they have a value.
 pub async fn commits_are_documents_in_the_layout(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     asked.commit(full()).await;
@@ -107,7 +107,7 @@ pub async fn commits_are_documents_in_the_layout(subject: &dyn Subject) {
     asked.store.close().await;
 }
 
-/// What a log has an index for, and what it has none for, alone and joined.
+/// The conditions are on fields with and without an index of the log, alone and combined.
 pub async fn commits_are_found_by_all_that_they_say(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     for n in 0..12_u64 {
@@ -154,7 +154,7 @@ pub async fn commits_are_found_by_all_that_they_say(subject: &dyn Subject) {
     asked.store.close().await;
 }
 
-/// In conditions, projections and sorts; `body.id` is an event's own.
+/// This holds in conditions, projections and sorts; `body.id` is an event's own.
 pub async fn ids_of_commits_have_their_names_and_those_of_events_stay(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     for n in 0..3 {
@@ -183,7 +183,7 @@ pub async fn ids_of_commits_have_their_names_and_those_of_events_stay(subject: &
     asked.store.close().await;
 }
 
-/// They are what happened; and none says whether its aggregate is deleted.
+/// They are history, and none says whether its aggregate is deleted.
 pub async fn commits_of_deleted_aggregates_are_found(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     asked.commit(order("o-1", 1)).await;
@@ -194,7 +194,7 @@ pub async fn commits_of_deleted_aggregates_are_found(subject: &dyn Subject) {
     asked.store.close().await;
 }
 
-/// The rest of what Annals adds to the layout can.
+/// The other fields that Annals adds to the layout can be queried.
 pub async fn what_a_backend_keeps_for_itself_in_a_commit_cannot_be_asked_for(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     asked.commit(full()).await;
@@ -210,7 +210,7 @@ pub async fn what_a_backend_keeps_for_itself_in_a_commit_cannot_be_asked_for(sub
     asked.store.close().await;
 }
 
-/// By whatever it is looked for.
+/// This holds for every way to look it up.
 pub async fn a_commit_is_found_as_soon_as_it_was_acknowledged(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     for n in 0..20_u64 {
@@ -228,8 +228,8 @@ pub async fn a_commit_is_found_as_soon_as_it_was_acknowledged(subject: &dyn Subj
     asked.store.close().await;
 }
 
-/// Random commits, random conditions: whichever way they are looked up, the same documents come in the same order as when every one is
-/// judged.
+/// For random commits and conditions, every way of looking them up returns the same documents in the same order as evaluating every
+/// commit.
 pub async fn whatever_is_asked_of_commits_is_what_judging_all_of_them_finds(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     let mut random = fastrand::Rng::with_seed(25);
@@ -249,7 +249,7 @@ pub async fn whatever_is_asked_of_commits_is_what_judging_all_of_them_finds(subj
             stored.iter().filter(|(_, stored)| matcher.matches(stored)).collect();
         let total = expected.len() as u64;
         assert_eq!(asked.count(&commits(), &condition).await, total, "{condition:?}");
-        // Downwards by size, then by their ids: in the same direction.
+        // Descending by size, then by their ids in the same direction.
         let size = |stored: &RawDocumentBuf| stored.get_i32("size").expect("a size");
         expected.sort_by(|(a_id, a), (b_id, b)| size(b).cmp(&size(a)).then(b_id.cmp(a_id)));
         let (index, limit) = (random.u64(1..4), random.u64(1..9));
@@ -312,7 +312,7 @@ fn any_condition(random: &mut fastrand::Rng, depth: usize) -> Condition {
     }
 }
 
-/// A document under the name of its id that conditions are judged by.
+/// Returns the document with the id under its stored name, by which conditions are evaluated.
 fn as_stored(answered: &RawDocumentBuf) -> (String, RawDocumentBuf) {
     let mut stored = RawDocumentBuf::new();
     for (name, value) in answered.iter().flatten() {

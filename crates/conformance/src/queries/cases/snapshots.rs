@@ -22,7 +22,7 @@ fn paid() -> Order {
     Order { status: "paid".to_owned(), total: 12.5 }
 }
 
-/// Alone, in a list, on a page and as a number; typed, its state alone, and as a document.
+/// The forms are: alone, in a list, on a page and as a number; typed, its state alone, and as a document.
 pub async fn the_one_snapshot_is_answered_in_every_form(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     let mut saved = snapshot("o-1", 3, json!({ "status": "paid", "total": 12.5 }));
@@ -55,7 +55,7 @@ pub async fn the_one_snapshot_is_answered_in_every_form(subject: &dyn Subject) {
     asked.store.close().await;
 }
 
-/// Counts too; and it is looked for below `AND`, however deep, and nowhere else.
+/// Counts leave them out, too. The condition on deletion counts below `AND`, at any depth, and nowhere else.
 pub async fn deleted_aggregates_are_left_out_unless_the_condition_says_which_are_meant(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     asked.save(snapshot("here", 1, json!({ "n": 1 }))).await;
@@ -87,7 +87,8 @@ pub async fn deleted_aggregates_are_left_out_unless_the_condition_says_which_are
     asked.store.close().await;
 }
 
-/// In conditions below `AND`, `OR` and `NOR`, in projections and in sorts. Inside of elements a field of that name is the element's.
+/// This holds in conditions below `AND`, `OR` and `NOR`, in projections and in sorts. Inside elements, a field of that name is the
+/// element's.
 pub async fn ids_of_snapshots_have_their_names_wherever_a_query_has_one(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     for (id, inner) in [("a", "x"), ("b", "y"), ("c", "a")] {
@@ -119,7 +120,7 @@ pub async fn ids_of_snapshots_have_their_names_wherever_a_query_has_one(subject:
     asked.store.close().await;
 }
 
-/// Dynamic with include and sort, and with exclude and limit.
+/// The queries are dynamic, with include and sort, and with exclude and limit.
 pub async fn snapshots_have_the_fields_and_the_order_that_are_asked_for(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     for (id, total, lines) in [("a", 5, vec![3, 9]), ("b", 7, vec![1]), ("c", 5, vec![])] {
@@ -137,7 +138,7 @@ pub async fn snapshots_have_the_fields_and_the_order_that_are_asked_for(subject:
     assert_eq!(texts(&excluded, "aggregateId"), ["b", "a"]);
     assert!(!fields(&excluded[0]).iter().any(|name| name == "state" || name == "tags"));
     assert!(fields(&excluded[0]).iter().any(|name| name == "version"));
-    // Without a sort by the ids; what is equal stands in their order, in the direction of the sort.
+    // Without a sort, the order is by ids. Equal documents are in the order of ids, in the direction of the sort.
     let by = |query: DocumentQuery| async { texts(&asked.list(&snapshots(), query, 0).await, "aggregateId") };
     assert_eq!(by(DocumentQuery::default()).await, ["a", "b", "c"]);
     assert_eq!(by(DocumentQuery::default().descending("state.total")).await, ["b", "c", "a"]);
@@ -145,7 +146,7 @@ pub async fn snapshots_have_the_fields_and_the_order_that_are_asked_for(subject:
     asked.store.close().await;
 }
 
-/// With an index and without one.
+/// This holds with an index and without one.
 pub async fn states_are_found_by_what_they_say(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     for n in 0..40_u64 {
@@ -184,7 +185,7 @@ pub async fn states_are_found_by_what_they_say(subject: &dyn Subject) {
     asked.store.close().await;
 }
 
-/// Days are UTC's where no zone is named.
+/// Days are in UTC if no zone is named.
 pub async fn windows_of_time_are_those_of_the_store_s_clock(subject: &dyn Subject) {
     const DAY: i64 = 24 * 3_600_000;
     let asked = Asked::open(subject).await;
@@ -205,7 +206,7 @@ pub async fn windows_of_time_are_those_of_the_store_s_clock(subject: &dyn Subjec
     asked.store.close().await;
 }
 
-/// Nor is a projection that cuts off what makes a snapshot.
+/// A projection that cuts off essential parts of a snapshot is an error, too.
 pub async fn a_state_of_another_type_is_said_and_not_left_out(subject: &dyn Subject) {
     let asked = Asked::open(subject).await;
     asked.save(snapshot("o-1", 3, json!({ "status": 5 }))).await;

@@ -17,7 +17,7 @@ pub async fn fifty_racing_callers_in_two_processes_never_exceed_the_cap(subject:
         one.add(&n.to_string(), annals_core::queue::QueuePriority::Normal, "").await;
     }
     let two = one.beside(subject, holding).await;
-    // A slot is counted from after it was taken until before it is given back.
+    // A slot counts from after it was taken until before it is released.
     let (held, most, total) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let callers: Vec<_> = (0..50)
         .map(|n| {

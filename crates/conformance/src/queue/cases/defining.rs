@@ -58,7 +58,7 @@ pub async fn what_is_unknown_or_invalid_is_refused_by_name(subject: &dyn Subject
     assert_eq!(it.queues.done("q", nobody).await.map_err(code), Err(Code::InvalidBody));
 }
 
-/// Another process goes by what it has read for a second at most, by whichever clock.
+/// Another process caches a definition for at most a second, by either clock.
 pub async fn a_clock_that_is_set_back_keeps_no_old_definition(subject: &dyn Subject, holding: &dyn Holding) {
     let one = Opened::of(subject, holding).await;
     one.define(q().capped(1)).await;

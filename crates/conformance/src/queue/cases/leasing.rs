@@ -72,7 +72,7 @@ pub async fn what_is_unknown_is_released_and_done_without_effect(subject: &dyn S
         let results = results.expect("answered");
         assert!(results[0].accepted && !results[0].changed, "{results:?}");
     }
-    // One that is pending is in no slot.
+    // A pending item is in no slot.
     let pending = it.queues.done("q", ItemsBody::of([ItemRef::current("a")])).await.expect("answered");
     assert!(pending[0].accepted && !pending[0].changed, "{pending:?}");
     assert_eq!(it.queues.get("q").await.expect("defined"), before);
@@ -91,7 +91,7 @@ pub async fn a_released_item_comes_back_with_its_age(subject: &dyn Subject, hold
     assert_eq!(again[0].enqueued_at, mine.enqueued_at);
 }
 
-/// The clock is set back and forward. An item goes to another worker only after its lease has ended, and the first worker is told.
+/// The clock is set back and ahead. An item goes to another worker only after its lease has ended, and the first worker learns of it.
 pub async fn a_clock_that_jumps_gives_no_item_to_two_workers_and_loses_none(
     subject: &dyn Subject,
     holding: &dyn Holding,
@@ -103,7 +103,7 @@ pub async fn a_clock_that_jumps_gives_no_item_to_two_workers_and_loses_none(
     let first = it.take(2).await;
     let [a, b] = [&first.items[0], &first.items[1]];
     assert_eq!((&*a.id, &*b.id), ("a", "b"));
-    // Back: no lease ends, and one that is renewed ends by the clock as it is now.
+    // Back: no lease ends, and a renewed lease ends by the clock as it is now.
     it.clock.advance_millis(-HOUR);
     assert_eq!(it.taken(10).await.len(), 0, "both have their owners");
     let renewed = it.queues.renew("q", RenewBody::of([a.reference()], 30_000)).await.expect("answered");
@@ -113,7 +113,7 @@ pub async fn a_clock_that_jumps_gives_no_item_to_two_workers_and_loses_none(
     let of = |taken: &Taken| taken.items.iter().map(|item| (item.id.to_string(), item.attempt)).collect::<Vec<_>>();
     assert_eq!(of(&second), [("a".to_owned(), 2)], "b has its owner");
     lost(&it, a.reference()).await;
-    // Forth: every lease ends, once.
+    // Ahead: every lease ends, once.
     it.clock.advance_millis(2 * HOUR);
     let third = it.take(10).await;
     assert_eq!(of(&third), [("a".to_owned(), 3), ("b".to_owned(), 2)]);
@@ -133,7 +133,7 @@ pub async fn a_clock_that_jumps_gives_no_item_to_two_workers_and_loses_none(
     assert_eq!((counts.taken_total, counts.expired_total), (6, 3));
 }
 
-/// The worker of this hand-out can neither renew nor settle the item any more.
+/// Asserts that the worker of this hand-out can no longer renew or settle the item.
 async fn lost(it: &Opened, hand_out: ItemRef) {
     let renewed = it.queues.renew("q", RenewBody::of([hand_out.clone()], 30_000)).await.expect("answered");
     let done = it.queues.done("q", ItemsBody::of([hand_out])).await.expect("answered");

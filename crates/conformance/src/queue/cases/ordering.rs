@@ -1,4 +1,4 @@
-//! Which item is next.
+//! The order of items.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub async fn one_user_with_a_thousand_items_does_not_hold_up_the_others(subject:
     let it = Opened::of(subject, holding).await;
     it.define(q().capped(100)).await;
     it.add_all_of("a", &["a0", "a1"]).await;
-    // The others at the same time, so that they share writes.
+    // The others concurrently, so that they share writes.
     let others = (2..1_000).map(|n| {
         let queues = std::sync::Arc::clone(&it.queues);
         tokio::spawn(async move { queues.enqueue("q", NewItem::new(format!("a{n}")).user("a")).await })
@@ -93,7 +93,7 @@ pub async fn a_raised_priority_keeps_the_age(subject: &dyn Subject, holding: &dy
     }
 }
 
-/// The model is the machine of core itself: whatever holds the items chooses the same ones.
+/// The model is the state machine of core itself: every storage of items chooses the same ones.
 pub async fn random_operations_have_the_same_outcome_as_in_the_model(subject: &dyn Subject, holding: &dyn Holding) {
     let seed = fastrand::u64(..);
     let mut rng = fastrand::Rng::with_seed(seed);

@@ -9,7 +9,7 @@ use crate::records::sample::{
     write, write_one,
 };
 
-/// When one change is refused, none happens, in no collection.
+/// If one change is refused, none happens, in any collection.
 pub async fn a_batch_happens_whole_or_not_at_all(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     records.declare(Collection::new("others")).await.expect("it is declared");
@@ -66,7 +66,7 @@ pub async fn a_reader_never_sees_half_a_batch(subject: &dyn Subject) {
     writer.await.expect("the task ends well");
 }
 
-/// Where a unique index refuses several changes, also if the collection of a later one comes first in the alphabet.
+/// This holds if a unique index refuses several changes, even if the collection of a later one comes first in the alphabet.
 pub async fn a_refused_batch_names_the_first_refused_change(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     for name in ["users", "accounts"] {
@@ -97,14 +97,14 @@ pub async fn a_refused_batch_says_which_change(subject: &dyn Subject) {
     assert!(error.to_string().contains('3'), "{error}");
 }
 
-/// A batch without changes is answered without numbers.
+/// A batch without changes is answered without revisions.
 pub async fn a_batch_of_nothing_does_nothing(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     assert!(write(&records, Vec::new()).await.is_empty());
     assert_eq!(records.last_change(THINGS).await.expect("the newest change"), 0);
 }
 
-/// A write whose caller went away may or may not happen, whole.
+/// A write whose caller went away happens completely or not at all.
 pub async fn a_batch_whose_caller_went_away_is_whole_or_absent(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     for n in 0i32..30 {
@@ -112,7 +112,7 @@ pub async fn a_batch_whose_caller_went_away_is_whole_or_absent(subject: &dyn Sub
         let write = records.write(batch);
         let _ = tokio::time::timeout(std::time::Duration::from_micros(u64::from(n.unsigned_abs()) * 20), write).await;
     }
-    // A later write is behind all of them.
+    // A later write comes after all of them.
     write_one(&records, insert(doc! { "_id": -1 })).await;
     let found = matching(&records, annals_core::Condition::gte("_id", 0)).await;
     for pair in found.chunks(2) {
@@ -121,7 +121,7 @@ pub async fn a_batch_whose_caller_went_away_is_whole_or_absent(subject: &dyn Sub
     assert_eq!(pages(&records, RecordQuery::new(THINGS)).await.len(), found.len() + 1);
 }
 
-/// A batch with a check happens if the checked record is as expected; the record, its revision and the feed stay as they are.
+/// A batch with a check happens if the checked record is as expected. The record, its revision and the feed stay unchanged.
 pub async fn a_check_decides_over_the_batch_and_changes_nothing(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let unique = Index::on("name").unique();
@@ -172,7 +172,7 @@ pub async fn a_check_decides_over_the_batch_and_changes_nothing(subject: &dyn Su
     assert_eq!(unknown.code(), Code::UnknownCollection);
 }
 
-/// A check in the middle of a batch is of the records as the changes before it leave them.
+/// A check in the middle of a batch sees the records as the changes before it leave them.
 pub async fn a_check_sees_the_changes_before_it(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let check = |expected| RecordChange::check(THINGS, 1, expected);
@@ -199,7 +199,7 @@ pub async fn a_check_sees_the_changes_before_it(subject: &dyn Subject) {
     assert_eq!(matching(&records, Condition::All).await, [2, 3]);
 }
 
-/// Of two who each take their own record on condition that the other's is free, one wins, however they race (no write skew).
+/// Of two writers that each take their own record on condition that the other's is free, one wins in every race (no write skew).
 pub async fn batches_that_check_what_the_other_changes_never_both_happen(subject: &dyn Subject) {
     let store = subject.open().await;
     let other = subject.open_beside(&store).await;
@@ -207,7 +207,7 @@ pub async fn batches_that_check_what_the_other_changes_never_both_happen(subject
     records[0].declare(Collection::new(THINGS)).await.expect("it is declared");
     for round in 0..20_i32 {
         let ids = [2 * round, 2 * round + 1];
-        // In every second round what is checked is absent, in the others it is there.
+        // In every second round the checked record is absent; in the others it is there.
         let there = round % 2 == 0;
         if there {
             let free = |id| insert(doc! { "_id": id, "taken": false });

@@ -1,4 +1,4 @@
-//! One record at a time: inserting, replacing and deleting it if it is as expected.
+//! Changes of one record: insertion, replacement and deletion if it is as expected.
 
 use annals_core::bson::{Bson, RawDocumentBuf, doc, oid::ObjectId};
 use annals_core::{Code, Condition, Expected, RecordError, RecordType, TypedRecords, limits};
@@ -9,7 +9,7 @@ use crate::records::sample::{
     THINGS, delete, get, insert, last, open, put, raw, records_of, refused, replace, stored, write, write_one,
 };
 
-/// What was inserted is read back, with every type and the order of its fields.
+/// An inserted record is read back with every type and the order of its fields.
 pub async fn an_inserted_record_is_read_back(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let document = doc! {
@@ -26,7 +26,7 @@ pub async fn an_inserted_record_is_read_back(subject: &dyn Subject) {
     assert_eq!(get(&records, "b").await, None);
 }
 
-/// An id can be inserted once; what is there stays.
+/// An id can be inserted once; the existing record stays.
 pub async fn a_second_insert_of_an_id_is_refused(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     write_one(&records, insert(doc! { "_id": 1, "n": 1 })).await;
@@ -37,7 +37,7 @@ pub async fn a_second_insert_of_an_id_is_refused(subject: &dyn Subject) {
     assert_eq!(stored(&records, 1).await, Some(doc! { "_id": 1, "n": 1 }));
 }
 
-/// Ids are the same when they compare as equal, whatever types they have.
+/// Ids are the same if they compare as equal, whatever their types.
 pub async fn equal_numbers_of_different_types_are_one_id(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     write_one(&records, insert(doc! { "_id": 1 })).await;
@@ -50,7 +50,7 @@ pub async fn equal_numbers_of_different_types_are_one_id(subject: &dyn Subject) 
     }
 }
 
-/// A replacement that names a revision happens if the record still has it, and gives it the next.
+/// A replacement that names a revision happens if the record still has it, and gives the record the next one.
 pub async fn a_replacement_wants_the_revision_it_names(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let first = write_one(&records, insert(doc! { "_id": 1, "n": 1 })).await;
@@ -70,7 +70,7 @@ pub async fn a_replacement_wants_the_revision_it_names(subject: &dyn Subject) {
     assert_eq!(stored(&records, 1).await, Some(doc! { "_id": 1, "n": 4 }));
 }
 
-/// Of many who replace the same revision one succeeds, however they race; so no update is lost.
+/// Of many writers that replace the same revision, one succeeds in every race, so no update is lost.
 pub async fn of_many_replacements_of_a_revision_one_wins(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     write_one(&records, insert(doc! { "_id": 1, "n": 0 })).await;
@@ -98,7 +98,7 @@ pub async fn of_many_replacements_of_a_revision_one_wins(subject: &dyn Subject) 
     assert_eq!(stored(&records, 1).await, Some(doc! { "_id": 1, "n": 80 }));
 }
 
-/// A condition on what is there decides, at the moment of the change.
+/// A condition is evaluated against the record at the moment of the change.
 pub async fn a_replacement_wants_what_its_condition_says(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     write_one(&records, insert(doc! { "_id": 1, "state": "open", "owner": "a" })).await;
@@ -113,7 +113,7 @@ pub async fn a_replacement_wants_what_its_condition_says(subject: &dyn Subject) 
     assert_eq!(refused(&records, vec![replace(doc! { "_id": 2 }, absent)]).await.code(), Code::RecordConflict);
 }
 
-/// What may be absent is inserted; what is there is replaced if the condition holds.
+/// A record that may be absent is inserted; an existing one is replaced if the condition holds.
 pub async fn a_put_inserts_or_replaces(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     write_one(&records, put(doc! { "_id": 1, "n": 1 })).await;
@@ -129,7 +129,7 @@ pub async fn a_put_inserts_or_replaces(subject: &dyn Subject) {
     assert_eq!(stored(&records, 2).await, Some(doc! { "_id": 2, "n": 1 }));
 }
 
-/// A deletion happens if the record is as expected; what may be absent may be gone already.
+/// A deletion happens if the record is as expected. A record that may be absent may already be gone.
 pub async fn a_deletion_wants_what_it_expects(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let first = write_one(&records, insert(doc! { "_id": 1, "n": 1 })).await;
@@ -145,7 +145,7 @@ pub async fn a_deletion_wants_what_it_expects(subject: &dyn Subject) {
     assert_eq!(last(&records).await, before);
 }
 
-/// A record that was deleted and inserted again is not the one it was.
+/// A record that was deleted and inserted again is another record.
 pub async fn a_record_that_is_inserted_again_has_another_revision(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let first = write_one(&records, insert(doc! { "_id": 1 })).await;
@@ -154,7 +154,7 @@ pub async fn a_record_that_is_inserted_again_has_another_revision(subject: &dyn 
     assert_eq!(error.code(), Code::RecordConflict);
 }
 
-/// What cannot be a record is refused, and says why.
+/// A document that cannot be a record is refused, and the error says why.
 pub async fn documents_that_cannot_be_records_are_refused(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let deep = (0..=limits::DATA_DEPTH_MAX).fold(doc! {}, |inner, _| doc! { "d": inner });
@@ -210,7 +210,7 @@ impl RecordType for Saga {
     const COLLECTION: &'static str = "voyages";
 }
 
-/// A type's values are records: its serde names are the stored names.
+/// The values of a type are records, with its serde names as stored names.
 pub async fn values_of_a_type_are_stored_under_its_names(subject: &dyn Subject) {
     let store = subject.open().await;
     let records = records_of(&store);
@@ -231,7 +231,7 @@ pub async fn values_of_a_type_are_stored_under_its_names(subject: &dyn Subject) 
     assert_eq!(sagas.get("s").await.expect("it is read"), None);
 }
 
-/// A type's collection may have its name chosen when it is declared; two of them keep apart.
+/// The name of a type's collection may be chosen when it is declared. Two such collections are separate.
 pub async fn a_type_has_collections_of_names_that_are_chosen_at_run_time(subject: &dyn Subject) {
     let store = subject.open().await;
     let records = records_of(&store);

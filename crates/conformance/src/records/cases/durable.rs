@@ -1,5 +1,5 @@
-//! Whatever a caller was told is there after the store is opened again. That it survives power loss too is for each backend's own fault
-//! tests.
+//! Everything that was returned to a caller is there after the store is reopened. Each backend's own fault tests show that it also
+//! survives power loss.
 
 use annals_core::bson::doc;
 use annals_core::{
@@ -12,7 +12,7 @@ use crate::records::sample::{
 };
 use crate::{OTHER_TENANT, Subject};
 
-/// Records, revisions, changes and indexes are the same after reopening, and go on after it.
+/// Records, revisions, changes and indexes are the same after reopening, and continue after it.
 pub async fn everything_is_there_after_reopening(subject: &dyn Subject) {
     let by_n = Collection::new(THINGS).index(Index::on("n").unique());
     let (mut store, mut records) = open_with(subject, by_n).await;
@@ -32,7 +32,7 @@ pub async fn everything_is_there_after_reopening(subject: &dyn Subject) {
     drop(store);
 }
 
-/// A closed store refuses reads and writes of records, and wakes who waits.
+/// A closed store refuses reads and writes of records, and wakes waiting callers.
 pub async fn a_closed_store_refuses_and_wakes_who_waits(subject: &dyn Subject) {
     let (store, records) = open(subject).await;
     write_one(&records, insert(doc! { "_id": 1 })).await;

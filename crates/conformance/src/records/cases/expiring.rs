@@ -7,7 +7,7 @@ use annals_core::{ChangeKind, Collection, Index, RecordQuery};
 use crate::Subject;
 use crate::records::sample::{THINGS, ids, numbers, open_with, put, write};
 
-/// A record whose date lies far enough in the past is deleted some time after, and noted; others stay.
+/// A record whose date is far enough in the past is deleted some time later, and the feed notes it. Others stay.
 pub async fn what_has_expired_is_deleted_and_noted(subject: &dyn Subject) {
     let expiring = Collection::new(THINGS).index(Index::on("at").expires_after_seconds(60));
     let (_store, records) = open_with(subject, expiring).await;

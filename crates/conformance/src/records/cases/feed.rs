@@ -1,4 +1,4 @@
-//! What has changed.
+//! The change feed.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ async fn changes(records: &Arc<dyn Records>, collection: &str) -> Vec<(Bson, Cha
     changes.into_iter().map(|change| (change.id, change.what)).collect()
 }
 
-/// All that happened to a collection is there once, in order.
+/// Every change of a collection is there once, in order.
 pub async fn changes_come_in_order_without_gap_or_repeat(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     records.declare(Collection::new("others").with_feed()).await.expect("it is declared");
@@ -40,7 +40,7 @@ pub async fn changes_come_in_order_without_gap_or_repeat(subject: &dyn Subject) 
     assert_eq!(changes(&records, "others").await, expected);
 }
 
-/// A collection that does not ask for a feed has none; one that asks later has what comes from then on, also in another process.
+/// A collection that does not ask for a feed has none. One that asks later has the changes from then on, also in another process.
 pub async fn a_collection_has_a_feed_from_when_it_asks_for_one(subject: &dyn Subject) {
     let store = subject.open().await;
     let other = subject.open_beside(&store).await;
@@ -60,13 +60,13 @@ pub async fn a_collection_has_a_feed_from_when_it_asks_for_one(subject: &dyn Sub
     write_one(&records, delete(2)).await;
     let expected = [(Bson::Int32(1), ChangeKind::Replaced), (Bson::Int32(2), ChangeKind::Deleted)];
     assert_eq!(changes(&records, THINGS).await, expected);
-    // Declared again without it, it keeps it.
+    // A declaration without the feed does not remove it.
     records.declare(Collection::new(THINGS)).await.expect("it is declared");
     assert_eq!(records.collections().await, Ok(vec![Collection::new(THINGS).with_feed()]));
     assert_eq!(changes(&records, THINGS).await, expected);
 }
 
-/// A page begins after the number it is asked for, and keeps its limit.
+/// A page begins after the given number, and keeps its limit.
 pub async fn changes_are_read_page_by_page(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     write(&records, (0..250).map(|n| insert(doc! { "_id": n })).collect()).await;
@@ -87,7 +87,7 @@ pub async fn changes_are_read_page_by_page(subject: &dyn Subject) {
     }
 }
 
-/// What did not happen is not told.
+/// Changes that did not happen are not in the feed.
 pub async fn a_refused_batch_leaves_no_change(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     write_one(&records, insert(doc! { "_id": 1 })).await;
@@ -99,7 +99,7 @@ pub async fn a_refused_batch_leaves_no_change(subject: &dyn Subject) {
     assert_eq!(ids, [Bson::Int32(1), Bson::Int32(3)]);
 }
 
-/// A follower goes on from its number, and waits for what comes; what happens to other collections does not wake it.
+/// A follower resumes after its number, and waits for new changes. Changes of other collections do not wake it.
 pub async fn a_follower_gets_what_is_there_then_what_comes(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     records.declare(Collection::new("others").with_feed()).await.expect("it is declared");
@@ -119,7 +119,7 @@ pub async fn a_follower_gets_what_is_there_then_what_comes(subject: &dyn Subject
     assert_eq!(came[0].number, position);
 }
 
-/// Whoever follows while many write gets every change once, in order.
+/// A follower gets every change once, in order, while many clients write.
 pub async fn a_follower_misses_nothing_while_many_write(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let mut follower = ChangeFollower::new(records.clone(), THINGS, 0);
@@ -156,7 +156,7 @@ pub async fn a_follower_misses_nothing_while_many_write(subject: &dyn Subject) {
     assert_eq!(ids.len(), 400);
 }
 
-/// A number that no change has yet is of another store, and is said, never waited for silently by reading.
+/// A number that no change has yet belongs to another store. A read reports this, and never waits for it.
 pub async fn a_number_of_the_future_is_refused(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     write_one(&records, insert(doc! { "_id": 1 })).await;

@@ -1,4 +1,4 @@
-//! Changing named fields of a record.
+//! Changes of named fields of a record.
 
 use annals_core::bson::{Bson, Document, doc};
 use annals_core::{Code, Collection, Condition, Expected, Index, RecordChange, RecordError, limits};
@@ -14,7 +14,7 @@ fn set(id: i32, fields: Document, unset: &[&str], expected: Expected) -> RecordC
     RecordChange::Set { collection, id, fields: fields.into_iter().collect(), unset, expected }
 }
 
-/// What is not named stays as it is and where it is; new fields come last, wherever the `_id` stands.
+/// Fields that are not named keep their values and places. New fields come last, wherever the `_id` is.
 pub async fn named_fields_change_and_the_others_stay(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let date = annals_core::bson::DateTime::from_millis(5);
@@ -34,7 +34,7 @@ pub async fn named_fields_change_and_the_others_stay(subject: &dyn Subject) {
     assert_eq!(stored(&records, 1).await.map(|found| found.to_string()), Some(due.to_string()));
 }
 
-/// What is expected decides, and what may be absent is inserted.
+/// The expectation decides, and a record that may be absent is inserted.
 pub async fn fields_of_a_record_that_may_be_absent_are_inserted(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     for expected in [Expected::Present, Expected::Revision(1), Expected::Matching(Condition::All)] {
@@ -52,7 +52,7 @@ pub async fn fields_of_a_record_that_may_be_absent_are_inserted(subject: &dyn Su
     assert_eq!(matching(&records, Condition::eq("n", 2)).await, [1, 2]);
 }
 
-/// Indexes follow, a unique one refuses, and each change of a batch is of what those before it left.
+/// Indexes follow, a unique one refuses, and each change of a batch applies to what the earlier ones left.
 pub async fn a_change_of_fields_keeps_indexes_and_sees_what_came_before(subject: &dyn Subject) {
     let things = Collection::new(THINGS).index(Index::on("name").unique()).index(Index::on("in.n"));
     let (_store, records) = open_with(subject, things).await;
@@ -82,7 +82,7 @@ pub async fn a_change_of_fields_keeps_indexes_and_sees_what_came_before(subject:
     assert_eq!(stored(&records, 4).await, Some(doc! { "_id": 4, "name": "z" }));
 }
 
-/// Paths through an array or a scalar, of the `_id`, and those that overlap.
+/// Refused are paths through an array or a scalar, paths of the `_id`, and paths that overlap.
 pub async fn paths_that_cannot_be_set_are_refused(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let there = doc! { "_id": 1, "list": [{ "a": 1 }], "n": 1, "none": Bson::Null, "in": {} };

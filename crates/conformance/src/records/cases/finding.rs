@@ -15,7 +15,7 @@ fn all() -> RecordQuery {
     RecordQuery::new(THINGS)
 }
 
-/// Each operator means what MongoDB means by it: types, arrays, missing fields and dotted paths included.
+/// Each operator has MongoDB's meaning, including types, arrays, missing fields and dotted paths.
 pub async fn every_operator_finds_what_it_means(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let documents = [
@@ -67,7 +67,7 @@ pub async fn every_operator_finds_what_it_means(subject: &dyn Subject) {
     }
 }
 
-/// Pieces of texts, lists of values, elements and filter documents mean what MongoDB means by them.
+/// Parts of texts, lists of values, elements and filter documents have MongoDB's meaning.
 pub async fn texts_elements_and_filter_documents_are_found(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let documents = [
@@ -148,7 +148,7 @@ pub async fn windows_of_time_move_with_the_clock(subject: &dyn Subject) {
     assert_eq!(error.code(), Code::InvalidCondition);
 }
 
-/// What is said of a query is what it finds, and what it costs.
+/// The explanation of a query states what it finds, and what it costs.
 pub async fn a_query_is_explained(subject: &dyn Subject) {
     let collection = Collection::new(THINGS).index(Index::on("n"));
     let (_store, records) = open_with(subject, collection).await;
@@ -198,7 +198,7 @@ pub async fn a_sort_orders_all_types(subject: &dyn Subject) {
     assert_eq!(numbers(ids(&records, all().descending("_id")).await), down);
 }
 
-/// Going up the lowest element counts, going down the highest; no element comes before null.
+/// In ascending order the lowest element counts, in descending order the highest. An array without elements comes before null.
 pub async fn a_sort_by_an_array_takes_its_lowest_or_highest_element(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let documents = [
@@ -213,7 +213,7 @@ pub async fn a_sort_by_an_array_takes_its_lowest_or_highest_element(subject: &dy
     assert_eq!(numbers(ids(&records, all().descending("a")).await), [1, 2, 3, 5, 4]);
 }
 
-/// What the sort does not tell apart stands in the order of the ids, in the direction of the last field.
+/// Records that are equal by the sort are in the order of the ids, in the direction of the last field.
 pub async fn equal_records_stand_in_the_order_of_their_ids(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     write(&records, (0..12).map(|id| put(doc! { "_id": id, "a": id % 2, "b": id % 3 })).collect()).await;
@@ -243,7 +243,7 @@ pub async fn pages_cover_every_record_once(subject: &dyn Subject) {
     assert_eq!((exact.records.len(), exact.next), (300, None));
 }
 
-/// A cursor is a place in the order: it is good whatever happens to the record it was made at.
+/// A cursor is a place in the order. It stays valid whatever happens to the record at which it was created.
 pub async fn a_page_goes_on_where_the_last_one_ended_although_records_came_and_went(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     write(&records, (0..20).map(|id| put(doc! { "_id": id, "n": 100 - id })).collect()).await;
@@ -262,7 +262,7 @@ pub async fn a_page_goes_on_where_the_last_one_ended_although_records_came_and_w
     }
 }
 
-/// A page ends when it holds enough bytes, and its cursor tells.
+/// A page ends when it holds enough bytes, and has a cursor then.
 pub async fn a_page_of_large_records_ends_early(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let large = "x".repeat(limits::PAGE_BYTES_MAX / 3);
@@ -274,7 +274,7 @@ pub async fn a_page_of_large_records_ends_early(subject: &dyn Subject) {
     assert_eq!(pages(&records, all()).await.len(), 7);
 }
 
-/// A projection keeps some fields or leaves some out, inside documents and arrays too; the order of fields stays.
+/// A projection keeps some fields or leaves some out, also inside documents and arrays. The order of fields stays.
 pub async fn a_projection_leaves_out_the_rest(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let whole = doc! { "z": 1, "_id": 1, "in": { "b": 1, "a": { "x": 1, "y": 2 } }, "list": [{ "a": 1, "b": 2 }, 5, [{ "a": 3 }]], "s": "x" };
@@ -299,7 +299,7 @@ pub async fn a_projection_leaves_out_the_rest(subject: &dyn Subject) {
     }
 }
 
-/// Counting and finding mean the same.
+/// Counting and finding agree.
 pub async fn a_count_is_the_number_of_what_is_found(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     assert_eq!(records.count(THINGS, &Condition::All).await, Ok(0));

@@ -22,7 +22,7 @@ async fn put_all(records: &Arc<dyn Records>, documents: impl IntoIterator<Item =
     write(records, documents.into_iter().map(put).collect()).await;
 }
 
-/// Counts, sums, averages, lowest and highest values: of numbers by their types, of other values by their order.
+/// Figures are counts, sums, averages, lowest and highest values: of numbers by their types, of other values by their order.
 pub async fn groups_have_their_counts_and_figures(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     put_all(
@@ -61,7 +61,7 @@ pub async fn groups_have_their_counts_and_figures(subject: &dyn Subject) {
     assert_eq!(groups(&records, GroupQuery::new(THINGS)).await[0].count, 8);
 }
 
-/// Equal numbers are one key; missing, null and what lies in arrays is null; an array is one value. Keys are in the order of sorts.
+/// Equal numbers are one key. Missing values, null and values inside arrays are null; an array is one value. Keys are in sort order.
 pub async fn groups_are_of_equal_values_in_order(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     put_all(
@@ -94,7 +94,7 @@ pub async fn groups_are_of_equal_values_in_order(subject: &dyn Subject) {
     assert_eq!(inner[0].key, Bson::Null);
 }
 
-/// Of dates the beginning of their hour or day is the key, also before 1970; everything else is null.
+/// The key of a date is the beginning of its hour or day, also before 1970. Everything else is null.
 pub async fn dates_are_grouped_by_hour_and_by_day(subject: &dyn Subject) {
     const HOUR: i64 = 3_600_000;
     let (_store, records) = open(subject).await;
@@ -137,7 +137,7 @@ pub async fn pages_cover_every_group_once(subject: &dyn Subject) {
     }
 }
 
-/// What breaks a rule, needs a collection, or would add decimals is refused.
+/// A query that breaks a rule, needs a collection, or would add decimals is refused.
 pub async fn groups_that_break_a_rule_are_refused(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let many = (0..20).fold(by("a"), |query, n| query.figure(n.to_string(), Aggregation::Sum, "n"));

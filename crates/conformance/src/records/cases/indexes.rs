@@ -1,4 +1,4 @@
-//! Indexes: they change no answer, keep records unique, and are declared once.
+//! Indexes do not change answers, they keep records unique, and they are declared once.
 
 use annals_core::bson::{Bson, doc};
 use annals_core::order::Direction::{Ascending, Descending};
@@ -14,7 +14,7 @@ fn things(indexes: impl IntoIterator<Item = impl Into<Index>>) -> Collection {
     Collection { name: THINGS.to_owned(), indexes: indexes.into_iter().map(Into::into).collect(), feed: false }
 }
 
-/// The same queries find the same records in the same order, whatever indexes there are and whenever they were declared.
+/// The same queries find the same records in the same order, whatever indexes exist and whenever they were declared.
 pub async fn an_index_changes_no_answer(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     let bare = "bare";
@@ -32,7 +32,7 @@ pub async fn an_index_changes_no_answer(subject: &dyn Subject) {
     for set in sets {
         for _ in 0..40 {
             let change = operations.any_change(THINGS);
-            // Both take it or both refuse it; an index refuses a document with two arrays, so there are none.
+            // Both accept it or both refuse it. An index refuses a document with two arrays, so there are none.
             let same = in_collection(bare, &change);
             let outcomes = (records.write(vec![change]).await.is_ok(), records.write(vec![same]).await.is_ok());
             assert_eq!(outcomes.0, outcomes.1);
@@ -86,7 +86,7 @@ pub async fn a_unique_index_refuses_a_second_record_and_says_which(subject: &dyn
     assert_eq!(pages(&records, RecordQuery::new(THINGS)).await.len(), 3);
 }
 
-/// No two records share an element; one record may hold it twice.
+/// No two records share an element, but one record may hold it twice.
 pub async fn elements_of_arrays_are_unique_too(subject: &dyn Subject) {
     let (_store, records) = open_with(subject, things([Index::on("tags").unique()])).await;
     write_one(&records, insert(doc! { "_id": 1, "tags": ["x", "y", "x"] })).await;
@@ -98,7 +98,7 @@ pub async fn elements_of_arrays_are_unique_too(subject: &dyn Subject) {
     assert_eq!(matching(&records, Condition::eq("tags", "x")).await, [1]);
 }
 
-/// Without a value a record has the key null; a sparse index has none for it.
+/// A record without a value has the key null; in a sparse index, it has none.
 pub async fn a_missing_field_counts_as_null_unless_the_index_is_sparse(subject: &dyn Subject) {
     let (_store, records) =
         open_with(subject, things([Index::on("a").unique(), Index::on("b").unique().sparse()])).await;
@@ -106,7 +106,7 @@ pub async fn a_missing_field_counts_as_null_unless_the_index_is_sparse(subject: 
     let error = refused(&records, vec![insert(doc! { "_id": 2, "a": Bson::Null })]).await;
     assert!(matches!(&error, RecordError::DuplicateKey { index, .. } if index == "a_1"), "{error:?}");
     write_one(&records, insert(doc! { "_id": 2, "a": 1 })).await;
-    // A null that is there is a value.
+    // An explicit null is a value.
     write_one(&records, insert(doc! { "_id": 3, "a": 2, "b": Bson::Null })).await;
     let error = refused(&records, vec![insert(doc! { "_id": 4, "a": 3, "b": Bson::Null })]).await;
     assert!(matches!(&error, RecordError::DuplicateKey { index, .. } if index == "b_1"), "{error:?}");
@@ -114,7 +114,7 @@ pub async fn a_missing_field_counts_as_null_unless_the_index_is_sparse(subject: 
     assert_eq!(matching(&records, Condition::exists("b")).await, [3]);
 }
 
-/// A partial index knows only what its condition admits, and records enter and leave it as they change.
+/// A partial index contains only what its condition admits. Records enter and leave it as they change.
 pub async fn a_partial_index_is_unique_among_those_it_admits(subject: &dyn Subject) {
     let active = Index::on("name").unique().partial(Condition::eq("active", true));
     let (_store, records) = open_with(subject, things([active])).await;
@@ -128,7 +128,7 @@ pub async fn a_partial_index_is_unique_among_those_it_admits(subject: &dyn Subje
     assert_eq!(matching(&records, Condition::and([named, Condition::eq("active", true)])).await, [2]);
 }
 
-/// A key is free once the record that had it is gone or has another, in the same batch too.
+/// A key is free once its record is gone or has another key, even in the same batch.
 pub async fn a_key_that_was_given_up_can_be_taken(subject: &dyn Subject) {
     let (_store, records) = open_with(subject, things([Index::on("k").unique()])).await;
     write_one(&records, insert(doc! { "_id": 1, "k": "a" })).await;
@@ -142,7 +142,7 @@ pub async fn a_key_that_was_given_up_can_be_taken(subject: &dyn Subject) {
     assert_eq!(matching(&records, Condition::eq("k", "b")).await, [2]);
 }
 
-/// Of many who want the same key at once, one gets it.
+/// Of many concurrent writers that want the same key, one gets it.
 pub async fn of_many_who_want_a_unique_key_one_gets_it(subject: &dyn Subject) {
     let (_store, records) = open_with(subject, things([Index::on("k").unique()])).await;
     for round in 0..10 {
@@ -165,7 +165,7 @@ pub async fn of_many_who_want_a_unique_key_one_gets_it(subject: &dyn Subject) {
     }
 }
 
-/// An index that is declared later is filled from the records that are there.
+/// An index that is declared later is filled from the existing records.
 pub async fn a_new_index_holds_what_was_there(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     write(&records, (0..500).map(|id| insert(doc! { "_id": id, "n": id % 50, "t": [id % 7, id % 5] })).collect()).await;
@@ -180,7 +180,7 @@ pub async fn a_new_index_holds_what_was_there(subject: &dyn Subject) {
     assert_eq!(sorted.len(), 500);
 }
 
-/// A unique index is not made over records that break it, and nothing of the declaration stays.
+/// A unique index is not created over records that break it, and nothing of the declaration stays.
 pub async fn a_new_unique_index_is_refused_when_records_break_it(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     write(&records, vec![insert(doc! { "_id": 1, "n": 1 }), insert(doc! { "_id": 2, "n": 1 })]).await;
@@ -193,7 +193,7 @@ pub async fn a_new_unique_index_is_refused_when_records_break_it(subject: &dyn S
     assert_eq!(refused(&records, vec![insert(doc! { "_id": 4, "n": 1 })]).await.code(), Code::DuplicateKey);
 }
 
-/// A name means one index. What differs is never changed silently, nor dropped.
+/// A name means one index. A different index is never changed silently, nor dropped.
 pub async fn an_index_that_is_something_else_is_refused(subject: &dyn Subject) {
     let (_store, records) = open_with(subject, things([Index::on("a").named("i")])).await;
     let others = [
@@ -211,7 +211,7 @@ pub async fn an_index_that_is_something_else_is_refused(subject: &dyn Subject) {
     }
 }
 
-/// The same declaration may come again and again, in parallel too; indexes it leaves out stay.
+/// The same declaration may be repeated, also in parallel. Indexes that it omits stay.
 pub async fn declaring_again_does_nothing(subject: &dyn Subject) {
     let collection = things([Index::on("a").unique()]);
     let (store, records) = open_with(subject, collection.clone()).await;
@@ -262,7 +262,7 @@ pub async fn declarations_that_break_a_rule_are_refused(subject: &dyn Subject) {
     }
 }
 
-/// What was declared is listed: in the order of names, with every index that was ever declared.
+/// Declared collections are listed in the order of names, with every index that was ever declared.
 pub async fn declared_collections_are_listed(subject: &dyn Subject) {
     let store = subject.open().await;
     let records = records_of(&store);

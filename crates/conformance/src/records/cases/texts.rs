@@ -1,4 +1,4 @@
-//! Text indexes: words of texts, and what is looked for.
+//! Text indexes: the words of texts, and searches for them.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ async fn found(records: &Arc<dyn Records>, search: &str) -> Vec<i32> {
     ids
 }
 
-/// Words of any case and accents, phrases, and what is unwanted, in texts and in arrays of them; found in the order of ids.
+/// Searches find words of any case and accents, phrases, and exclusions, in texts and in arrays of them. Results are in the order of ids.
 pub async fn words_and_phrases_are_found(subject: &dyn Subject) {
     let (_store, records) = open_with(subject, with_text(&["title", "notes.text"])).await;
     let changes = vec![
@@ -50,7 +50,7 @@ pub async fn words_and_phrases_are_found(subject: &dyn Subject) {
     }
 }
 
-/// Other conditions, sorts and pages are as ever.
+/// Other conditions, sorts and pages work as usual.
 pub async fn a_search_is_one_condition_among_others(subject: &dyn Subject) {
     let (_store, records) = open_with(subject, with_text(&["t"]).index(Index::on("n"))).await;
     let text = |id: i32| if id % 10 == 0 { "a needle in it" } else { "hay" };
@@ -63,11 +63,11 @@ pub async fn a_search_is_one_condition_among_others(subject: &dyn Subject) {
     let sorted = pages(&records, needles().descending("n").ascending("_id").limit(3)).await;
     let ids = sorted.iter().map(|record| record.document.get_i32("_id").expect("it has an id"));
     assert_eq!(ids.collect::<Vec<_>>(), [10, 30, 50, 70, 90, 0, 20, 40, 60, 80]);
-    // An index is of its words; equality of a text is another question.
+    // An index contains the words; equality of a text is another question.
     assert_eq!(matching(&records, Condition::eq("t", "needle")).await, [0; 0]);
 }
 
-/// Words are those of the document that is there now, also where the index came later and after the store was opened again.
+/// The words are those of the current document, even if the index came later and after reopening.
 pub async fn a_text_index_follows_its_records(subject: &dyn Subject) {
     let (store, records) = open(subject).await;
     write(&records, (1..=3).map(|id| insert(doc! { "_id": id, "t": ["old", "kept"] })).collect()).await;
@@ -85,7 +85,7 @@ pub async fn a_text_index_follows_its_records(subject: &dyn Subject) {
     assert_eq!(things.text_index(), Some(&Index::text(["t"])));
 }
 
-/// Without an index there are no words, and nothing else is asked instead.
+/// Without an index there are no words, and no other query replaces the search.
 pub async fn a_search_without_a_text_index_is_refused(subject: &dyn Subject) {
     let (_store, records) = open_with(subject, Collection::new(THINGS).index(Index::on("t"))).await;
     write_one(&records, insert(doc! { "_id": 1, "t": "word" })).await;
@@ -115,7 +115,7 @@ pub async fn a_search_without_a_text_index_is_refused(subject: &dyn Subject) {
     assert_eq!(refused(&records, vec![change]).await.code(), Code::InvalidCondition);
 }
 
-/// One for each collection, of fields and nothing else.
+/// A collection has at most one, and it consists only of fields.
 pub async fn a_collection_has_one_text_index(subject: &dyn Subject) {
     let (_store, records) = open_with(subject, with_text(&["t", "u"])).await;
     let second = Collection::new(THINGS).index(Index::text(["v"]));
@@ -133,7 +133,7 @@ pub async fn a_collection_has_one_text_index(subject: &dyn Subject) {
     }
 }
 
-/// A record of more words than an index takes is refused, and nothing of it is stored.
+/// A record with more words than an index accepts is refused, and nothing of it is stored.
 pub async fn a_record_of_too_many_words_is_refused(subject: &dyn Subject) {
     let (_store, records) = open_with(subject, with_text(&["t"])).await;
     let words = |count: i32| (0..count).map(|n| format!("{n} ")).collect::<String>();

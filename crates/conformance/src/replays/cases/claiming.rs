@@ -1,4 +1,4 @@
-//! Deliveries that were claimed, and then could not be made, or not be settled.
+//! Deliveries that were claimed, and then could not be made or not be settled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,12 +20,12 @@ use crate::Subject;
 use crate::browse::opened::Browsed;
 use crate::tap::{TapRecords, TappedStore};
 
-/// Whether a batch changes deliveries of replays, and nothing else: a replay that sends one moves on with it.
+/// Returns whether a batch changes only deliveries of replays. The batch of a replay that sends one also changes the replay.
 fn is_of_deliveries(changes: &[RecordChange]) -> bool {
     !changes.is_empty() && changes.iter().all(|change| change.collection() == INBOX)
 }
 
-/// Answers the first claim only once a case lets it.
+/// Answers the first claim only once a case allows it.
 #[derive(Default)]
 struct SlowClaim {
     claims: AtomicUsize,
@@ -47,7 +47,7 @@ impl TapRecords for SlowClaim {
     }
 }
 
-/// Stores the first claim, and breaks off before it answers.
+/// Stores the first claim, and fails before it answers.
 #[derive(Default)]
 struct BrokenClaim(AtomicBool);
 
@@ -63,7 +63,7 @@ impl TapRecords for BrokenClaim {
     }
 }
 
-/// As [`SlowClaim`], and cannot be reached with what follows the first claim: its withdrawal.
+/// Like [`SlowClaim`], but fails the write after the first claim: its withdrawal.
 #[derive(Default)]
 struct FailedWithdrawal {
     claim: SlowClaim,
@@ -80,7 +80,7 @@ impl TapRecords for FailedWithdrawal {
     }
 }
 
-/// Cannot be reached with the first settlement of a delivery.
+/// Fails the first settlement of a delivery.
 #[derive(Default)]
 struct LostSettlement(AtomicBool);
 
@@ -95,7 +95,7 @@ impl TapRecords for LostSettlement {
     }
 }
 
-/// Fails the first look for deliveries, once a case wants it.
+/// Fails the first look for deliveries, once a case requests it.
 #[derive(Default)]
 struct FailedLook {
     fails: AtomicBool,
@@ -117,7 +117,7 @@ impl TapRecords for FailedLook {
     }
 }
 
-/// A view on a store whose records are behind a tap.
+/// Opens a view on a store whose records are behind a tap.
 async fn behind(tap: &Arc<impl TapRecords>, subject: &dyn Subject) -> Browsed {
     let store = TappedStore::new(subject.open().await).with_records(tap);
     let it = Browsed::on(Arc::new(store), subject.clock());
@@ -125,7 +125,7 @@ async fn behind(tap: &Arc<impl TapRecords>, subject: &dyn Subject) -> Browsed {
     it
 }
 
-/// A handler that takes its time for its own events, and none for those of replays.
+/// A handler that takes long for its own events, and no time for those of replays.
 #[derive(Default)]
 struct Gated {
     began: Notify,
@@ -143,7 +143,7 @@ impl Handler for Gated {
     }
 }
 
-/// A handler that has begun with an event of its own, and can get events of a replay beside it.
+/// Starts a handler that has begun an event of its own, and can get events of a replay beside it.
 async fn gated(it: &Browsed) -> Arc<Gated> {
     let gated = Arc::new(Gated::default());
     it.commit_many("placed", 1).await;
@@ -159,7 +159,7 @@ async fn until_handled(it: &Browsed) {
     }
 }
 
-/// The definition of a handler of events that come from now on.
+/// Returns the definition of a handler of events from now on.
 fn of_new_events() -> HandlerDefinition {
     HandlerDefinition { start: Start::Latest, ..HandlerDefinition::new("again") }
 }
@@ -172,7 +172,7 @@ async fn over(it: &Browsed, id: &str) -> ReplayStatus {
     }
 }
 
-/// As if the first worker had not been there.
+/// The result is the same as without the first worker.
 pub async fn a_delivery_whose_worker_leaves_while_it_is_claimed_goes_to_the_next_one(subject: &dyn Subject) {
     let slow = Arc::new(SlowClaim::default());
     let it = behind(&slow, subject).await;
@@ -206,7 +206,7 @@ pub async fn a_delivery_that_a_handler_in_rust_claims_while_an_attempt_ends_is_h
     assert_eq!(slow.claims.load(Ordering::SeqCst), 1, "it was neither withdrawn nor claimed again");
 }
 
-/// Also when the handler is restarted because of that.
+/// This also holds if the handler is restarted because of it.
 pub async fn an_attempt_of_a_handler_in_rust_goes_on_when_its_next_pull_fails(subject: &dyn Subject) {
     let look = Arc::new(FailedLook::default());
     let it = behind(&look, subject).await;
@@ -220,7 +220,7 @@ pub async fn an_attempt_of_a_handler_in_rust_goes_on_when_its_next_pull_fails(su
     assert_eq!((over.replayed, over.failed), (1, 0));
 }
 
-/// Until it is stored.
+/// It is repeated until it is stored.
 pub async fn a_settlement_of_a_handler_in_rust_that_the_store_did_not_get_is_repeated(subject: &dyn Subject) {
     struct Succeeding;
     #[async_trait]
@@ -239,7 +239,7 @@ pub async fn a_settlement_of_a_handler_in_rust_that_the_store_did_not_get_is_rep
     assert!(lost.0.load(Ordering::SeqCst), "a settlement was lost");
 }
 
-/// Although it was its only attempt, and although its lease lasts for 12 hours.
+/// This holds although it was its only attempt, and although its lease lasts 12 hours.
 pub async fn a_delivery_of_a_handler_in_rust_whose_process_ended_is_made_again(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 1).await;
@@ -253,7 +253,7 @@ pub async fn a_delivery_of_a_handler_in_rust_whose_process_ended_is_made_again(s
     assert_eq!((over.replayed, over.failed), (1, 0));
 }
 
-/// With what the store says, and without any of its effects.
+/// The error is that of the store, and none of the effects is applied.
 pub async fn a_refused_effect_of_a_handler_in_rust_fails_the_delivery_of_a_replay(subject: &dyn Subject) {
     struct Refused;
     #[async_trait]
@@ -272,7 +272,7 @@ pub async fn a_refused_effect_of_a_handler_in_rust_fails_the_delivery_of_a_repla
     assert!(over.errors[0].error.contains("effects were refused"), "{:?}", over.errors);
 }
 
-/// At once, and not when its lease ends: time stands still.
+/// It is withdrawn at once, and not when its lease ends: time stands still.
 pub async fn a_claim_whose_outcome_is_unknown_is_withdrawn(subject: &dyn Subject) {
     let broken = Arc::new(BrokenClaim::default());
     let it = behind(&broken, subject).await;
@@ -289,7 +289,7 @@ pub async fn a_claim_whose_outcome_is_unknown_is_withdrawn(subject: &dyn Subject
     assert_eq!((over.replayed, over.failed), (1, 0));
 }
 
-/// Until the store can be reached. The lease lasts for much longer than the case does, and would use up the only attempt.
+/// It is repeated until the store can be reached. The lease lasts much longer than the case, and its end would use up the only attempt.
 pub async fn a_withdrawal_that_fails_is_repeated(subject: &dyn Subject) {
     let failed = Arc::new(FailedWithdrawal::default());
     let it = behind(&failed, subject).await;

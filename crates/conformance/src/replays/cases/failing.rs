@@ -29,7 +29,7 @@ async fn with_events(subject: &dyn Subject, count: usize) -> Browsed {
     it
 }
 
-/// The others are sent.
+/// The other events are sent.
 pub async fn a_failed_event_is_counted_and_listed(subject: &dyn Subject) {
     let it = with_events(subject, 5).await;
     let id = it.begin(to_handler()).await;
@@ -85,7 +85,7 @@ pub async fn every_event_is_sent_where_all_fail_in_two_groups(subject: &dyn Subj
     assert_eq!((over.status, over.total, over.replayed, over.failed), (ReplayState::Completed, 4, 0, 4), "{over:?}");
 }
 
-/// Not for another one, and not before it was delivered.
+/// It is not settled for another handler, and not before it was delivered.
 pub async fn a_delivery_is_settled_for_its_own_handler_only(subject: &dyn Subject) {
     let it = with_events(subject, 2).await;
     it.it.define(HandlerDefinition::new("other")).await;
@@ -103,7 +103,7 @@ pub async fn a_delivery_is_settled_for_its_own_handler_only(subject: &dyn Subjec
     assert_eq!(it.over(&id).await.replayed, 2);
 }
 
-/// What follows it is not sent.
+/// Later events are not sent.
 pub async fn a_replay_that_stops_on_errors_fails_after_the_first(subject: &dyn Subject) {
     let it = with_events(subject, 8).await;
     let id = it.begin(ReplayBody { on_error: OnError::Stop, ..to_handler() }).await;
@@ -116,7 +116,7 @@ pub async fn a_replay_that_stops_on_errors_fails_after_the_first(subject: &dyn S
     assert!(it.it.pull_now("again").await.is_empty());
 }
 
-/// After a pause each.
+/// A pause precedes each attempt.
 pub async fn a_failed_event_is_sent_again_as_often_as_asked(subject: &dyn Subject) {
     let it = with_events(subject, 2).await;
     let id = it.begin(ReplayBody { retry_attempts: 2, ..to_handler() }).await;
@@ -153,7 +153,7 @@ fn sending_to(receiver: Arc<dyn Sending>) -> HostOptions {
     HostOptions { partners: PartnerOptions { sending: receiver, keys: None }, ..HostOptions::default() }
 }
 
-/// A view of five events of the type `placed`, and a replay of them to a webhook whose requests `receiver` gets.
+/// Opens a view of five events of the type `placed`, and a replay of them to a webhook whose requests `receiver` gets.
 async fn with_webhook(subject: &dyn Subject, receiver: Arc<dyn Sending>) -> (Browsed, ReplayBody) {
     let it = Browsed::with(subject.open().await, subject.clock(), sending_to(receiver));
     it.switch(Some(ViewSwitch::Auto)).await;
@@ -180,7 +180,7 @@ impl Sending for Refusing {
     }
 }
 
-/// With the id of the replay in each request; the others are sent.
+/// Each request has the id of the replay, and the other events are sent.
 pub async fn a_webhook_is_called_for_each_event_and_what_it_refuses_is_counted(subject: &dyn Subject) {
     let receiver = Arc::new(Refusing::default());
     let (it, body) = with_webhook(subject, receiver.clone()).await;
@@ -198,11 +198,11 @@ pub async fn a_webhook_is_called_for_each_event_and_what_it_refuses_is_counted(s
     assert!(requests.iter().all(marked));
 }
 
-/// A receiver that takes two events, is down until a time, and takes everything from then on.
+/// A receiver that accepts two events, is down until a time, and accepts everything from then on.
 struct Interrupted {
     clock: Arc<ManualClock>,
     until: Timestamp,
-    /// The field `n` of what it took, and how often it was asked while it was down.
+    /// The field `n` of what it accepted, and how often it was called while it was down.
     taken: Mutex<(Vec<i64>, u64)>,
 }
 
@@ -227,7 +227,7 @@ impl Sending for Interrupted {
     }
 }
 
-/// The state says for what it waits, and the replay runs on.
+/// The status says what the replay waits for, and the replay keeps running.
 pub async fn a_webhook_that_is_down_for_an_hour_gets_every_event_once_and_in_order(subject: &dyn Subject) {
     let clock = subject.clock();
     let until = clock.now().plus(Duration::from_secs(60 * 60));
@@ -252,7 +252,7 @@ pub async fn a_webhook_that_is_down_for_an_hour_gets_every_event_once_and_in_ord
     assert!(taken.1 > 2, "it was attempted again and again");
 }
 
-/// A receiver that answers its first request when a case lets it, and notes the field `n` of every request.
+/// A receiver that answers its first request when a case allows it, and notes the field `n` of every request.
 #[derive(Default)]
 struct Slow {
     posted: Mutex<Vec<i64>>,
@@ -281,7 +281,7 @@ impl Sending for Slow {
     }
 }
 
-/// When it is resumed.
+/// The replay is resumed after the pause.
 pub async fn an_event_that_is_posted_during_a_pause_is_not_posted_again(subject: &dyn Subject) {
     let receiver = Arc::new(Slow::default());
     let (it, body) = with_webhook(subject, receiver.clone()).await;
@@ -316,7 +316,7 @@ pub async fn an_event_that_is_posted_when_its_process_ends_is_not_posted_again(s
     receiver.begun.notified().await;
     let Browsed { it: Opened { store, host, clock, .. }, replays, .. } = it;
     let answer = async {
-        // A host that ends refuses what it is asked.
+        // A host that ends refuses requests.
         while replays.get(&id).await.is_ok() {
             crate::between_looks().await;
         }
@@ -337,7 +337,7 @@ pub async fn an_event_that_is_posted_when_its_process_ends_is_not_posted_again(s
     assert_eq!(*receiver.posted.lock().expect("no panic"), [0, 1, 2, 3, 4]);
 }
 
-/// When the replay is created.
+/// It is refused when the replay is created.
 pub async fn an_unknown_handler_is_refused(subject: &dyn Subject) {
     let it = with_events(subject, 1).await;
     let body = ReplayBody::new(of_type("placed"), ReplayTarget::Handler { name: "nobody".into() });
@@ -347,7 +347,7 @@ pub async fn an_unknown_handler_is_refused(subject: &dyn Subject) {
     assert!(matches!(it.replays.create(to_file).await, Err(ReplayError::Invalid(_))), "there is no folder");
 }
 
-/// A failure of the session itself, of no event.
+/// It is a failure of the session itself, not of an event.
 pub async fn a_replay_that_cannot_continue_has_an_error_with_its_type(subject: &dyn Subject) {
     let it = with_events(subject, 3).await;
     let paused = async |body: ReplayBody| {
@@ -372,7 +372,7 @@ pub async fn a_replay_that_cannot_continue_has_an_error_with_its_type(subject: &
     }
 }
 
-/// A document that other software wrote at the place of an event is not taken for that event, which the filter might not select.
+/// A document that other software wrote at the place of an event is not treated as that event, which the filter might not select.
 pub async fn a_damaged_document_is_counted_as_failed_and_the_others_are_sent(subject: &dyn Subject) {
     let it = with_events(subject, 3).await;
     it.browse.page(BrowseQuery::default()).await.expect("a page");
@@ -389,7 +389,7 @@ pub async fn a_damaged_document_is_counted_as_failed_and_the_others_are_sent(sub
     assert_eq!((over.errors.len(), over.errors[0].event_id.as_deref()), (1, Some("x-1")));
 }
 
-/// It comes first, and those with a time after it.
+/// That document comes first, and those with a time after it.
 pub async fn a_replay_is_resumed_after_a_document_whose_time_is_a_number(subject: &dyn Subject) {
     let it = with_events(subject, 3).await;
     it.browse.page(BrowseQuery::default()).await.expect("a page");
@@ -411,7 +411,7 @@ pub async fn a_replay_is_resumed_after_a_document_whose_time_is_a_number(subject
     assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 2, 1));
 }
 
-/// Counters, times and errors, of a running session and of one that is over.
+/// Stored and shown are counters, times and errors, of a running session and of a finished one.
 pub async fn the_stored_session_is_what_is_shown(subject: &dyn Subject) {
     let it = with_events(subject, 3).await;
     let id = it.begin(to_handler()).await;

@@ -1,4 +1,4 @@
-//! What operators do to replays, and restarts.
+//! Acts of operators on replays, and restarts.
 
 use annals_core::processing::PartitionBy;
 use annals_core::replays::{ReplayAct, ReplayBody, ReplayError, ReplayState};
@@ -15,7 +15,7 @@ async fn refused(it: &Browsed, id: &str, act: ReplayAct) -> String {
     }
 }
 
-/// Also once it is over: its state stays.
+/// This also holds once it is over, and its state stays.
 pub async fn acts_that_the_state_does_not_allow_are_refused_with_the_state(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 2).await;
@@ -59,7 +59,7 @@ pub async fn a_paused_replay_continues_with_the_next_event(subject: &dyn Subject
     assert_eq!(it.over(&id).await.replayed, 12);
 }
 
-/// Deliveries that nobody has taken are gone.
+/// Deliveries that were not taken are removed.
 pub async fn a_cancelled_replay_sends_nothing_more(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 12).await;
@@ -94,7 +94,7 @@ pub async fn a_restart_continues_with_the_next_event(subject: &dyn Subject) {
     assert_eq!(it.over(&id).await.replayed, 9);
 }
 
-/// Those that run stay.
+/// Running ones stay.
 pub async fn replays_that_ended_long_ago_are_removed(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 2).await;
@@ -128,7 +128,7 @@ pub async fn replays_that_ended_a_month_ago_are_removed_without_a_request(subjec
     assert_eq!(it.replays.get(&created).await.expect("it is not over").status, ReplayState::Created);
 }
 
-/// From the state that a reader knows to the end.
+/// They are followed from the state that a reader knows to the end.
 pub async fn changes_of_a_replay_are_followed(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 5).await;
@@ -140,7 +140,7 @@ pub async fn changes_of_a_replay_are_followed(subject: &dyn Subject) {
     while !seen.status.is_terminal() {
         let next = tokio::select! {
             next = it.replays.changed(&id, Some(&seen)) => next.expect("known"),
-            // A store of several processes is looked at by its clock.
+            // A store that processes share is polled by its clock.
             () = async { loop { tokio::task::yield_now().await; it.it.clock.advance_millis(100) } } => unreachable!(),
         };
         assert!(next.replayed >= sent, "{next:?}");

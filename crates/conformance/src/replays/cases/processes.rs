@@ -41,7 +41,7 @@ pub async fn of_two_processes_that_resume_a_replay_one_succeeds(subject: &dyn Su
     }
 }
 
-/// With the next event, when the first one dies.
+/// It continues with the next event when the first process dies.
 pub async fn another_process_continues_a_replay(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 6).await;
@@ -92,14 +92,14 @@ pub async fn a_replay_that_one_process_cannot_send_is_sent_by_another(subject: &
     sends_three(&other, &id, &sound.join(DEFAULT_TENANT).join("events.jsonl")).await;
 }
 
-/// Waits until the replay is over, and checks that three events are in the file of this process.
+/// Waits until the replay is over, and asserts that three events are in the file of this process.
 async fn sends_three(other: &Browsed, id: &str, file: &Path) {
     let over = loop {
         let status = other.replays.get(id).await.expect("known");
         if status.status.is_terminal() {
             break status;
         }
-        // So slowly that the heartbeat of a process that runs does not expire while it is written.
+        // So slowly that the heartbeat of a live process does not expire while it is being written.
         other.it.advance(20);
         crate::between_looks().await;
     };
@@ -109,7 +109,7 @@ async fn sends_three(other: &Browsed, id: &str, file: &Path) {
     assert_eq!(text.lines().count(), 3);
 }
 
-/// It says what it lacks, and writes no file to wherever it was started.
+/// A process without one reports what is missing, and writes no file, wherever it was started.
 pub async fn a_replay_to_a_file_is_left_to_a_process_that_has_a_folder(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let sound = folder.path().join("sound");
@@ -136,7 +136,7 @@ pub async fn a_replay_to_a_file_is_left_to_a_process_that_has_a_folder(subject: 
     sends_three(&other, &id, &sound.join(DEFAULT_TENANT).join("left-to-another.jsonl")).await;
 }
 
-/// Its task would be restarted again and again, which looks as if the replay was not sent.
+/// Its task would otherwise be restarted repeatedly, as if the replay were not being sent.
 pub async fn a_process_that_cannot_send_a_replay_does_not_fail_while_another_one_sends_it(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let options = HostOptions { exports: Some(folder.path().to_owned()), ..HostOptions::default() };
@@ -167,7 +167,7 @@ pub async fn a_process_that_cannot_send_a_replay_does_not_fail_while_another_one
     assert_eq!((status.status, status.error), (ReplayState::Running, None));
 }
 
-/// By the clock of the other process, every heartbeat of the one that handles the event has expired before it is written.
+/// By the other process's clock, every heartbeat of the process that handles the event has expired before it is written.
 pub async fn an_event_that_a_process_handles_is_not_sent_again_by_one_whose_clock_is_ahead(subject: &dyn Subject) {
     let slow = Browsed::of(subject).await;
     slow.commit_many("placed", 1).await;

@@ -1,4 +1,4 @@
-//! What targets get.
+//! What targets receive.
 
 use std::future::{Ready, ready};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub async fn a_preview_counts_and_shows_the_first_hundred(subject: &dyn Subject)
     assert!(it.replays.list(None, None, 10).await.expect("listed").items.is_empty());
 }
 
-/// Nothing is sent to the target `test`. A replay of no event is completed at once.
+/// Nothing is sent to the target `test`. A replay without events completes at once.
 pub async fn a_replay_counts_every_event_and_is_completed(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 250).await;
@@ -59,7 +59,7 @@ pub async fn a_replay_counts_every_event_and_is_completed(subject: &dyn Subject)
     assert_eq!(head, 250, "the log is as it was");
 }
 
-/// Excluded types alone do not select.
+/// A filter with only excluded types selects nothing in particular.
 pub async fn a_filter_that_selects_nothing_in_particular_is_refused(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     let excluding = ReplayFilter { exclude_event_types: Some(vec!["paid".to_owned()]), ..ReplayFilter::default() };
@@ -73,7 +73,7 @@ pub async fn a_filter_that_selects_nothing_in_particular_is_refused(subject: &dy
     assert!(matches!(it.replays.create(fast).await, Err(ReplayError::Invalid(invalid)) if invalid.path == "speed"));
 }
 
-/// As they are in the log; the position of the handler does not move, and neither does the log.
+/// The events are as in the log. The position of the handler does not move, and neither does the log.
 pub async fn a_handler_gets_events_again_with_the_id_of_the_replay(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 20).await;
@@ -103,7 +103,7 @@ pub async fn a_handler_gets_events_again_with_the_id_of_the_replay(subject: &dyn
     assert_eq!((own.len(), own[0].replay.as_deref()), (1, None));
 }
 
-/// Where the two differ.
+/// The two orders differ here.
 pub async fn events_are_sent_in_the_order_of_time_or_of_the_log(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     for n in 0..10 {
@@ -116,7 +116,7 @@ pub async fn events_are_sent_in_the_order_of_time_or_of_the_log(subject: &dyn Su
     assert_eq!(numbers(&it.handled(10).await), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
-/// Five events of the type `placed`, and a host that may write files in a folder.
+/// Commits five events of the type `placed`, and starts a host that may write files to a folder.
 async fn with_exports(subject: &dyn Subject, folder: &Path) -> Browsed {
     let options = HostOptions { exports: Some(folder.to_owned()), ..HostOptions::default() };
     let it = Browsed::with(subject.open().await, subject.clock(), options);
@@ -125,17 +125,17 @@ async fn with_exports(subject: &dyn Subject, folder: &Path) -> Browsed {
     it
 }
 
-/// A replay of events of the type `placed` to the file `events.jsonl`.
+/// Returns a replay of events of the type `placed` to the file `events.jsonl`.
 fn to_file() -> ReplayBody {
     ReplayBody::new(of_type("placed"), ReplayTarget::File { name: "events.jsonl".to_owned() })
 }
 
-/// The file of [`to_file`].
+/// Returns the path of the file of [`to_file`].
 fn file_in(exports: &Path) -> PathBuf {
     exports.join(DEFAULT_TENANT).join("events.jsonl")
 }
 
-/// With the replay's id beside each event; a name that is taken is refused, and free for other tenants.
+/// The replay's id is beside each event. A name that is taken is refused, and is free for other tenants.
 pub async fn a_replay_to_a_file_writes_one_line_for_each_event(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let it = with_exports(subject, folder.path()).await;
@@ -155,7 +155,7 @@ pub async fn a_replay_to_a_file_writes_one_line_for_each_event(subject: &dyn Sub
     others.create(to_file()).await.expect("another tenant has files of its own");
 }
 
-/// From its start to its end, also while the file is not there: a replay may have been started and not have come to its first event.
+/// This holds from its start to its end, even before the file exists: a replay may have started without having reached its first event.
 pub async fn a_file_is_written_by_one_replay_at_a_time(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let it = with_exports(subject, folder.path()).await;
@@ -177,7 +177,7 @@ pub async fn a_file_is_written_by_one_replay_at_a_time(subject: &dyn Subject) {
     assert_eq!(left, 0, "the name goes with the replay");
 }
 
-/// Those of another topic as well, if the replay says so; other groups get none, and events that nobody takes are skipped.
+/// On request, they also get those of another topic. Other groups get none, and events that no group takes are skipped.
 pub async fn groups_get_the_events_of_their_topics_again(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     let groups = it.it.host.groups(DEFAULT_TENANT).expect("declared");
@@ -218,7 +218,7 @@ pub async fn groups_get_the_events_of_their_topics_again(subject: &dyn Subject) 
 
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// A function of a consumer that notes its own name, and the type of the event that it got.
+/// Returns a function of a consumer that notes its own name, and the type of the event that it got.
 fn noting(
     name: &'static str,
     seen: Seen,
@@ -235,7 +235,7 @@ async fn until_seen(seen: &Seen, count: usize) {
     }
 }
 
-/// A function of its type comes first.
+/// A function for the event's own type takes precedence.
 pub async fn a_consumer_in_rust_processes_an_event_by_the_topic_that_a_replay_sends_it_to(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     let seen = Seen::default();
@@ -277,7 +277,7 @@ pub async fn a_consumer_in_rust_that_skips_replays_gets_each_event_once(subject:
     assert_eq!(seen.lock().expect("no panic").len(), 2);
 }
 
-/// And that no replay delivers it, the first time.
+/// It also knows, the first time, that no replay delivers the event.
 pub async fn a_handler_in_rust_knows_the_replay_that_delivers_an_event_again(subject: &dyn Subject) {
     struct Noting(Seen);
     #[async_trait]
@@ -299,7 +299,7 @@ pub async fn a_handler_in_rust_knows_the_replay_that_delivers_an_event_again(sub
     assert_eq!(*seen.lock().expect("no panic"), ["none".to_owned(), over.replay_id]);
 }
 
-/// Those that come while it runs are not.
+/// Events that are committed while it runs are not sent.
 pub async fn only_events_that_were_there_at_the_start_are_sent(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 4).await;
@@ -368,7 +368,7 @@ pub async fn a_replay_that_processes_an_event_ends_its_dead_letter(subject: &dyn
     assert!(it.it.pull_now("again").await.is_empty(), "it is not delivered once more");
 }
 
-/// To a file as to a handler; the log keeps the times that it has. By default it sends those.
+/// This holds for a file and for a handler. The log keeps its times. By default the replay sends those.
 pub async fn a_replay_sends_events_with_the_time_of_sending_if_asked_to(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let it = with_exports(subject, folder.path()).await;
@@ -405,11 +405,12 @@ pub async fn a_replay_sends_events_with_the_time_of_sending_if_asked_to(subject:
     }
 }
 
-/// What consumers on such a broker get follows the log. The refusal says how they get it again; so does that of a preview.
+/// Consumers on such a broker do not get events of a replay; only groups that follow the log do. The refusal, also of a preview, says how
+/// consumers get events again.
 pub async fn a_topic_on_a_broker_of_its_own_is_refused_unless_a_group_follows_the_log(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 2).await;
-    // Which one it is does not matter: a replay does not publish to it.
+    // Any broker will do: a replay does not publish to it.
     let broker = it.it.host.broker(DEFAULT_TENANT).expect("declared");
     it.it.host.use_broker(DEFAULT_TENANT, broker, TopicSettings::default());
     let target = ReplayTarget::Topic { name: None, topics: Default::default() };

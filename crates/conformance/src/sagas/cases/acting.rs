@@ -1,4 +1,4 @@
-//! What operators do, and what they see.
+//! Acts of operators, and what operators see.
 
 use annals_core::bson::{Bson, Uuid};
 use annals_core::handlers::Reason;
@@ -13,7 +13,7 @@ fn why() -> Reason {
     Reason { reason: "a user asked".to_owned(), by: Some("eva".to_owned()) }
 }
 
-/// A second cancel is refused as well.
+/// A second cancellation is refused as well.
 pub async fn a_cancel_compensates_and_is_refused_once_it_is_over(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     it.request("x-1").await;
@@ -30,7 +30,7 @@ pub async fn a_cancel_compensates_and_is_refused_once_it_is_over(subject: &dyn S
     assert!(matches!(&refused, Err(SagaError::NotAllowed { state, .. }) if state.contains("cancelled")), "{refused:?}");
 }
 
-/// With the same compensation.
+/// The compensation is the same.
 pub async fn an_event_cancels(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     it.request("x-1").await;
@@ -40,7 +40,7 @@ pub async fn an_event_cancels(subject: &dyn Subject) {
     assert_eq!(it.published("x-1").await, undone("saga_cancelled"));
 }
 
-/// And what is published follows from it.
+/// The published commands follow from the winner.
 pub async fn of_a_cancel_and_a_completion_one_wins(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     for n in 0..8 {
@@ -65,13 +65,14 @@ pub async fn of_a_cancel_and_a_completion_one_wins(subject: &dyn Subject) {
     }
 }
 
-/// What another writer changes of a saga, whose revision is another one afterwards.
+/// Returns a change by another writer of a saga, which also changes its revision.
 fn changing(id: &str, revision: u8, field: &str, value: impl Into<Bson>) -> RecordChange {
     let fields = [("revision_id", Bson::from(Uuid::from_bytes([revision; 16]))), (field, value.into())];
     RecordChange::set_if(SAGAS, id, fields, Expected::Present)
 }
 
-/// Between the reading of the saga and the write: the cancel is refused by the revision, reads the saga again, and decides again.
+/// The change comes between the reading of the saga and the write. The revision refuses the cancellation, which rereads the saga and
+/// decides again.
 pub async fn statement_89_a_cancel_sees_what_another_process_wrote_meanwhile(subject: &dyn Subject) {
     let (it, rival) = Running::contested(subject).await;
     for id in ["x-1", "x-2"] {
@@ -85,7 +86,7 @@ pub async fn statement_89_a_cancel_sees_what_another_process_wrote_meanwhile(sub
     assert!(rival.is_done());
     assert!(matches!(&refused, Err(SagaError::NotAllowed { state, .. }) if state.contains("completed")), "{refused:?}");
     assert_eq!(it.published("x-2").await, BEGUN);
-    // This saga is still running: the cancel is decided again from what the other process wrote.
+    // This saga is still running: the cancellation is decided again from what the other process wrote.
     let id = saga_id(EXECUTION, "x-1");
     rival.will(changing(&id, 1, "context_data.noted", 7_i64));
     it.sagas.cancel(&id, why()).await.expect("cancelled");
@@ -95,13 +96,13 @@ pub async fn statement_89_a_cancel_sees_what_another_process_wrote_meanwhile(sub
     assert_eq!(it.published("x-1").await, undone("saga_cancelled"));
 }
 
-/// Of an event, and of a command that was sent; the command is sent once all the same.
+/// This applies when it stores an event, and when it records that a command was sent. The command is still sent once.
 pub async fn statement_89_the_owner_of_a_saga_sees_what_another_process_wrote_meanwhile(subject: &dyn Subject) {
     let (it, rival) = Running::contested(subject).await;
     it.request("x-1").await;
     it.awaiting("x-1", "create_pod").await;
     let id = saga_id(EXECUTION, "x-1");
-    // Before the event is written, before it is written again, where nothing changes, and before what was sent is.
+    // Before the event is stored; before it is stored again, without an actual change; and before the sent command is recorded.
     rival.will(changing(&id, 1, "context_data.first", 1_i64));
     rival.will(RecordChange::set_if(SAGAS, id.as_str(), [("saga_name", Bson::from(EXECUTION))], Expected::Present));
     rival.will(changing(&id, 2, "context_data.second", 2_i64));
@@ -113,7 +114,7 @@ pub async fn statement_89_the_owner_of_a_saga_sees_what_another_process_wrote_me
     assert_eq!(it.published("x-1").await, completed());
 }
 
-/// Its health tells, and a further attempt continues.
+/// The health shows it, and a further attempt continues.
 pub async fn a_parked_compensation_waits_visibly_for_an_operator(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     // The compensation commits to an aggregate whose id the store refuses.
@@ -137,7 +138,7 @@ pub async fn a_parked_compensation_waits_visibly_for_an_operator(subject: &dyn S
     it.until("x-1", |status| status.parked.is_none() && status.due.is_some()).await;
 }
 
-/// Page by page.
+/// The list is read page by page.
 pub async fn sagas_are_listed_filtered_and_counted(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     for n in 0..5 {
@@ -168,7 +169,7 @@ pub async fn sagas_are_listed_filtered_and_counted(subject: &dyn Subject) {
     assert_eq!(statistics.average_duration_seconds, Some(4.5));
 }
 
-/// Sagas and definitions.
+/// This holds for sagas and definitions.
 pub async fn what_is_unknown_is_refused_by_name(subject: &dyn Subject) {
     let it = Running::of(subject).await;
     assert_eq!(it.sagas.get("x").await, Err(SagaError::Unknown("x".into())));

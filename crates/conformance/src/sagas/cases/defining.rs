@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::Subject;
 use crate::sagas::opened::{DEFINITION, EXECUTION, Running};
 
-/// Each saga keeps its own.
+/// Each saga keeps its own version.
 pub async fn versions_live_side_by_side(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     it.request("old").await;
@@ -30,7 +30,7 @@ pub async fn versions_live_side_by_side(subject: &dyn Subject) {
     assert!(matches!(&refused, Err(SagaError::NotAllowed { state, .. }) if state.contains("version 2")), "{refused:?}");
 }
 
-/// Not before.
+/// It is not deleted earlier.
 pub async fn a_definition_is_deleted_once_its_sagas_are_over(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     it.request("x-1").await;
@@ -48,7 +48,7 @@ pub async fn a_definition_is_deleted_once_its_sagas_are_over(subject: &dyn Subje
     assert_eq!(it.sagas.definitions(None, 10).await.expect("listed").items.len(), 1);
 }
 
-/// At the first event, or after the last one.
+/// It begins at the first event, or after the last one.
 pub async fn a_definition_begins_where_it_says(subject: &dyn Subject) {
     let it = Running::of(subject).await;
     it.request("before").await;

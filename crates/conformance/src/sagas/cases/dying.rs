@@ -1,4 +1,4 @@
-//! Every place at which a process can die that carries out a saga, on a store that it shares with the process that takes over.
+//! Every place at which a process that runs a saga can die, on a store that it shares with the process that takes over.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::{ManualClock, Subject};
 /// How long after a death the leases of the process have ended, in milliseconds.
 const LEASES_END_MS: i64 = 5_000;
 
-/// A process that dies at one of its writes: the store takes neither that one nor anything that it writes later.
+/// A process that dies at one of its writes: the store accepts neither that write nor any later one.
 struct Mortal {
-    /// Counts its commits and the batches that change a saga, which follow from the saga alone. What it writes to hold its leases does not
-    /// count, because that depends on the time.
+    /// Counts its commits and the batches that change a saga, which follow from the saga alone. Writes that maintain its leases do not
+    /// count, because they depend on the time.
     writes: AtomicUsize,
     /// The index of the write at which it dies, from 0.
     dies_at: usize,
@@ -34,7 +34,7 @@ impl Mortal {
         self.writes.load(Ordering::SeqCst) > self.dies_at
     }
 
-    /// Refuses a write of a process that is dead, or dies at it.
+    /// Refuses a write of a dead process, and of a process that dies at this write.
     fn check(&self, counts: bool) -> Result<(), StoreError> {
         if counts {
             self.writes.fetch_add(1, Ordering::SeqCst);
@@ -59,7 +59,7 @@ impl TapRecords for Mortal {
     }
 }
 
-/// A process that carries out sagas of orders.
+/// A process that runs sagas of orders.
 struct Life {
     log: Arc<dyn EventLog>,
     stored: TypedRecords<SagaRecord>,
@@ -70,7 +70,7 @@ struct Life {
     called: Called,
 }
 
-/// What a saga came to, without its id: what was committed for it, its steps, and how it ended.
+/// The result of a saga, without its id: what was committed for it, its steps, and how it ended.
 #[derive(Debug, PartialEq)]
 struct End {
     committed: Vec<(String, String)>,
@@ -84,7 +84,7 @@ fn is_over(saga: &SagaRecord) -> bool {
     saga.state.is_over() && saga.annals.outbox.is_empty()
 }
 
-/// A request id or a key without the id of the saga.
+/// Returns a request id or a key without the id of the saga.
 fn of_saga(text: &str, order: &str) -> String {
     let id = saga_id(ORDER, order);
     text.replace(&*id, "ID")
@@ -102,7 +102,7 @@ impl Life {
         Self { log, stored, host, sagas, mortal, clock, called: Called::default() }
     }
 
-    /// Does what is left of the story of an order, whose saga awaits this answer. Returns none where the process died.
+    /// Runs the rest of the story of an order, whose saga awaits this answer. Returns `None` if the process died.
     async fn resume(&self, order: &str, answer: &str) -> Option<()> {
         self.sagas.register(program(&self.called)).await.ok()?;
         self.until_owned().await?;
@@ -112,8 +112,8 @@ impl Life {
         self.until(order, is_over).await
     }
 
-    /// Waits until the sagas have an owner. Time passes fast: nobody has a lease yet that could be lost, and one of a process that died is
-    /// taken only after this one has watched it for most of a lease.
+    /// Waits until the sagas have an owner. Time passes fast: there is no lease yet that could be lost, and the lease of a dead process
+    /// is taken only after this one has watched it for most of its duration.
     async fn until_owned(&self) -> Option<()> {
         while self.sagas.definition(ORDER).await.ok()?.owner.is_none() {
             if self.mortal.is_dead() {
@@ -160,7 +160,7 @@ impl Life {
             AggregateFilter { name: SAGA_AGGREGATE.into(), id: Some(saga_id(ORDER, order).as_str().into()) };
         let filter = Filter { aggregate: Some(aggregate), ..Filter::default() };
         let query = LogQuery { limit: limits::PAGE_MAX, filter, ..LogQuery::default() };
-        // The last commit may get its number a moment after the saga is over.
+        // The last commit may get its sequence number a moment after the saga is over.
         let page = loop {
             let page = self.log.read(query.clone()).await.expect("read");
             let last = page.events.last().map(|event| &*event.event_type);
@@ -200,7 +200,7 @@ async fn wherever_it_dies(subject: &dyn Subject, answer: &str, state: SagaState,
         let life = Life::begin(&one, subject.clock(), write);
         if life.resume(&order, answer).await.is_some() {
             life.host.drain().await;
-            // Every write of the run was a place to die at.
+            // Every write of the run has been a place to die at.
             break;
         }
         let what = format!("died at write {write}");
@@ -219,12 +219,12 @@ async fn wherever_it_dies(subject: &dyn Subject, answer: &str, state: SagaState,
     assert!(write >= writes_min, "the process died {write} times");
 }
 
-/// Between any two steps, and where what is held is released at the end.
+/// The process dies between any two steps, and where resources are released at the end.
 pub async fn wherever_a_process_dies_another_one_completes_the_saga_with_the_same_commands(subject: &dyn Subject) {
     wherever_it_dies(subject, "paid", SagaState::Completed, 15).await;
 }
 
-/// Between any two steps, and inside each compensation.
+/// The process dies between any two steps, and inside each compensation.
 pub async fn wherever_a_process_dies_another_one_compensates_the_saga_with_the_same_commands(subject: &dyn Subject) {
     wherever_it_dies(subject, "declined", SagaState::Failed, 20).await;
 }

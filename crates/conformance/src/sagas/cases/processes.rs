@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::Subject;
 use crate::sagas::opened::{EXECUTION, Running, completed};
 
-/// Lets time pass while `does` is done.
+/// Lets time pass while `does` runs.
 async fn as_time_passes<T>(it: &Running, does: impl Future<Output = T>) -> T {
     tokio::select! {
         done = does => done,
@@ -14,14 +14,14 @@ async fn as_time_passes<T>(it: &Running, does: impl Future<Output = T>) -> T {
     }
 }
 
-/// Once its lease has ended.
+/// The other process takes over once the lease has ended.
 pub async fn another_process_takes_over_when_one_dies_and_sends_nothing_twice(subject: &dyn Subject) {
     let one = Running::executions(subject).await;
     one.request("a").await;
     one.awaiting("a", "create_pod").await;
     let other = Running::on(subject.open().await, one.it.clock.clone());
     one.request("b").await;
-    // It dies: nothing is renewed and nothing is given back.
+    // It dies: nothing is renewed and nothing is released.
     let crate::handlers::opened::Opened { host, store, .. } = one.it;
     std::mem::forget(host);
     store.close().await;
@@ -37,7 +37,7 @@ pub async fn another_process_takes_over_when_one_dies_and_sends_nothing_twice(su
     as_time_passes(&other, both).await;
 }
 
-/// It is heeded there.
+/// The owner follows it.
 pub async fn an_act_at_another_process_reaches_the_owner(subject: &dyn Subject) {
     let one = Running::executions(subject).await;
     one.request("a").await;

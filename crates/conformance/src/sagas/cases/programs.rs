@@ -55,7 +55,7 @@ fn program(payments: &Arc<Payments>) -> SagaProgram {
         })
 }
 
-/// Also after a failure, which is attempted again.
+/// This also holds after a failure, which is attempted again.
 pub async fn functions_are_called_and_their_commands_committed_once(subject: &dyn Subject) {
     let it = Running::of(subject).await;
     let payments = Arc::new(Payments { failures: 1, ..Payments::default() });
@@ -73,7 +73,7 @@ pub async fn functions_are_called_and_their_commands_committed_once(subject: &dy
     assert_eq!((payments.charges.load(Ordering::Relaxed), payments.refunds.load(Ordering::Relaxed)), (2, 1));
 }
 
-/// With the message of the panic.
+/// The failure has the message of the panic.
 pub async fn a_function_that_panics_fails_its_step(subject: &dyn Subject) {
     let it = Running::of(subject).await;
     let json = ORDER.replace("\"attempts\": 3", "\"attempts\": 1");
@@ -87,7 +87,7 @@ pub async fn a_function_that_panics_fails_its_step(subject: &dyn Subject) {
     assert!(status.cause.is_some_and(|cause| cause.contains("no charge")));
 }
 
-/// What it may have done is undone.
+/// What it may have done is compensated.
 pub async fn a_function_past_its_limit_is_given_up(subject: &dyn Subject) {
     let it = Running::of(subject).await;
     let program = SagaProgram::new(definition())
@@ -102,7 +102,7 @@ pub async fn a_function_past_its_limit_is_given_up(subject: &dyn Subject) {
     assert_eq!(status.compensated_steps, ["refund"]);
 }
 
-/// And nothing is defined.
+/// Nothing is defined.
 pub async fn a_missing_function_is_refused(subject: &dyn Subject) {
     let it = Running::of(subject).await;
     let failing = |_| async { Err(SagaFailure::from("no")) };

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::Subject;
 use crate::sagas::opened::{BEGUN, EXECUTION, Running, completed, undone};
 
-/// With the correlation and the cause of each.
+/// Each command has its correlation and its cause.
 pub async fn commands_follow_the_event_that_started_the_saga_in_order(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     it.request("x-1").await;
@@ -25,7 +25,7 @@ pub async fn commands_follow_the_event_that_started_the_saga_in_order(subject: &
     assert_eq!(&*events[2].commit.aggregate.name, "pod");
 }
 
-/// Also when it comes again.
+/// This also holds if the event comes again.
 pub async fn an_event_starts_one_saga_for_each_correlation(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     for id in ["a", "b", "a", "c", "b"] {
@@ -46,7 +46,7 @@ pub async fn an_event_starts_one_saga_for_each_correlation(subject: &dyn Subject
     assert_eq!(it.sagas.statistics(None).await.expect("counted").total, 4);
 }
 
-/// What is held is released when a saga succeeds, too.
+/// A saga that succeeds also releases what it holds.
 pub async fn a_completed_saga_releases_what_it_holds(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     it.request("x-1").await;
@@ -58,7 +58,7 @@ pub async fn a_completed_saga_releases_what_it_holds(subject: &dyn Subject) {
     assert_eq!((&status.context["exit_code"], status.compensated_steps.len()), (&json!(7), 1));
 }
 
-/// The six events tell of it.
+/// The six events report it.
 pub async fn a_failure_compensates_in_reverse_order_and_keeps_its_cause(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     it.request("x-1").await;
@@ -73,7 +73,7 @@ pub async fn a_failure_compensates_in_reverse_order_and_keeps_its_cause(subject:
     assert_eq!(failed.data.as_raw().get_str("failed_step").ok(), Some("create_pod"));
 }
 
-/// By the store.
+/// The store refuses the command.
 pub async fn a_refused_command_fails_its_step(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     it.request_with("x-1", json!({"pod": "p".repeat(300)})).await;
@@ -99,7 +99,7 @@ pub async fn events_may_come_before_their_step_and_twice(subject: &dyn Subject) 
     assert_eq!((status.state, &status.context["n"]), (SagaState::Completed, &json!(1)));
 }
 
-/// Those of Integr8sCode.
+/// The layout is that of Integr8sCode.
 pub async fn the_record_has_the_fields_and_indexes_of_its_layout(subject: &dyn Subject) {
     let it = Running::executions(subject).await;
     it.request("x-1").await;
@@ -142,7 +142,7 @@ pub async fn the_record_has_the_fields_and_indexes_of_its_layout(subject: &dyn S
     }
 }
 
-/// Whichever of them carries the sagas out.
+/// This holds whichever of them runs the sagas.
 pub async fn two_hosts_on_one_store_send_each_command_once(subject: &dyn Subject) {
     let one = Running::executions(subject).await;
     let other = Running::on(subject.open_beside(&one.it.store).await, one.it.clock.clone());

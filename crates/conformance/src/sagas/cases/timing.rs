@@ -1,4 +1,4 @@
-//! Limits of time, delays and restarts.
+//! Time limits, delays and restarts.
 
 use annals_core::sagas::SagaState;
 use serde_json::json;
@@ -29,7 +29,7 @@ const DELAYS: &str = r#"{"start": {"on": ["begun"]}, "steps": [
     {"name": "tell_again", "publish": {"type": "told", "data": {"n": 2}}}
 ]}"#;
 
-/// However long.
+/// This holds however long the process was down.
 pub async fn a_timer_fires_once_after_the_process_was_down(subject: &dyn Subject) {
     let it = Running::of(subject).await;
     it.define("reminder", DELAYS).await;
@@ -57,7 +57,7 @@ pub async fn a_timer_fires_once_after_the_process_was_down(subject: &dyn Subject
     }
 }
 
-/// Forwards or back.
+/// The clock jumps ahead or back.
 pub async fn a_clock_that_jumps_fires_no_timer_early_or_twice(subject: &dyn Subject) {
     let it = Running::of(subject).await;
     it.define("reminder", DELAYS).await;
@@ -83,7 +83,7 @@ pub async fn a_clock_that_jumps_fires_no_timer_early_or_twice(subject: &dyn Subj
     }
 }
 
-/// After each event.
+/// The restart comes after each event.
 pub async fn a_restart_resumes_at_the_step_that_was_under_way(subject: &dyn Subject) {
     let mut it = Running::executions(subject).await;
     for id in ["a", "b", "c"] {

@@ -9,7 +9,7 @@ use crate::streams::sample::{
     NONE, append, head_and_progress, info, numbers, open, open_with, repeat, verdicts, whole, write,
 };
 
-/// An append answers the positions of what it included, in its order, whether there were few, many or none.
+/// An append returns the positions of what it included, in its order, whether there were few, many or none.
 pub async fn an_append_answers_the_positions_it_gave(subject: &dyn Subject) {
     let opened = open_with(subject, 10).await;
     assert_eq!(append(&opened.streams, verdicts("s", 0..1, [0u64])).await, 0..1);
@@ -19,7 +19,7 @@ pub async fn an_append_answers_the_positions_it_gave(subject: &dyn Subject) {
     assert_eq!(numbers(&opened.streams, "s").await, [0, 1, 2, 4, 9]);
 }
 
-/// A filter that includes nothing gets on all the same, and the stream exists from then on.
+/// The progress of a filter that includes nothing moves all the same, and the stream exists from then on.
 pub async fn progress_moves_when_nothing_is_included(subject: &dyn Subject) {
     let opened = open_with(subject, 10).await;
     for n in 0..10 {
@@ -31,7 +31,7 @@ pub async fn progress_moves_when_nothing_is_included(subject: &dyn Subject) {
     assert_eq!(listed, [info(&opened.streams, "s").await]);
 }
 
-/// A filter that is to begin at the newest event says of all earlier ones that they are out, in one step.
+/// A filter that starts at the newest event excludes all earlier ones in one step.
 pub async fn a_filter_may_begin_late(subject: &dyn Subject) {
     let opened = open_with(subject, 2_000).await;
     append(&opened.streams, verdicts("s", 0..1_999, NONE)).await;
@@ -39,7 +39,7 @@ pub async fn a_filter_may_begin_late(subject: &dyn Subject) {
     assert_eq!(numbers(&opened.streams, "s").await, [1_999]);
 }
 
-/// The largest append is taken and read back, each entry with a partition of its own.
+/// The largest append is accepted and read back, each entry with a partition of its own.
 pub async fn an_append_holds_ten_thousand_entries(subject: &dyn Subject) {
     let opened = open_with(subject, limits::VERDICTS_MAX as u64 + 1).await;
     let partition = |n: u64| format!("partition of {n}");
@@ -55,7 +55,7 @@ pub async fn an_append_holds_ten_thousand_entries(subject: &dyn Subject) {
     assert_eq!(error.code(), Code::InvalidVerdicts);
 }
 
-/// Verdicts that could not be right are refused, with the path of what is wrong.
+/// Verdicts that cannot be correct are refused, with the path of what is wrong.
 pub async fn verdicts_that_break_a_rule_are_refused_with_their_path(subject: &dyn Subject) {
     let opened = open_with(subject, 10).await;
     let refused = async |verdicts: Verdicts| match opened.streams.append(verdicts).await {
@@ -75,7 +75,7 @@ pub async fn verdicts_that_break_a_rule_are_refused_with_their_path(subject: &dy
     assert_eq!(head_and_progress(&opened.streams, "s").await, (0, 0));
 }
 
-/// Nobody can have judged an event that the log does not have.
+/// Nobody can have evaluated an event that the log does not have.
 pub async fn verdicts_past_the_head_of_the_log_are_refused(subject: &dyn Subject) {
     let opened = open(subject).await;
     for events in [0, 3] {
@@ -91,7 +91,7 @@ pub async fn verdicts_past_the_head_of_the_log_are_refused(subject: &dyn Subject
     assert_eq!(append(&opened.streams, verdicts("s", 3..4, [3u64])).await, 1..2);
 }
 
-/// After a refusal everything is as it was, and the right verdicts are taken.
+/// A refusal changes nothing, and the correct verdicts are accepted afterwards.
 pub async fn a_refused_append_leaves_nothing(subject: &dyn Subject) {
     let opened = open_with(subject, 10).await;
     append(&opened.streams, verdicts("s", 0..4, [(1, "a"), (3, "b")])).await;
@@ -116,7 +116,7 @@ pub async fn a_refused_append_leaves_nothing(subject: &dyn Subject) {
     assert_eq!(opened.streams.read(new).await.expect("a page").entries.len(), 1);
 }
 
-/// A caller that goes away before the answer leaves its verdicts whole or absent; appending them again settles it.
+/// The verdicts of a caller that goes away before the answer are stored completely or not at all. Appending them again settles it.
 pub async fn an_append_whose_caller_went_away_is_whole_or_absent(subject: &dyn Subject) {
     let opened = open_with(subject, 300).await;
     for n in 0..100u64 {
@@ -134,7 +134,7 @@ pub async fn an_append_whose_caller_went_away_is_whole_or_absent(subject: &dyn S
     assert_eq!(numbers(&opened.streams, "s").await.len(), 200);
 }
 
-/// Many filters that run at once each get their own stream right.
+/// Many filters that run concurrently each fill their own stream correctly.
 pub async fn streams_fill_side_by_side(subject: &dyn Subject) {
     let opened = open_with(subject, 600).await;
     let filters: Vec<_> = (0..12u64)

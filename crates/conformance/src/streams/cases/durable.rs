@@ -1,5 +1,5 @@
-//! Whatever a caller was told is there after the store is opened again. That it survives power loss too is for each backend's own
-//! fault tests.
+//! Everything that was returned to a caller is there after the store is reopened. Each backend's own fault tests show that it also
+//! survives power loss.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::streams::sample::{
     NONE, Opened, append, head_and_progress, numbers, open, open_with, repeat, verdicts, whole, write,
 };
 
-/// Every entry of every stream is the same after reopening, and the filters go on where they stood.
+/// Every entry of every stream is the same after reopening, and the filters resume where they were.
 pub async fn everything_is_there_after_reopening(subject: &dyn Subject) {
     let mut opened = open(subject).await;
     for round in 0..4u64 {
@@ -41,7 +41,7 @@ async fn everything(opened: &Opened) -> Vec<(annals_core::StreamInfo, Vec<annals
     all
 }
 
-/// A filter that was lost with its process appends again what it may have appended before.
+/// A filter that was lost with its process repeats appends that may have been stored.
 pub async fn a_repeat_is_recognised_after_reopening(subject: &dyn Subject) {
     let opened = open_with(subject, 20).await;
     let runs = [
@@ -61,7 +61,7 @@ pub async fn a_repeat_is_recognised_after_reopening(subject: &dyn Subject) {
     assert_eq!(append(&opened.streams, verdicts("s", 12..20, [12u64])).await, 4..5);
 }
 
-/// A closed store refuses verdicts and wakes who waits.
+/// A closed store refuses verdicts and wakes waiting callers.
 pub async fn a_closed_store_refuses_verdicts_and_wakes_who_waits(subject: &dyn Subject) {
     let opened = open_with(subject, 3).await;
     append(&opened.streams, verdicts("s", 0..1, [0u64])).await;
@@ -78,7 +78,7 @@ pub async fn a_closed_store_refuses_verdicts_and_wakes_who_waits(subject: &dyn S
     assert_eq!(head_and_progress(&opened.streams, "s").await, (1, 1));
 }
 
-/// Verdicts that are under way when the store closes are stored and acknowledged, or refused and absent.
+/// Appends in flight when the store closes are stored and acknowledged, or refused and absent.
 pub async fn appends_under_way_when_closing_are_stored_or_refused(subject: &dyn Subject) {
     let opened = open_with(subject, 3).await;
     let tasks: Vec<_> = (0..40)

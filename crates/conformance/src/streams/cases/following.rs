@@ -1,4 +1,4 @@
-//! Following streams, without gap or repeat.
+//! Following streams, without gaps or repeats.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use annals_core::{DEFAULT_SCOPE, Partitions, ReadError, StoreError, StreamFollow
 use crate::streams::sample::{NONE, append, follow_until, open, open_with, verdicts, write};
 use crate::{OTHER_TENANT, Subject};
 
-/// A follower gets what is there, and then what comes.
+/// A follower gets the existing entries, and then new ones.
 pub async fn a_follower_gets_what_is_there_then_what_comes(subject: &dyn Subject) {
     let opened = open_with(subject, 30).await;
     append(&opened.streams, verdicts("s", 0..5, [0u64, 3])).await;
@@ -22,7 +22,7 @@ pub async fn a_follower_gets_what_is_there_then_what_comes(subject: &dyn Subject
     assert_eq!(follower.position(), 27);
 }
 
-/// A follower may be there first: of the stream, and of the log.
+/// A follower may begin before the stream, and before the log.
 pub async fn a_follower_may_begin_before_the_stream_does(subject: &dyn Subject) {
     let opened = open(subject).await;
     let mut follower = StreamFollower::new(opened.streams.clone(), "s", 0, Partitions::All);
@@ -50,7 +50,7 @@ pub async fn a_follower_of_a_partition_gets_what_is_in_it(subject: &dyn Subject)
     assert_eq!(position, 200);
 }
 
-/// Followers that begin anywhere each get exactly what follows, while a filter runs behind the log.
+/// Followers that begin anywhere each get exactly what follows, while a filter catches up with the log.
 pub async fn a_follower_misses_nothing_while_a_filter_runs(subject: &dyn Subject) {
     let opened = open(subject).await;
     let followers: Vec<_> = (0..20u64)
@@ -80,7 +80,7 @@ pub async fn a_follower_misses_nothing_while_a_filter_runs(subject: &dyn Subject
     }
 }
 
-/// A follower whose waiting is cancelled, however often, loses nothing.
+/// A follower whose wait is cancelled loses nothing, however often.
 pub async fn a_follower_that_is_cancelled_loses_nothing(subject: &dyn Subject) {
     let opened = open_with(subject, 100).await;
     let mut follower = StreamFollower::new(opened.streams.clone(), "s", 0, Partitions::All);
@@ -113,7 +113,7 @@ pub async fn a_follower_that_is_cancelled_loses_nothing(subject: &dyn Subject) {
     assert_eq!(numbers, (0..100).collect::<Vec<_>>());
 }
 
-/// A follower that looks past the head waits for that position and gets it first.
+/// A follower that starts past the head waits for that position and gets it first.
 pub async fn a_follower_past_the_head_waits_for_its_position(subject: &dyn Subject) {
     let opened = open_with(subject, 8).await;
     append(&opened.streams, verdicts("s", 0..2, [0u64, 1])).await;
@@ -125,7 +125,7 @@ pub async fn a_follower_past_the_head_waits_for_its_position(subject: &dyn Subje
     assert_eq!(following.await.expect("the follower ends well"), [5, 6, 7]);
 }
 
-/// Waiting past a head that is behind returns at once; many who wait for the same or for later are all woken.
+/// Waiting past an earlier head returns at once. Many callers that wait for the same head or for later ones are all woken.
 pub async fn all_who_wait_are_woken(subject: &dyn Subject) {
     let opened = open_with(subject, 6).await;
     append(&opened.streams, verdicts("s", 0..3, [0u64, 1, 2])).await;
@@ -168,7 +168,7 @@ pub async fn a_wait_is_for_this_stream_only(subject: &dyn Subject) {
     assert_eq!(waiting.await.expect("the task ends well"), Ok(1));
 }
 
-/// When the store closes, a follower that waits is told so.
+/// When the store closes, a waiting follower gets an error.
 pub async fn a_follower_is_told_when_the_store_closes(subject: &dyn Subject) {
     let opened = open_with(subject, 1).await;
     append(&opened.streams, verdicts("s", 0..1, [0u64])).await;

@@ -1,4 +1,4 @@
-//! An event is in a stream once: repeats add nothing, and what does not fit is refused.
+//! An event is in a stream once: repeats add nothing, and verdicts that do not fit are refused.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ async fn refused(opened: &Opened, verdicts: Verdicts) -> StreamError {
     opened.streams.append(verdicts).await.expect_err("it is refused")
 }
 
-/// The same verdicts again are a success that changes nothing, and answer the positions of the first time.
+/// The same verdicts again succeed without a change, and return the positions of the first time.
 pub async fn a_repeat_adds_nothing_and_returns_the_first_outcome(subject: &dyn Subject) {
     let opened = open_with(subject, 10).await;
     let first = verdicts("s", 0..4, [(0, "a"), (2, "b")]);
@@ -30,7 +30,7 @@ pub async fn a_repeat_adds_nothing_and_returns_the_first_outcome(subject: &dyn S
     assert_eq!(head_and_progress(&opened.streams, "s").await, (3, 10));
 }
 
-/// However much was appended since.
+/// This holds however much was appended since.
 pub async fn a_repeat_is_recognised_however_long_ago(subject: &dyn Subject) {
     let opened = open_with(subject, 3_000).await;
     let runs: Vec<Verdicts> = (0..3_000)
@@ -50,7 +50,7 @@ pub async fn a_repeat_is_recognised_however_long_ago(subject: &dyn Subject) {
     assert_eq!(head_and_progress(&opened.streams, "s").await.1, 3_000);
 }
 
-/// A filter that died goes through the log again in runs of another length: what it judged before is a repeat.
+/// A filter that died evaluates the log again in runs of another length. What it has evaluated before is a repeat.
 pub async fn a_repeat_is_recognised_however_the_runs_were_cut(subject: &dyn Subject) {
     let opened = open_with(subject, 60).await;
     let run = |from: u64, to: u64| verdicts("s", from..to, (from..to).filter(|n| n % 3 == 0));
@@ -67,7 +67,7 @@ pub async fn a_repeat_is_recognised_however_the_runs_were_cut(subject: &dyn Subj
     assert_eq!(numbers(&opened.streams, "s").await.len(), 20);
 }
 
-/// A verdict stands: another partition, an event more or one less is refused, and names the first event that differs.
+/// A verdict is final: another partition, or an event more or less, is refused, and the error names the first event that differs.
 pub async fn what_was_judged_otherwise_is_refused(subject: &dyn Subject) {
     let opened = open_with(subject, 8).await;
     append(&opened.streams, verdicts("s", 0..8, [(1, "a"), (3, "b"), (5, "a")])).await;
@@ -89,7 +89,7 @@ pub async fn what_was_judged_otherwise_is_refused(subject: &dyn Subject) {
     }
 }
 
-/// Verdicts of which some are known and some are new are refused, with where the filter stands.
+/// Verdicts of which some are known and some are new are refused, with the filter's progress.
 pub async fn what_was_judged_in_part_is_refused(subject: &dyn Subject) {
     let opened = open_with(subject, 8).await;
     append(&opened.streams, verdicts("s", 0..3, [0u64, 1, 2])).await;
@@ -102,7 +102,7 @@ pub async fn what_was_judged_in_part_is_refused(subject: &dyn Subject) {
     append(&opened.streams, verdicts("s", 3..4, [3u64])).await;
 }
 
-/// A filter cannot leave events out: it says of each that it is out.
+/// A filter cannot skip events: it excludes each one explicitly.
 pub async fn verdicts_that_skip_events_are_refused(subject: &dyn Subject) {
     let opened = open_with(subject, 8).await;
     assert_eq!(refused(&opened, verdicts("s", 1..2, [1u64])).await, StreamError::Moved { from: 1, progress: 0 });
@@ -111,7 +111,7 @@ pub async fn verdicts_that_skip_events_are_refused(subject: &dyn Subject) {
     assert_eq!(head_and_progress(&opened.streams, "s").await, (1, 2));
 }
 
-/// Of many who append the same at once, one does and the others repeat it.
+/// Of many concurrent callers that append the same, one appends and the others repeat it.
 pub async fn racing_repeats_are_appended_once(subject: &dyn Subject) {
     let opened = open_with(subject, 200).await;
     for from in (0..200).step_by(10) {
@@ -132,7 +132,7 @@ pub async fn racing_repeats_are_appended_once(subject: &dyn Subject) {
     assert_eq!(numbers(&opened.streams, "s").await, (0..200).step_by(10).collect::<Vec<_>>());
 }
 
-/// Two filters of different opinions on one stream: each range is one filter's alone, and the other is told.
+/// With two filters that differ on one stream, each range belongs to one filter alone, and the other gets an error.
 pub async fn filters_that_write_to_one_stream_do_not_interleave(subject: &dyn Subject) {
     let opened = open_with(subject, 400).await;
     let filters: Vec<_> = (0..4u64)

@@ -1,11 +1,11 @@
-//! A stream has positions of its own, given by the store.
+//! A stream has positions of its own, which the store assigns.
 
 use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, Included, StreamEntry};
 
 use crate::streams::sample::{append, head_and_progress, numbers, open, open_with, read, verdicts, whole};
 use crate::{OTHER_TENANT, Subject};
 
-/// Positions are 0, 1, 2 … in the order of the log, however the runs are cut.
+/// Positions are 0, 1, 2 … in log order, however the runs are divided.
 pub async fn positions_begin_at_0_and_have_no_hole(subject: &dyn Subject) {
     let opened = open_with(subject, 1_000).await;
     let mut expected: Vec<u64> = Vec::new();
@@ -23,7 +23,7 @@ pub async fn positions_begin_at_0_and_have_no_hole(subject: &dyn Subject) {
     assert_eq!(head_and_progress(&opened.streams, "s").await, (expected.len() as u64, 1_000));
 }
 
-/// An entry has the partition that its verdict named, any text, or none.
+/// An entry has the partition that its verdict named, which is any text or none.
 pub async fn entries_keep_their_partitions(subject: &dyn Subject) {
     let opened = open_with(subject, 6).await;
     let long = "p".repeat(256);
@@ -38,7 +38,7 @@ pub async fn entries_keep_their_partitions(subject: &dyn Subject) {
     assert_eq!(read, expected.collect::<Vec<_>>());
 }
 
-/// What is appended to one stream is in no other, also where a name begins with another's or differs in case.
+/// An entry of one stream is in no other, even if a name is a prefix of another's or differs only in case.
 pub async fn each_stream_has_positions_of_its_own(subject: &dyn Subject) {
     let opened = open_with(subject, 20).await;
     let names = ["stream-1", "stream-10", "stream-1.", "Stream-1", "public-stream-1"];
@@ -52,14 +52,14 @@ pub async fn each_stream_has_positions_of_its_own(subject: &dyn Subject) {
     assert!(whole(&opened.streams, "stream").await.is_empty());
 }
 
-/// Two tenants' streams of one name know nothing of each other.
+/// Streams of the same name in two tenants are independent.
 pub async fn each_tenant_has_streams_of_its_own(subject: &dyn Subject) {
     let opened = open_with(subject, 5).await;
     let other = opened.store.streams(OTHER_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");
     append(&opened.streams, verdicts("s", 0..5, [(1, "a"), (3, "b")])).await;
     assert_eq!(head_and_progress(&other, "s").await, (0, 0));
     assert!(whole(&other, "s").await.is_empty());
-    // The other tenant's log is empty, so there is nothing to judge.
+    // The other tenant's log is empty, so there is nothing to evaluate.
     let error = other.append(verdicts("s", 0..5, [1u64])).await.expect_err("it is refused");
     assert_eq!(error.code(), Code::UnknownEvent);
 }
@@ -73,7 +73,7 @@ pub async fn a_scope_that_does_not_exist_has_no_streams(subject: &dyn Subject) {
     assert_eq!(code(DEFAULT_TENANT, "nowhere"), Some(Code::UnknownScope));
 }
 
-/// Who knows how far they have come in the log is told where that is in a stream.
+/// A caller that knows a sequence number of the log gets its position in a stream.
 pub async fn the_position_of_a_sequence_number_is_where_to_go_on(subject: &dyn Subject) {
     let opened = open_with(subject, 2_000).await;
     for from in [0, 700, 1_400] {
@@ -81,7 +81,7 @@ pub async fn the_position_of_a_sequence_number_is_where_to_go_on(subject: &dyn S
         append(&opened.streams, verdicts("s", from..to, (from..to).filter(|n| n % 7 == 3))).await;
     }
     let all = numbers(&opened.streams, "s").await;
-    // Everything about the ends of the runs, and a sample between them: each look-up is a request to some stores.
+    // The surroundings of the ends of the runs, and a sample between them: each look-up is a request to some stores.
     let ends = [0..20, 690..710, 1_390..1_410, 1_990..2_010].into_iter().flatten();
     for number in ends.chain((0..2_010).step_by(11)).chain([u64::MAX]) {
         let position = opened.streams.position_of("s", number).await.expect("it is looked up");

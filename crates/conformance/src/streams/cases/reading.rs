@@ -21,7 +21,7 @@ fn one(partition: &str) -> StreamQuery {
     StreamQuery { partitions: Partitions::One(partition.into()), ..StreamQuery::new("s") }
 }
 
-/// A stream "s" of 100 entries, the events of even numbers, in partitions "0" to "4" in turn.
+/// Returns a stream "s" of 100 entries, the events of even numbers, in partitions "0" to "4" in turn.
 async fn stream_of_100(subject: &dyn Subject) -> Opened {
     let opened = open_with(subject, 200).await;
     for from in (0..200).step_by(8) {
@@ -32,7 +32,7 @@ async fn stream_of_100(subject: &dyn Subject) -> Opened {
     opened
 }
 
-/// Like an aggregate without commits: nothing is there, and nothing is wrong.
+/// Like an aggregate without commits, it is empty, and that is not an error.
 pub async fn a_stream_that_nobody_appended_to_is_empty(subject: &dyn Subject) {
     let opened = open_with(subject, 3).await;
     append(&opened.streams, verdicts("t", 0..3, [1u64])).await;
@@ -43,7 +43,7 @@ pub async fn a_stream_that_nobody_appended_to_is_empty(subject: &dyn Subject) {
     assert_eq!(info(&opened.streams, "s").await, StreamInfo::unknown("s"));
 }
 
-/// Read with events, each entry has its own, with everything it was committed with.
+/// Read with events, each entry has its own event, with everything that was committed.
 pub async fn events_come_with_their_entries(subject: &dyn Subject) {
     let opened = stream_of_100(subject).await;
     let all = crate::sample::whole_log(&opened.log).await;
@@ -60,7 +60,7 @@ pub async fn events_come_with_their_entries(subject: &dyn Subject) {
     }
 }
 
-/// Dates, int32, decimals, binary and what else JSON lacks: as the log has them.
+/// Dates, int32, decimals, binary and other types that JSON lacks are as in the log.
 pub async fn events_of_a_stream_keep_the_types_of_their_data(subject: &dyn Subject) {
     let opened = open(subject).await;
     let decimal = "12345678901234567890.10".parse().expect("a decimal");
@@ -90,7 +90,7 @@ pub async fn events_of_a_stream_keep_the_types_of_their_data(subject: &dyn Subje
     }
 }
 
-/// A range holds its beginning and not its end; it may be empty.
+/// A range includes its beginning and not its end, and may be empty.
 pub async fn a_range_leaves_out_its_end(subject: &dyn Subject) {
     let opened = stream_of_100(subject).await;
     let range = |from, to| StreamQuery { from, to, ..StreamQuery::new("s") };
@@ -121,7 +121,7 @@ pub async fn past_the_end_is_the_head(subject: &dyn Subject) {
     }
 }
 
-/// Only the end is an empty page, also of a partition that is rare, gone long ago or has never been.
+/// Only the end is an empty page, even of a partition that is rare, long gone or has never existed.
 pub async fn an_empty_page_is_the_end(subject: &dyn Subject) {
     let opened = open_with(subject, 3_000).await;
     for from in (0..3_000).step_by(500) {
@@ -139,7 +139,7 @@ pub async fn an_empty_page_is_the_end(subject: &dyn Subject) {
     assert_eq!(pages(&opened.streams, StreamQuery { limit: 999, ..one("common") }).await.len(), 2_998);
 }
 
-/// Going on from `next` covers every entry once, with every limit.
+/// Resuming from `next` covers every entry once, with every limit.
 pub async fn pages_cover_every_entry_once(subject: &dyn Subject) {
     let opened = stream_of_100(subject).await;
     for limit in [1, 2, 3, 7, 99, 100, 101, 1_000] {
@@ -164,7 +164,7 @@ pub async fn a_partition_is_read_page_by_page_in_order(subject: &dyn Subject) {
     }
 }
 
-/// Partitions are told apart to the last byte, and none is not a partition.
+/// Partitions are distinguished to the last byte, and no partition is not a partition.
 pub async fn a_partition_is_not_the_beginning_of_another(subject: &dyn Subject) {
     let opened = open_with(subject, 5).await;
     let mut all = verdicts("s", 0..5, [(0, "a"), (1, "ab"), (2, "a b"), (4, "A")]);
@@ -178,7 +178,7 @@ pub async fn a_partition_is_not_the_beginning_of_another(subject: &dyn Subject) 
     assert_eq!(without.iter().map(|entry| entry.position).collect::<Vec<_>>(), [3]);
 }
 
-/// Random streams, random queries: the answer is that of looking at every entry.
+/// For random streams and queries, the answer equals that of examining every entry.
 pub async fn any_query_finds_what_filtering_by_hand_finds(subject: &dyn Subject) {
     let opened = open_with(subject, 3_000).await;
     let mut random = fastrand::Rng::with_seed(7);
@@ -225,7 +225,7 @@ fn by_hand(model: &StreamsModel, query: StreamQuery) -> Vec<annals_core::StreamE
     model.read(&StreamQuery { limit: usize::MAX, ..query }).entries
 }
 
-/// A page with events ends early where they are large, goes on there, and holds at least one.
+/// A page with large events ends early, the next one resumes there, and each holds at least one.
 pub async fn a_page_of_large_events_ends_early(subject: &dyn Subject) {
     let opened = open(subject).await;
     for n in 0..5 {
@@ -246,7 +246,7 @@ pub async fn a_page_of_large_events_ends_early(subject: &dyn Subject) {
     assert_eq!(numbers, [0, 1, 2, 4]);
 }
 
-/// A query that cannot be meant is refused, with its path.
+/// An invalid query is refused, with the path.
 pub async fn a_query_that_breaks_a_rule_is_refused(subject: &dyn Subject) {
     let opened = open(subject).await;
     for (query, code, path) in [
@@ -271,7 +271,7 @@ pub async fn a_query_that_breaks_a_rule_is_refused(subject: &dyn Subject) {
     assert_eq!(code(listed.map(|_| 0)), Code::InvalidQuery);
 }
 
-/// A list goes on after a name, whether there is such a stream or not.
+/// A list resumes after a name, whether or not there is such a stream.
 pub async fn a_list_goes_on_after_its_cursor(subject: &dyn Subject) {
     let opened = open_with(subject, 2).await;
     for name in ["b", "d", "f"] {
@@ -291,7 +291,7 @@ pub async fn a_list_goes_on_after_its_cursor(subject: &dyn Subject) {
     assert_eq!(list(Some("日本")).await, [""; 0]);
 }
 
-/// The names' bytes order a list; it holds no more than its limit, and only this tenant's.
+/// A list is in byte order of names. It keeps its limit, and has only this tenant's streams.
 pub async fn a_list_is_ordered_by_bytes_and_keeps_its_limit(subject: &dyn Subject) {
     let opened = open_with(subject, 1).await;
     let mut names = ["s-1", "s-10", "s-2", "S-1", "s.1", "s_1", "s", "s1", "0"];

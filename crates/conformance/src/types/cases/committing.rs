@@ -1,4 +1,4 @@
-//! What the registry makes of commits.
+//! How the registry affects commits.
 
 use annals_core::types::{SchemaPolicy, TypeDefinition, UnknownTypes};
 use annals_core::{
@@ -16,7 +16,7 @@ fn path_of(error: CommitError) -> (Code, String) {
     }
 }
 
-/// The path leads to the value, through arrays too.
+/// The path leads to the value, also through arrays.
 pub async fn an_event_that_does_not_match_is_refused_with_its_path_and_nothing_is_stored(subject: &dyn Subject) {
     let it = Typed::of(subject).await;
     let mut schema = order();
@@ -38,7 +38,7 @@ pub async fn an_event_that_does_not_match_is_refused_with_its_path_and_nothing_i
     it.commit("never_registered", json!({"total": -1})).await.expect("it has no schema");
 }
 
-/// Whatever the store says to transactions.
+/// This holds whatever the store's own answer to transactions.
 pub async fn a_transaction_with_an_event_that_does_not_match_is_refused_as_a_whole(subject: &dyn Subject) {
     let it = Typed::of(subject).await;
     it.register("placed").await;
@@ -53,7 +53,7 @@ pub async fn a_transaction_with_an_event_that_does_not_match_is_refused_as_a_who
     assert_eq!(log.aggregate_version(&annals_core::Aggregate::new("order", "a")).await.expect("read"), 0);
 }
 
-/// `warn` and `off` let them through; a policy that changes holds at once.
+/// `warn` and `off` accept them. A changed policy takes effect at once.
 pub async fn the_policy_of_a_type_decides_about_events_that_do_not_match(subject: &dyn Subject) {
     let it = Typed::of(subject).await;
     for policy in [SchemaPolicy::Off, SchemaPolicy::Warn] {
@@ -64,7 +64,8 @@ pub async fn the_policy_of_a_type_decides_about_events_that_do_not_match(subject
     it.commit("placed", json!({"total": "many"})).await.expect_err("the policy is to enforce");
 }
 
-/// Neither one whose references double at each step, nor one whose references lead on and on, nor alternatives that lead to themselves.
+/// Neither a schema whose references double at each step, nor one with an endless chain of references, nor alternatives that refer to
+/// themselves.
 pub async fn no_schema_makes_endless_work_of_an_event(subject: &dyn Subject) {
     let it = Typed::of(subject).await;
     let linked = |count: usize, times: usize| {
@@ -97,7 +98,7 @@ pub async fn a_generation_that_is_not_registered_is_refused(subject: &dyn Subjec
     assert_eq!(path_of(refused), (Code::TypeNotRegistered, "events[0].generation".to_owned()));
 }
 
-/// Over a restart; they are accepted unless that is said.
+/// The setting survives a restart. By default, unknown types are accepted.
 pub async fn unknown_types_are_refused_if_the_tenant_says_so(subject: &dyn Subject) {
     let it = Typed::of(subject).await;
     assert_eq!(it.types.unknown().await.expect("read"), UnknownTypes::Accept);
@@ -114,7 +115,7 @@ pub async fn unknown_types_are_refused_if_the_tenant_says_so(subject: &dyn Subje
     it.commit("anything", json!({})).await.expect("accepted again");
 }
 
-/// As of everything else.
+/// Tenants also have everything else of their own.
 pub async fn a_tenant_has_types_of_its_own(subject: &dyn Subject) {
     let it = Typed::of(subject).await;
     it.register("placed").await;

@@ -1,4 +1,4 @@
-//! What consumers of topics get of registered types.
+//! How consumers of topics see registered types.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl Consumed {
         self.groups.put(GroupDefinition::new("g", ["placed"])).await.expect("defined");
     }
 
-    /// Pulls until so many messages came, and settles them.
+    /// Pulls until `count` messages have come, and settles them.
     async fn process(&self, count: usize) -> Vec<Delivery> {
         let mut all = Vec::new();
         while all.len() < count {
@@ -50,7 +50,7 @@ impl Consumed {
         all
     }
 
-    /// Waits for so many letters, and returns them.
+    /// Waits for `count` letters, and returns them.
     async fn letters(&self, count: usize) -> Vec<LetterView> {
         let letters = self.it.host.dead_letters(DEFAULT_TENANT).expect("declared");
         loop {
@@ -64,7 +64,7 @@ impl Consumed {
         }
     }
 
-    /// Registers a type of a category, and defines a group of its topic with its name, which parks a message at the first failure.
+    /// Registers a type of a category, and defines a group of its topic with the same name, which parks a message at the first failure.
     async fn define_for(&self, event_type: &'static str, category: &'static str) {
         let definition = TypeDefinition::new(event_type, json!({"type": "object"})).category(category);
         self.types.put(definition).await.expect("registered");
@@ -73,7 +73,7 @@ impl Consumed {
         self.groups.put(group).await.expect("defined");
     }
 
-    /// Pulls until the only message of a group comes.
+    /// Pulls until the only message of a group arrives.
     async fn pull_one(&self, group: &str) -> Delivery {
         loop {
             let pull = PullBody { max: 1, worker: "w".to_owned(), ..PullBody::default() };
@@ -89,7 +89,7 @@ impl Consumed {
         assert!(settled[0].settled, "{settled:?}");
     }
 
-    /// The only letter of a group.
+    /// Returns the only letter of a group.
     async fn letter_of(&self, group: &'static str) -> LetterView {
         let letters = self.it.host.dead_letters(DEFAULT_TENANT).expect("declared");
         let query = LetterQuery { group: Some(group.into()), ..LetterQuery::default() };
@@ -117,7 +117,7 @@ fn cents() -> TypeDefinition {
     TypeDefinition::new("placed", schema).generation(2).upcaster(steps)
 }
 
-/// What is in the log stays as it is.
+/// The log stays unchanged.
 pub async fn an_older_event_reaches_consumers_in_the_newest_generation(subject: &dyn Subject) {
     let it = Consumed::of(subject).await;
     it.types.put(TypeDefinition::new("placed", order())).await.expect("registered");
@@ -130,7 +130,7 @@ pub async fn an_older_event_reaches_consumers_in_the_newest_generation(subject: 
     let page = it.it.log.read(LogQuery::default()).await.expect("read");
     assert_eq!(page.events[0].generation, 1);
     assert_eq!(serde_json::to_value(&page.events[0].data).expect("JSON"), json!({"total": 5, "note": "x"}));
-    // An upcaster can be mended; what it makes is checked.
+    // An upcaster can be corrected, and its output is checked.
     let mended = TypeDefinition { upcaster: vec![UpcastStep::Remove("total".to_owned())], ..cents() };
     it.types.put(mended).await.expect("changed");
     it.it.commit_data("order", "b", &json!({"total": 6})).await;
@@ -156,7 +156,7 @@ pub async fn an_event_that_is_no_value_of_its_type_becomes_a_letter_and_its_key_
     assert_eq!((status.failing, status.parked), (0, 1));
 }
 
-/// And then it is processed.
+/// Then it is processed.
 pub async fn an_unknown_type_is_quarantined_until_it_is_registered(subject: &dyn Subject) {
     let it = Consumed::of(subject).await;
     it.types.set_unknown(UnknownTypes::Quarantine).await.expect("set");
@@ -173,7 +173,7 @@ pub async fn an_unknown_type_is_quarantined_until_it_is_registered(subject: &dyn
     assert_eq!(port.get(&letters[0].id).await.expect("kept").status, LetterStatus::Retried);
 }
 
-/// A generation without one is compared.
+/// A generation without one is compared for compatibility.
 pub async fn an_upcaster_of_the_first_generation_is_refused(subject: &dyn Subject) {
     let it = Consumed::of(subject).await;
     let first = TypeDefinition { generation: 1, ..cents() };
@@ -186,8 +186,8 @@ pub async fn an_upcaster_of_the_first_generation_is_refused(subject: &dyn Subjec
     assert_eq!(status.generations[1].upcaster, cents().upcaster);
 }
 
-/// Behaviour statements 66 and 68: the delays of the category, varied by 10 % and never above the cap. A retry that succeeds ends the
-/// letter.
+/// Behaviour statements 66 and 68: the delays are those of the category, varied by 10 % and never above the cap. A retry that succeeds
+/// ends the letter.
 pub async fn statements_66_and_68_letters_are_retried_by_the_policy_of_their_types_category(subject: &dyn Subject) {
     let it = Consumed::of(subject).await;
     for (event_type, category, seconds, cap) in [

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::Typed;
 use crate::Subject;
 
-/// In all of them.
+/// It holds in all of them.
 pub async fn what_another_process_registers_holds_within_a_second(subject: &dyn Subject) {
     let store = subject.open().await;
     let beside = subject.open_beside(&store).await;

@@ -1,4 +1,4 @@
-//! Registering types and their generations.
+//! Registration of types and their generations.
 
 use annals_core::types::{Compatibility, PutType, SchemaPolicy, TypeDefinition, TypeError};
 use annals_core::{ByteString, Code, names};
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{Typed, order};
 use crate::Subject;
 
-/// With its UUID, category and generations.
+/// It has its UUID, category and generations.
 pub async fn a_type_is_registered_and_known_after_a_restart(subject: &dyn Subject) {
     let it = Typed::of(subject).await;
     assert_eq!(it.types.get("placed").await.expect_err("unknown").code(), Code::UnknownType);
@@ -28,12 +28,12 @@ pub async fn a_type_is_registered_and_known_after_a_restart(subject: &dyn Subjec
     assert_eq!(known.schema, wider);
     let generations: Vec<_> = known.generations.iter().map(|it| (it.generation, it.schema.clone())).collect();
     assert_eq!(generations, [(1, order()), (2, wider)]);
-    // What is stored is what commits are checked against.
+    // The stored schema is the one that commits are checked against.
     let refused = it.commit("placed", json!({"total": "many"})).await.expect_err("no number");
     assert_eq!(refused.code(), Code::SchemaViolation);
 }
 
-/// By name.
+/// Types are listed by name.
 pub async fn types_are_listed_page_by_page(subject: &dyn Subject) {
     let it = Typed::of(subject).await;
     assert!(it.types.list(None, 10).await.expect("listed").items.is_empty());
@@ -52,7 +52,7 @@ pub async fn types_are_listed_page_by_page(subject: &dyn Subject) {
     assert_eq!(names, ["a", "b", "c", "d", "e"]);
 }
 
-/// Unless the definition says that compatibility does not matter.
+/// The definition may say that compatibility does not matter.
 pub async fn a_generation_that_refuses_earlier_events_is_refused_and_names_what_breaks(subject: &dyn Subject) {
     let it = Typed::of(subject).await;
     it.register("placed").await;
@@ -75,7 +75,7 @@ pub async fn a_generation_that_refuses_earlier_events_is_refused_and_names_what_
     assert_eq!(refused.code(), Code::SchemaViolation);
 }
 
-/// Neither its schema nor the UUID of its type.
+/// Neither its schema nor the UUID of its type changes.
 pub async fn a_generation_never_changes(subject: &dyn Subject) {
     let it = Typed::of(subject).await;
     it.register("placed").await;
@@ -90,7 +90,7 @@ pub async fn a_generation_never_changes(subject: &dyn Subject) {
     assert_eq!(it.types.put(late).await.expect_err("older than the newest").code(), Code::TypeIncompatible);
 }
 
-/// And one that leads out of itself: nothing is ever fetched.
+/// A schema that refers to something outside itself is refused, too: nothing is ever fetched.
 pub async fn what_is_no_schema_is_refused(subject: &dyn Subject) {
     let it = Typed::of(subject).await;
     for schema in [
