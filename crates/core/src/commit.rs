@@ -380,7 +380,7 @@ fn validate_event(index: usize, event: &NewEvent) -> Result<(), Invalid> {
 pub(crate) fn valid_time(path: &str, time: Timestamp) -> Result<(), Invalid> {
     match time.is_writable() {
         true => Ok(()),
-        false => Err(Invalid::new(Code::InvalidTime, path, "is not a time that RFC 3339 can write")),
+        false => Err(Invalid::new(Code::InvalidTime, path, "is not a time that RFC 3339 can represent")),
     }
 }
 

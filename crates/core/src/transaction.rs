@@ -111,7 +111,8 @@ impl NewTransaction {
             return invalid("commits", message);
         }
         if self.expect.len() > limits::TRANSACTION_COMMITS_MAX {
-            let message = format!("{} of them; at most {}", self.expect.len(), limits::TRANSACTION_COMMITS_MAX);
+            let message =
+                format!("holds {} entries; at most {} are allowed", self.expect.len(), limits::TRANSACTION_COMMITS_MAX);
             return invalid("expect", message);
         }
         self.request_id.as_ref().map_or(Ok(()), |id| valid_id("request_id", id))?;

@@ -57,7 +57,7 @@ pub async fn create_new(admin: &AdminClient<Logged>, topic: NewTopic<'_>) -> Res
         Some(Ok(_)) => Ok(true),
         Some(Err((_, Kafka::TopicAlreadyExists))) => Ok(false),
         Some(Err((name, code))) => Err(errors::of_topic(&name, code)),
-        None => Err(BrokerError::Unavailable("the cluster does not say whether it created the topic".to_owned())),
+        None => Err(BrokerError::Unavailable("the cluster did not report whether it created the topic".to_owned())),
     }
 }
 

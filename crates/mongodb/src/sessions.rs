@@ -107,7 +107,7 @@ impl Sessions {
         let taken = Session { session, _open: Open(self.clone()) };
         if !is_noted && let Err(error) = self.note().await {
             // The transaction will tell what is the matter; without a note it is the server that ends it.
-            tracing::debug!(error = message_of(&error), "the sessions of this process could not be noted");
+            tracing::debug!(error = message_of(&error), "the sessions of this process could not be registered");
         }
         Ok(taken)
     }
@@ -193,7 +193,7 @@ async fn renew(sessions: Weak<Sessions>) {
         if !sessions.is_needed() {
             sessions.forget().await;
         } else if let Err(error) = sessions.note().await {
-            tracing::debug!(error = message_of(&error), "the sessions of this process could not be noted");
+            tracing::debug!(error = message_of(&error), "the sessions of this process could not be registered");
         }
     }
 }

@@ -164,7 +164,9 @@ impl EventPath {
             ("header", Some(key)) => Ok(Self::Header(key.to_owned())),
             _ => {
                 let known = FIELDS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-                Err(format!("\"${text}\" is no field of an event; the fields are data, metadata, header.KEY, {known}"))
+                Err(format!(
+                    "\"${text}\" is not a field of an event; the fields are data, metadata, header.KEY, {known}"
+                ))
             }
         }
     }

@@ -28,7 +28,7 @@ pub enum RecordError {
         actual: Option<Revision>,
     },
     /// Another record has the same key in a unique index.
-    #[error("index {index} of {collection:?} allows one record with {key}, and another one has it")]
+    #[error("index {index} of {collection:?} allows one record with {key}, and another record has it")]
     DuplicateKey {
         /// The collection.
         collection: String,

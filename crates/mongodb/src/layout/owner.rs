@@ -56,7 +56,7 @@ pub(crate) async fn claim(database: &Database, context: &str) -> Result<(), Open
         return judge(place, context, &found);
     }
     if let Some((collection, other)) = foreign(database, context).await.map_err(asked)? {
-        let sentence = format!("{collection} holds documents of context {other:?}, and this is {context:?}");
+        let sentence = format!("{collection} holds documents of context {other:?}, but this is {context:?}");
         return Err(refusal(place, &sentence));
     }
     let claimed = marker
@@ -69,7 +69,7 @@ pub(crate) async fn claim(database: &Database, context: &str) -> Result<(), Open
         .await;
     match claimed.map_err(asked)? {
         Some(found) => judge(place, context, &found),
-        None => Err(refusal(place, "its marker vanished")),
+        None => Err(refusal(place, "its marker is gone")),
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn judge(place: &str, context: &str, marker: &Document) -> Result<(),
     }
     match marker.get_str("contextName") {
         Ok(owner) if owner == context => Ok(()),
-        Ok(owner) => Err(refusal(place, &format!("it belongs to context {owner:?}, and this is {context:?}"))),
+        Ok(owner) => Err(refusal(place, &format!("it belongs to context {owner:?}, but this is {context:?}"))),
         Err(_) => Err(refusal(place, &format!("{OWNER} names no context"))),
     }
 }

@@ -155,7 +155,7 @@ async fn judge(log: &Log) -> Result<(), ReadError> {
 /// What was counted cannot be read: never taken for the end.
 pub(super) fn behind(next: SequenceNumber, head: SequenceNumber) -> ReadError {
     let sentence = format!(
-        "the log has {head} events, and what follows {next} cannot be read yet: MongoDB shows an earlier state; try again"
+        "the log has {head} events, but those from {next} on cannot be read yet: MongoDB shows an earlier state; retry"
     );
     StoreError::Unreachable(sentence).into()
 }

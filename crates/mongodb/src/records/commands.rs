@@ -186,7 +186,7 @@ impl Refused {
     pub(super) fn told(&self, declared: &Collection, change: usize) -> RecordError {
         let message = self.error.get_str("errmsg").unwrap_or("it says nothing");
         if !self.is_duplicate() {
-            let message = format!("is not taken by the server: {message}");
+            let message = format!("is refused by the server: {message}");
             return Invalid::new(Code::InvalidRecord, format!("changes[{change}].document"), message).into();
         }
         let pattern = self.error.get_document("keyPattern").cloned().unwrap_or_default();

@@ -39,7 +39,7 @@ impl Turn {
             sleep(ASK_EVERY).await;
         }
         let message =
-            format!("a process of Annals has the store in database {} open, and gives numbers", database.name());
+            format!("a process of Annals has the store in database {} open and assigns numbers", database.name());
         Err(OpenError::new(Code::StoreLocked, message))
     }
 

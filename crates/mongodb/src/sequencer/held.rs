@@ -97,12 +97,7 @@ impl Held {
 
     /// Takes note of what was held just now.
     pub(super) fn add(&mut self, held: HeldCommit) {
-        tracing::warn!(
-            collection = held.collection,
-            commit = held.commit,
-            reason = held.reason,
-            "a commit is held back"
-        );
+        tracing::warn!(collection = held.collection, commit = held.commit, reason = held.reason, "a commit is held");
         self.note(held);
     }
 

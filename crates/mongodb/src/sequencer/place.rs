@@ -153,7 +153,7 @@ impl Place {
     /// Admits a collection of commits: all that was stored in the one before it has come.
     pub(super) async fn admit(&self, collection: &str, uuid: Uuid) -> Result<(), Ended> {
         register::admit(&self.log.database, collection, uuid).await?;
-        tracing::info!(tenant = self.log.tenant, collection, "a collection of commits was replaced; commits go on");
+        tracing::info!(tenant = self.log.tenant, collection, "a collection of commits was replaced; commits continue");
         Ok(())
     }
 
