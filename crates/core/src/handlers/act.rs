@@ -247,7 +247,7 @@ impl Reason {
         }
         match &self.by {
             Some(by) if by.is_empty() || by.len() > limits::ID_BYTES_MAX => {
-                invalid("by", format!("is not 1 to {} bytes long; or leave it out", limits::ID_BYTES_MAX))
+                invalid("by", format!("is not 1 to {} bytes long; correct it, or leave it out", limits::ID_BYTES_MAX))
             }
             _ => Ok(()),
         }

@@ -164,7 +164,7 @@ impl Catalog {
         let due = (self.version > 0).then(|| self.version.to_be_bytes());
         if version != due.as_ref().map(|due| &due[..]) {
             faults.push(format!(
-                "the catalog of records has version {}, and there is a second one beside it",
+                "the catalog of records has version {}, and a different version is stored beside it",
                 self.version
             ));
         }

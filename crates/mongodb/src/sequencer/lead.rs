@@ -80,7 +80,7 @@ async fn work(
         }
         if looked.elapsed() >= LOOK_EVERY {
             if work.can_go_on().await? {
-                return Err(Ended::Deposed("a log that was put aside continues"));
+                return Err(Ended::Deposed("a log that was put aside can continue"));
             }
             looked = Instant::now();
         }

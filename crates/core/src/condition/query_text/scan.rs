@@ -183,7 +183,7 @@ impl<'t> Scan<'t> {
             _ => match serde_json::from_str::<serde_json::Number>(written) {
                 Ok(number) if number.is_i64() => Bson::Int64(number.as_i64().unwrap_or_default()),
                 Ok(_) if !written.contains(['.', 'e', 'E']) => {
-                    return Err((start, "the integer does not fit in a signed 64-bit integer".to_owned()));
+                    return Err((start, "the number does not fit in a signed 64-bit integer".to_owned()));
                 }
                 Ok(number) if number.is_f64() => Bson::Double(number.as_f64().unwrap_or_default()),
                 _ => return Err((start, "a value is expected (put strings in quotes)".to_owned())),

@@ -130,7 +130,7 @@ impl Receiver {
         self.unpack.finish()?;
         let files = self.files;
         if files.manifest.is_empty() {
-            return Err(invalid("manifest.json is missing in the backup, so it is truncated"));
+            return Err(invalid("manifest.json is missing, so the backup is truncated"));
         }
         let manifest = Manifest::read(&files.manifest)?;
         manifest.compare(&files.found)?;

@@ -215,7 +215,7 @@ impl Writing {
             Source::File(disk, name) => self.file(&**disk, name, progress)?,
         }
         if self.manifest.is_empty() {
-            return Err(invalid("manifest.json is missing in the backup, so it is truncated or not a backup"));
+            return Err(invalid("manifest.json is missing, so the backup is truncated, or this is not a backup"));
         }
         let manifest = Manifest::read(&self.manifest)?;
         if verified {
@@ -394,7 +394,7 @@ fn read_back(disk: &dyn Disk, dir: &str, progress: &mut dyn FnMut(u64)) -> Outco
     for number in survey::segment_numbers(&survey::sorted(disk, dir)?) {
         let Ok(open) = survey::segment(disk, dir, number)? else {
             let name = names::segment(dir, number);
-            return Err(invalid(format!("the header of {name} does not belong to this segment")));
+            return Err(invalid(format!("the header of {name} is damaged or belongs to another segment")));
         };
         let fail = |error: io::Error| unreadable(&open.at.name, &error);
         let mut walk = Walk::new(&open.at, open.length).map_err(fail)?;

@@ -161,7 +161,7 @@ impl LogCheck<'_> {
                 let length = file.length().map_err(|error| unreadable(&name, &error))?;
                 let blank = SegmentFile { number, salt: 0, name: name.clone(), file, packed: None };
                 let empty = matches!(step(&mut walk(&blank, u64::MAX)?, &name)?, Step::End);
-                let what = format!("the header of {name} does not belong to this segment");
+                let what = format!("the header of {name} is damaged or belongs to another segment");
                 let first_of_all = number == 1 && self.has_begun();
                 if last && empty && !first_of_all {
                     let note = "it was being created when the process ended; the next opening creates it again";

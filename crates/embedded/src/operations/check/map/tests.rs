@@ -131,7 +131,7 @@ fn index_entries_that_are_missing_or_too_many_are_found() {
 #[test]
 fn a_catalog_that_is_not_what_was_written_is_found() {
     found("catalog", "is damaged", |map| map.put(&[1, 0, b'c'], b"{"));
-    found("catalog", "a second one beside it", |map| map.put(&[1, 0, b'v'], &99u64.to_be_bytes()));
+    found("catalog", "a different version is stored", |map| map.put(&[1, 0, b'v'], &99u64.to_be_bytes()));
     found("catalog", "assigned twice", |map| {
         let text = String::from_utf8(map.get(&[1, 0, b'c']).expect("it is read").expect("a catalog")).expect("JSON");
         let at = text.find("\"next_id\":").expect("it is there") + 10;
