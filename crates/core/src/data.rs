@@ -255,7 +255,7 @@ impl<'de> Visitor<'de> for DocumentWriter<'_> {
         let mut keys = Keys::default();
         while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
             if !keys.insert(&key) {
-                return Err(A::Error::custom(format_args!("key {key:?} given twice")));
+                return Err(A::Error::custom(format_args!("key {key:?} is given twice")));
             }
             let type_at = write_key(self.out, &key)?;
             let seed = ValueWriter { out: self.out, type_at, depth: self.depth + 1, deepest: self.deepest };

@@ -229,7 +229,7 @@ pub enum KeyError {
         key: String,
     },
     /// The value of the key is not of the requested type.
-    #[error("the value of the key {key:?} of {name} is of another type: {why}")]
+    #[error("the value of the key {key:?} of {name} does not decode as the requested type: {why}")]
     OtherType {
         /// The name of this kind of keys.
         name: String,

@@ -85,7 +85,7 @@ impl EmbeddedStore {
         let lock = disk.lock().map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => OpenError::new(
                 Code::StoreLocked,
-                "another process has this store open; stop it, or talk to it with --server",
+                "another process has this store open; stop it, or connect to it with --server",
             ),
             _ => fail(&error),
         })?;
@@ -235,8 +235,9 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
         map_generation: None,
     };
     if !has(&**disk, &dir, TENANT_FILE)? && has(&**disk, &format!("{dir}/{DEFAULT_SCOPE}"), FIRST_SEGMENT)? {
-        let message =
-            format!("{dir}/{TENANT_FILE} is missing beside a log; without it the log is another store's; restore it");
+        let message = format!(
+            "{dir}/{TENANT_FILE} is missing although there is a log, which belongs to the store only with this file; restore it from a backup"
+        );
         return Err(OpenError::new(Code::StoreDamaged, message));
     }
     let mut file: TenantFile = file_or(&**disk, &dir, TENANT_FILE, fresh)?;

@@ -139,8 +139,7 @@ pub async fn alter(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<()
     let known = partitions(cluster, Some(std::slice::from_ref(name))).await?;
     let (_, count) = known.first().ok_or_else(|| BrokerError::UnknownTopic(name.clone()))?;
     if topic.partitions < *count {
-        let message =
-            format!("topic {name:?} has {count} partitions and cannot get {}, which are fewer", topic.partitions);
+        let message = format!("topic {name:?} has {count} partitions and cannot be reduced to {}", topic.partitions);
         return Err(BrokerError::Refused(message));
     }
     let admin = cluster.admin()?;

@@ -47,7 +47,7 @@ pub(crate) struct WriteRefused {
 impl WriteRefused {
     /// One of which the server's message cannot be read.
     pub(crate) fn duplicate() -> Self {
-        Self { code: 11000, message: "a unique index has its values already".to_owned() }
+        Self { code: 11000, message: "a unique index already has its values".to_owned() }
     }
 }
 

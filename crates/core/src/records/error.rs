@@ -55,7 +55,7 @@ pub enum RecordError {
 }
 
 fn found(actual: Option<Revision>) -> String {
-    actual.map_or("it is not there".to_owned(), |revision| format!("it has revision {revision}"))
+    actual.map_or("it does not exist".to_owned(), |revision| format!("it has revision {revision}"))
 }
 
 impl RecordError {

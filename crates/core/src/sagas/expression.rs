@@ -91,7 +91,7 @@ impl Expression {
             }
             Value::Object(fields) => match fields.get("$literal") {
                 Some(literal) if fields.len() == 1 => Ok(Self::Constant(constant(literal)?)),
-                Some(_) => Err("has fields beside $literal".to_owned()),
+                Some(_) => Err("has other fields beside $literal".to_owned()),
                 None if fields.keys().any(|name| name.starts_with('$')) => match constant(value) {
                     Ok(Bson::Document(_)) | Err(_) => {
                         Err("has a field that begins with $ and is neither $literal nor Extended JSON".to_owned())

@@ -198,7 +198,7 @@ fn tenant_file(
             return Ok(None);
         }
         Small::Missing if tenant.scopes.is_empty() => return Ok(None),
-        Small::Missing => ("tenant_file", "is missing beside a log"),
+        Small::Missing => ("tenant_file", "is missing although there is a log"),
         Small::Damaged => ("tenant_file", "is damaged"),
     };
     report.damaged(Finding {

@@ -77,7 +77,7 @@ pub(crate) fn judge(place: &str, context: &str, marker: &Document) -> Result<(),
     let layout = marker.get("layoutVersion").and_then(|v| v.as_i64().or_else(|| v.as_i32().map(i64::from)));
     if layout != Some(LAYOUT) {
         let found = marker.get("layoutVersion").map_or("none".to_owned(), ToString::to_string);
-        let sentence = format!("{OWNER} says layoutVersion {found}, and this version knows {LAYOUT}");
+        let sentence = format!("{OWNER} has layoutVersion {found}, but this version of Annals supports {LAYOUT}");
         return Err(refusal(place, &sentence));
     }
     match marker.get_str("contextName") {

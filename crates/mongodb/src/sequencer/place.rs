@@ -267,7 +267,8 @@ impl Place {
         }
         Ok(match part {
             [one] => {
-                let why = "refused: a unique index of the log has its values already, and no document says so";
+                let why =
+                    "refused: a unique index of the log already has its values, but no document with them was found";
                 Some(((one.collection.to_owned(), one.commit.key.clone()), why.to_owned()))
             }
             _ => None,

@@ -145,7 +145,7 @@ impl LogCheck<'_> {
         for number in numbers {
             if *number != due {
                 let name = names::segment(&self.place.dir, due);
-                let what = format!("{name} is missing, and {} is there", names::segment(&self.place.dir, *number));
+                let what = format!("{name} is missing, but {} exists", names::segment(&self.place.dir, *number));
                 self.damaged(Finding { sequence_number: None, ..self.finding("segment_missing", &name, what, COPY) });
             }
             due = number + 1;
