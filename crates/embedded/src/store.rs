@@ -236,7 +236,7 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
     };
     if !has(&**disk, &dir, TENANT_FILE)? && has(&**disk, &format!("{dir}/{DEFAULT_SCOPE}"), FIRST_SEGMENT)? {
         let message = format!(
-            "{dir}/{TENANT_FILE} is missing although there is a log, which belongs to the store only with this file; restore it from a backup"
+            "{dir}/{TENANT_FILE} is missing although there is a log that belongs to it; restore the file from a backup"
         );
         return Err(OpenError::new(Code::StoreDamaged, message));
     }
