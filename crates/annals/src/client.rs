@@ -180,7 +180,7 @@ impl Client {
         if self.scope == DEFAULT_SCOPE {
             return Ok(());
         }
-        let message = format!("{:?} cannot be committed to; commits go to the default scope", self.scope);
+        let message = format!("{:?} does not accept commits; commit to the default scope", self.scope);
         Err(Invalid::new(Code::InvalidQuery, "scope", message))
     }
 
@@ -359,7 +359,7 @@ fn writable(time: Timestamp) -> Timestamp {
 fn refused(answer: &Answer) -> ReadError {
     match answers::read::<serde::de::IgnoredAny>(answer) {
         Err(error) => error,
-        Ok(_) => StoreError::Unreachable("it answered a page instead of a stream".to_owned()).into(),
+        Ok(_) => StoreError::Unreachable("the response is a page instead of a stream".to_owned()).into(),
     }
 }
 

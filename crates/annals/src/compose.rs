@@ -129,8 +129,8 @@ fn lacks_store(folder: &Path) -> bool {
 fn no_store(path: &str) -> OpenError {
     let message = match Path::new(path).is_dir() {
         true => format!(
-            "there is no store at {path}: the folder holds no {STORE_FILE}; if the store is on a disk of its own, mount it there; if \
-             not, correct the URL, or commit something first"
+            "there is no store at {path}: the folder holds no {STORE_FILE}; if the store is on a disk of its own, \
+             mount it there; otherwise correct the URL, or commit something first"
         ),
         false => format!("there is no store at {path}; correct the URL, or commit something first"),
     };
@@ -189,7 +189,8 @@ pub(crate) fn mongodb_to_adopt(url: &str, options: OpenOptions) -> Result<annals
     match Backend::parse(url)? {
         Backend::MongoDb(_) => Ok(mongodb_options(options)),
         _ => {
-            let message = format!("{url} is no MongoDB; only a database that other software wrote is adopted");
+            let message =
+                format!("{url} is not on MongoDB; only a database on MongoDB that other software wrote can be adopted");
             Err(OpenError::new(Code::NotSupportedByStore, message))
         }
     }
@@ -245,7 +246,7 @@ pub fn open_queue(url: &str) -> Result<Option<Arc<dyn QueueBackend>>, OpenError>
         Some(("redis", rest)) if rest.starts_with("//") => open_redis(url).map(Some),
         _ => {
             let shown = shown_url(url);
-            let message = format!("{shown:?} holds no work queues; write embedded, or redis://HOST:PORT");
+            let message = format!("{shown:?} cannot hold work queues; write embedded, or redis://HOST:PORT");
             Err(OpenError::new(Code::InvalidConfig, message))
         }
     }
@@ -280,7 +281,7 @@ pub fn open_archive(place: &str) -> Result<Option<Arc<dyn ArchiveFiles>>, OpenEr
         Some(("s3", _)) => open_bucket(place).map(Some),
         Some(_) => {
             let shown = shown_url(place);
-            let message = format!("{shown:?} holds no files of the archive; write a folder, or s3://BUCKET/PREFIX");
+            let message = format!("{shown:?} cannot hold archive files; write a folder, or s3://BUCKET/PREFIX");
             Err(OpenError::new(Code::InvalidConfig, message))
         }
     }
@@ -367,7 +368,7 @@ impl<'a> Backend<'a> {
             ("mongodb" | "mongodb+srv", _) => {
                 refuse(format!("{url:?}: two slashes are missing; write {scheme}://HOST/DATABASE"))
             }
-            ("memory", _) => refuse(format!("{url:?}: memory: takes nothing behind the colon")),
+            ("memory", _) => refuse(format!("{url:?}: memory: takes nothing after the colon")),
             ("http" | "https", _) => refuse(format!(
                 "{url:?} is a server, not a store: on the command line use --server, in a program annals::Client (a store is {STORES})"
             )),
@@ -401,7 +402,7 @@ mod tests {
             ("./a:b", "embedded:PATH"),
             ("", "embedded:PATH"),
             ("embedded:", "embedded:./data"),
-            ("memory:x", "nothing behind the colon"),
+            ("memory:x", "nothing after the colon"),
             ("http://127.0.0.1:4000", "--server"),
             ("https://example.org", "--server"),
             ("ftp://x", "embedded:PATH"),

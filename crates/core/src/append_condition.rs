@@ -72,7 +72,10 @@ impl AppendCondition {
             let path = |field: &str| format!("append_condition.fail_if[{n}].{field}");
             for (field, given) in [("types", pattern.types.len()), ("tags", pattern.tags.len())] {
                 if given > limits::TAGS_MAX {
-                    return invalid(path(field), format!("{given} of them; at most {} are allowed", limits::TAGS_MAX));
+                    return invalid(
+                        path(field),
+                        format!("have {given} entries; at most {} are allowed", limits::TAGS_MAX),
+                    );
                 }
             }
             // A condition can have thousands of types and tags, so the path is only built for the one at fault.

@@ -282,7 +282,7 @@ impl NewCommit {
         let mut keys: Vec<_> = self.header.iter().map(|(key, _)| key).collect();
         keys.sort_unstable();
         match keys.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Invalid::new(Code::InvalidHeader, "header", format!("key {:?} given twice", pair[0]))),
+            Some(pair) => Err(Invalid::new(Code::InvalidHeader, "header", format!("key {:?} is given twice", pair[0]))),
             None => Ok(()),
         }
     }
@@ -305,7 +305,9 @@ impl NewCommit {
         let mut ids: Vec<_> = self.events.iter().filter_map(|event| event.id).collect();
         ids.sort_unstable();
         match ids.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Invalid::new(Code::InvalidEvents, "events", format!("event id {} given twice", pair[0]))),
+            Some(pair) => {
+                Err(Invalid::new(Code::InvalidEvents, "events", format!("event id {} is given twice", pair[0])))
+            }
             None => Ok(()),
         }
     }
@@ -380,7 +382,7 @@ fn validate_event(index: usize, event: &NewEvent) -> Result<(), Invalid> {
 pub(crate) fn valid_time(path: &str, time: Timestamp) -> Result<(), Invalid> {
     match time.is_writable() {
         true => Ok(()),
-        false => Err(Invalid::new(Code::InvalidTime, path, "is not a time that RFC 3339 can write")),
+        false => Err(Invalid::new(Code::InvalidTime, path, "is not a time that RFC 3339 can represent")),
     }
 }
 

@@ -130,7 +130,7 @@ pub struct InvalidData {
 }
 
 fn too_wide((path, number): (String, String)) -> InvalidData {
-    let message = format!("{path} is {number}, which does not fit into 64 bits with a sign");
+    let message = format!("{path} is {number}, which does not fit in a signed 64-bit integer");
     InvalidData { code: Code::InvalidInteger, message }
 }
 
@@ -255,7 +255,7 @@ impl<'de> Visitor<'de> for DocumentWriter<'_> {
         let mut keys = Keys::default();
         while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
             if !keys.insert(&key) {
-                return Err(A::Error::custom(format_args!("key {key:?} given twice")));
+                return Err(A::Error::custom(format_args!("key {key:?} is given twice")));
             }
             let type_at = write_key(self.out, &key)?;
             let seed = ValueWriter { out: self.out, type_at, depth: self.depth + 1, deepest: self.deepest };
@@ -304,7 +304,7 @@ impl<'de> Visitor<'de> for ValueWriter<'_> {
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
         let value = i64::try_from(value)
-            .map_err(|_| E::custom(format_args!("integer {value} does not fit into 64 bits with a sign")))?;
+            .map_err(|_| E::custom(format_args!("integer {value} does not fit in a signed 64-bit integer")))?;
         self.put(0x12, &value.to_le_bytes());
         Ok(())
     }

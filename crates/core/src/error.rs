@@ -50,18 +50,18 @@ pub enum StoreError {
     Damaged(String),
     /// What is stored of a tenant's records and streams is not what was written. The log beside them is not concerned.
     #[error(
-        "records and streams are damaged: {0}; they are refused until they come back from a backup; the log beside them is not \
-         concerned, and can be exported and backed up without them"
+        "records and streams are damaged: {0}; they are refused until they are restored from a backup; the log is not \
+         affected, and can be exported and backed up without them"
     )]
     RecordsDamaged(String),
     /// The process cannot write to the store, so it was opened read-only.
     #[error("the store is read-only: {0}")]
     ReadOnly(String),
     /// The store is being closed.
-    #[error("the store is closing; try again when it is up")]
+    #[error("the store is closing; retry when it is up again")]
     Closed,
     /// Too many requests wait already.
-    #[error("too many requests are waiting; try again in a moment")]
+    #[error("too many requests are pending; retry in a moment")]
     Overloaded,
     /// Reading failed.
     #[error("reading failed: {0}")]
@@ -70,7 +70,7 @@ pub enum StoreError {
     #[error("{0} is not supported by this store")]
     NotSupported(String),
     /// A remote store could not be reached, or answered something this client does not know.
-    #[error("the server could not be asked: {0}")]
+    #[error("the request to the server failed: {0}")]
     Unreachable(String),
     /// A fact of one kind of store: its code, and the whole sentence. The documentation of that store says when it comes. Except where
     /// the sentence says otherwise, nothing of a commit that is refused with it was stored.
@@ -181,7 +181,8 @@ pub enum CommitError {
     },
     /// The commit is a copy whose events have other numbers than the log would give them.
     #[error(
-        "the events to be copied begin at {expected}, but the log has reached {actual}; import into a log that holds what is before them and nothing else"
+        "the events to be copied begin at {expected}, but the log has reached {actual}; import into a log that \
+         holds exactly the events before them"
     )]
     OtherEvents {
         /// The number the copy must have.
@@ -458,9 +459,9 @@ mod tests {
 
     #[test]
     fn what_a_store_lacks_is_told_to_readers_without_words_about_storing() {
-        let lacks = || StoreError::NotSupported("counting what a log holds".to_owned());
+        let lacks = || StoreError::NotSupported("counting the commits and events of a log".to_owned());
         let read = ReadError::from(lacks());
-        assert_eq!(read.to_string(), "counting what a log holds is not supported by this store");
+        assert_eq!(read.to_string(), "counting the commits and events of a log is not supported by this store");
         assert!(read.advice().contains("another command"), "{}", read.advice());
         assert!(CommitError::from(lacks()).to_string().ends_with("; nothing was stored"));
     }

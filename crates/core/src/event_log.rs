@@ -176,7 +176,7 @@ pub trait EventLog: Send + Sync + 'static {
     /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) if the log cannot be copied.
     async fn read_copies(&self, from: SequenceNumber) -> Result<Vec<CommitCopy>, ReadError> {
         let _ = from;
-        Err(StoreError::NotSupported("copying a log's commits from here".to_owned()).into())
+        Err(StoreError::NotSupported("copying the commits of this log".to_owned()).into())
     }
 
     /// Stores copies of commits with their ids, times, versions and sequence numbers, in this order, and returns once all are durable.
@@ -188,7 +188,7 @@ pub trait EventLog: Send + Sync + 'static {
     /// [`StoreError::NotSupported`](crate::StoreError::NotSupported) if a log does not accept copies, even for an empty list.
     async fn store_copies(&self, copies: Vec<CommitCopy>) -> Result<(), CommitError> {
         let _ = copies;
-        Err(StoreError::NotSupported("taking copies of commits, as an import of a whole store does,".to_owned()).into())
+        Err(StoreError::NotSupported("importing copies of commits".to_owned()).into())
     }
 
     /// Counts what the log holds. This may read the whole log; `progress` is called with the number of events counted so far and the total.
@@ -197,7 +197,7 @@ pub trait EventLog: Send + Sync + 'static {
     /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) if the backend cannot count.
     async fn stats(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
         let _ = progress;
-        Err(StoreError::NotSupported("counting what a log holds".to_owned()).into())
+        Err(StoreError::NotSupported("counting the commits and events of a log".to_owned()).into())
     }
 }
 

@@ -121,7 +121,7 @@ pub struct NoProducers;
 impl Producers for NoProducers {
     fn producer(&self, url: &str, _: &str, _: Option<&str>) -> Result<Arc<dyn Offering>, String> {
         Err(format!(
-            "{url:?} is not reached from this program: give its task host the producers of `annals::HttpProducers`"
+            "{url:?} cannot be reached from this program; give its task host the producers of `annals::HttpProducers`"
         ))
     }
 }

@@ -299,7 +299,10 @@ impl KeyChanges {
 fn validate(list: &str, keys: Vec<(&ByteString, &ByteString, Option<&KeyValue>)>) -> Result<(), Invalid> {
     let invalid = |path: String, message: String| Err(Invalid::new(Code::InvalidKeys, path, message));
     if keys.len() > limits::KEYS_MAX {
-        return invalid(list.to_owned(), format!("{} of them; at most {} are allowed", keys.len(), limits::KEYS_MAX));
+        return invalid(
+            list.to_owned(),
+            format!("holds {} entries; at most {} are allowed", keys.len(), limits::KEYS_MAX),
+        );
     }
     let mut seen = std::collections::BTreeSet::new();
     for (place, (name, key, value)) in keys.into_iter().enumerate() {

@@ -107,7 +107,7 @@ pub trait PrepareKeys: Send + Sync + 'static {
     /// Failures of the store; [`StoreError::NotSupported`] if a log cannot be copied.
     async fn beside_commits(&self, to: SequenceNumber) -> Result<Vec<KeyState>, KeyError> {
         let _ = to;
-        Err(StoreError::NotSupported("copying prepare keys from here".to_owned()).into())
+        Err(StoreError::NotSupported("copying the prepare keys of this store".to_owned()).into())
     }
 }
 
@@ -229,7 +229,7 @@ pub enum KeyError {
         key: String,
     },
     /// The value of the key is not of the requested type.
-    #[error("the value of the key {key:?} of {name} is of another type: {why}")]
+    #[error("the value of the key {key:?} of {name} does not decode as the requested type: {why}")]
     OtherType {
         /// The name of this kind of keys.
         name: String,
@@ -330,14 +330,17 @@ impl KeyChange {
             Self::Move { old, new } => {
                 let invalid = |path: &str, message: &str| Err(Invalid::new(Code::InvalidKeys, path, message));
                 if old.name != new.name {
-                    return invalid("name", "a key moves among keys of one name; prepare and roll back one each");
+                    return invalid(
+                        "name",
+                        "a key can move only to a key of the same name; prepare the new key and roll back the old one instead",
+                    );
                 }
                 valid_id("new_key", &new.key).map_err(as_key)?;
                 if old.key == new.key {
-                    return invalid("new_key", "it is the old key; reprepare that one to change its value");
+                    return invalid("new_key", "is also the old key; reprepare it to change its value");
                 }
                 if old.value.is_none() {
-                    return invalid("old_value", "a key that moves names the value that it has");
+                    return invalid("old_value", "is missing; a move must give the current value of the old key");
                 }
                 valid_value("old_value", old.value.as_ref())?;
                 valid_reserve(new)

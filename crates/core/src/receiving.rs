@@ -104,7 +104,7 @@ pub enum ReceiveError {
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// The batch does not begin at the position of the subscription.
-    #[error("the batch begins at position {from}, but the subscription stands at {}; resume from there", .stored.position)]
+    #[error("the batch begins at position {from}, but the subscription is at position {}; resume from there", .stored.position)]
     Moved {
         /// The position at which the batch begins.
         from: StreamPosition,
@@ -113,8 +113,8 @@ pub enum ReceiveError {
     },
     /// The batch has other events than were received at its positions, or sequence numbers that do not follow those that were received.
     #[error(
-        "event {sequence_number} of the producer at position {position} is not what was received there; the producer's log is another \
-         one than before: end the subscription and begin another"
+        "event {sequence_number} of the producer at position {position} is not the event that was received there; the \
+         producer's log has been replaced: delete the subscription and define another"
     )]
     OtherEvents {
         /// The position of the first such event.

@@ -236,7 +236,7 @@ pub trait RecordWrites: Send + Sync + 'static {
 }
 
 fn only(revisions: Vec<Revision>) -> Result<Revision, RecordError> {
-    let failed = || crate::StoreError::Failed("a change was answered without a revision".to_owned()).into();
+    let failed = || crate::StoreError::Failed("the response to a change has no revision".to_owned()).into();
     revisions.first().copied().ok_or_else(failed)
 }
 

@@ -65,8 +65,8 @@ impl RelayTopics {
 pub enum RelayRefusal {
     /// A later incarnation of this store, from a restore, has already published.
     #[error(
-        "a later incarnation of this store has published, and this is incarnation {here}, from before that restore; it publishes nothing: \
-         close this store, or give it a broker of its own"
+        "a later incarnation of this store has already published, and this is incarnation {here}, from before that \
+         restore; nothing is published: close this store, or give it a broker of its own"
     )]
     Later {
         /// The incarnation of this store.

@@ -143,7 +143,7 @@ pub struct SequencerStatus {
 pub(crate) struct NoSequencer;
 
 fn no_sequencer() -> ReadError {
-    StoreError::NotSupported("asking a sequencer (the log's own writer gives the numbers)".to_owned()).into()
+    StoreError::NotSupported("querying a sequencer (the log's own writer assigns sequence numbers)".to_owned()).into()
 }
 
 #[async_trait]

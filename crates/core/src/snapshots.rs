@@ -69,7 +69,11 @@ impl Snapshot {
         snapshot_collection(&self.info.aggregate.name)?;
         self.info.aggregate.validate()?;
         if i32::try_from(self.info.version).is_err() {
-            let message = format!("{} is more than {}, the last that a snapshot can have", self.info.version, i32::MAX);
+            let message = format!(
+                "{} is more than {}, the highest version that a snapshot can have",
+                self.info.version,
+                i32::MAX
+            );
             return Err(Invalid::new(Code::InvalidBody, "version", message));
         }
         valid_id("tenantId", &self.info.tenant_id)?;

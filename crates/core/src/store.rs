@@ -150,7 +150,7 @@ pub trait Store: Send + Sync + 'static {
     /// Annals does not back up this backend.
     fn backup(&self, earlier: Option<&[u8]>) -> Result<Box<dyn Backup>, StoreError> {
         let _ = earlier;
-        Err(StoreError::NotSupported("a backup by Annals (use the tools of its own)".to_owned()))
+        Err(StoreError::NotSupported("a backup by Annals (use the database's own backup tools)".to_owned()))
     }
 
     /// Begins a full backup without records and streams, never based on an earlier one, to save the logs of a store whose records are
@@ -159,7 +159,7 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// As for [`backup`](Self::backup).
     fn backup_without_records(&self) -> Result<Box<dyn Backup>, StoreError> {
-        Err(StoreError::NotSupported("a backup by Annals (use the tools of its own)".to_owned()))
+        Err(StoreError::NotSupported("a backup by Annals (use the database's own backup tools)".to_owned()))
     }
 
     /// Stops accepting commits, lets those in flight finish, and releases the store. Followers get [`StoreError::Closed`]. Calling it

@@ -77,7 +77,7 @@ impl<A: AggregateType> Given<A> {
     #[must_use]
     #[track_caller]
     pub fn recorded(self, event_type: &str, generation: u32, data: serde_json::Value) -> Self {
-        let event = StoredEvent::new(event_type, &data).unwrap_or_else(|why| panic!("{data} is no event data: {why}"));
+        let event = StoredEvent::new(event_type, &data).unwrap_or_else(|why| panic!("{data} is not event data: {why}"));
         self.commit([StoredEvent { generation, ..event }])
     }
 
@@ -136,7 +136,7 @@ impl<A: AggregateType> Given<A> {
 }
 
 /// The outcome of a command.
-#[must_use = "say what must come of it"]
+#[must_use = "add an assertion about the outcome"]
 pub struct Then<A: AggregateType, E> {
     given: Given<A>,
     decided: Result<Vec<A::Event>, E>,
@@ -157,7 +157,7 @@ where
     {
         let expected: Vec<_> = expected.into_iter().collect();
         let events = self.decided.unwrap_or_else(|refusal| panic!("refused with {refusal:?} instead of {expected:?}"));
-        assert_eq!(events, expected, "other events follow (left) than expected (right)");
+        assert_eq!(events, expected, "the events (left) differ from those expected (right)");
         if events.is_empty() {
             return self.given;
         }
@@ -165,9 +165,9 @@ where
         for (event, stored) in events.iter().zip(&stored) {
             match stored.clone().known::<A::Event>() {
                 Ok(Known::Event(back)) => {
-                    assert_eq!(back, *event, "an event comes back from the store otherwise (left)")
+                    assert_eq!(back, *event, "an event changes when it is stored and read again (left)")
                 }
-                other => panic!("{event:?} does not come back from the store: {other:?}"),
+                other => panic!("{event:?} cannot be stored and read again: {other:?}"),
             }
         }
         self.given.commit(stored)
@@ -195,7 +195,7 @@ where
         E: PartialEq,
     {
         match self.decided {
-            Err(refusal) => assert_eq!(refusal, expected, "refused with something else (left) than expected (right)"),
+            Err(refusal) => assert_eq!(refusal, expected, "the refusal (left) differs from the one expected (right)"),
             Ok(events) => panic!("{events:?} follow, instead of the refusal {expected:?}"),
         }
         self.given
@@ -334,15 +334,15 @@ mod tests {
     #[test]
     fn a_test_fails_where_it_must() {
         let switch = || given::<Lamp>([]).when(|lamp| lamp.switch(true));
-        assert!(fails(|| drop(switch().then([LampEvent::Scrapped]))).contains("other events"));
+        assert!(fails(|| drop(switch().then([LampEvent::Scrapped]))).contains("the events (left) differ"));
         assert!(fails(|| drop(switch().then_nothing())).contains("instead of nothing"));
         assert!(fails(|| drop(switch().then_refused("no"))).contains("instead of the refusal"));
         assert!(fails(|| drop(switch().then_refused_as(|_| true))).contains("instead of a refusal"));
         let refused = || given::<Lamp>([]).when(|lamp| lamp.switch(false));
         assert!(fails(|| drop(refused().then([]))).contains("refused with"));
-        assert!(fails(|| drop(refused().then_refused("other"))).contains("something else"));
+        assert!(fails(|| drop(refused().then_refused("other"))).contains("the refusal (left) differs"));
         let forgetful = || LampEvent::Forgetful { what: "it".to_owned() };
         let lost = fails(|| drop(given::<Lamp>([]).when(|_| Ok::<_, String>([forgetful()])).then([forgetful()])));
-        assert!(lost.contains("comes back from the store otherwise"), "{lost}");
+        assert!(lost.contains("changes when it is stored and read again"), "{lost}");
     }
 }

@@ -28,6 +28,7 @@ pub use search::TextSearch;
 
 /// Returns the refusal of a `MATCH` condition on a collection without a text index.
 pub fn no_text_index() -> Invalid {
-    let message = "MATCH needs a text index of the collection, and there is none; declare one on the fields whose words are looked for, or use CONTAINS";
+    let message =
+        "MATCH needs a text index, and the collection has none; declare one on the fields to search, or use CONTAINS";
     Invalid::new(Code::NoTextIndex, "condition", message)
 }

@@ -96,7 +96,7 @@ impl TopicSettings {
         valid_name("topic", event_type)?;
         let of_category = self.categories.get(category).ok_or_else(|| {
             let known = self.categories.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let message = format!("{category:?} is no category; choose one of {known}, or configure it");
+            let message = format!("{category:?} is not a category; choose one of {known}, or configure it");
             Invalid::new(Code::InvalidTopic, "category", message)
         })?;
         let numbers = self.topics.get(event_type).unwrap_or(of_category);
@@ -115,7 +115,10 @@ impl TopicSettings {
     pub fn validate(&self) -> Result<(), Invalid> {
         let invalid = |path: String, message: String| Err(Invalid::new(Code::InvalidTopic, path, message));
         if !self.prefix.is_empty() && valid_name("prefix", &self.prefix).is_err() {
-            return invalid("prefix".to_owned(), "is not of A-Z a-z 0-9 _ . -, or begins with neither".to_owned());
+            return invalid(
+                "prefix".to_owned(),
+                "must consist of A-Z a-z 0-9 _ . - and begin with a letter or digit".to_owned(),
+            );
         }
         if self.prefix.len() + limits::NAME_BYTES_MAX > TOPIC_BYTES_MAX {
             let most = TOPIC_BYTES_MAX - limits::NAME_BYTES_MAX;
@@ -185,7 +188,7 @@ impl TopicDefinition {
             let warning = match fewer {
                 true => "a topic cannot lose partitions; delete it, or configure the number that it has",
                 false => {
-                    "more partitions move keys: events of a key are in order before and after, not across the change"
+                    "adding partitions moves keys: the events of a key are in order before the change and after it, but not across it"
                 }
             };
             found.push(TopicDifference {

@@ -111,7 +111,8 @@ impl NewTransaction {
             return invalid("commits", message);
         }
         if self.expect.len() > limits::TRANSACTION_COMMITS_MAX {
-            let message = format!("{} of them; at most {}", self.expect.len(), limits::TRANSACTION_COMMITS_MAX);
+            let message =
+                format!("holds {} entries; at most {} are allowed", self.expect.len(), limits::TRANSACTION_COMMITS_MAX);
             return invalid("expect", message);
         }
         self.request_id.as_ref().map_or(Ok(()), |id| valid_id("request_id", id))?;
@@ -121,12 +122,12 @@ impl NewTransaction {
             let path = commit_path(place);
             commit.validate().map_err(|fault| Invalid { path: format!("{path}.{}", fault.path), ..fault })?;
             if commit.request_id.is_some() {
-                let message = "a transaction has one request id, beside `commits`".to_owned();
+                let message = "is not allowed here; a transaction has one request_id, beside `commits`".to_owned();
                 return invalid(&format!("{path}.request_id"), message);
             }
             no_stage(&commit.wait, &format!("{path}.wait.for"))?;
             if commit.wait != Wait::default() {
-                let message = "a transaction has one wait, beside `commits`".to_owned();
+                let message = "is not allowed here; a transaction has one wait, beside `commits`".to_owned();
                 return invalid(&format!("{path}.wait"), message);
             }
         }
@@ -182,7 +183,7 @@ impl NewTransaction {
 fn no_stage(wait: &Wait, path: &str) -> Result<(), Invalid> {
     let Some(stage) = wait.until.stage() else { return Ok(()) };
     let message = format!(
-        "{:?} is a stage of one commit, and a transaction has several, with several snapshots; wait for \"committed\" or \"logged\"",
+        "{:?} is a stage of a single commit, but a transaction has several; wait for \"committed\" or \"logged\"",
         &**stage
     );
     Err(Invalid::new(Code::InvalidWait, path, message))

@@ -178,7 +178,7 @@ impl Engine {
             None => Snapshot::empty(),
         };
         let (database, last, torn) = existing.map_or((None, 0, Vec::new()), |it| (Some(it.database), it.last, it.torn));
-        let recovery: Vec<String> = torn.iter().map(|torn| format!("passed over: {torn}")).collect();
+        let recovery: Vec<String> = torn.iter().map(|torn| format!("skipped: {torn}")).collect();
         recovery.iter().for_each(|note| tracing::warn!(dir, note, "the journal of records and streams"));
         let journal = Journal::new(disk.clone(), dir.clone(), options.random.bits() as u64, last);
         let shared = Arc::new(Shared {
@@ -293,7 +293,7 @@ impl Engine {
             let started = |name: &str, run: fn(Arc<Shared>)| {
                 let shared = self.shared.clone();
                 let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(shared));
-                thread.map_err(|error| StoreError::Failed(format!("no thread to write: {error}")))
+                thread.map_err(|error| StoreError::Failed(format!("cannot start the writer thread: {error}")))
             };
             let moves = started("annals-moves", Shared::run_moves)?;
             *threads = Some(Threads { writer: started("annals-engine", Shared::run)?, moves });

@@ -43,7 +43,7 @@ impl Floor {
         let free = disk.free_bytes().unwrap_or(u64::MAX);
         let below = free < self.least;
         if self.below.swap(below, Ordering::Relaxed) != below {
-            tracing::warn!(free, least = self.least, below, "the disk passed the floor of free bytes");
+            tracing::warn!(free, least = self.least, below, "free disk space crossed the floor");
         }
         if below { Err(StoreError::DiskFull(self.sentence(free, 0))) } else { Ok(()) }
     }
@@ -61,7 +61,7 @@ impl Floor {
     }
 
     fn sentence(&self, free: u64, wanted: u64) -> String {
-        let wanted = if wanted > 0 { format!(", {wanted} are wanted") } else { String::new() };
-        format!("{free} bytes are free{wanted}, and min_free_disk_bytes keeps {}", self.least)
+        let wanted = if wanted > 0 { format!(", {wanted} are needed") } else { String::new() };
+        format!("{free} bytes are free{wanted}, and min_free_disk_bytes reserves {}", self.least)
     }
 }

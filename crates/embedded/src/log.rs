@@ -98,7 +98,7 @@ impl Log {
         let mut threads = Vec::new();
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(format!("annals-{name}")).spawn(run).map_err(|error| {
-                OpenError::new(annals_core::Code::Internal, format!("no thread for the log's {name}: {error}"))
+                OpenError::new(annals_core::Code::Internal, format!("cannot start the log's {name} thread: {error}"))
             })
         };
         if let Some((writer, keeper)) = writer {

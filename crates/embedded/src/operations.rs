@@ -87,7 +87,7 @@ fn unreadable(path: &str, error: &io::Error) -> OperationError {
     let refusal = OperationError::new(Code::ReadFailed, format!("{path} cannot be read: {error}"));
     match error.kind() {
         io::ErrorKind::PermissionDenied => refusal
-            .advise("Run the command as a user who may read the files of the store; this says nothing of damage."),
+            .advise("Run the command as a user who may read the files of the store; this does not indicate damage."),
         _ => refusal,
     }
 }

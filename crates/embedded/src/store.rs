@@ -85,7 +85,7 @@ impl EmbeddedStore {
         let lock = disk.lock().map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => OpenError::new(
                 Code::StoreLocked,
-                "another process has this store open; stop it, or talk to it with --server",
+                "another process has this store open; stop it, or connect to it with --server",
             ),
             _ => fail(&error),
         })?;
@@ -108,7 +108,7 @@ impl EmbeddedStore {
     pub fn open_to_read(disk: Arc<dyn Disk>, options: Options, why: &str) -> Result<Self, OpenError> {
         let names = disk.list("").map_err(|error| cannot_open("the store", &error))?;
         if !names.iter().any(|name| name == STORE_FILE) {
-            let message = format!("there is no store to be read, and none can be made: {why}");
+            let message = format!("there is no store to read, and none can be created: {why}");
             return Err(OpenError::new(Code::NotAStore, message));
         }
         // A read-only store needs neither room for commits nor packed segments.
@@ -116,7 +116,7 @@ impl EmbeddedStore {
         let (first, most) = (READ_ONLY_SEGMENT_BYTES, READ_ONLY_SEGMENT_BYTES);
         let options = Options { packing, segment_bytes_first: first, segment_bytes_max: most, ..options };
         let store = Self::open(Arc::new(Overlay::new(disk)), options)?;
-        tracing::warn!(why, "the store is opened to be read, and takes no writes");
+        tracing::warn!(why, "the store is open read-only and accepts no writes");
         let refusal = StoreError::ReadOnly(why.to_owned());
         store.logs().for_each(|log| log.refuse(refusal.clone()));
         store.engines().for_each(|(_, engine)| engine.refuse(refusal.clone()));
@@ -235,8 +235,9 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
         map_generation: None,
     };
     if !has(&**disk, &dir, TENANT_FILE)? && has(&**disk, &format!("{dir}/{DEFAULT_SCOPE}"), FIRST_SEGMENT)? {
-        let message =
-            format!("{dir}/{TENANT_FILE} is missing beside a log; without it the log is another store's; restore it");
+        let message = format!(
+            "{dir}/{TENANT_FILE} is missing although there is a log that belongs to it; restore the file from a backup"
+        );
         return Err(OpenError::new(Code::StoreDamaged, message));
     }
     let mut file: TenantFile = file_or(&**disk, &dir, TENANT_FILE, fresh)?;
@@ -309,7 +310,7 @@ fn file_or<T: Serialize + DeserializeOwned>(
                 return Err(newer_format(&path, newer));
             }
             let known = unseal(&bytes).ok_or_else(|| {
-                let message = format!("{path} is not what was written; restore it from a backup");
+                let message = format!("{path} is damaged; restore it from a backup");
                 OpenError::new(Code::StoreDamaged, message)
             })?;
             make_durable_again(disk, dir, &path, &bytes).map_err(|error| fail(&error))?;
@@ -442,7 +443,9 @@ impl Store for EmbeddedStore {
         };
         match std::thread::Builder::new().name("annals-close".to_owned()).spawn(close) {
             Ok(_) => drop(wait.await),
-            Err(error) => tracing::error!(%error, "no thread to close the store; it closes when it is dropped"),
+            Err(error) => {
+                tracing::error!(%error, "cannot start a thread to close the store; it closes when it is dropped")
+            }
         }
     }
 }

@@ -130,7 +130,7 @@ fn fit(engine: &Engine, log: &Log, place: &Place, identity: &Identity) -> Result
     if let Some((key, meta)) = streams.iter().find(|(_, meta)| meta.incarnation > place.incarnation) {
         let (name, now) = (name(key), place.incarnation);
         let message = format!(
-            "stream {name} is of incarnation {}, and the store of {now}; restore both from one backup",
+            "stream {name} has incarnation {}, but the store has {now}; restore both from one backup",
             meta.incarnation
         );
         return Err(StoreError::RecordsDamaged(message));
@@ -146,7 +146,7 @@ fn fit(engine: &Engine, log: &Log, place: &Place, identity: &Identity) -> Result
     let head = log.durable_head();
     match streams.iter().find(|(_, meta)| meta.progress > head).filter(|_| log.unless_cut_short().is_ok()) {
         Some((key, meta)) => Err(StoreError::RecordsDamaged(format!(
-            "stream {} was judged up to {}, but the log has {head} events, so it lost some; restore a backup",
+            "stream {} was evaluated up to {}, but the log has {head} events, so the log has lost events; restore a backup",
             name(key),
             meta.progress
         ))),

@@ -54,7 +54,7 @@ impl Cluster {
     pub fn open(url: &str) -> Result<Self, OpenError> {
         let refuse = |message: String| Err(OpenError::new(Code::InvalidConfig, message));
         let Some(rest) = url.strip_prefix("kafka://") else {
-            return refuse(format!("{url:?} is no Kafka; write kafka://HOST:PORT,HOST:PORT"));
+            return refuse(format!("{url:?} is not a Kafka URL; write kafka://HOST:PORT,HOST:PORT"));
         };
         let (hosts, query) = rest.split_once('?').unwrap_or((rest, ""));
         let hosts = hosts.trim_end_matches('/');
@@ -78,7 +78,7 @@ impl Cluster {
                 return refuse(format!("{hosts}: {name} cannot be set, because exactly-once publishing depends on it"));
             }
             let Ok(value) = percent_decode_str(value).decode_utf8() else {
-                return refuse(format!("{hosts}: the value of {name} is not UTF-8 once its percent signs are decoded"));
+                return refuse(format!("{hosts}: the value of {name} is not UTF-8 once it is percent-decoded"));
             };
             if let Some(missing) = needs_openssl(name, &value) {
                 return refuse(format!("{hosts}: {missing}"));

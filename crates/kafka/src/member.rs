@@ -205,7 +205,7 @@ impl GroupMember for KafkaMember {
             let state = shared.wait_while(crate::cluster::ASK_MAX, |state| !state.ended);
             match state.ended {
                 true => Ok(()),
-                false => Err(BrokerError::Unavailable("the group was not told in time".to_owned())),
+                false => Err(BrokerError::Unavailable("the group was not notified in time".to_owned())),
             }
         })
         .await
@@ -237,5 +237,5 @@ fn commit(
             _ => return Err(errors::of(error)),
         }
     }
-    Err(BrokerError::Unavailable("the group rebalances".to_owned()))
+    Err(BrokerError::Unavailable("the group is rebalancing".to_owned()))
 }

@@ -69,7 +69,7 @@ fn read_from(reader: &BaseConsumer<Logged>, topic: &str, from: i64) -> Result<Op
                 let body = message.payload().unwrap_or_default();
                 let position = serde_json::from_slice(body).map_err(|error| {
                     let offset = message.offset();
-                    BrokerError::Refused(format!("message {offset} of topic {topic:?} is no position: {error}"))
+                    BrokerError::Refused(format!("message {offset} of topic {topic:?} is not a position: {error}"))
                 })?;
                 last = Some(position);
             }

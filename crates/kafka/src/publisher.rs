@@ -134,7 +134,7 @@ impl Work {
                 Err(Failure::Purged) => {}
             }
         }
-        Err(BrokerError::Unavailable("the client cleared the batch away again and again".to_owned()))
+        Err(BrokerError::Unavailable("the client repeatedly purged the batch".to_owned()))
     }
 
     fn refused(&self, batch: &[NewMessage], messages: &BTreeSet<usize>) -> BrokerError {

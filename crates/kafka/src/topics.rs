@@ -58,7 +58,7 @@ pub async fn create_new(admin: &AdminClient<Logged>, topic: NewTopic<'_>) -> Res
         Some(Ok(_)) => Ok(true),
         Some(Err((_, Kafka::TopicAlreadyExists))) => Ok(false),
         Some(Err((name, code))) => Err(errors::of_topic(&name, code)),
-        None => Err(BrokerError::Unavailable("the cluster does not say whether it created the topic".to_owned())),
+        None => Err(BrokerError::Unavailable("the cluster did not report whether it created the topic".to_owned())),
     }
 }
 
@@ -140,8 +140,7 @@ pub async fn alter(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<()
     let known = partitions(cluster, Some(std::slice::from_ref(name))).await?;
     let (_, count) = known.first().ok_or_else(|| BrokerError::UnknownTopic(name.clone()))?;
     if topic.partitions < *count {
-        let message =
-            format!("topic {name:?} has {count} partitions and cannot get {}, which are fewer", topic.partitions);
+        let message = format!("topic {name:?} has {count} partitions and cannot be reduced to {}", topic.partitions);
         return Err(BrokerError::Refused(message));
     }
     let admin = cluster.admin()?;

@@ -196,7 +196,7 @@ fn steps(report: &mut AdoptReport, marked: bool, missing: usize, new_names: bool
         steps.push(format!("mark the database as context {:?}'s", report.context));
     }
     if missing > 0 || !reach.opened {
-        steps.push(format!("make {missing} collections and indexes that are missing"));
+        steps.push(format!("create {missing} missing collections and indexes"));
     }
     if new_names {
         let count = report.names.event_types.values().chain(report.names.aggregates.values()).flatten().count();
@@ -207,15 +207,15 @@ fn steps(report: &mut AdoptReport, marked: bool, missing: usize, new_names: bool
         steps.push(format!("take in {} events of {EVENT_LOG} with the numbers that they have", log.to_take_in));
     }
     if log.to_take_in > 0 || reach.under_way || reach.next.unwrap_or(0) != reach.known() {
-        steps.push(format!("go on with number {}", log.next));
+        steps.push(format!("continue with number {}", log.next));
     }
     for found in &report.commits {
         if found.to_number > 0 {
             let (commits, events, name) = (found.to_number, found.events_to_number, &found.collection);
-            steps.push(format!("give numbers to {commits} commits with {events} events of {name}"));
+            steps.push(format!("assign numbers to {commits} commits with {events} events of {name}"));
         }
         if found.to_hold > found.held {
-            steps.push(format!("hold back {} commits of {}", found.to_hold - found.held, found.collection));
+            steps.push(format!("hold {} commits of {}", found.to_hold - found.held, found.collection));
         }
     }
     report.steps = steps;
@@ -230,8 +230,8 @@ fn shared_names(report: &mut AdoptReport, reach: &Reach, streams: &[String]) {
     for name in given {
         if streams.iter().any(|stream| aggregate_of(stream) == Some(&name)) {
             let message = format!(
-                "names: aggregates: {name:?} has commits in {name}_event_stream already, and the log's events of that name would count \
-                 their versions beside them; give the UUID another name"
+                "names: aggregates: {name:?} has commits in {name}_event_stream already, and the versions of the \
+                 log's events of that name would collide with theirs; give the UUID another name"
             );
             report.obstruct(Code::InvalidNames, message);
         }
@@ -267,7 +267,7 @@ async fn whose(
     let others: Vec<_> = contexts.iter().filter(|context| **context != report.context).collect();
     if !others.is_empty() && reach.opened {
         let what = format!(
-            "database {} is context {:?}'s and holds commits of {others:?} too: they are in the log like all others",
+            "database {} belongs to context {:?} and holds commits of {others:?} too: they are in the log like all others",
             database.name(),
             report.context
         );
@@ -275,7 +275,8 @@ async fn whose(
     }
     if !others.is_empty() && !reach.opened {
         let message = format!(
-            "database {} is context {:?}'s and holds commits of {others:?} too; a database belongs to one context, so move them out",
+            "database {} belongs to context {:?} and holds commits of {others:?} too; a database belongs to one \
+             context, so move them out",
             database.name(),
             report.context
         );
@@ -299,7 +300,8 @@ async fn still_numbered(database: &Database, before: &Reach, report: &mut AdoptR
 
 fn still_writing(database: &Database, before: u64, now: u64) -> String {
     format!(
-        "database {}: {EVENT_LOG} went on from {before} to {now} meanwhile: a Dolittle Runtime still gives numbers",
+        "database {}: {EVENT_LOG} advanced from {before} to {now} in the meantime: a Dolittle Runtime is still \
+         assigning numbers; stop it",
         database.name()
     )
 }

@@ -63,11 +63,11 @@ impl Answers {
     }
 
     fn refusal(&self) -> StoreError {
-        self.primary.refusal().unwrap_or_else(|| no_primary("it has come back this moment"))
+        self.primary.refusal().unwrap_or_else(|| no_primary("it has just become reachable again"))
     }
 }
 
 /// Returns the message about a server that did not respond within the limit.
 pub(crate) fn no_answer(time: Duration) -> String {
-    format!("MongoDB gave no answer within {} ms (mongodb.answer_timeout_ms)", time.as_millis())
+    format!("MongoDB did not answer within {} ms (mongodb.answer_timeout_ms)", time.as_millis())
 }

@@ -88,11 +88,12 @@ fn check_pool(wanted: &ConnectionOptions) -> Result<(), String> {
     let ConnectionOptions { pool_size_max, pool_size_min, selection_time, connect_time } = wanted;
     if *pool_size_max == 0 || pool_size_min > pool_size_max {
         return Err(format!(
-            "the pool is to have {pool_size_min} to {pool_size_max} connections; allow at least one, and no more at least than at most"
+            "the connection pool is configured for {pool_size_min} to {pool_size_max} connections; the maximum must \
+             be at least 1 and not less than the minimum"
         ));
     }
     if selection_time.is_zero() || connect_time.is_zero() {
-        return Err("looking for a primary and connecting must be given some time; name more than 0 ms".to_owned());
+        return Err("the timeouts for finding a primary and for connecting must be more than 0 ms".to_owned());
     }
     Ok(())
 }
@@ -136,8 +137,8 @@ fn check_write_concern(concern: Option<&WriteConcern>) -> Result<(), String> {
         Some(_) => true,
     };
     if weak {
-        return Err("the MongoDB URL asks for a weaker write concern than a store can keep its promises with; \
-                    leave w and journal out, or write w=majority&journal=true"
+        return Err("the MongoDB URL sets a write concern that is too weak for a store; leave w and journal out, or \
+                    write w=majority&journal=true"
             .to_owned());
     }
     Ok(())

@@ -64,7 +64,7 @@ fn read(file: &Path, text: &str) -> Result<DolittleTenants, OpenError> {
     let mut databases: BTreeMap<String, String> = BTreeMap::new();
     for (id, declared) in tenants {
         let id = text_of(id).unwrap_or_default();
-        let id = Uuid::try_parse(&id).map_err(|_| refused(format!("tenant {id:?} is no UUID")))?.to_string();
+        let id = Uuid::try_parse(&id).map_err(|_| refused(format!("tenant {id:?} is not a UUID")))?.to_string();
         let resources = if of_runtime { get(declared, "resources") } else { Some(declared) };
         let Some(Yaml::Hash(resources)) = resources else {
             return Err(refused(format!("tenant {id} has no resources")));
@@ -180,7 +180,7 @@ mod tests {
                 "share database",
             ),
             (format!(r#"{{"{A}": {{"readModels": {{"database": "x"}}}}}}"#), "names no database"),
-            (format!(r#"{{"acme": {}}}"#, store("x")), "no UUID"),
+            (format!(r#"{{"acme": {}}}"#, store("x")), "not a UUID"),
             ("{}".to_owned(), "no tenants"),
             ("".to_owned(), "no tenants"),
             ("{".to_owned(), "resources.json"),

@@ -106,7 +106,7 @@ fn of_members(set: &Document) -> Vec<Finding> {
         let name = member.get_str("name").unwrap_or("a member");
         let said = member.get_str("lastHeartbeatMessage").unwrap_or_default();
         let why = if said.is_empty() { String::new() } else { format!(": {said}") };
-        let advice = format!("Look at the log of {name}; without a majority no commit is taken.");
+        let advice = format!("Look at the log of {name}; without a majority no commit is accepted.");
         Some(Finding::new(Severity::Warning, ABOUT, format!("The member {name} is {state}{why}."), advice))
     });
     unwell.collect()
@@ -142,10 +142,10 @@ fn of_oplog(stats: &Document, seconds: i64) -> Option<Finding> {
         return None;
     }
     let what = format!(
-        "Its oplog reaches back {:.1} h. A sequencer that was away for longer reads the collections instead.",
+        "Its oplog reaches back {:.1} h. A sequencer that was down for longer reads the collections instead.",
         seconds as f64 / 3600.0
     );
-    Some(Finding::new(Severity::Warning, ABOUT, what, "Enlarge it by replSetResizeOplog until it holds a day."))
+    Some(Finding::new(Severity::Warning, ABOUT, what, "Enlarge it with replSetResizeOplog until it covers a day."))
 }
 
 /// Returns the time between two dates; zero if the second one is not later.

@@ -127,7 +127,7 @@ fn sentence(wanted: Option<&str>, told: &Told) -> String {
             format!("is of the replica set {set:?}, whose primary is {primary}: that name must be reachable from here")
         }
         Told::Member { set, primary: None } => format!("is of the replica set {set:?}, which has no primary now"),
-        Told::Silent(why) => format!("gives no answer ({why})"),
+        Told::Silent(why) => format!("does not answer ({why})"),
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
         let error = without_primary("mongodb://x", &url).await;
         assert_eq!(error.code, Code::Unreachable);
         let due = format!(
-            "mongodb://x: no primary answers: {free} gives no answer (the connection failed: Connection refused"
+            "mongodb://x: no primary answers: {free} does not answer (the connection failed: Connection refused"
         );
         assert!(error.message.starts_with(&due), "{}", error.message);
         assert!(!error.message.contains("Topology") && !error.message.contains('{'), "{}", error.message);

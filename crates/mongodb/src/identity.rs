@@ -40,7 +40,7 @@ pub(crate) async fn of(database: &Database, options: &Options) -> Result<Identit
         })
     };
     found.as_ref().and_then(read).ok_or_else(|| {
-        let message = format!("{}.{IDENTITY} is not what was written; restore it from a backup", database.name());
+        let message = format!("{}.{IDENTITY} is damaged; restore it from a backup", database.name());
         OpenError::new(Code::StoreDamaged, message)
     })
 }

@@ -54,7 +54,7 @@ impl Intake {
             work.await
         });
         let answer = self.patience.during(task).await.ok_or_else(given_up)?;
-        answer.unwrap_or_else(|_| Err(StoreError::Unreachable("the task that writes has ended".to_owned()).into()))
+        answer.unwrap_or_else(|_| Err(StoreError::Unreachable("the writer task has ended".to_owned()).into()))
     }
 
     /// Accepts no more writes, and waits until those in flight are answered.

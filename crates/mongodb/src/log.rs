@@ -306,7 +306,7 @@ impl Log {
             return Ok(if head.version < logged { Head { version: logged, ..Head::NONE } } else { head });
         };
         let version = natural(&found, "version").ok_or_else(|| {
-            let why = format!("it sorts as the newest commit of {aggregate}, and its version is no whole number");
+            let why = format!("it sorts as the newest commit of {aggregate}, and its version is not a whole number");
             malformed(&self.database, collection, &found, why)
         })?;
         let tenant_id = text(&found, "tenantId").unwrap_or(annals_core::DEFAULT_TENANT_ID).into();
@@ -340,7 +340,7 @@ impl Log {
                     match self.entry(&place).await {
                         Ok(Some(entry)) => return Some(entry.first),
                         Ok(None) => {}
-                        Err(error) => tracing::warn!(%error, "a commit's number could not be looked up; trying again"),
+                        Err(error) => tracing::warn!(%error, "a commit's number could not be looked up; retrying"),
                     }
                 }
                 match tokio::time::timeout(LOOK_EVERY, &mut expected.number).await {
@@ -376,10 +376,10 @@ impl Log {
             return Err(held(&place, &why));
         }
         Err({
-            let what = format!("commit {} is stored, and has no number yet", place.commit);
+            let what = format!("commit {} is stored but has no sequence number yet", place.commit);
             match self.disturbed() {
                 Some(disturbed) => StoreError::other(disturbed.code(), format!("{what}: {disturbed}")),
-                None => StoreError::Unreachable(format!("{what}: no sequencer is at work, or it has much to do")),
+                None => StoreError::Unreachable(format!("{what}: no sequencer is running, or it is overloaded")),
             }
         })
     }
@@ -435,7 +435,7 @@ impl Log {
             head = match found.map_err(|error| reading(&error))? {
                 None => 0,
                 Some(found) => natural(&found, "NextEventOffset")
-                    .ok_or_else(|| unreadable("event-log-metadata: NextEventOffset is no whole number"))?,
+                    .ok_or_else(|| unreadable("event-log-metadata: NextEventOffset is not a whole number"))?,
             };
             if head >= self.numbers.seen() {
                 self.numbers.publish(head);
@@ -444,7 +444,8 @@ impl Log {
             sleep(BEHIND_PAUSE).await;
         }
         let sentence = format!(
-            "the log had {} events, and MongoDB shows {head}: it is behind, or another state of it was restored; then open the store again",
+            "the log had {} events, but MongoDB shows {head}: it is lagging, or another state of it was restored; \
+             if it was restored, open the store again",
             self.numbers.seen()
         );
         Err(StoreError::Unreachable(sentence).into())

@@ -118,16 +118,16 @@ pub(crate) fn fault_of_open(database: &str, reach: &Reach) -> Option<OpenError> 
         return Some(malformed(database, reach));
     }
     let message = format!(
-        "database {database}: it has no {IDENTITY} or no {EVENT_LOG_METADATA} any more, so other software has dropped it; put it back from a \
-         backup, or open the store again to begin a new one"
+        "database {database}: it no longer has {IDENTITY} or {EVENT_LOG_METADATA}, so other software has dropped it; \
+         put it back from a backup, or open the store again to begin a new one"
     );
     Some(OpenError::new(Code::StoreDamaged, message))
 }
 
 fn malformed(database: &str, reach: &Reach) -> OpenError {
     let message = format!(
-        "database {database}: NextEventOffset in the document {EVENT_LOG:?} of {EVENT_LOG_METADATA} is no whole number from 0, so other \
-         software has changed it; set it to {}, the number after the last event",
+        "database {database}: NextEventOffset in the document {EVENT_LOG:?} of {EVENT_LOG_METADATA} is not a whole \
+         number from 0, so other software has changed it; set it to {}, the number after the last event",
         reach.known()
     );
     OpenError::new(Code::StoreDamaged, message)
@@ -158,7 +158,7 @@ pub(crate) fn fault(database: &str, reach: &Reach) -> Option<OpenError> {
     Some(match lost {
         true => {
             let message = format!(
-                "{found}: other software has dropped or deleted what had numbers; put it back from a backup of the database"
+                "{found}: other software has dropped or deleted events that had numbers; put it back from a backup of the database"
             );
             OpenError::new(Code::StoreDamaged, message)
         }

@@ -47,7 +47,7 @@ pub(crate) struct WriteRefused {
 impl WriteRefused {
     /// Creates the refusal of a duplicate whose message cannot be parsed.
     pub(crate) fn duplicate() -> Self {
-        Self { code: 11000, message: "a unique index has its values already".to_owned() }
+        Self { code: 11000, message: "a unique index already has its values".to_owned() }
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn asking(what: &str, error: &Error) -> OpenError {
     match code_of(error) {
         Some(UNAUTHORIZED) => {
             let sentence = "the user may not do this; give it readWrite on the databases of the store, and \
-                            readAnyDatabase on admin, which following all tenants by one change stream takes";
+                            readAnyDatabase on admin, which following all tenants with one change stream requires";
             OpenError::new(Code::UnsuitableServer, format!("{what}: {sentence} ({})", message_of(error)))
         }
         Some(AUTHENTICATION_FAILED) => OpenError::new(Code::UnsuitableServer, format!("{what}: {BAD_CREDENTIALS}")),
@@ -97,7 +97,8 @@ pub(crate) fn message_of(error: &Error) -> String {
     match &*error.kind {
         ErrorKind::Command(command) => format!("{} ({})", command.message, command.code_name),
         ErrorKind::ServerSelection { .. } => {
-            "no primary answers; see that the replica set is up and that its members' names can be reached".to_owned()
+            "no primary answers; check that the replica set is up and that its members' names can be reached from here"
+                .to_owned()
         }
         // The driver prefixes custom errors with "Custom user error".
         ErrorKind::Custom(_) => {
@@ -155,11 +156,11 @@ pub(crate) fn malformed(
 /// Returns what to do about a malformed document. The log cannot be read past a numbered commit that is gone.
 fn advice(collection: &str) -> &'static str {
     if aggregate_of(collection).is_some() {
-        return "mend it where it is stored; delete it only while `annals held list` shows it, then run `annals held retry`";
+        return "correct it where it is stored; delete it only while `annals held list` shows it, then run `annals held retry`";
     }
     match collection {
-        EVENT_LOG | ENTRIES => "mend it where it is stored, or put it back from a backup of the database",
-        _ => "mend or delete it where it is stored",
+        EVENT_LOG | ENTRIES => "correct it where it is stored, or put it back from a backup of the database",
+        _ => "correct or delete it where it is stored",
     }
 }
 
@@ -208,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_the_driver_frames_is_shown_as_one_sentence() {
-        assert_eq!(message_of(&Error::custom("the server gives no answer")), "the server gives no answer");
+        assert_eq!(message_of(&Error::custom("the server does not answer")), "the server does not answer");
         assert_eq!(message_of(&Error::custom("a note".to_owned())), "a note");
         let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "Connection refused");
         assert_eq!(message_of(&refused.into()), "the connection failed: Connection refused");
@@ -220,6 +221,6 @@ mod tests {
         for collection in [EVENT_LOG, ENTRIES] {
             assert!(!advice(collection).contains("delete"), "{collection}");
         }
-        assert!(advice("prepare_user").contains("mend or delete it"));
+        assert!(advice("prepare_user").contains("correct or delete it"));
     }
 }

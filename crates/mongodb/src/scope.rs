@@ -115,7 +115,7 @@ impl ScopeLog {
 
     fn hole_sentence(&self, number: SequenceNumber) -> String {
         format!(
-            "database {}: {} has later events than {number}, which is missing: it is waited for; where it was deleted, start again",
+            "database {}: {} has later events than {number}, which is missing; waiting for it; if it was deleted, restart the process",
             self.database.name(),
             self.collection
         )

@@ -29,7 +29,7 @@ pub(crate) fn scopes(options: &Options) -> Result<BTreeMap<String, Uuid>, OpenEr
         }
         let same = scopes.iter().find(|(other, uuid)| **uuid == scope && **other != name);
         if let Some((other, _)) = same {
-            let message = format!("scopes {other:?} and {name:?} are one scope, {scope}; declare it once");
+            let message = format!("scopes {other:?} and {name:?} are the same scope, {scope}; declare it once");
             return Err(invalid(message));
         }
         scopes.insert(name, scope);
@@ -85,6 +85,6 @@ mod tests {
         assert!(refused(&["a b"]).contains("not a name"));
         assert!(refused(&[""]).contains("not a name"));
         assert!(refused(&["00000000-0000-0000-0000-000000000000"]).contains("default scope"));
-        assert!(refused(&["inbox", &scope_uuid("inbox").to_string()]).contains("one scope"));
+        assert!(refused(&["inbox", &scope_uuid("inbox").to_string()]).contains("the same scope"));
     }
 }

@@ -234,11 +234,13 @@ async fn by_turns(cluster: &Cluster, lease: &Lease, mut stop: watch::Receiver<bo
         lease.release(epoch).await;
         match ended {
             Ended::Stopped => return,
-            Ended::Deposed(why) => tracing::warn!(why, "this process is not the sequencer any more"),
-            Ended::Forgotten => tracing::warn!("the oplog does not reach back; the collections are read instead"),
+            Ended::Deposed(why) => tracing::warn!(why, "this process is no longer the sequencer"),
+            Ended::Forgotten => {
+                tracing::warn!("the oplog does not reach back far enough; reading the collections instead")
+            }
             Ended::Failed(error) => lease.trouble.met("sequencing stopped", &error),
-            Ended::Disturbed(sentence) => tracing::error!(sentence, "sequencing stopped; it is tried again"),
-            Ended::Damaged(sentence) => tracing::error!(sentence, "sequencing stopped; it is tried again"),
+            Ended::Disturbed(sentence) => tracing::error!(sentence, "sequencing stopped; retrying"),
+            Ended::Damaged(sentence) => tracing::error!(sentence, "sequencing stopped; retrying"),
         }
         if !forgotten {
             tokio::select! {
@@ -262,5 +264,5 @@ async fn in_time<T>(
     operation: impl IntoFuture<Output = mongodb::error::Result<T>>,
 ) -> mongodb::error::Result<T> {
     let answered = tokio::time::timeout(time, operation.into_future()).await;
-    answered.unwrap_or_else(|_| Err(mongodb::error::Error::custom("the server gives no answer")))
+    answered.unwrap_or_else(|_| Err(mongodb::error::Error::custom("the server does not answer")))
 }

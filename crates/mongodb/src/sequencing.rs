@@ -73,7 +73,7 @@ impl Sequencing for AskSequencer {
         let noted = self.log.means.answers.of(note).await?;
         if noted.matched_count == 0 {
             let HeldId { collection, commit } = commit;
-            let message = format!("the sequencer holds back no commit {commit:?} of {collection}");
+            let message = format!("the sequencer holds no commit {commit:?} of {collection}");
             return Err(Invalid::new(Code::UnknownHeldCommit, "", message).into());
         }
         let answer = async {
@@ -85,7 +85,7 @@ impl Sequencing for AskSequencer {
             }
         };
         tokio::time::timeout(ANSWER_TIME_MAX, answer).await.unwrap_or_else(|_| {
-            let sentence = "no sequencer has answered yet; what was asked stays, and the next one does it";
+            let sentence = "no sequencer has answered yet; the request is kept, and the next sequencer carries it out";
             Err(StoreError::Unreachable(sentence.to_owned()).into())
         })
     }

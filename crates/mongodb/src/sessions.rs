@@ -108,7 +108,7 @@ impl Sessions {
         let taken = Session { session, _open: Open(self.clone()) };
         if !is_noted && let Err(error) = self.note().await {
             // The transaction will report the actual problem; without a registration, the server expires it.
-            tracing::debug!(error = message_of(&error), "the sessions of this process could not be noted");
+            tracing::debug!(error = message_of(&error), "the sessions of this process could not be registered");
         }
         Ok(taken)
     }
@@ -194,7 +194,7 @@ async fn renew(sessions: Weak<Sessions>) {
         if !sessions.is_needed() {
             sessions.forget().await;
         } else if let Err(error) = sessions.note().await {
-            tracing::debug!(error = message_of(&error), "the sessions of this process could not be noted");
+            tracing::debug!(error = message_of(&error), "the sessions of this process could not be registered");
         }
     }
 }

@@ -230,7 +230,7 @@ fn check_lease(lease: Duration) -> Result<(), OpenError> {
     if (1..=60).contains(&lease.as_secs()) && lease <= Duration::from_secs(60) {
         return Ok(());
     }
-    let message = format!("the sequencer's lease is to hold {} ms; use 1000 to 60000", lease.as_millis());
+    let message = format!("the sequencer's lease is {} ms; use 1000 to 60000", lease.as_millis());
     Err(OpenError::new(Code::InvalidConfig, message))
 }
 
@@ -238,7 +238,7 @@ fn check_answer_time(time: Duration) -> Result<(), OpenError> {
     if time >= Duration::from_millis(100) {
         return Ok(());
     }
-    let message = format!("answers are to be waited for {} ms; use 100 or more", time.as_millis());
+    let message = format!("the answer timeout is {} ms; use at least 100", time.as_millis());
     Err(OpenError::new(Code::InvalidConfig, message))
 }
 
@@ -356,7 +356,7 @@ impl Store for MongoStore {
     async fn close(&self) {
         // Commits in flight need the sequencer for their numbers, so it stops last.
         if tokio::time::timeout(ANSWERS_TIME_MAX, self.answered()).await.is_err() {
-            tracing::warn!("MongoDB does not answer; what is under way is answered as unknown");
+            tracing::warn!("MongoDB does not answer; requests in flight are answered with an unknown outcome");
             self.logs().for_each(|log| log.give_up());
             self.records.values().chain(self.snapshots.values()).for_each(|records| records.give_up());
             self.streams.values().for_each(|streams| streams.give_up());
@@ -370,7 +370,7 @@ impl Store for MongoStore {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!(%error, "the sequencer's task failed"),
                 Err(_) => {
-                    tracing::warn!("the sequencer's lease was not given back; it ends by itself");
+                    tracing::warn!("the sequencer's lease was not released; it expires by itself");
                     task.abort();
                 }
             }

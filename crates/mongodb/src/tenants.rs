@@ -71,7 +71,7 @@ fn of_tenant(options: &Options, tenant: &Tenant, of_url: Option<&str>) -> Result
     let own = tenant.event_stream_database.clone();
     let events = own.or_else(|| options.event_stream_database.as_deref().or(of_url).map(following)).ok_or_else(|| {
         format!(
-            "the event stream database of tenant {name:?} has no name; write it behind the last slash of the MongoDB URL"
+            "the event stream database of tenant {name:?} has no name; write it after the last slash of the MongoDB URL"
         )
     })?;
     let beside = |named: &Option<String>, of_store: &Option<String>| {

@@ -98,7 +98,7 @@ async fn commit<L>(session: &mut ClientSession, ends: Instant) -> Ended<L> {
         if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) && !was_ended(&error) {
             return aborted(error);
         }
-        tracing::warn!(error = message_of(&error), "the outcome of a transaction is unknown; asking again");
+        tracing::warn!(error = message_of(&error), "the outcome of a transaction is unknown; checking it again");
         if Instant::now() >= ends {
             return Ended::Unknown(error);
         }

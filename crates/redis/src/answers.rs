@@ -10,11 +10,13 @@ use annals_core::{ByteString, Timestamp};
 pub(crate) type Fields = Vec<String>;
 
 fn malformed(what: &str) -> QueueError {
-    QueueError::Unavailable(format!("Redis: the script answered {what}, which is of another version"))
+    QueueError::Unavailable(format!(
+        "Redis: the script returned {what}, which this version does not know; run one version of Annals on all processes"
+    ))
 }
 
 fn number(text: &str) -> Result<i64, QueueError> {
-    text.parse().map_err(|_| malformed(&format!("{text:?} for a number")))
+    text.parse().map_err(|_| malformed(&format!("{text:?} instead of a number")))
 }
 
 fn time(text: &str) -> Result<Timestamp, QueueError> {
@@ -32,7 +34,7 @@ fn state(text: &str) -> ItemState {
 /// Parses an item; `None` if the script found none.
 pub(crate) fn status(fields: &[String]) -> Result<Option<ItemStatus>, QueueError> {
     let [id, is, priority, user, at, attempt, worker, until] = fields else {
-        return if fields.is_empty() { Ok(None) } else { Err(malformed("an item of other fields")) };
+        return if fields.is_empty() { Ok(None) } else { Err(malformed("an item with unexpected fields")) };
     };
     let priority = usize::try_from(number(priority)?).ok().and_then(|at| QueuePriority::ALL.get(at));
     Ok(Some(ItemStatus {
@@ -50,11 +52,12 @@ pub(crate) fn status(fields: &[String]) -> Result<Option<ItemStatus>, QueueError
 pub(crate) fn enqueued(queue: &QueueDefinition, id: &ByteString, answer: &[String]) -> Result<Enqueued, QueueError> {
     let full = |reason: String| QueueError::Full { queue: queue.name.clone(), reason };
     match answer {
-        [is, own, user, _] if is == "full" => {
-            Err(full(format!("user {user:?} has {own} pending items, of {} at most", queue.pending_max_per_user)))
-        }
+        [is, own, user, _] if is == "full" => Err(full(format!(
+            "user {user:?} has {own} pending items; at most {} are allowed",
+            queue.pending_max_per_user
+        ))),
         [is, pending, _] if is == "full" => {
-            Err(full(format!("{pending} items are pending, of {} at most", queue.pending_max)))
+            Err(full(format!("{pending} items are pending; at most {} are allowed", queue.pending_max)))
         }
         [duplicate, is, position] => Ok(Enqueued {
             id: id.clone(),
@@ -62,7 +65,7 @@ pub(crate) fn enqueued(queue: &QueueDefinition, id: &ByteString, answer: &[Strin
             state: state(is),
             position: maybe(position).map(number).transpose()?.map(i64::cast_unsigned),
         }),
-        _ => Err(malformed("an entry of other fields")),
+        _ => Err(malformed("an entry with unexpected fields")),
     }
 }
 

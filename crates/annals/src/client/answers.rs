@@ -225,7 +225,7 @@ pub(super) fn problem(answer: &Answer) -> Result<(Code, Problem), StoreError> {
 }
 
 pub(super) fn unknown(what: &str) -> StoreError {
-    StoreError::Unreachable(format!("it answered {what}, which this client does not know"))
+    StoreError::Unreachable(format!("the response is {what}, which this client does not know"))
 }
 
 /// Returns the port's error for any other problem: one of the store, or of the request.

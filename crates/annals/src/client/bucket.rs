@@ -48,7 +48,7 @@ impl BucketFiles {
             let shown = crate::shown_url(url);
             // What follows may contain a secret.
             let shown = shown.split(['?', '#']).next().unwrap_or_default();
-            let message = format!("{shown:?} is no place for files of the archive: {why}; write s3://BUCKET/PREFIX");
+            let message = format!("{shown:?} is not a place for archive files: {why}; write s3://BUCKET/PREFIX");
             OpenError::new(Code::InvalidConfig, message)
         };
         let rest = url.strip_prefix("s3://").ok_or_else(|| wrong("it does not begin with s3://"))?;
@@ -187,7 +187,7 @@ impl ArchiveFiles for BucketFiles {
         let key = self.key(path)?;
         let key: &str = key.as_ref();
         if key.len() > KEY_BYTES_MAX {
-            let reason = format!("its key has {} bytes, and a bucket takes {KEY_BYTES_MAX} at most", key.len());
+            let reason = format!("its key has {} bytes, but a bucket allows at most {KEY_BYTES_MAX}", key.len());
             return Err(FileError::new(format!("{}/{path}", self.place), reason));
         }
         Ok(())

@@ -89,8 +89,7 @@ impl Line {
         let authority = head.uri.authority().cloned();
         let authority = authority.ok_or_else(|| failed(HttpErrorKind::Unknown, "the URL has no host"))?;
         if !secured && !self.allows_plain {
-            let reason =
-                format!("{authority}: it is not reached in plain text; set AWS_ALLOW_HTTP=true if that is meant");
+            let reason = format!("{authority}: plain HTTP is not allowed; set AWS_ALLOW_HTTP=true to allow it");
             return Err(failed(HttpErrorKind::Unknown, reason));
         }
         let usual = if secured { 443 } else { 80 };

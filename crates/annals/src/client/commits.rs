@@ -70,7 +70,7 @@ impl Commits {
                 tokio::spawn(Sender { shared: Arc::clone(&self.0), counted: true }.run());
             }
         }
-        replied.await.unwrap_or_else(|_| Err("the runtime that sent the commit ended".to_owned()))
+        replied.await.unwrap_or_else(|_| Err("the Tokio runtime that sent the commit has shut down".to_owned()))
     }
 }
 
@@ -174,7 +174,7 @@ impl Sender {
                 let length = document.len();
                 let document = read.split_to(length).freeze();
                 let Some(commit) = commits.pop_front() else {
-                    return Err("it answers more than it was asked".to_owned());
+                    return Err("the response has more results than commits were sent".to_owned());
                 };
                 // A caller that no longer waits has dropped its receiver.
                 let _ = commit.reply.send(Ok(Reply::Document(document)));
@@ -187,7 +187,7 @@ impl Sender {
             }
         }
         if !commits.is_empty() {
-            return Err("the answer ended before its last commit".to_owned());
+            return Err("the response ended before the result of the last commit".to_owned());
         }
         self.shared.keep(line);
         Ok(())

@@ -278,8 +278,8 @@ where
     match tokio::time::timeout(SILENCE_MAX, body.frame()).await {
         Ok(None) => Ok(None),
         Ok(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
-        Ok(Some(Err(error))) => Err(format!("the answer broke off: {error}")),
-        Err(_) => Err(format!("the answer stopped for {} s", SILENCE_MAX.as_secs())),
+        Ok(Some(Err(error))) => Err(format!("the response was interrupted: {error}")),
+        Err(_) => Err(format!("the response stalled for {} s", SILENCE_MAX.as_secs())),
     }
 }
 

@@ -54,7 +54,7 @@ fn fits(documents: Vec<RawDocumentBuf>, bytes_max: Option<usize>) -> Result<Vec<
     match bytes_max.filter(|most| bytes > *most) {
         None => Ok(documents),
         Some(most) => {
-            let message = format!("is more than {most} bytes; ask for fewer documents, or for fewer of their fields");
+            let message = format!("is more than {most} bytes; request fewer documents, or fewer of their fields");
             Err(Invalid::new(Code::QueryAnswerTooLarge, "answer", message).into())
         }
     }

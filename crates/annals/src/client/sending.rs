@@ -104,7 +104,7 @@ impl HttpSending {
         }
         if !is_public(address) {
             return Err(format!(
-                "{}: {address} is not a public address; allow it in partners.allow if it is meant",
+                "{}: {address} is not a public address; add it to partners.allow to permit it",
                 url.host
             ));
         }
@@ -123,7 +123,7 @@ impl HttpSending {
         let found = self.resolver.resolve(&target.host, target.port).await;
         let mut found = found.map_err(|error| format!("{}: {error}", target.host))?;
         if found.is_empty() {
-            return Err(format!("{}: the name has no address", target.host));
+            return Err(format!("{}: the host name has no address", target.host));
         }
         found.truncate(ADDRESSES_MAX);
         for address in &found {

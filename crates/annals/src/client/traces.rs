@@ -228,14 +228,18 @@ impl Exporter {
         match sent {
             Ok(()) if self.is_failing => {
                 let dropped = self.dropped.load(Ordering::Relaxed);
-                tracing::info!(endpoint, dropped, "spans are exported again");
+                tracing::info!(endpoint, dropped, "exporting spans works again");
                 self.is_failing = false;
             }
             Ok(()) => {}
             Err(error) => {
                 self.dropped.fetch_add(count, Ordering::Relaxed);
                 if !std::mem::replace(&mut self.is_failing, true) {
-                    tracing::warn!(endpoint, error, "spans cannot be exported, and are dropped until they can");
+                    tracing::warn!(
+                        endpoint,
+                        error,
+                        "spans cannot be exported; they are dropped until the export works again"
+                    );
                 }
             }
         }

@@ -58,7 +58,8 @@ fn transacted(answer: &Answer, transaction: &NewTransaction) -> Result<Vec<Commi
     if answer.status.is_success() {
         let given: Vec<wire::CommitAnswer> = answers::parse(answer)?;
         if given.len() != transaction.commits.len() {
-            let message = format!("it answered {} outcomes to {} commits", given.len(), transaction.commits.len());
+            let message =
+                format!("the response has {} outcomes for {} commits", given.len(), transaction.commits.len());
             return Err(StoreError::Unreachable(message).into());
         }
         let outcomes: Result<_, StoreError> = given.into_iter().map(answers::outcome).collect();

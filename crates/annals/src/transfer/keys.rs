@@ -101,7 +101,7 @@ pub(super) async fn none_of_others(store: &dyn Store, log: &ExportedLog) -> Outc
 /// Returns the refusal of an import because of a key.
 fn taken(tenant: &str, name: &str, key: &str, holder: Option<&KeyHolder>) -> OperationError {
     let held = match holder {
-        None => "was given back here without a commit".to_owned(),
+        None => "was released here without a commit".to_owned(),
         Some(KeyHolder { value, ttl_at }) => {
             let value = serde_json::to_string(value).unwrap_or_default();
             let until = ttl_at.map_or(String::new(), |ttl_at| format!(" until {ttl_at}"));
@@ -137,7 +137,7 @@ impl Changing {
         };
         let due = match value_bson.map(|hex| from_hex(&hex)) {
             None => None,
-            Some(None) => return Ok(Err("the value of a key is no BSON document in hexadecimal".to_owned())),
+            Some(None) => return Ok(Err("the value of a key is not a BSON document in hexadecimal".to_owned())),
             Some(Some(value)) => {
                 let ttl_at = ttl_at_millis.map(Timestamp::from_millis);
                 Some(KeyHolder { value: KeyValue::from_data(value), ttl_at })

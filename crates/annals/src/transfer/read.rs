@@ -58,7 +58,7 @@ impl<'a> ExportReader<'a> {
         let first = reader.next_line()?.unwrap_or_default();
         let version = serde_json::from_slice::<serde_json::Value>(&first).ok();
         let version = version.and_then(|header| header.get("annals_export")?.as_u64());
-        let no_export = || reader.invalid("the file does not begin as an export of Annals does");
+        let no_export = || reader.invalid("the file does not begin like an export of Annals");
         match version {
             None => return Err(no_export()),
             Some(newer) if newer > u64::from(EXPORT_VERSION) => {
@@ -154,7 +154,7 @@ impl<'a> ExportReader<'a> {
         let last = self.next_line()?.unwrap_or_default();
         match serde_json::from_slice::<ExportEnd>(&last) {
             Ok(end) if end.export_end.events == done => Ok(moved),
-            _ => Err(self.invalid("the export ends early")),
+            _ => Err(self.invalid("the export is truncated")),
         }
     }
 
@@ -185,7 +185,7 @@ impl<'a> ExportReader<'a> {
         let line = self.line_within()?;
         let LogHead { tenant, scope, head } = self.parsed::<LogLine>(&line)?.log;
         let follows = (&tenant, &scope) == (&log.tenant, &log.scope) && head >= log.head;
-        if follows { Ok(head) } else { Err(self.invalid("another log follows than the first line says")) }
+        if follows { Ok(head) } else { Err(self.invalid("the next log is not the one that the first line announces")) }
     }
 
     /// Imports the streams of a log.
@@ -227,7 +227,7 @@ impl<'a> ExportReader<'a> {
 
     /// Reads a line, and fails at the end of the input.
     fn line_within(&mut self) -> Outcome<Vec<u8>> {
-        self.next_line()?.ok_or_else(|| self.invalid("the export ends early"))
+        self.next_line()?.ok_or_else(|| self.invalid("the export is truncated"))
     }
 
     fn parsed<T: DeserializeOwned>(&self, line: &[u8]) -> Outcome<T> {
@@ -260,7 +260,7 @@ impl<'a> ExportReader<'a> {
         }
         self.line += 1;
         if line.pop() != Some(b'\n') {
-            return Err(self.invalid("the line does not end, so the export ends early"));
+            return Err(self.invalid("the line is incomplete, so the export is truncated"));
         }
         Ok(Some(line))
     }
@@ -333,7 +333,8 @@ impl<'a> Copying<'a> {
             Arc::make_mut(&mut event.commit).transaction = Some(self.place_of(event.commit.commit_id, place));
         }
         self.transaction = event.commit.transaction;
-        let keys = copy.keys().ok_or_else(|| invalid(line, "the value of a key is no BSON document in hexadecimal"))?;
+        let keys =
+            copy.keys().ok_or_else(|| invalid(line, "the value of a key is not a BSON document in hexadecimal"))?;
         let commit = RecordedCommit { info: event.commit.clone(), events: vec![event] };
         self.open = Some(CommitCopy { commit, keys });
         Ok(())
@@ -367,7 +368,7 @@ impl<'a> Copying<'a> {
         }
         match self.there.pop_front() {
             Some(there) if there == *copy => Ok(()),
-            _ => Err(other_events(self.exported, first, "the log holds another commit there")),
+            _ => Err(other_events(self.exported, first, "the log holds a different commit there")),
         }
     }
 
@@ -384,7 +385,7 @@ impl<'a> Copying<'a> {
         let (tenant, scope) = (self.exported.tenant.clone(), self.exported.scope.clone());
         let read = MovedLog { tenant, scope, head: self.next, events_hash: self.hash };
         if read != due {
-            let why = "the events are not those that were exported; the export was altered or is not whole";
+            let why = "the events are not those that were exported; the export was altered or is incomplete";
             return Err(invalid(line, why));
         }
         let (mut next, mut hash) = (0, EventsHash::default());

@@ -230,7 +230,7 @@ impl<'a> Filling<'a> {
         self.store().await?;
         let Declared { tenant, name, indexes, feed } = self.declared.clone();
         if std::mem::take(&mut self.tally).finish(&tenant, &name) != due {
-            let why = "the records are not those that were exported; the export was altered or is not whole";
+            let why = "the records are not those that were exported; the export was altered or is incomplete";
             return Ok(Err(why.to_owned()));
         }
         if self.expires {
@@ -244,7 +244,7 @@ impl<'a> Filling<'a> {
                 page.iter().for_each(|document| tally.add(document));
             }
             if tally.finish(&tenant, &name) != due {
-                return Err(self.other("it holds other records than the export"));
+                return Err(self.other("it holds records that differ from the export"));
             }
         }
         self.records.declare(Collection { name, indexes, feed }).await.map_err(refused)?;

@@ -138,6 +138,6 @@ fn a_line_that_cannot_wait_for_its_snapshot_is_refused_with_what_can() {
     let commits = [body("o-1", json!({})), body("o-2", json!({}))];
     let transaction = json!({ "commits": commits, "wait": { "for": "snapshot" } });
     let said = run_with(folder.path(), &["transact"], &format!("{transaction}\n")).refused("invalid_wait", 2);
-    assert!(said.contains("several snapshots") && said.contains("\"logged\""), "{said}");
+    assert!(said.contains("a transaction has several") && said.contains("\"logged\""), "{said}");
     assert_eq!(run(folder.path(), &["log", "read"]).ok().out, "");
 }

@@ -214,12 +214,12 @@ fn a_torn_tail_that_is_cut_is_said_and_its_bytes_are_kept() {
     let log = with_torn_tail(folder.path());
     let ran = run(folder.path(), &["log", "read"]).ok();
     assert_eq!(ran.json().len(), 3);
-    assert!(ran.err.contains("cut ") && ran.err.contains(".cut"), "{}", ran.err);
+    assert!(ran.err.contains("truncated ") && ran.err.contains(".cut"), "{}", ran.err);
     let kept = files(&log).into_iter().find(|file| file.extension().is_some_and(|name| name == "cut"));
     let kept = fs::read(kept.expect("what was cut is kept")).expect("read");
     assert!(kept.windows(10).any(|bytes| bytes == b"torn bytes"), "{kept:?}");
     let again = run(folder.path(), &["log", "read"]).ok();
-    assert!(!again.err.contains("cut "), "{}", again.err);
+    assert!(!again.err.contains("truncated "), "{}", again.err);
     run(folder.path(), &["check"]).ok();
 }
 
@@ -228,9 +228,9 @@ fn packing_says_which_torn_tail_it_cut() {
     let folder = folder();
     with_torn_tail(folder.path());
     let ran = run(folder.path(), &["pack"]).ok();
-    assert!(ran.err.contains("recovery of default/default: cut ") && ran.err.contains(".cut"), "{}", ran.err);
+    assert!(ran.err.contains("recovery of default/default: truncated ") && ran.err.contains(".cut"), "{}", ran.err);
     let again = run(folder.path(), &["pack"]).ok();
-    assert!(!again.err.contains("cut "), "{}", again.err);
+    assert!(!again.err.contains("truncated "), "{}", again.err);
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn the_demo_says_which_torn_tail_it_cut() {
     signal("TERM", demo.id());
     let ended = demo.wait_with_output().expect("it ends");
     let said = String::from_utf8(ended.stderr).expect("UTF-8");
-    assert!(said.contains("recovery of default/default: cut ") && said.contains(".cut"), "{said}");
+    assert!(said.contains("recovery of default/default: truncated ") && said.contains(".cut"), "{said}");
 }
 
 #[test]

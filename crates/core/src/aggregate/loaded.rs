@@ -142,7 +142,9 @@ pub fn known_event<A: AggregateType>(
         aggregate: Box::new(commit.aggregate.clone()),
         version: commit.version,
         event: Some(ordinal),
-        message: format!("{event_type} of generation {generation} cannot be read: {why}; give the type an upcaster"),
+        message: format!(
+            "{event_type} of generation {generation} cannot be decoded: {why}; register an upcaster for the type"
+        ),
     })
 }
 

@@ -58,7 +58,7 @@ impl StoredEvent {
     pub fn of(event: &impl Serialize, generation: impl FnOnce(&str) -> u32) -> Result<Self, String> {
         let json = serde_json::to_string(event).map_err(|error| error.to_string())?;
         if let Some((path, number)) = crate::json::wide_integer(json.as_bytes()) {
-            return Err(format!("{path} is {number}, which does not fit into 64 bits with a sign"));
+            return Err(format!("{path} is {number}, which does not fit in a signed 64-bit integer"));
         }
         let Named(event_type, data) = serde_json::from_str(&json).map_err(|error| error.to_string())?;
         let generation = generation(&event_type);
@@ -94,9 +94,7 @@ impl<'de> Visitor<'de> for NamedVisitor {
     type Value = Named;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "a variant of an enum that is neither tagged nor untagged, with named fields, one object, or nothing",
-        )
+        f.write_str("a variant of an externally tagged enum with named fields, one object, or no data")
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Named, E> {
@@ -164,7 +162,7 @@ impl<'de> EventReader<'de> {
     }
 }
 
-const NOT_AN_ENUM: &str = "the events of an aggregate are an enum that is neither tagged nor untagged";
+const NOT_AN_ENUM: &str = "the events of an aggregate must be an externally tagged enum";
 
 impl<'de> de::Deserializer<'de> for EventReader<'de> {
     type Error = Fault;
@@ -215,7 +213,7 @@ impl<'de> VariantAccess<'de> for EventReader<'de> {
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, Fault> {
-        Err(Fault::Other("a variant of several unnamed fields has no event data; name them".to_owned()))
+        Err(Fault::Other("a variant with several unnamed fields cannot be event data; name the fields".to_owned()))
     }
 
     fn struct_variant<V: Visitor<'de>>(self, fields: &'static [&'static str], visitor: V) -> Result<V::Value, Fault> {
@@ -285,7 +283,7 @@ mod tests {
         enum Wide {
             Counted { n: u64 },
         }
-        assert!(refused(StoredEvent::of(&Wide::Counted { n: u64::MAX }, |_| 1)).contains("64 bits"));
+        assert!(refused(StoredEvent::of(&Wide::Counted { n: u64::MAX }, |_| 1)).contains("64-bit"));
         #[derive(Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "type")]
         enum Tagged {

@@ -64,7 +64,7 @@ impl RetentionBody {
         if let Some(days) = self.ttl_days
             && !(1..=DAYS_MAX).contains(&days)
         {
-            let message = format!("{days} is not between 1 and {DAYS_MAX}; null keeps events for ever");
+            let message = format!("{days} is not between 1 and {DAYS_MAX}; null keeps events forever");
             return Err(Invalid::new(Code::InvalidBody, "ttl_days", message));
         }
         short(self.reason.as_ref())
@@ -91,14 +91,18 @@ impl<'de> Deserialize<'de> for HoldBody {
         let mut text = |name: &str| match fields.remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(D::Error::custom(format!("{name} is not a text"))),
+            Some(_) => Err(D::Error::custom(format!("{name} is not a string"))),
         };
         let (reason, by) = (text("reason")?, text("by")?);
         let filter = match fields.remove("filter") {
             None => Value::Object(fields),
             Some(filter) => match fields.keys().next() {
                 None => filter,
-                Some(other) => return Err(D::Error::custom(format!("{other} stands beside filter; put it into it"))),
+                Some(other) => {
+                    return Err(D::Error::custom(format!(
+                        "{other} cannot be given beside filter; move it into filter"
+                    )));
+                }
             },
         };
         let filter = serde_json::from_value(filter).map_err(D::Error::custom)?;
@@ -118,8 +122,8 @@ impl HoldBody {
     /// `invalid_body`, with the name of the field.
     pub fn validate(&self) -> Result<(), Invalid> {
         if self.filter.is_empty() {
-            let message = "selects nothing in particular; name events, types, an aggregate, an execution, a user, a \
-                           service or a time";
+            let message = "is not selective; name events, types, an aggregate, an execution, a user, a service or a \
+                           time";
             return Err(Invalid::new(Code::InvalidBody, "filter", message));
         }
         self.filter.validate("filter.").map_err(|error| Invalid { code: Code::InvalidBody, ..error })?;

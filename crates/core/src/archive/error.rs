@@ -11,10 +11,10 @@ pub enum ArchiveError {
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// The view has no event with this id.
-    #[error("the browse view has no event {0:?}; it may have expired, or have been deleted already")]
+    #[error("the browse view has no event {0:?}; it may have expired or been deleted")]
     UnknownEvent(String),
     /// The archive has no event with this id.
-    #[error("the archive has no event {0:?}; GET /v1/events/archive lists those that it has")]
+    #[error("the archive has no event {0:?}; GET /v1/events/archive lists archived events")]
     NotArchived(String),
     /// There is no such rule.
     #[error("there is no retention for {0:?}; GET /v1/retention lists the categories and types that have one")]

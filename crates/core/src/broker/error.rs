@@ -27,13 +27,13 @@ pub enum BrokerError {
         reason: String,
     },
     /// The broker refuses the request, and would refuse it again.
-    #[error("the broker refuses it: {0}")]
+    #[error("the broker refuses the request: {0}")]
     Refused(String),
     /// The outcome of a batch is unknown. Open a new publisher, which settles the outcome, and read its position.
-    #[error("it is unknown whether the batch was published: {0}; the position will tell")]
+    #[error("whether the batch was published is unknown: {0}; open a new publisher and read its position")]
     OutcomeUnknown(String),
     /// The broker cannot be reached at the moment. Retry with back-off.
-    #[error("the broker cannot be reached: {0}; commits go on, and what is to be published follows once it is back")]
+    #[error("the broker cannot be reached: {0}; commits continue, and pending events are published once it is back")]
     Unavailable(String),
     /// The partition is no longer assigned to this member. Its offsets were not committed.
     #[error("partition {1} of topic {0:?} is assigned to another member")]

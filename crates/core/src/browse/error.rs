@@ -11,7 +11,7 @@ pub enum BrowseError {
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// The view has no event with this id.
-    #[error("the browse view has no event {0:?}; it may have expired, or have been stored a moment ago")]
+    #[error("the browse view has no event {0:?}; it may have expired, or the view may not have caught up with it yet")]
     UnknownEvent(String),
     /// The view is switched off.
     #[error("the browse view of this tenant is switched off; switch it on with PUT /v1/events/view")]

@@ -83,7 +83,7 @@ impl BrowseSort {
             Some((_, path)) => Ok(Self { path, direction }),
             None => {
                 let known: Vec<_> = SORTS.iter().map(|(name, _)| *name).collect();
-                let message = format!("{text:?} is not one of {}, with - before it or without", known.join(", "));
+                let message = format!("{text:?} is not one of {}, optionally preceded by -", known.join(", "));
                 Err(Invalid::new(Code::InvalidQuery, "sort", message))
             }
         }
@@ -109,10 +109,10 @@ impl BrowseQuery {
             return invalid("limit", format!("{} is not between 1 and {}", self.limit, limits::PAGE_MAX));
         }
         if self.skip > SKIP_MAX {
-            return invalid("skip", format!("{} is more than {SKIP_MAX}; use the cursor of a page", self.skip));
+            return invalid("skip", format!("{} is more than {SKIP_MAX}; use the cursor of a page instead", self.skip));
         }
         if self.skip > 0 && self.cursor.is_some() {
-            return invalid("skip", "stands beside a cursor; give one of both".to_owned());
+            return invalid("skip", "cannot be combined with a cursor; give one or the other".to_owned());
         }
         self.filter.validate("")
     }

@@ -68,12 +68,12 @@ impl ViewBody {
         if let Some(Some(days)) = self.retention_days
             && !(1..=RETENTION_DAYS_MAX).contains(&days)
         {
-            let message = format!("{days} is not between 1 and {RETENTION_DAYS_MAX}; null keeps events for ever");
+            let message = format!("{days} is not between 1 and {RETENTION_DAYS_MAX}; null keeps events forever");
             return Err(Invalid::new(Code::InvalidBody, "retention_days", message));
         }
         let off = self.off_types.as_deref().unwrap_or_default();
         if off.len() > OFF_TYPES_MAX {
-            let message = format!("are {} types; {OFF_TYPES_MAX} are the most", off.len());
+            let message = format!("lists {} types; at most {OFF_TYPES_MAX} are allowed", off.len());
             return Err(Invalid::new(Code::InvalidBody, "off_types", message));
         }
         for name in off {

@@ -76,7 +76,9 @@ impl Reader<'_> {
         self.parts += 1;
         if depth > limits::DATA_DEPTH_MAX || self.parts > limits::CONDITION_NODES_MAX {
             let (deep, many) = (limits::DATA_DEPTH_MAX, limits::CONDITION_NODES_MAX);
-            let message = format!("has more than {many} parts or is nested deeper than {deep}; ask for less at once");
+            let message = format!(
+                "has more than {many} parts or is nested deeper than {deep}; simplify it, or split it into several queries"
+            );
             return Err(invalid(at, message));
         }
         let mut written = Written::default();
@@ -99,7 +101,8 @@ impl Reader<'_> {
 }
 
 fn operator(path: &str, name: &str) -> Result<Operator, Invalid> {
-    Operator::of(name).ok_or_else(|| invalid(path, format!("{name:?} is no operator; EQ, AND and TODAY are some")))
+    Operator::of(name)
+        .ok_or_else(|| invalid(path, format!("{name:?} is not an operator; use one such as EQ, AND or TODAY")))
 }
 
 fn options(options: &WrittenOptions) -> RawDocumentBuf {

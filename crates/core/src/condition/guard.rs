@@ -103,7 +103,7 @@ impl QueryGuard {
     pub fn check_many(&self, condition: &Condition) -> Result<(), Invalid> {
         self.check(condition)?;
         if !self.everything && means_everything(condition) {
-            let message = "means every document; say which are wanted".to_owned();
+            let message = "matches every document; add a selective condition".to_owned();
             return Err(Invalid::new(Code::QueryOfEverything, "condition", message));
         }
         Ok(())
@@ -131,7 +131,7 @@ impl QueryGuard {
             return Err(Invalid::new(Code::PageTooLarge, "pagination.size", message));
         }
         if index.saturating_mul(size) > self.reach_max {
-            let message = format!("times the size is more than {}; narrow the condition", self.reach_max);
+            let message = format!("multiplied by the size is more than {}; narrow the condition", self.reach_max);
             return Err(Invalid::new(Code::PageTooFar, "pagination.index", message));
         }
         Ok(())
@@ -145,8 +145,8 @@ impl QueryGuard {
         if self.expensive || !reads_every_commit {
             return Ok(());
         }
-        let message = "does not say where to look, so every commit of the name would be read, which is not allowed here; name an \
-                       aggregateId, or a type (body.name) or tag (body.tags) where the store has an index of them";
+        let message = "is not selective: every commit of the aggregate name would be read, which is not allowed here; \
+                       name an aggregateId, or a type (body.name) or tag (body.tags) if the store indexes them";
         Err(Invalid::new(Code::QueryTooExpensive, "condition", message))
     }
 
@@ -171,7 +171,7 @@ impl QueryGuard {
             return refused("RAW is not allowed here; use the other operators".to_owned());
         }
         match code_in(filter) {
-            Some(name) => refused(format!("{name} runs code, and is never taken from outside")),
+            Some(name) => refused(format!("{name} runs code, so it is never accepted from outside")),
             None => Ok(()),
         }
     }
@@ -187,7 +187,7 @@ impl Cost<'_> {
         }
         if self.nodes > guard.nodes_max {
             let message = format!(
-                "is past the {} parts that are allowed; use fewer, for example IN for many values of a field",
+                "exceeds the limit of {} parts; use fewer, for example IN for many values of a field",
                 guard.nodes_max
             );
             return refused(Code::QueryTooLarge, message);
@@ -196,7 +196,7 @@ impl Cost<'_> {
             && let Some(operator) = expensive(condition)
         {
             let message = format!(
-                "{operator} is served by no index, and not allowed here; use another operator, such as EQ or IN"
+                "{operator} cannot use an index, so it is not allowed here; use another operator, such as EQ or IN"
             );
             return refused(Code::QueryTooExpensive, message);
         }
@@ -216,7 +216,7 @@ impl Cost<'_> {
                 refused(
                     Code::QueryTooManyValues,
                     format!(
-                        "is past the {} values that ALL_IN may have in all; split it into several queries",
+                        "exceeds the limit of {} values in total for ALL_IN; split it into several queries",
                         guard.values_max
                     ),
                 )
@@ -247,9 +247,9 @@ fn expensive(condition: &Condition) -> Option<&'static str> {
         Test::Eq(Bson::Null) => Some("NULL"),
         Test::Contains(_) => Some("CONTAINS"),
         Test::EndsWith(_) => Some("ENDS_WITH"),
-        Test::Exists(false) => Some("EXISTS of what is missing"),
-        Test::StartsWith(Fragment { ignore_case: true, .. }) => Some("STARTS_WITH in any case"),
-        Test::StartsWith(Fragment { text, .. }) if text.is_empty() => Some("STARTS_WITH of nothing"),
+        Test::Exists(false) => Some("EXISTS with false"),
+        Test::StartsWith(Fragment { ignore_case: true, .. }) => Some("STARTS_WITH ignoring case"),
+        Test::StartsWith(Fragment { text, .. }) if text.is_empty() => Some("STARTS_WITH with an empty value"),
         _ => None,
     }
 }

@@ -80,7 +80,7 @@ impl Parser<'_, '_> {
     fn condition(&mut self) -> Found<Condition> {
         self.depth += 1;
         if self.depth > limits::DATA_DEPTH_MAX {
-            return Err((self.scan.at(), "parentheses are nested too deep".to_owned()));
+            return Err((self.scan.at(), "parentheses are nested too deeply".to_owned()));
         }
         let condition = self.joined(Operator::Or, |this| this.joined(Operator::And, Self::part));
         self.depth -= 1;
@@ -119,10 +119,10 @@ impl Parser<'_, '_> {
             Some(Operator::Nor) => self.nor(),
             Some(operator) if operator.is_about_the_document() => {
                 if self.scan.comparison().is_some() {
-                    let message = "is an operator of its own, which its value follows without a sign";
+                    let message = "is an operator that takes its value directly, without a sign";
                     return Err((
                         start,
-                        format!("{word} {message}: {word} VALUE. A field of that name stands in backticks"),
+                        format!("{word} {message}: {word} VALUE. Put a field of that name in backticks"),
                     ));
                 }
                 let value = self.scan.value()?;

@@ -95,7 +95,7 @@ fn test(operator: &str, value: &Bson, depth: usize) -> Result<Test, String> {
             let inner = value.as_document().ok_or("$elemMatch needs a filter document")?;
             let of_values = |name: &String| name.starts_with('$') && !matches!(name.as_str(), "$and" | "$or" | "$nor");
             if inner.keys().next().is_some_and(of_values) {
-                return Err("$elemMatch of values (not of documents) is not judged here".to_owned());
+                return Err("$elemMatch on values, rather than on documents, is not supported here".to_owned());
             }
             Test::ElemMatch(Box::new(document(inner, depth + 1)?))
         }
@@ -125,7 +125,7 @@ fn is_true(value: &Bson) -> bool {
 }
 
 fn unknown(operator: &str) -> String {
-    format!("{operator} is not judged here; use another operator, or a store on MongoDB")
+    format!("{operator} is not supported here; use another operator, or a store on MongoDB")
 }
 
 #[cfg(test)]

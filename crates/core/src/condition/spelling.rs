@@ -38,14 +38,14 @@ impl Written {
             Some(operator) => operator,
             None if says_nothing => Operator::All,
             None => {
-                return Err("has no operator, so it does not say what must hold; EQ, AND and TODAY are some".to_owned());
+                return Err("has no operator; give one such as EQ, AND or TODAY".to_owned());
             }
         };
         taken(operator, &children, &options)?;
         let or_empty = |value: Option<Bson>| value.unwrap_or_else(|| Bson::from(""));
         let text = |value: Option<Bson>| match or_empty(value) {
             Bson::String(text) => Ok(text),
-            other => Err(format!("operator {operator} needs a text, not {other}")),
+            other => Err(format!("operator {operator} needs a string, not {other}")),
         };
         let list = |value: Option<Bson>| match value {
             Some(Bson::Array(values)) => Ok(values),
@@ -83,10 +83,10 @@ fn taken(operator: Operator, children: &[Condition], options: &WrittenOptions) -
         _ => {}
     }
     if options.ignore_case.is_some() && !operator.is_of_text() {
-        return Err(format!("operator {operator} takes no options of case"));
+        return Err(format!("operator {operator} takes no case options"));
     }
     if (options.zone_id.is_some() || options.date_pattern.is_some()) && !operator.is_of_time() {
-        return Err(format!("operator {operator} takes no options of time"));
+        return Err(format!("operator {operator} takes no time options"));
     }
     Ok(())
 }
@@ -104,7 +104,7 @@ fn test(
     if operator.is_of_text() {
         let fragment = match value.unwrap_or_else(|| "".into()) {
             Bson::String(text) => Fragment { text, ignore_case: options.ignore_case.unwrap_or(false) },
-            other => return Err(format!("operator {operator} needs a text, not {other}")),
+            other => return Err(format!("operator {operator} needs a string, not {other}")),
         };
         return Ok(match operator {
             Operator::Contains => Test::Contains(fragment),
@@ -142,7 +142,7 @@ fn test(
             Some(other) => return Err(format!("operator EXISTS needs true or false, not {other}")),
         },
         Operator::ElemMatch => Test::ElemMatch(Box::new(children.pop().unwrap_or_default())),
-        other => return Err(format!("operator {other} tests no field")),
+        other => return Err(format!("operator {other} does not test a field")),
     })
 }
 
@@ -174,7 +174,7 @@ fn days(operator: Operator, value: Option<Bson>) -> Result<Days, String> {
 /// Reads a time of day as seconds since midnight or as a string.
 fn time_of_day(value: Option<Bson>) -> Result<TimeOfDay, String> {
     let seconds = |seconds: i64| u32::try_from(seconds).ok().and_then(TimeOfDay::from_seconds);
-    let wrong = || "operator BEFORE_TODAY needs a time: 12:00 as a text, or the seconds since midnight".to_owned();
+    let wrong = || "operator BEFORE_TODAY needs a time: 12:00 as a string, or the seconds since midnight".to_owned();
     match value {
         Some(Bson::String(text)) => TimeOfDay::parse(&text),
         Some(Bson::Int32(number)) => seconds(number.into()).ok_or_else(wrong),

@@ -40,9 +40,7 @@ impl Condition {
             Self::And(children) | Self::Or(children) | Self::Nor(children) => {
                 children.iter().try_for_each(Self::judgeable)
             }
-            Self::Match(_) => {
-                refused("MATCH is judged by a text index, and there is none here; use CONTAINS".to_owned())
-            }
+            Self::Match(_) => refused("MATCH needs a text index, and there is none here; use CONTAINS".to_owned()),
             Self::Raw(filter) => match raw::translated(filter) {
                 Ok(translated) => translated.validate().and_then(|()| translated.judgeable()),
                 Err(message) => refused(format!("RAW: {message}")),
@@ -72,7 +70,7 @@ impl Condition {
         if place.depth > limits::DATA_DEPTH_MAX || parts.all > limits::CONDITION_NODES_MAX {
             let (deep, many) = (limits::DATA_DEPTH_MAX, limits::CONDITION_NODES_MAX);
             return invalid(format!(
-                "has more than {many} parts or is nested deeper than {deep}; ask for less at once"
+                "has more than {many} parts or is nested deeper than {deep}; simplify it, or split it into several queries"
             ));
         }
         match self {
@@ -91,7 +89,7 @@ impl Condition {
             Self::Match(words) => {
                 parts.text += 1;
                 if parts.text > 1 || !place.required {
-                    return invalid("MATCH can stand once in a condition, alone or below AND".to_owned());
+                    return invalid("MATCH may occur only once in a condition, alone or under AND".to_owned());
                 }
                 fragment(words).or_else(invalid)
             }
@@ -125,7 +123,7 @@ impl Test {
             return Err(format!("has more than {} values", limits::CONDITION_VALUES_MAX));
         }
         match values.iter().find(|value| matches!(value, Bson::RegularExpression(_) | Bson::Undefined)) {
-            Some(value) => Err(format!("value {value} cannot be compared with; use another operator")),
+            Some(value) => Err(format!("value {value} cannot be used in a comparison; use another operator")),
             None => values.iter().try_for_each(|value| match RawBson::try_from((*value).clone()) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(format!("value {value} cannot be stored: {error}")),
@@ -150,7 +148,7 @@ impl Test {
 }
 
 fn unresolved(window: &super::Window) -> String {
-    format!("{} moves with the clock; give its times, or have it resolved first", window.days)
+    format!("{} depends on the current time; give fixed times, or resolve it first", window.days)
 }
 
 /// Checks that a text can be searched for.
@@ -158,7 +156,7 @@ fn fragment(text: &str) -> Result<(), String> {
     let most = limits::CONDITION_TEXT_BYTES_MAX;
     match text.len() <= most && !text.contains('\0') {
         true => Ok(()),
-        false => Err(format!("value is not a text of {most} bytes at most, without NUL")),
+        false => Err(format!("value is not a string of at most {most} bytes without NUL")),
     }
 }
 
@@ -170,6 +168,6 @@ pub(crate) fn valid_path(path: &str) -> Result<(), String> {
     }
     let most = limits::PATH_BYTES_MAX;
     Err(format!(
-        "is not a path: names of 1 or more bytes that do not begin with $, with dots between, {most} bytes at most"
+        "is not a path: give names of 1 or more bytes that do not begin with $, separated by dots, at most {most} bytes in all"
     ))
 }

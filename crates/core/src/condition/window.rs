@@ -80,7 +80,8 @@ impl Window {
             Some(pattern) => Bson::String(pattern.format(&time)),
             None => Bson::Int64(time.timestamp().as_millisecond()),
         };
-        let bounds = Bounds::of(self.days, now, &zone).ok_or_else(|| format!("{} is out of time", self.days))?;
+        let bounds = Bounds::of(self.days, now, &zone)
+            .ok_or_else(|| format!("{} days reach outside the range of times", self.days))?;
         Ok(match bounds {
             Bounds::Before(time) => Test::Lt(value(time)),
             Bounds::Within(first, last) => Test::Between(value(first), value(last)),
@@ -99,7 +100,7 @@ impl Window {
 
 /// Returns the time zone of this name.
 pub(super) fn zone(name: &str) -> Result<TimeZone, String> {
-    TimeZone::get(name).map_err(|_| format!("zone {name:?} is not known; name one as Europe/Berlin or UTC"))
+    TimeZone::get(name).map_err(|_| format!("time zone {name:?} is unknown; give one such as Europe/Berlin or UTC"))
 }
 
 enum Bounds {
@@ -154,7 +155,7 @@ impl TimeOfDay {
     /// # Errors
     /// A sentence that says what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no time of the day; write it as 12:00 or 12:00:30");
+        let wrong = || format!("{text:?} is not a time of day; write it as 12:00 or 12:00:30");
         let time: jiff::civil::Time = text.parse().map_err(|_| wrong())?;
         let begins_as_time = text.as_bytes().get(2) == Some(&b':');
         if !begins_as_time {

@@ -116,7 +116,10 @@ impl Grant {
         // Operators' decisions concern events of any type.
         match self.roles.iter().all(|role| matches!(role, Role::Reader | Role::Writer)) {
             true => Ok(()),
-            false => Err(invalid("event_types", "are for the roles reader and writer; leave them out, or these roles")),
+            false => Err(invalid(
+                "event_types",
+                "restrict the roles reader and writer only; leave out event_types, or grant only these roles",
+            )),
         }
     }
 
@@ -166,7 +169,7 @@ impl Grant {
 
 fn names(path: &str, names: &[String]) -> Result<(), Invalid> {
     if names.is_empty() {
-        return Err(invalid(path, "is empty; name at least one, or * for every one"));
+        return Err(invalid(path, "is empty; name at least one, or * for all"));
     }
     if names.len() > NAMES_MAX {
         return Err(invalid(path, &format!("has {} names; at most {NAMES_MAX} are allowed", names.len())));
@@ -174,10 +177,10 @@ fn names(path: &str, names: &[String]) -> Result<(), Invalid> {
     for (n, name) in names.iter().enumerate() {
         let plain = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
         if !plain || (name.contains('*') && name != EVERY) {
-            return Err(invalid(&format!("{path}[{n}]"), &format!("{name:?} is not a name; * alone is every one")));
+            return Err(invalid(&format!("{path}[{n}]"), &format!("{name:?} is not a name; use * alone for all")));
         }
         if name == EVERY && names.len() > 1 {
-            return Err(invalid(&format!("{path}[{n}]"), "* stands for every one, so it stands alone"));
+            return Err(invalid(&format!("{path}[{n}]"), "* already stands for all; give it alone"));
         }
     }
     Ok(())

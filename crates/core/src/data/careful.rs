@@ -31,7 +31,7 @@ fn check(document: &RawDocument, depth: usize) -> Result<(), String> {
         let (key, value) = element.map_err(|error| error.to_string())?;
         let key = key.as_str();
         if few[..count].contains(&key) || many.contains(key) {
-            return Err(format!("key {key:?} given twice"));
+            return Err(format!("key {key:?} is given twice"));
         }
         match few.get_mut(count) {
             Some(place) => {

@@ -165,7 +165,7 @@ impl FilterDefinition {
         let body: Body = crate::wire::parse_json(json)?;
         let kind = match (body.remote, body.function) {
             (true, true) => {
-                let message = "cannot be given beside remote; a filter is one or the other";
+                let message = "cannot be combined with remote; a filter has one or the other";
                 return Err(Invalid::new(Code::InvalidFilter, "function", message));
             }
             (true, false) => FilterKind::Remote,
@@ -237,7 +237,10 @@ impl FilterDefinition {
         if let Some(source) = &self.source {
             valid_name("source", source)?;
             if source == stream {
-                return invalid("source", format!("{source:?} is the stream that it fills; name another one"));
+                return invalid(
+                    "source",
+                    format!("{source:?} is the stream that the filter itself fills; name another source"),
+                );
             }
         }
         if let Some(condition) = &self.condition {

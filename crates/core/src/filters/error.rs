@@ -47,9 +47,9 @@ pub enum FilterError {
 
 fn changed(setting: &str, first: Option<SequenceNumber>) -> String {
     match (setting, first) {
-        ("events", Some(first)) => format!("event {first} would have another verdict than the stream holds"),
-        (setting, Some(first)) => format!("{setting} differs, and event {first} is in the stream already"),
-        (setting, None) => format!("{setting} differs, and the stream has verdicts already"),
+        ("events", Some(first)) => format!("event {first} would get a different verdict from the one in the stream"),
+        (setting, Some(first)) => format!("{setting} differs, and event {first} is already in the stream"),
+        (setting, None) => format!("{setting} differs, and the stream already has verdicts"),
     }
 }
 

@@ -61,11 +61,11 @@ impl FilterSettlement {
         let invalid = |path: &str, message: &str| Err(Invalid::new(Code::InvalidBody, path, message));
         match (self.included, &self.partition, &self.failure) {
             (None, None, Some(failure)) => Ok(Err(failure)),
-            (_, _, Some(_)) => invalid("failure", "cannot be given beside a verdict; leave one of both out"),
+            (_, _, Some(_)) => invalid("failure", "cannot be combined with a verdict; leave one of them out"),
             (None, _, None) => invalid("included", "is missing; say whether the event is in the stream"),
             (Some(false), Some(_), None) => invalid("partition", "has no meaning for an event that is not included"),
             (Some(true), Some(_), None) if !partitions => {
-                invalid("partition", "is determined by the definition's partition_by; leave one of both out")
+                invalid("partition", "is determined by the definition's partition_by; leave one of them out")
             }
             (Some(false), None, None) => Ok(Ok(Verdict::Excluded)),
             (Some(true), None, None) => Ok(Ok(Verdict::Included)),

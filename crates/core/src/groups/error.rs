@@ -15,7 +15,8 @@ pub enum GroupError {
     Unknown(ByteString),
     /// The group exists, and a setting that cannot be changed differs.
     #[error(
-        "group {name:?} is defined with another {setting}; its offsets would mean something else, so delete it first or choose another name"
+        "group {name:?} already exists with a different {setting}, for which its offsets are not valid; delete it \
+         first, or choose another name"
     )]
     Changed {
         /// The group.

@@ -107,7 +107,7 @@ impl GuardSettings {
             (Some(by), seconds) => Ok(Some(Self { by, seconds: seconds.unwrap_or(GUARD_SECONDS) })),
             (None, None) => Ok(None),
             (None, Some(_)) => {
-                let message = "is how long a guard remembers, and there is no guard; give one or leave it out";
+                let message = "has no effect without a guard; add a guard, or leave it out";
                 Err(Invalid::new(Code::InvalidHandler, "guard_seconds", message))
             }
         }
@@ -124,7 +124,7 @@ impl GuardSettings {
         }
         let Guard::Fields(fields) = &self.by else { return Ok(()) };
         if fields.is_empty() || fields.len() > FIELDS_MAX {
-            return invalid("guard.fields", format!("are {}; name 1 to {FIELDS_MAX}", fields.len()));
+            return invalid("guard.fields", format!("have {} entries; name 1 to {FIELDS_MAX}", fields.len()));
         }
         for field in fields {
             let path = path_of(field);

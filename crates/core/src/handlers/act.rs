@@ -215,9 +215,9 @@ impl ActBody {
             ("skip", ..) => Act::Skip { partition, position },
             ("park", ..) => Act::Park { partition, position },
             ("move", Some(to), _) => Act::Move { to },
-            ("move", ..) => return invalid("to", "is missing; say where the handler is to continue"),
+            ("move", ..) => return invalid("to", "is missing; say where the handler continues"),
             ("replay", _, Some(from)) => Act::Replay { from },
-            ("replay", ..) => return invalid("from", "is missing; say where the replay is to begin"),
+            ("replay", ..) => return invalid("from", "is missing; say where the replay begins"),
             _ => return invalid("act", "is not known"),
         };
         let reason = Reason { reason, by };
@@ -243,11 +243,11 @@ impl Reason {
     pub fn validate(&self) -> Result<(), Invalid> {
         let invalid = |path: &str, message: String| Err(Invalid::new(Code::InvalidBody, path, message));
         if self.reason.trim().is_empty() {
-            return invalid("reason", "is empty; say why, because it is kept with what was done".to_owned());
+            return invalid("reason", "is empty; give a reason, which is recorded with the act".to_owned());
         }
         match &self.by {
             Some(by) if by.is_empty() || by.len() > limits::ID_BYTES_MAX => {
-                invalid("by", format!("is not 1 to {} bytes long; leave it out to name nobody", limits::ID_BYTES_MAX))
+                invalid("by", format!("is not 1 to {} bytes long; correct it, or leave it out", limits::ID_BYTES_MAX))
             }
             _ => Ok(()),
         }

@@ -167,7 +167,8 @@ impl HandlerDefinition {
         let body: Body = crate::wire::parse_json(json)?;
         let source = match (body.stream, body.types) {
             (Some(_), Some(_)) => {
-                let message = "stands beside types; give one of both, because a stream is filtered already";
+                let message =
+                    "cannot be combined with types, because a stream is already filtered; give one or the other";
                 return Err(Invalid::new(Code::InvalidHandler, "stream", message));
             }
             (Some(stream), None) => HandlerSource::Stream(stream),
@@ -226,7 +227,7 @@ impl HandlerDefinition {
         valid_name("scope", &self.scope)?;
         match &self.source {
             HandlerSource::Log { types } if types.len() > TYPES_MAX => {
-                return invalid("types", format!("are {}; at most {TYPES_MAX} are allowed", types.len()));
+                return invalid("types", format!("have {} entries; at most {TYPES_MAX} are allowed", types.len()));
             }
             HandlerSource::Log { types } => {
                 types.iter().enumerate().try_for_each(|(n, name)| valid_name(&format!("types[{n}]"), name))?;
@@ -240,20 +241,24 @@ impl HandlerDefinition {
         if let (Start::Time(start), Some(stop)) = (self.start, self.stop_at)
             && stop <= start
         {
-            return invalid("stop_at", format!("{stop} is not after the start, {start}; no event is in between"));
+            return invalid(
+                "stop_at",
+                format!("{stop} is not after the start, {start}, so no event lies between them; choose a later time"),
+            );
         }
         if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
             return invalid("concurrency", format!("{} is not between 1 and {CONCURRENCY_MAX}", self.concurrency));
         }
         if self.concurrency > 1 && !self.partition_by.is_partitioned() {
-            let message = "needs partitions: events of one partition are handled one after the other; set partition_by";
+            let message =
+                "above 1 needs partitions, because the events of one partition are handled in order; set partition_by";
             return invalid("concurrency", message.to_owned());
         }
         if !(1..=BATCH_MAX).contains(&self.batch) {
             return invalid("batch", format!("{} is not between 1 and {BATCH_MAX}", self.batch));
         }
         if self.keeps_order() && !self.partition_by.is_partitioned() {
-            let message = "needs partitions: without, a failing event holds up all that follow; set partition_by";
+            let message = "needs partitions: without them, a failing event blocks all later events; set partition_by";
             return invalid("dead_letters.order", message.to_owned());
         }
         if let Some(guard) = &self.guard {
@@ -261,7 +266,7 @@ impl HandlerDefinition {
             if self.batch > 1 {
                 return invalid(
                     "guard",
-                    "needs a batch of 1: what is a duplicate is decided for each event".to_owned(),
+                    "needs a batch of 1, because duplicates are detected event by event".to_owned(),
                 );
             }
         }

@@ -22,7 +22,8 @@ pub enum HandlerError {
     },
     /// The handler exists, and a setting that cannot be changed differs.
     #[error(
-        "handler {name:?} is defined with another {setting}; its position would mean something else, so delete it first or choose another name"
+        "handler {name:?} already exists with a different {setting}, for which its position is not valid; delete it \
+         first, or choose another name"
     )]
     Changed {
         /// The handler.
@@ -41,7 +42,7 @@ pub enum HandlerError {
         state: String,
     },
     /// Another process hands out this handler's events.
-    #[error("handler {name:?} is owned by process {owner}; ask there, or wait until it stops")]
+    #[error("handler {name:?} is owned by process {owner}; send the request to that process, or wait until it stops")]
     OwnedElsewhere {
         /// The handler.
         name: ByteString,

@@ -243,7 +243,7 @@ impl DefinitionRecord {
     pub fn read(&self) -> Result<HandlerDefinition, Invalid> {
         HandlerDefinition::read(&self.name, self.definition.as_bytes()).map_err(|error| {
             let path = format!("{HANDLERS}/{}", self.name);
-            Invalid::new(Code::InvalidHandler, path, format!("is stored with a definition that is none: {error}"))
+            Invalid::new(Code::InvalidHandler, path, format!("is stored with an invalid definition: {error}"))
         })
     }
 }

@@ -176,7 +176,7 @@ fn about(delivery: &Delivery) -> RawDocumentBuf {
 /// # Errors
 /// A sentence, if the bytes are something else.
 pub fn read_deliveries(bytes: &[u8]) -> Result<Vec<Delivery>, String> {
-    let (first, rest) = split_document(bytes)?.ok_or("the answer is cut off")?;
+    let (first, rest) = split_document(bytes)?.ok_or("the response is truncated")?;
     let first = RawDocument::from_bytes(first).map_err(|error| error.to_string())?;
     let mut events = Vec::new();
     read_found(&bytes::Bytes::copy_from_slice(rest), |commit| events.extend(commit.events))?;
@@ -184,13 +184,13 @@ pub fn read_deliveries(bytes: &[u8]) -> Result<Vec<Delivery>, String> {
     let mut deliveries = Vec::with_capacity(events.len());
     for about in first.get_array("deliveries").map_err(|error| error.to_string())? {
         let about = about.map_err(|error| error.to_string())?;
-        let about = about.as_document().ok_or("a delivery that is no document")?;
-        let event = events.next().ok_or("a delivery that came without its event")?;
+        let about = about.as_document().ok_or("a delivery that is not a document")?;
+        let event = events.next().ok_or("a delivery without its event")?;
         deliveries.push(read_delivery(about, event)?);
     }
     match events.len() {
         0 => Ok(deliveries),
-        more => Err(format!("{more} events came without deliveries")),
+        more => Err(format!("{more} events without deliveries")),
     }
 }
 

@@ -166,19 +166,21 @@ impl Intake {
     /// See [`Refusal`], which the caller passes to [`failed`](Self::failed).
     pub fn take(&mut self, from: StreamPosition, offered: Offered) -> Result<Vec<ReceivedBatch>, Refusal> {
         let Some(connected) = &self.connected else {
-            return Err(Refusal::Failing("a page came before the producer said who it is".to_owned()));
+            return Err(Refusal::Failing("a page arrived before the producer identified itself".to_owned()));
         };
         let now = Origin { store_id: offered.identity.store_id, incarnation: offered.identity.incarnation };
         if now != connected.origin || self.progress.microservice.as_ref() != Some(&offered.microservice) {
             // The next connection finds out what that means for the received events.
-            return Err(Refusal::Failing("the producer was restored or replaced meanwhile".to_owned()));
+            return Err(Refusal::Failing("the producer was restored or replaced in the meantime".to_owned()));
         }
         if from != self.progress.examined {
-            return Err(Refusal::Failing(format!("a page begins at position {from} instead of the next one")));
+            return Err(Refusal::Failing(format!("a page begins at position {from}, which is not the next position")));
         }
         let beyond = |position: StreamPosition| !(from..offered.next).contains(&position);
         if offered.next < from || offered.events.iter().any(|event| beyond(event.position)) {
-            return Err(Refusal::Failing(format!("a page from position {from} holds others than it says")));
+            return Err(Refusal::Failing(format!(
+                "a page from position {from} holds events outside the range that it declares"
+            )));
         }
         let after = connected.stored.sequence_number;
         if let Some(event) = offered.events.first()
@@ -230,12 +232,12 @@ impl Intake {
         offered: &Offered,
     ) -> Result<Origin, Refusal> {
         let blocked = |reason: String| {
-            Err(Refusal::Blocked(format!("{reason}; receive into another scope to begin anew with this producer")))
+            Err(Refusal::Blocked(format!("{reason}; to start over with this producer, receive into another scope")))
         };
         if let Some(pinned) = self.progress.microservice.as_ref().filter(|pinned| **pinned != offered.microservice) {
             return Err(Refusal::Blocked(format!(
-                "the producer calls itself {:?}, but the received events are of {pinned:?}; correct the configuration of the producer, \
-                 or define the subscription under another name",
+                "the producer calls itself {:?}, but the received events are from {pinned:?}; correct the \
+                 configuration of the producer, or define the subscription under another name",
                 offered.microservice
             )));
         }
@@ -245,13 +247,13 @@ impl Intake {
         match known {
             Some(known) if known.store_id != origin.store_id => {
                 return blocked(format!(
-                    "the producer has another store ({}) than the received events came from ({})",
+                    "the producer's store is {}, but the received events came from store {}",
                     origin.store_id, known.store_id
                 ));
             }
             Some(known) if origin.incarnation < known.incarnation => {
                 return blocked(format!(
-                    "the producer is at incarnation {}, earlier than incarnation {} that the received events came from",
+                    "the producer is at incarnation {}, but the received events came from the later incarnation {}",
                     origin.incarnation, known.incarnation
                 ));
             }
@@ -259,7 +261,7 @@ impl Intake {
                 let start = identity.incarnation_start;
                 if let Some(last) = last.filter(|last| *last >= start) {
                     return blocked(format!(
-                        "the producer was restored to event {start}, but event {last} of the log before was received"
+                        "the producer was restored to event {start}, but event {last} of its earlier log has already been received"
                     ));
                 }
                 let notice = format!("the producer was restored to event {start}, which is after every received event");
@@ -269,7 +271,7 @@ impl Intake {
         }
         if last.is_some() && offered.head < stored.position {
             return blocked(format!(
-                "the producer's stream ends at position {}, before position {} up to which it was received",
+                "the producer's stream ends at position {}, but it was received up to position {}",
                 offered.head, stored.position
             ));
         }
@@ -295,14 +297,14 @@ pub fn check_last(received: &RecordedEvent, now: Option<&IncomingEvent>) -> Resu
     }
     let (number, position) = number.unwrap_or_default();
     Err(Refusal::Blocked(format!(
-        "event {number} at position {position} of the producer's stream is not the one that was received there; the producer's log is \
-         another one than before; receive into another scope to begin anew with this producer"
+        "event {number} at position {position} of the producer's stream is not the one that was received there; the \
+         producer's log has been replaced; to start over with this producer, receive into another scope"
     )))
 }
 
 fn not_ascending(event: &IncomingEvent, after: SequenceNumber) -> String {
     format!(
-        "event {} of the producer does not follow event {after} that was received last; the producer's log is another one than before",
+        "event {} of the producer does not follow event {after}, the last one received; the producer's log has been replaced",
         event.sequence_number
     )
 }

@@ -67,7 +67,10 @@ impl OfferRequest {
             return invalid("credits", format!("{} is more than {CREDITS_MAX}", self.credits));
         }
         if self.wait_ms > OFFER_WAIT_MAX_MS {
-            return invalid("wait_ms", format!("{} is more than {OFFER_WAIT_MAX_MS}; ask again instead", self.wait_ms));
+            return invalid(
+                "wait_ms",
+                format!("{} is more than {OFFER_WAIT_MAX_MS}; send another request instead", self.wait_ms),
+            );
         }
         Ok(())
     }

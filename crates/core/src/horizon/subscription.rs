@@ -146,7 +146,7 @@ impl SubscriptionDefinition {
         if *self.scope == *DEFAULT_SCOPE || is_nil {
             return invalid(
                 "scope",
-                "is the default scope, which receives nothing; declare another under tenants.scopes",
+                "is the default scope, which cannot receive events; declare another under tenants.scopes",
             );
         }
         match &self.credential {
@@ -154,7 +154,7 @@ impl SubscriptionDefinition {
                 invalid("credential", "is not 1 to 4,096 bytes long; leave it out to send none")
             }
             Some(credential) if !credential.bytes().all(|byte| (0x21..0x7f).contains(&byte)) => {
-                invalid("credential", "has a character that a bearer token cannot have")
+                invalid("credential", "has a character that is not allowed in a bearer token")
             }
             _ => Ok(()),
         }

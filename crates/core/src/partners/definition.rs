@@ -249,7 +249,7 @@ impl PartnerDefinition {
         }
         if let Some(secrets) = &self.secrets {
             if secrets.is_empty() || secrets.len() > SECRETS_MAX {
-                return refused("secrets", format!("are {}; give 1 to {SECRETS_MAX}", secrets.len()));
+                return refused("secrets", format!("have {} entries; give 1 to {SECRETS_MAX}", secrets.len()));
             }
             for (n, secret) in secrets.iter().enumerate() {
                 if let Err(why) = SigningSecret::read(secret) {
@@ -259,7 +259,7 @@ impl PartnerDefinition {
         }
         if let Some(select) = &self.select {
             if self.url.is_none() {
-                return refused("url", "is missing; name where selected events are posted to".to_owned());
+                return refused("url", "is missing; give the URL to which selected events are posted".to_owned());
             }
             select.validate().and_then(|()| select.judgeable()).map_err(|error| error.inside("select"))?;
         }

@@ -56,6 +56,6 @@ impl Sending for NoSending {
     }
 
     fn check(&self, url: &str) -> Result<(), String> {
-        Err(format!("{url} is not reached from this program: give its task host `annals::HttpSending`"))
+        Err(format!("{url} cannot be reached from this program; give its task host `annals::HttpSending`"))
     }
 }

@@ -52,7 +52,7 @@ pub enum Unsigned {
     Stale,
     /// The signature matches none of the partner's secrets.
     #[error(
-        "no secret of this partner made the signature; sign `id.timestamp.body` with HMAC-SHA256 as Standard Webhooks says"
+        "the signature matches no secret of this partner; sign `id.timestamp.body` with HMAC-SHA256 as Standard Webhooks says"
     )]
     Signature,
 }

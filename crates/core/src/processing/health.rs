@@ -34,19 +34,19 @@ impl Vitals<'_> {
             return Some(format!("it is blocked until an operator decides{because}"));
         }
         if self.is_held {
-            return Some(format!("its next event fails and is attempted again{because}"));
+            return Some(format!("its next event fails and is retried{because}"));
         }
         if self.failing > 0 {
             let (failing, stuck) = (self.failing, self.stuck);
-            return Some(format!("failing partitions: {failing}, of which wait for an operator: {stuck}{because}"));
+            return Some(format!("failing partitions: {failing}, waiting for an operator: {stuck}{because}"));
         }
         // The oldest event may have arrived just now, after a long time without any events.
         let stalled = self.oldest.min(self.since_progress);
         match (stalled >= STALLED_AFTER_SECONDS && !self.is_at_rest, self.is_owned) {
             (false, _) => None,
-            (true, true) => Some(format!("events wait and there has been no progress for {stalled} s{because}")),
+            (true, true) => Some(format!("events are pending and there has been no progress for {stalled} s{because}")),
             (true, false) => {
-                Some(format!("no process or worker processes its events, which have waited for {stalled} s"))
+                Some(format!("no process or worker processes its events, which have been pending for {stalled} s"))
             }
         }
     }

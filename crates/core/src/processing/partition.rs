@@ -52,7 +52,7 @@ impl PartitionBy {
                     valid_path(path).map_err(|why| invalid(format!("the path {path:?} {why}")))?;
                     Ok(Self::Data(path.to_owned()))
                 }
-                None => Err(invalid(format!("{text:?} is none of \"none\", \"aggregate\" and \"data.PATH\""))),
+                None => Err(invalid(format!("{text:?} is not \"none\", \"aggregate\" or \"data.PATH\""))),
             },
         }
     }

@@ -81,9 +81,10 @@ impl ProcessingRetry {
             return invalid("jitter", format!("{} is not between 0 and 1", self.jitter));
         }
         match self.attempts {
-            Some(attempts) if !(1..=ATTEMPTS_MAX).contains(&attempts) => {
-                invalid("attempts", format!("{attempts} is not between 1 and {ATTEMPTS_MAX}; leave it out for no end"))
-            }
+            Some(attempts) if !(1..=ATTEMPTS_MAX).contains(&attempts) => invalid(
+                "attempts",
+                format!("{attempts} is not between 1 and {ATTEMPTS_MAX}; leave it out for no limit"),
+            ),
             _ => Ok(()),
         }
     }

@@ -125,7 +125,7 @@ impl ProjectionDefinition {
     pub fn read(name: &str, json: &[u8]) -> Result<Self, Invalid> {
         let definition = Self::read_stored(name, json)?;
         if definition.body.reducer.is_some() {
-            let message = "is a function of a program, which registers it itself; give rules in `on`";
+            let message = "is a function that only its own program can register; give rules in `on`";
             return Err(Invalid::new(Code::InvalidProjection, "reducer", message));
         }
         Ok(definition)
@@ -172,7 +172,9 @@ impl ProjectionDefinition {
             return invalid("retention_days", "is a setting of the browse view only".to_owned());
         }
         match (self.body.reducer.is_some(), &self.body.on) {
-            (true, Some(_)) => return invalid("on", "stands beside a reducer; give one of both".to_owned()),
+            (true, Some(_)) => {
+                return invalid("on", "cannot be combined with a reducer; give one or the other".to_owned());
+            }
             (true, None) if !self.is_program() && !self.is_browse() => {
                 return invalid("reducer", format!("is not {PROGRAM:?}"));
             }
@@ -181,7 +183,7 @@ impl ProjectionDefinition {
             _ => {}
         }
         if self.body.on.is_some() && self.body.types.is_some() {
-            return invalid("types", "are those of `on`; leave them out".to_owned());
+            return invalid("types", "are taken from `on`; leave them out".to_owned());
         }
         if self.body.version == 0 {
             return invalid("version", "is 0; the first version is 1".to_owned());
@@ -189,7 +191,7 @@ impl ProjectionDefinition {
         let types = self.body.types.iter().flatten().map(|name| &**name);
         let types: Vec<&str> = types.chain(self.read.on.iter().map(|(name, _)| name.as_str())).collect();
         if types.len() > TYPES_MAX {
-            return invalid("types", format!("are {}; at most {TYPES_MAX} are allowed", types.len()));
+            return invalid("types", format!("have {} entries; at most {TYPES_MAX} are allowed", types.len()));
         }
         for name in types.iter().filter(|name| **name != ANY || self.is_program()) {
             valid_name(&format!("on.{name}"), name)?;
@@ -257,8 +259,10 @@ fn read_indexes(indexes: &Value) -> Result<Vec<Index>, Invalid> {
     match collection.indexes.iter().find(refused) {
         None => Ok(collection.indexes),
         Some(index) => {
-            let message =
-                format!("{:?} is unique or expires; the records of a projection follow from events only", index.name());
+            let message = format!(
+                "{:?} is unique or expires, which is not allowed because the records of a projection follow from events only",
+                index.name()
+            );
             Err(Invalid::new(Code::InvalidProjection, "indexes", message))
         }
     }

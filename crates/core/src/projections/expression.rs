@@ -94,7 +94,7 @@ impl Expression {
             Value::String(text) if text.starts_with('$') => Ok(Self::Path(EventPath::read(&text[1..])?)),
             Value::Object(fields) => match fields.get("$literal") {
                 Some(literal) if fields.len() == 1 => Ok(Self::Constant(constant(literal)?)),
-                Some(_) => Err("has fields beside $literal".to_owned()),
+                Some(_) => Err("has other fields beside $literal".to_owned()),
                 None if fields.keys().any(|name| name.starts_with('$')) => {
                     let message = "has a field that begins with $ and is neither $literal nor Extended JSON, such as {\"$date\": …}";
                     match constant(value) {
@@ -164,7 +164,9 @@ impl EventPath {
             ("header", Some(key)) => Ok(Self::Header(key.to_owned())),
             _ => {
                 let known = FIELDS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-                Err(format!("\"${text}\" is no field of an event; the fields are data, metadata, header.KEY, {known}"))
+                Err(format!(
+                    "\"${text}\" is not a field of an event; the fields are data, metadata, header.KEY, {known}"
+                ))
             }
         }
     }

@@ -10,7 +10,7 @@ pub(super) fn sum(known: &Bson, value: &Bson, subtracts: bool) -> Result<Bson, S
     match (known, value) {
         (Number::Integer(a), Number::Integer(b)) => {
             let sum = if subtracts { a.checked_sub(b) } else { a.checked_add(b) };
-            sum.map(Bson::Int64).ok_or_else(|| format!("the result of {a} and {b} does not fit 64 bits"))
+            sum.map(Bson::Int64).ok_or_else(|| format!("the result of {a} and {b} does not fit in 64 bits"))
         }
         (a, b) => Ok(Bson::Double(if subtracts { a.double() - b.double() } else { a.double() + b.double() })),
     }

@@ -111,7 +111,7 @@ impl Rule {
         // The order of operations does not depend on their order in the JSON.
         self.operations.sort_by_key(|operation| KINDS.iter().position(|(_, kind)| *kind == operation.kind));
         if self.deletes && !self.operations.is_empty() {
-            let message = "deletes the record beside other operations; give an event that does both two rules";
+            let message = "deletes the record and has other operations; split it into two rules";
             return Err(invalid(at, message.to_owned()));
         }
         if self.operations.len() > OPERATIONS_MAX {

@@ -126,7 +126,7 @@ fn an_event_that_does_not_fit_is_named_with_its_operation() {
     let projector = projector();
     for (rules, data, message) in [
         (r#"{"increment": {"n": "$data.n"}}"#, doc! { "n": "x" }, "increment.n: the event has \"x\""),
-        (r#"{"increment": {"n": "$data.n"}}"#, doc! { "n": i64::MAX }, "does not fit 64 bits"),
+        (r#"{"increment": {"n": "$data.n"}}"#, doc! { "n": i64::MAX }, "does not fit in 64 bits"),
         (r#"{"increment": {"t": 1}}"#, doc! {}, "increment.t: the record has \"text\""),
         (r#"{"push": {"t": 1}}"#, doc! {}, "push.t: the record has \"text\", which is not an array"),
         (r#"{"remove": {"t": 1}}"#, doc! {}, "remove.t: the record has \"text\", which is not an array"),

@@ -53,7 +53,7 @@ impl<'q> Answered<'q> {
 pub(super) fn fits(bytes: usize, query: &StoredQuery) -> Result<(), Invalid> {
     match query.bytes_max {
         Some(most) if bytes > most => {
-            let message = format!("is more than {most} bytes; ask for fewer documents, or for fewer of their fields");
+            let message = format!("is more than {most} bytes; request fewer documents, or fewer of their fields");
             Err(Invalid::new(Code::QueryAnswerTooLarge, "answer", message))
         }
         _ => Ok(()),

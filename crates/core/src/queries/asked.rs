@@ -75,7 +75,7 @@ fn answered_of_commits(path: &str, code: Code, at: &str) -> Result<(), Invalid> 
         return Ok(());
     }
     let known = ANSWERED.map(|name| format!("annals.{name}")).join(", ");
-    Err(Invalid::new(code, at, format!("field {path:?} is not known of commits; of annals there are {known}")))
+    Err(Invalid::new(code, at, format!("field {path:?} is unknown in commits; the fields of annals are {known}")))
 }
 
 #[cfg(test)]

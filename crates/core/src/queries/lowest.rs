@@ -84,7 +84,7 @@ impl<'q> Lowest<'q> {
 fn place_of(sort: &[SortBy], document: &RawDocument) -> Result<Vec<u8>, Invalid> {
     let paths: Vec<_> = sort.iter().map(|by| (by.path.as_str(), by.direction)).collect();
     let (keys, _) = document_keys(document, &paths).map_err(|error| {
-        let message = format!("{error} in at least one document, so these cannot be sorted by both");
+        let message = format!("{error} in at least one document, so the result cannot be sorted by both");
         Invalid::new(Code::InvalidQuery, "sort", message)
     })?;
     let mut place = keys.into_iter().next().unwrap_or_default();

@@ -263,5 +263,5 @@ fn state<S: DeserializeOwned>(found: &RawDocument) -> Result<S, ReadError> {
 
 fn unreadable(found: &RawDocument, id: &str, message: &str) -> Invalid {
     let which = found.get_str(id).unwrap_or("without an id");
-    Invalid::new(Code::InvalidRecord, "document", format!("{which:?} cannot be read as its type: {message}"))
+    Invalid::new(Code::InvalidRecord, "document", format!("{which:?} cannot be decoded as its type: {message}"))
 }

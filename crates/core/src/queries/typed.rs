@@ -103,7 +103,7 @@ impl QueriedCommit {
     pub fn of(answered: &RawDocument) -> Result<Self, String> {
         let ours = answered.get_document("annals").ok();
         let our_id = |name: &str| ours.and_then(|ours| Some(ByteString::from(ours.get_str(name).ok()?)));
-        let time = whole(field(answered, "createTime")?).ok_or("createTime is no number")?;
+        let time = whole(field(answered, "createTime")?).ok_or("createTime is not a number")?;
         let times: Vec<i64> = match ours.and_then(|ours| ours.get_array("times").ok()) {
             Some(times) => times.into_iter().flatten().filter_map(whole).collect(),
             None => Vec::new(),
@@ -111,7 +111,7 @@ impl QueriedCommit {
         let body = field(answered, "body")?.as_array().ok_or("body is not a list")?;
         let events = body.into_iter().enumerate().map(|(place, event)| {
             let event = event.map_err(|error| error.to_string())?;
-            let event = event.as_document().ok_or("body has something that is no event")?;
+            let event = event.as_document().ok_or("body has an element that is not an event")?;
             QueriedEvent::of(event, times.get(place).copied().unwrap_or(time))
         });
         let header = answered.get_document("header").ok();
@@ -122,7 +122,7 @@ impl QueriedCommit {
             aggregate: Aggregate::new(text(answered, "aggregateName")?, text(answered, "aggregateId")?),
             version: whole(field(answered, "version")?)
                 .and_then(|version| version.try_into().ok())
-                .ok_or("version is no whole number from 0")?,
+                .ok_or("version is not a whole number from 0")?,
             request_id: text_or_empty(answered, "requestId"),
             command_id: text_or_empty(answered, "commandId"),
             tenant_id: text(answered, "tenantId")?,
@@ -139,7 +139,7 @@ impl QueriedCommit {
 
 impl QueriedEvent {
     fn of(event: &RawDocument, time: i64) -> Result<Self, String> {
-        let data = field(event, "body")?.as_document().ok_or("the body of an event is no document")?;
+        let data = field(event, "body")?.as_document().ok_or("the body of an event is not a document")?;
         let tags = event.get_array("tags").ok();
         let tags = tags.into_iter().flat_map(|tags: &RawArray| tags.into_iter()).flatten();
         Ok(Self {
@@ -161,7 +161,7 @@ fn field<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRef<'a>, St
 }
 
 fn text(document: &RawDocument, name: &str) -> Result<ByteString, String> {
-    field(document, name)?.as_str().map(Into::into).ok_or_else(|| format!("{name} is no text"))
+    field(document, name)?.as_str().map(Into::into).ok_or_else(|| format!("{name} is not a string"))
 }
 
 /// Returns a text that the layout allows to be absent.

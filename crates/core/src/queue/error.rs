@@ -21,7 +21,7 @@ pub enum QueueError {
         id: ByteString,
     },
     /// The queue accepts no more items for now.
-    #[error("queue {queue:?} is full: {reason}; enqueue again when items were taken")]
+    #[error("queue {queue:?} is full: {reason}; retry once items have been taken")]
     Full {
         /// The queue.
         queue: ByteString,

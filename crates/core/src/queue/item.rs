@@ -63,7 +63,9 @@ impl NewItem {
         let bytes = self.payload_text().len();
         if bytes > limits::QUEUE_PAYLOAD_BYTES_MAX {
             let most = limits::QUEUE_PAYLOAD_BYTES_MAX;
-            let message = format!("has {bytes} bytes; {most} are allowed, so enqueue a reference to what is larger");
+            let message = format!(
+                "has {bytes} bytes; at most {most} are allowed, so store larger content elsewhere and enqueue a reference"
+            );
             return Err(Invalid::new(Code::InvalidBody, "payload", message));
         }
         Ok(())

@@ -180,11 +180,11 @@ impl Machine {
     fn full(&self, queue: &QueueDefinition, user: &str) -> Option<String> {
         let pending: u64 = self.lanes.iter().map(Lane::len).sum();
         if pending >= queue.pending_max.into() {
-            return Some(format!("{pending} items are pending, of {} at most", queue.pending_max));
+            return Some(format!("{pending} items are pending; at most {} are allowed", queue.pending_max));
         }
         let most = u64::from(queue.pending_max_per_user);
         let own: u64 = self.lanes.iter().map(|lane| lane.pending_of(user)).sum();
-        (most > 0 && own >= most).then(|| format!("user {user:?} has {own} pending items, of {most} at most"))
+        (most > 0 && own >= most).then(|| format!("user {user:?} has {own} pending items; at most {most} are allowed"))
     }
 
     fn enqueued(&self, seq: u64, duplicate: bool) -> Enqueued {

@@ -169,9 +169,9 @@ fn a_user_with_too_many_pending_items_is_refused_with_the_limit() {
         refused.map(|error| error.to_string())
     };
     assert_eq!((enqueue("1", "a"), enqueue("2", "a"), enqueue("2", "a")), (None, None, None));
-    assert!(enqueue("3", "a").is_some_and(|why| why.contains("user \"a\" has 2 pending items, of 2")));
+    assert!(enqueue("3", "a").is_some_and(|why| why.contains("user \"a\" has 2 pending items; at most 2")));
     assert_eq!(enqueue("3", "b"), None);
-    assert!(enqueue("4", "b").is_some_and(|why| why.contains("3 items are pending, of 3")));
+    assert!(enqueue("4", "b").is_some_and(|why| why.contains("3 items are pending; at most 3")));
 }
 
 #[test]

@@ -196,7 +196,8 @@ impl Expected {
 /// `invalid_record` or `invalid_condition`, with the index of the change.
 pub fn valid_changes(changes: &[RecordChange]) -> Result<(), Invalid> {
     if changes.len() > limits::RECORD_CHANGES_MAX {
-        let message = format!("are {}; {} are allowed at once", changes.len(), limits::RECORD_CHANGES_MAX);
+        let message =
+            format!("have {} entries; at most {} are allowed at once", changes.len(), limits::RECORD_CHANGES_MAX);
         return Err(invalid("changes", message));
     }
     let mut bytes = 0;
@@ -205,7 +206,7 @@ pub fn valid_changes(changes: &[RecordChange]) -> Result<(), Invalid> {
         bytes += change.bytes();
     }
     if bytes > limits::RECORD_CHANGES_BYTES_MAX {
-        let message = format!("have {bytes} bytes; {} are allowed at once", limits::RECORD_CHANGES_BYTES_MAX);
+        let message = format!("have {bytes} bytes; at most {} are allowed at once", limits::RECORD_CHANGES_BYTES_MAX);
         return Err(invalid("changes", message));
     }
     Ok(())
@@ -218,7 +219,10 @@ pub fn valid_changes(changes: &[RecordChange]) -> Result<(), Invalid> {
 pub fn valid_document(document: &RawDocument) -> Result<(), Invalid> {
     let bytes = document.as_bytes().len();
     if bytes > limits::RECORD_BYTES_MAX {
-        return Err(invalid("document", format!("has {bytes} bytes; {} are allowed", limits::RECORD_BYTES_MAX)));
+        return Err(invalid(
+            "document",
+            format!("has {bytes} bytes; at most {} are allowed", limits::RECORD_BYTES_MAX),
+        ));
     }
     readable(document, 0)?;
     match document.get("_id") {
@@ -247,7 +251,7 @@ fn invalid(path: &str, message: String) -> Invalid {
 fn readable(document: &RawDocument, depth: usize) -> Result<(), Invalid> {
     let mut names = Vec::new();
     for element in document.iter() {
-        let (name, value) = element.map_err(|error| invalid("document", format!("is no BSON document: {error}")))?;
+        let (name, value) = element.map_err(|error| invalid("document", format!("is not a BSON document: {error}")))?;
         names.push(name.as_str());
         readable_value(value, depth)?;
     }
@@ -260,7 +264,7 @@ fn readable(document: &RawDocument, depth: usize) -> Result<(), Invalid> {
 
 fn readable_array(array: &RawArray, depth: usize) -> Result<(), Invalid> {
     for value in array {
-        let value = value.map_err(|error| invalid("document", format!("is no BSON document: {error}")))?;
+        let value = value.map_err(|error| invalid("document", format!("is not a BSON document: {error}")))?;
         readable_value(value, depth)?;
     }
     Ok(())

@@ -80,7 +80,7 @@ impl Collection {
                 collection: self.name.clone(),
                 index: declared.name.clone(),
                 message: format!(
-                    "cannot be made beside {}: {ONE_TEXT_INDEX}. What is declared stays, so do that in another collection",
+                    "cannot be created beside {}: {ONE_TEXT_INDEX}. Declared indexes are kept, so use another collection for it",
                     known.name
                 ),
             }),
@@ -93,4 +93,4 @@ pub fn index_path(place: usize) -> String {
     format!("indexes[{place}]")
 }
 
-const ONE_TEXT_INDEX: &str = "a collection has one text index at most; give it all fields whose words are looked for";
+const ONE_TEXT_INDEX: &str = "a collection has at most one text index; give it all fields to search";

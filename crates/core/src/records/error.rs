@@ -28,7 +28,7 @@ pub enum RecordError {
         actual: Option<Revision>,
     },
     /// Another record has the same key in a unique index.
-    #[error("index {index} of {collection:?} allows one record with {key}, and another one has it")]
+    #[error("index {index} of {collection:?} allows one record with {key}, and another record has it")]
     DuplicateKey {
         /// The collection.
         collection: String,
@@ -55,7 +55,7 @@ pub enum RecordError {
 }
 
 fn found(actual: Option<Revision>) -> String {
-    actual.map_or("it is not there".to_owned(), |revision| format!("it has revision {revision}"))
+    actual.map_or("it does not exist".to_owned(), |revision| format!("it has revision {revision}"))
 }
 
 impl RecordError {

@@ -202,7 +202,7 @@ impl GroupQuery {
             return invalid("by", message);
         }
         if self.figures.len() > limits::GROUP_FIGURES_MAX {
-            return invalid("figures", format!("are more than {}", limits::GROUP_FIGURES_MAX));
+            return invalid("figures", format!("have more than {} entries", limits::GROUP_FIGURES_MAX));
         }
         for (n, Figure { name, path, .. }) in self.figures.iter().enumerate() {
             if name.is_empty() || name.len() > limits::PATH_BYTES_MAX || name.contains('\0') {
@@ -226,7 +226,7 @@ impl GroupQuery {
     pub fn after_key(&self) -> Result<Option<Bson>, Invalid> {
         let read = |cursor: &Cursor| {
             held::read_cursor(self, cursor.as_str()).ok_or_else(|| {
-                let message = "is not a cursor of this query; begin again without one";
+                let message = "is not a cursor of this query; start again without a cursor";
                 Invalid::new(Code::InvalidQuery, "after", message)
             })
         };
@@ -241,7 +241,8 @@ impl GroupQuery {
 
 /// Returns the error for a sum or average over Decimal128 values.
 pub fn decimals_not_summed(name: &str) -> Invalid {
-    let message = "is of Decimal128 values in at least one record; sums and averages are of int32, int64 and double, so store amounts as whole numbers, or ask for min and max";
+    let message = "covers a Decimal128 value in at least one record, but sums and averages support only int32, \
+                   int64 and double; store amounts as whole numbers, or request min and max";
     Invalid::new(Code::InvalidQuery, format!("figures.{name}"), message)
 }
 
@@ -251,7 +252,7 @@ fn group_path(path: &str) -> Result<(), String> {
         return Err(format!("field {path:?} leads through more than {} documents", limits::DATA_DEPTH_MAX));
     }
     if path.split('.').any(|name| name.starts_with('$')) {
-        return Err(format!("field {path:?} begins a name with a dollar, which MongoDB takes for an operator"));
+        return Err(format!("field {path:?} has a name that begins with a dollar, which MongoDB reads as an operator"));
     }
     Ok(())
 }

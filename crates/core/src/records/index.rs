@@ -260,7 +260,7 @@ impl TextIndex {
     fn check(&self) -> Result<(), String> {
         let kept = |path: &&String| matches!(path.split('.').next(), Some("_fts" | "_ftsx"));
         match self.paths.iter().find(kept) {
-            Some(path) => Err(format!("has the field {path:?}, a name that MongoDB's text indexes keep")),
+            Some(path) => Err(format!("has the field {path:?}, a name that MongoDB reserves for text indexes")),
             None => Ok(()),
         }
     }
@@ -311,7 +311,7 @@ pub(super) fn key_path(path: &str) -> Result<(), String> {
     valid_path(path).map_err(|message| format!("field {path:?} {message}"))?;
     let is_place = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
     if path.split('.').any(is_place) {
-        return Err(format!("field {path:?} names an element by its place; records are ordered by fields"));
+        return Err(format!("field {path:?} names an array element by its index; records are ordered by fields"));
     }
     Ok(())
 }

@@ -52,7 +52,7 @@ impl Projection {
             let inside =
                 |outer: &str| path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
             if let Some((_, outer)) = paths.iter().enumerate().find(|(other, outer)| *other != n && inside(outer)) {
-                return Err(format!("field {path:?} is wanted twice: {outer:?} covers it"));
+                return Err(format!("field {path:?} is requested twice: {outer:?} includes it"));
             }
         }
         Ok(())

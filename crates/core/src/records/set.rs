@@ -17,7 +17,7 @@ use crate::{Code, Invalid};
 /// `invalid_record`.
 pub(super) fn valid_fields(fields: &[(String, Bson)], unset: &[String]) -> Result<(), Invalid> {
     if fields.is_empty() && unset.is_empty() {
-        return Err(invalid("fields", "name no field; set or unset one at least".to_owned()));
+        return Err(invalid("fields", "name no field; set or unset at least one".to_owned()));
     }
     let mut paths: Vec<&str> =
         fields.iter().map(|(path, _)| path.as_str()).chain(unset.iter().map(|path| path.as_str())).collect();
@@ -102,7 +102,7 @@ impl<'a> Node<'a> {
         let mut seen = Vec::new();
         for element in document.iter() {
             let (name, value) =
-                element.map_err(|error| invalid("document", format!("is no BSON document: {error}")))?;
+                element.map_err(|error| invalid("document", format!("is not a BSON document: {error}")))?;
             let Some(what) = self.0.get(&Name(name.as_str())) else {
                 out.append(name, value);
                 continue;
@@ -117,7 +117,10 @@ impl<'a> Node<'a> {
                 (What::Inside(_), other) => {
                     let path = below(at, name.as_str());
                     let kind = other.element_type();
-                    return Err(invalid("fields", format!("lead through {path:?}, which is no document but {kind:?}")));
+                    return Err(invalid(
+                        "fields",
+                        format!("lead through {path:?}, which is {kind:?} and not a document"),
+                    ));
                 }
             }
         }

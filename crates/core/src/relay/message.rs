@@ -54,7 +54,7 @@ impl TryFrom<String> for MessageKey {
         match path.filter(|path| path.iter().all(|step| !step.is_empty())) {
             Some(path) => Ok(Self::Data(path)),
             None => {
-                let message = format!("{text:?} is no key; use \"aggregate_id\" or \"data.PATH\"");
+                let message = format!("{text:?} is not a key; use \"aggregate_id\" or \"data.PATH\"");
                 Err(Invalid::new(Code::InvalidTopic, "key", message))
             }
         }
@@ -306,13 +306,13 @@ fn read(value: &dyn Fn(&str) -> Option<ByteString>, names: &Names, data: Data) -
     let [id, event_type, sequence, aggregate_name, aggregate_id, correlation, causation] = *names;
     let wanted = |name: &str| value(name).ok_or_else(|| format!("{name:?} is missing"));
     let number = |name: &str| match value(name) {
-        Some(text) => text.parse::<u64>().map_err(|_| format!("{name:?} is {text:?}, which is no whole number")),
+        Some(text) => text.parse::<u64>().map_err(|_| format!("{name:?} is {text:?}, which is not a whole number")),
         None => Ok(0),
     };
     let small = |name: &str| number(name).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
     let id = wanted(id)?;
     Ok(RelayedEvent {
-        id: Uuid::parse_str(&id).map_err(|_| format!("{id:?} is no UUID"))?,
+        id: Uuid::parse_str(&id).map_err(|_| format!("{id:?} is not a UUID"))?,
         event_type: wanted(event_type)?,
         generation: small("generation")?,
         sequence_number: wanted(sequence).and_then(|_| number(sequence))?,

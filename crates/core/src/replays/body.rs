@@ -231,7 +231,7 @@ impl ReplayBody {
     pub fn validate(&self) -> Result<(), Invalid> {
         let invalid = |path: &str, message: String| Err(Invalid::new(Code::InvalidReplay, path, message));
         if self.filter.is_empty() {
-            return invalid("filter", "selects nothing in particular; name ids, types, a time or a user".to_owned());
+            return invalid("filter", "is not selective; name ids, types, a time or a user".to_owned());
         }
         self.filter.validate("filter.").map_err(|error| Invalid { code: Code::InvalidReplay, ..error })?;
         if let Some(speed) = self.speed
@@ -239,7 +239,7 @@ impl ReplayBody {
         {
             return invalid(
                 "speed",
-                format!("{speed} is not between 0.1 and 100; leave it out for as fast as possible"),
+                format!("{speed} is not between 0.1 and 100; leave it out to send as fast as possible"),
             );
         }
         if !(1..=BATCH_MAX).contains(&self.batch_size) {
@@ -251,7 +251,7 @@ impl ReplayBody {
         if let Some(rate) = self.rate
             && !(rate.is_finite() && rate >= 0.001)
         {
-            return invalid("rate", format!("{rate} is not a number of events in a second, 0.001 or more"));
+            return invalid("rate", format!("{rate} is not a rate of at least 0.001 events per second"));
         }
         if self.retry_attempts > RETRIES_MAX {
             return invalid("retry_attempts", format!("{} is not between 0 and {RETRIES_MAX}", self.retry_attempts));
@@ -283,7 +283,7 @@ impl ReplayBody {
                 if is_name {
                     return Ok(());
                 }
-                let message = "is not the name of a file: A-Z a-z 0-9 _ . - and no dot at the beginning".to_owned();
+                let message = "is not a file name; use A-Z a-z 0-9 _ . - and do not begin with a dot".to_owned();
                 Err(Invalid::new(Code::InvalidReplay, "target.name", message))
             }
         }

@@ -113,7 +113,7 @@ impl SagaDefinition {
         match definition.program_step() {
             None => Ok(definition),
             Some(at) => {
-                let message = "is a function of a program, which registers it itself; publish a command instead";
+                let message = "is a function that only its own program can register; publish a command instead";
                 Err(located(json, invalid(at, message)))
             }
         }

@@ -58,7 +58,7 @@ impl Scope {
         match self {
             Self::Event if EVENT_FIELDS.contains(&root) => Ok(()),
             Self::Event => {
-                Err(format!("\"${text}\" is no field of an event; the fields are {}", EVENT_FIELDS.join(", ")))
+                Err(format!("\"${text}\" is not a field of an event; the fields are {}", EVENT_FIELDS.join(", ")))
             }
             Self::Saga if root == "context" => Ok(()),
             Self::Saga if root == "saga" && path.len() == 2 && second.is_some_and(|it| SAGA_FIELDS.contains(&it)) => {
@@ -66,7 +66,7 @@ impl Scope {
             }
             Self::Saga => {
                 let fields = SAGA_FIELDS.map(|field| format!("saga.{field}")).join(", ");
-                Err(format!("\"${text}\" is no field of a saga; the fields are context.PATH, {fields}"))
+                Err(format!("\"${text}\" is not a field of a saga; the fields are context.PATH, {fields}"))
             }
         }
     }
@@ -91,7 +91,7 @@ impl Expression {
             }
             Value::Object(fields) => match fields.get("$literal") {
                 Some(literal) if fields.len() == 1 => Ok(Self::Constant(constant(literal)?)),
-                Some(_) => Err("has fields beside $literal".to_owned()),
+                Some(_) => Err("has other fields beside $literal".to_owned()),
                 None if fields.keys().any(|name| name.starts_with('$')) => match constant(value) {
                     Ok(Bson::Document(_)) | Err(_) => {
                         Err("has a field that begins with $ and is neither $literal nor Extended JSON".to_owned())
@@ -139,7 +139,7 @@ impl Expression {
             Bson::String(text) => Ok(text),
             Bson::Int32(number) => Ok(number.to_string()),
             Bson::Int64(number) => Ok(number.to_string()),
-            other => Err(format!("{other} is neither a text nor a whole number")),
+            other => Err(format!("{other} is neither a string nor a whole number")),
         }
     }
 }

@@ -190,11 +190,14 @@ impl StepBody {
         if self.delay_ms.is_some() && beside {
             return Err(invalid(
                 format!("{at}.delay_ms"),
-                "stands beside await or limit_ms; give the delay its own step",
+                "cannot be combined with await or limit_ms; give the delay its own step",
             ));
         }
         if self.on_limit.is_some() && self.limit_ms.is_none() {
-            return Err(invalid(format!("{at}.on_limit"), "has no limit_ms beside it"));
+            return Err(invalid(
+                format!("{at}.on_limit"),
+                "has no effect without limit_ms; give both, or leave it out",
+            ));
         }
         let is_delay = self.delay_ms.is_some();
         Ok(Step {

@@ -48,7 +48,10 @@ pub fn snapshot_indexes(name: &str, indexes: Vec<Index>) -> Result<Collection, I
             ));
         }
         if of_layout().iter().any(|own| own.name() == index.name() && own != index) {
-            return invalid(format!("{:?} is the name of an index of the layout; give it another one", index.name()));
+            return invalid(format!(
+                "{:?} is the name of an index of the layout; give the index another name",
+                index.name()
+            ));
         }
     }
     Ok(declared)
@@ -151,7 +154,7 @@ mod tests {
             (Index::on("status").into(), "state.status"),
             (Index::on("aggregateId").into(), "as _id"),
             (Index::text(["title"]).into(), "no snapshot has"),
-            (Index::on("version").named("deleted_hashed").into(), "another one"),
+            (Index::on("version").named("deleted_hashed").into(), "another name"),
             (Index::ordered([]).into(), "name 1 to 32"),
         ];
         for (wrong, sentence) in wrong {

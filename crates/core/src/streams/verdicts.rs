@@ -69,12 +69,12 @@ impl Verdicts {
         valid_name("stream", &self.stream)?;
         if self.from >= self.to {
             let message =
-                format!("the verdicts begin at {} and end before {}; judge an event at least", self.from, self.to);
+                format!("the verdicts begin at {} and end before {}; cover at least one event", self.from, self.to);
             return Err(Invalid::new(Code::InvalidRange, "to", message));
         }
         if self.included.len() > limits::VERDICTS_MAX {
             let message =
-                format!("{} events are more than {}; append less at once", self.included.len(), limits::VERDICTS_MAX);
+                format!("{} events are more than {}; append fewer at once", self.included.len(), limits::VERDICTS_MAX);
             return Err(Invalid::new(Code::InvalidVerdicts, "included", message));
         }
         let mut next = self.from;

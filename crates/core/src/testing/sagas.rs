@@ -226,7 +226,7 @@ impl SagaTest {
         let stored = bson::serialize_to_vec(&next).unwrap_or_else(|why| panic!("a saga cannot be stored: {why}"));
         let back: SagaRecord =
             bson::deserialize_from_slice(&stored).unwrap_or_else(|why| panic!("a saga cannot be read: {why}"));
-        assert_eq!(back, next, "a saga comes back from the store otherwise (left)");
+        assert_eq!(back, next, "a saga changes when it is stored and read again (left)");
         self.record = Some(back);
     }
 
@@ -254,7 +254,7 @@ impl SagaTest {
             id,
             event_type: event_type.into(),
             generation: 1,
-            data: Data::from_value(data).unwrap_or_else(|why| panic!("{data} is no event data: {why}")),
+            data: Data::from_value(data).unwrap_or_else(|why| panic!("{data} is not event data: {why}")),
             tags: Vec::new(),
             public: false,
             metadata: None,

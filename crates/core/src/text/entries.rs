@@ -29,7 +29,7 @@ pub fn text_entries(index: &TextIndex, document: &RawDocument) -> Result<BTreeSe
             bytes += if entries.insert(entry) { size } else { 0 };
             if bytes > limits::TEXT_INDEX_BYTES_MAX {
                 let name = &index.name;
-                let message = format!("has more different words than text index {name} takes; index a shorter field");
+                let message = format!("has more distinct words than text index {name} can hold; index a shorter field");
                 return Err(Invalid::new(Code::InvalidRecord, "document", message));
             }
         }

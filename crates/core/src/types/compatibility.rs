@@ -107,7 +107,7 @@ impl Comparison<'_> {
         let nothing = Map::new();
         let (old, new) = match (old, new) {
             (_, Value::Bool(true)) | (Value::Bool(false), _) => return None,
-            (_, Value::Bool(false)) => return broken(path, "is not allowed any more"),
+            (_, Value::Bool(false)) => return broken(path, "is no longer allowed"),
             (Value::Object(old), Value::Object(new)) => (old, new),
             (_, Value::Object(new)) => (&nothing, new),
             _ => return broken(path, "has no schema that can be compared"),
@@ -141,7 +141,7 @@ impl Comparison<'_> {
         for (name, schema) in &before {
             let path = format!("{path}.{name}");
             let found = match after.get(name).or(further) {
-                Some(Value::Bool(false)) if !after.contains_key(name) => broken(&path, "is not allowed any more"),
+                Some(Value::Bool(false)) if !after.contains_key(name) => broken(&path, "is no longer allowed"),
                 Some(now) => self.of(schema, now, &path, depth + 1),
                 None => None,
             };
@@ -190,7 +190,7 @@ impl Comparison<'_> {
                 let mut breaks = now.iter().map(|now| self.of(schema, now, path, depth + 1));
                 let first = breaks.next().flatten();
                 if first.is_some() && breaks.all(|found| found.is_some()) {
-                    let reason = format!("accepts none of {name} for what earlier events may have");
+                    let reason = format!("has no alternative in {name} that accepts all values of earlier events");
                     return first.filter(|_| now.len() == 1).or_else(|| broken(path, reason));
                 }
             }
@@ -245,7 +245,7 @@ fn values(old: &Map<String, Value>, new: &Map<String, Value>, path: &str) -> Opt
         return broken(path, "accepts certain values only, and accepted any before");
     };
     let lost = before.iter().find(|value| !now.contains(value))?;
-    broken(path, format!("does not accept {lost} any more"))
+    broken(path, format!("no longer accepts {lost}"))
 }
 
 fn bounds(old: &Map<String, Value>, new: &Map<String, Value>, path: &str) -> Option<Break> {
@@ -257,7 +257,7 @@ fn bounds(old: &Map<String, Value>, new: &Map<String, Value>, path: &str) -> Opt
     let narrowed = narrowed.or_else(|| UPPER.iter().find(|name| tighter(name, |now, before| now < before)));
     let narrowed =
         narrowed.or_else(|| FIXED.iter().find(|name| new.contains_key(**name) && new.get(**name) != old.get(**name)));
-    broken(path, format!("has another {}, which may refuse what earlier events have", narrowed?))
+    broken(path, format!("has a different {}, which may refuse values of earlier events", narrowed?))
 }
 
 #[cfg(test)]
@@ -301,8 +301,8 @@ mod tests {
             (of(json!({"note": {"type": "string"}})), "data.note", "could be null before"),
             (of(json!({"note": {"maxLength": 8}})), "data.note", "maxLength"),
             (of(json!({"note": {"pattern": "x"}})), "data.note", "pattern"),
-            (json!({"properties": total, "additionalProperties": false}), "data.items", "not allowed"),
-            (json!({"properties": {"total": false}}), "data.total", "not allowed"),
+            (json!({"properties": total, "additionalProperties": false}), "data.items", "no longer allowed"),
+            (json!({"properties": {"total": false}}), "data.total", "no longer allowed"),
             (of(json!({"total": {"oneOf": [{"type": "string"}, {"type": "integer"}]}})), "data.total", "oneOf"),
         ] {
             let found = first_break(&old, &new).unwrap_or_else(|| panic!("{new} breaks something"));

@@ -202,8 +202,7 @@ impl TypeDefinition {
             return invalid("upcaster", "is of the first generation; there is none before it".to_owned());
         }
         if let Some((path, target)) = outside(&self.schema, "schema") {
-            let message =
-                format!("{target:?} is outside of the schema; schemas are never fetched, so define it in $defs");
+            let message = format!("{target:?} is outside the schema; schemas are never fetched, so define it in $defs");
             return invalid(&path, message);
         }
         SchemaWork::of(&self.schema).map(drop).or_else(|message| invalid("schema", message))

@@ -48,7 +48,7 @@ impl SchemaWork {
         let mut inside = Extents::default();
         for depth in 0..=DATA_DEPTH_MAX {
             if all.len() * depth > LOOKED_AT_MAX {
-                return Err("has too many schemas that refer to each other; take some out".to_owned());
+                return Err("has too many schemas that refer to each other; remove some".to_owned());
             }
             let mut level =
                 Level { document: &document, inside: &inside, known: Extents::default(), open: HashSet::new() };
@@ -196,9 +196,7 @@ impl<'s> Level<'_, 's> {
             return Ok(*known);
         }
         if above > IN_PLACE_MAX {
-            return Err(format!(
-                "has more than {IN_PLACE_MAX} schemas inside of each other for one value; take levels out"
-            ));
+            return Err(format!("has more than {IN_PLACE_MAX} nested schemas for one value; remove some levels"));
         }
         if !schema.is_object() || !self.open.insert(place) {
             return Ok(Extent::default());
@@ -215,7 +213,7 @@ impl<'s> Level<'_, 's> {
             chain: same.chain.max(inside.chain) + 1,
         };
         if extent.on_value > WORK_MAX {
-            let why = "take out references that lead to the same schema";
+            let why = "remove references that lead to the same schema";
             return Err(format!("applies more than {WORK_MAX} schemas to one value; {why}"));
         }
         if extent.chain > CHAIN_MAX {
@@ -235,9 +233,7 @@ impl<'s> Level<'_, 's> {
 }
 
 fn too_long() -> String {
-    format!(
-        "has more than {CHAIN_MAX} schemas inside of each other where data is nested {DATA_DEPTH_MAX} deep; take levels out"
-    )
+    format!("has more than {CHAIN_MAX} nested schemas where data is nested {DATA_DEPTH_MAX} deep; remove some levels")
 }
 
 /// Decodes the percent encoding of a fragment.
@@ -258,7 +254,7 @@ fn find_anchors<'s>(schema: &'s Value, is_root: bool, anchors: &mut HashMap<&'s 
     for (name, value) in schema.as_object().into_iter().flatten() {
         match (&**name, value.as_str()) {
             ("$id", Some(id)) if !is_root => {
-                return Err(format!("has a schema inside of it with an $id of its own, {id:?}; take the $id out"));
+                return Err(format!("contains a schema with its own $id, {id:?}; remove that $id"));
             }
             ("$anchor" | "$dynamicAnchor", Some(anchor)) => _ = anchors.insert(anchor, schema),
             ("const" | "enum" | "default" | "examples", _) => {}
@@ -335,8 +331,8 @@ mod tests {
         for (schema, why) in [
             (chain(40, twice, json!({})), "applies more than"),
             (chain(7_000, |link| link, json!({})), "for one value"),
-            (chain(20, |link| json!({ "allOf": [link] }), again), "inside of each other"),
-            (json!({ "$defs": { "x": { "$id": "https://example.com/x" } } }), "an $id of its own"),
+            (chain(20, |link| json!({ "allOf": [link] }), again), "nested schemas"),
+            (json!({ "$defs": { "x": { "$id": "https://example.com/x" } } }), "its own $id"),
         ] {
             let refused = SchemaWork::of(&schema).expect_err("it is too much");
             assert!(refused.contains(why), "{refused} for {:.200}", schema.to_string());

@@ -86,7 +86,11 @@ impl TypeRecord {
     /// `invalid_type` if other software changed it into something that is not a type.
     pub fn read(&self) -> Result<TypeStatus, Invalid> {
         let wrong = |message: String| {
-            Invalid::new(Code::InvalidType, format!("{EVENT_TYPES}/{}", self.name), format!("is no type: {message}"))
+            Invalid::new(
+                Code::InvalidType,
+                format!("{EVENT_TYPES}/{}", self.name),
+                format!("is not a valid type: {message}"),
+            )
         };
         let generation = |it: &GenerationRecord| {
             Ok(GenerationStatus {

@@ -86,7 +86,7 @@ impl UpcastStep {
 fn bson_of(value: &Value) -> Result<Bson, String> {
     let data = Data::from_value(&serde_json::json!({ "value": value }))?;
     let mut document = Document::try_from(data.as_raw()).map_err(|error| error.to_string())?;
-    document.remove("value").ok_or_else(|| "the value is none".to_owned())
+    document.remove("value").ok_or_else(|| "the value cannot be represented as BSON".to_owned())
 }
 
 fn remove(document: &mut Document, path: &str) -> Option<Bson> {

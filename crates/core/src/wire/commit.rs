@@ -241,7 +241,7 @@ fn parse_strictly<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Err
 const OUT_OF_RANGE: &str = "number out of range";
 
 fn too_wide((path, token): (String, String)) -> Invalid {
-    Invalid::new(Code::InvalidInteger, path, format!("{token} does not fit into 64 bits with a sign"))
+    Invalid::new(Code::InvalidInteger, path, format!("{token} does not fit in a signed 64-bit integer"))
 }
 
 fn code_of(path: &str) -> Code {

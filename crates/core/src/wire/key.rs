@@ -36,10 +36,12 @@ pub fn read_key_change(name: &str, key: &str, bytes: &[u8], encoding: Encoding) 
     let new = Reserve { ttl_at, ..Reserve::new(name, key, value) };
     let change = match (old_key, old_value, held) {
         (Some(_), _, Some(true)) => {
-            return Err(body("expected", "is held, and a key that moves goes to one that is free"));
+            return Err(body("expected", "is held, but a key can move only to a free key"));
         }
         (Some(old_key), value, _) => KeyChange::Move { old: Release { value, ..Release::new(name, old_key) }, new },
-        (None, Some(_), Some(false)) => return Err(body("expected", "is free, and an old value is named beside it")),
+        (None, Some(_), Some(false)) => {
+            return Err(body("expected", "is free, so it has no old value; leave old_value out"));
+        }
         (None, None, None | Some(false)) => KeyChange::Prepare(new),
         (None, old, _) => KeyChange::Reprepare { old, new },
     };
@@ -167,7 +169,7 @@ pub fn read_key_page(bytes: &[u8]) -> Result<KeyPage, String> {
     let document = RawDocument::from_bytes(bytes).map_err(|error| error.to_string())?;
     let mut page = KeyPage::default();
     for found in document.get_array("keys").map_err(|error| error.to_string())? {
-        let found = found.map_err(|error| error.to_string())?.as_document().ok_or("a key that is no document")?;
+        let found = found.map_err(|error| error.to_string())?.as_document().ok_or("a key that is not a document")?;
         let key = found.get_str("key").map_err(|error| error.to_string())?.into();
         page.keys.push(ListedKey { key, holder: read_found_key(found.as_bytes())?.holder });
     }

@@ -103,7 +103,7 @@ fn same(path: &str, said: &str, of_path: &ByteString) -> Result<(), Invalid> {
     if *said == **of_path {
         return Ok(());
     }
-    Err(body(path, format_args!("is {said:?}, and the address says {of_path:?}")))
+    Err(body(path, format_args!("is {said:?}, but the path says {of_path:?}")))
 }
 
 fn number(path: &str, value: RawBsonRef<'_>) -> Result<u64, Invalid> {

@@ -235,7 +235,7 @@ impl Place {
                 Err(io::Error::new(error.kind(), message))
             }
             _ => Err(io::Error::other(format!(
-                "{} was removed or replaced while it was open, or moved; stop the process before files of its store are changed",
+                "{} was removed or replaced while it was open, or moved; stop the process before changing files of its store",
                 path.display()
             ))),
         }

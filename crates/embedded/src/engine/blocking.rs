@@ -28,6 +28,6 @@ impl Engine {
         });
         self.start()?;
         self.shared.queue.push(job)?;
-        wait.recv().unwrap_or_else(|_| Err(StoreError::Failed("its writer ended".to_owned()).into()))
+        wait.recv().unwrap_or_else(|_| Err(StoreError::Failed("its writer thread has ended".to_owned()).into()))
     }
 }

@@ -125,7 +125,7 @@ impl<'f> Entries<'f> {
         match version {
             VERSION if magic == MAGIC => Ok(entries),
             newer if magic == MAGIC && newer > VERSION => Err(DumpFault::Newer(newer)),
-            _ => Err(DumpFault::Damaged("it does not begin as a file of entries does")),
+            _ => Err(DumpFault::Damaged("it does not begin like a file of entries")),
         }
     }
 
@@ -143,7 +143,7 @@ impl<'f> Entries<'f> {
         }
         let key = self.bytes(key_length)?;
         if key <= self.last {
-            return Err(DumpFault::Damaged("its keys do not ascend"));
+            return Err(DumpFault::Damaged("its keys are not in ascending order"));
         }
         let value_length = self.varint()?;
         let value = self.bytes(value_length)?;
@@ -156,7 +156,7 @@ impl<'f> Entries<'f> {
         let count = self.bytes(8)?;
         let left = self.left().len() as u64 + (self.length - self.offset);
         if count != self.entries.to_be_bytes() || left > 0 {
-            return Err(DumpFault::Damaged("it does not end where its entries do"));
+            return Err(DumpFault::Damaged("it has bytes after its last entry"));
         }
         self.ended = true;
         Ok(None)
@@ -164,7 +164,7 @@ impl<'f> Entries<'f> {
 
     fn number(&mut self) -> Result<u32, DumpFault> {
         let bytes = self.bytes(4)?;
-        bytes.try_into().map(u32::from_be_bytes).map_err(|_| DumpFault::Damaged("it ends early"))
+        bytes.try_into().map(u32::from_be_bytes).map_err(|_| DumpFault::Damaged("it is truncated"))
     }
 
     fn left(&self) -> &[u8] {
@@ -176,7 +176,7 @@ impl<'f> Entries<'f> {
         self.fill(LONGEST)?;
         let mut rest = self.left();
         let before = rest.len();
-        let value = varint::take(&mut rest).ok_or(DumpFault::Damaged("it ends early"))?;
+        let value = varint::take(&mut rest).ok_or(DumpFault::Damaged("it is truncated"))?;
         self.taken += before - rest.len();
         Ok(value)
     }
@@ -184,7 +184,7 @@ impl<'f> Entries<'f> {
     fn bytes(&mut self, count: u64) -> Result<Vec<u8>, DumpFault> {
         self.fill(count)?;
         if (self.left().len() as u64) < count {
-            return Err(DumpFault::Damaged("it ends early"));
+            return Err(DumpFault::Damaged("it is truncated"));
         }
         let bytes = self.left()[..count as usize].to_vec();
         self.taken += bytes.len();

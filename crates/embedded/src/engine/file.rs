@@ -77,7 +77,7 @@ impl Patience {
             return false;
         }
         if !std::mem::replace(&mut state.for_room, true) {
-            tracing::warn!(%why, "moving the journal of records and streams waits for room on the disk");
+            tracing::warn!(%why, "moving the journal of records and streams waits for free disk space");
         }
         let (state, _) = self
             .changed

@@ -48,7 +48,7 @@ impl Marks {
         let beyond = generation > noted.saturating_add(1);
         beyond.then(|| {
             format!(
-                "its generation is {generation}, and tenant.json names {noted}: one of the two files is of another time"
+                "its generation is {generation}, and tenant.json names {noted}: one of the two files is from another time"
             )
         })
     }

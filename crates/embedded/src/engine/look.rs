@@ -61,7 +61,7 @@ fn opened(file: Arc<dyn DiskFile>, disk: &dyn Disk, dir: &str, marks: &Marks) ->
     let bytes = file.length().map_err(refused)?;
     let above = MapFile { file: Arc::new(Above::of(file).map_err(refused)?), patience: Arc::default() };
     if !above.is_whole().map_err(refused)? {
-        return Err(open::damaged(path, "it was cut"));
+        return Err(open::damaged(path, "it was truncated"));
     }
     above.end_at_a_page().map_err(refused)?;
     let Opened { database, torn, .. } = open::on(above, disk, dir, marks)?;

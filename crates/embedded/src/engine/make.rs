@@ -54,7 +54,7 @@ fn check_format(key: &[u8], value: &[u8]) -> Result<(), DumpFault> {
     match (key == FORMAT_KEY, value.try_into().map(u32::from_be_bytes)) {
         (false, _) | (true, Ok(1..=MAP_FORMAT)) => Ok(()),
         (true, Ok(newer)) if newer > MAP_FORMAT => Err(DumpFault::Newer(newer)),
-        (true, _) => Err(DumpFault::Damaged("it holds no format")),
+        (true, _) => Err(DumpFault::Damaged("it does not state its format")),
     }
 }
 

@@ -65,7 +65,7 @@ impl fmt::Display for Damage {
 impl Damage {
     /// Returns the damage of a map that was created and no longer exists.
     pub(crate) fn lost(dir: &str) -> Self {
-        let what = "it is missing; records or streams were written, and tenant.json says that it was made";
+        let what = "it is missing; records or streams were written, and tenant.json says that it was created";
         Self { file: format!("{dir}/{FILE}"), offset: None, what: what.to_owned() }
     }
 }
@@ -104,7 +104,7 @@ pub(super) fn existing(
         Err(error) => return Err(refused(&error)),
     };
     if !file.is_whole().map_err(|error| refused(&error))? {
-        return Err(damaged(&path, "it was cut"));
+        return Err(damaged(&path, "it was truncated"));
     }
     file.end_at_a_page().and_then(|()| file.make_durable_again()).map_err(|error| refused(&error))?;
     disk.sync_dir(dir).map_err(|error| refused(&error))?;
@@ -216,7 +216,7 @@ fn check_format(path: &str, database: &Database) -> Result<(), Failure> {
     match format(database) {
         Ok(Some(1..=MAP_FORMAT)) => Ok(()),
         Ok(Some(newer)) if newer > MAP_FORMAT => Err(Failure::Refused(newer_format(path, newer))),
-        Ok(_) => Err(damaged(path, "it holds no format")),
+        Ok(_) => Err(damaged(path, "it does not state its format")),
         Err(error) => Err(damaged(path, &error.to_string())),
     }
 }

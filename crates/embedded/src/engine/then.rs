@@ -31,7 +31,8 @@ impl Engine {
         });
         self.start()?;
         self.shared.queue.push(job)?;
-        let unanswered = || self.refusal().unwrap_or_else(|| StoreError::Failed("its writer ended".to_owned()));
+        let unanswered =
+            || self.refusal().unwrap_or_else(|| StoreError::Failed("its writer thread has ended".to_owned()));
         wait.await.unwrap_or_else(|_| Err(unanswered().into()))
     }
 }

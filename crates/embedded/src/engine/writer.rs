@@ -139,7 +139,9 @@ impl Shared {
         if let Err(fault) = self.move_enough(&mut journal) {
             match fault {
                 // It is retried after the next batch.
-                Fault::Before(error) => tracing::warn!(dir = self.dir, %error, "the journal is moved later"),
+                Fault::Before(error) => {
+                    tracing::warn!(dir = self.dir, %error, "the journal is moved into the map later")
+                }
                 within @ Fault::Within(_) => drop(self.judged(within)),
             }
         }

@@ -186,7 +186,7 @@ impl FileIndex {
     pub(crate) fn moved(&self, salt: u64, end: u64, places: &[(u32, u32)]) -> Answer<Vec<u8>> {
         let all = self.packed(0, u64::from(self.commits()))?;
         if all.len() != places.len() {
-            return Err(IndexFault(format!("{} does not hold as many commits as its segment", self.pages.name)));
+            return Err(IndexFault(format!("{} does not have as many commits as its segment", self.pages.name)));
         }
         let mut entries = Vec::with_capacity(all.len() * ENTRY_BYTES as usize);
         for (packed, (offset, length)) in all.iter().zip(places) {

@@ -75,7 +75,7 @@ impl Pages {
     }
 
     pub(super) fn fault(&self, page: u64) -> IndexFault {
-        IndexFault(format!("page {page} of {} is not what was written", self.name))
+        IndexFault(format!("page {page} of {} is damaged", self.name))
     }
 }
 

@@ -123,7 +123,11 @@ fn valid_ids(ids: &[Uuid]) -> Result<(), Invalid> {
     let mut sorted = ids.to_vec();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Invalid::new(Code::InvalidEvents, "events", format!("event id {} is taken", pair[0]))),
+        Some(pair) => Err(Invalid::new(
+            Code::InvalidEvents,
+            "events",
+            format!("event id {} occurs twice in the commit; give each event its own", pair[0]),
+        )),
         None => Ok(()),
     }
 }

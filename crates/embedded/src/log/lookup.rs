@@ -20,7 +20,7 @@ pub(super) struct Found {
 impl Found {
     pub(super) fn record(&self) -> Result<Record, StoreError> {
         let mut records = self.segment.records_at(&[self.entry])?;
-        records.pop().ok_or_else(|| self.segment.at.damage(self.entry.offset, "a commit is not there"))
+        records.pop().ok_or_else(|| self.segment.at.damage(self.entry.offset, "a commit is missing"))
     }
 
     /// Returns the other commits of the transaction whose first commit is `first`, found at this location. Empty if it is not a

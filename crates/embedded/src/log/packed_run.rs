@@ -48,10 +48,10 @@ impl<'a> PackedRun<'a> {
         let bytes = &self.bytes[(entries[0].offset - self.entries[0].offset) as usize..];
         let frames = entries.iter().map(|entry| (entry.offset, entry.length));
         let unpacked = packed::unpack(self.packed, self.at.salt, bytes, frames, out);
-        let unpacked = unpacked.map_err(|n| self.at.damage(entries[n].offset, "a commit is not what was written"))?;
+        let unpacked = unpacked.map_err(|n| self.at.damage(entries[n].offset, "a commit is damaged"))?;
         for (unpacked, entry) in unpacked.iter().zip(entries) {
             if unpacked.sequence_number != entry.sequence_number {
-                return Err(self.at.damage(entry.offset, "a commit has another number than its index says"));
+                return Err(self.at.damage(entry.offset, "a commit has a different number from its index"));
             }
         }
         Ok(unpacked)

@@ -39,7 +39,7 @@ impl Receiving for Log {
         loop {
             let stand = stand(core, &aggregate)?;
             if before == Some(stand.count) {
-                let why = "the log writer refused what follows on the subscription's last event".to_owned();
+                let why = "the log writer refused the events after the subscription's last event".to_owned();
                 return Err(StoreError::Failed(why).into());
             }
             before = Some(stand.count);

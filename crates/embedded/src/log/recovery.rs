@@ -126,7 +126,7 @@ impl Recovery<'_> {
         }
         if numbers.is_empty() && self.place.begun {
             return Ok(Found::Damage(format!(
-                "the segments of {} are missing, and tenant.json says that the first was made; put them back or restore a backup",
+                "the segments of {} are missing, and tenant.json says that the first was created; put them back or restore a backup",
                 self.place.dir
             )));
         }
@@ -161,7 +161,7 @@ impl Recovery<'_> {
                     if empty && n + 1 == numbers.len() && !first_of_all {
                         break;
                     }
-                    return Ok(Found::Damage(format!("the header of {} is not what was written", blank.name)));
+                    return Ok(Found::Damage(format!("the header of {} is damaged", blank.name)));
                 }
             };
             if let Some(index) = self.index_of(&at)? {
@@ -181,7 +181,8 @@ impl Recovery<'_> {
             let (segment, scan) = self.scan(at)?;
             let length = segment.at.file.length()?;
             if length < capacity {
-                let cut = format!("{} is {length} bytes long and had {capacity}; copy it again", segment.at.name);
+                let cut =
+                    format!("{} is {length} bytes long but should have {capacity}; copy it again", segment.at.name);
                 self.adopt(segment, &scan);
                 return Ok(Found::Damage(cut));
             }
@@ -229,7 +230,7 @@ impl Recovery<'_> {
             }
             Err(fault) => fault.0,
         };
-        self.notes.add(format!("{why}; the index is made again from the segment"));
+        self.notes.add(format!("{why}; the index is rebuilt from the segment"));
         Ok(None)
     }
 
@@ -260,7 +261,7 @@ impl Recovery<'_> {
 
     fn unreadable_from(&self, name: &str) -> String {
         let next = self.next;
-        format!("the beginning of {name} is not what was written; events from sequence number {next} on cannot be read")
+        format!("the beginning of {name} is damaged; events from sequence number {next} on cannot be read")
     }
 
     /// Indexes a packed segment in memory and returns its damage, if any. Nothing in it can be a torn tail, because it was synced as a
@@ -304,7 +305,7 @@ impl Recovery<'_> {
     fn damage_at(&self, offset: u64) -> String {
         let place = self.segments.last().map_or("the log", |segment| segment.at.name.as_str());
         format!(
-            "{place} from offset {offset} on is not what was written; events from sequence number {} on cannot be read",
+            "{place} from offset {offset} on is damaged; events from sequence number {} on cannot be read",
             self.next
         )
     }
@@ -343,7 +344,7 @@ impl Recovery<'_> {
         let mut bytes = vec![0; file.length()? as usize];
         file.read_at(&mut bytes, 0)?;
         let Some(checkpoint) = unseal::<Checkpoint>(&bytes) else {
-            return Ok(Some(format!("{name} is not what was written")));
+            return Ok(Some(format!("{name} is damaged")));
         };
         if checkpoint.is_foreign(self.place.owner()) {
             // Its head says nothing about this log, and the right checkpoint is lost.
@@ -357,7 +358,7 @@ impl Recovery<'_> {
         let reached = format!("it reached {} in segment {} when it was closed", checkpoint.head, checkpoint.segment);
         Ok(Some(match (last, self.segments.last()) {
             (Some(last), _) => format!("{}; {reached}", self.damage_at(last.scan.end)),
-            (None, Some(segment)) => format!("what followed {} is missing; {reached}", segment.at.name),
+            (None, Some(segment)) => format!("everything after {} is missing; {reached}", segment.at.name),
             (None, None) => format!("the segments of {} are missing; {reached}", self.place.dir),
         }))
     }
@@ -407,8 +408,8 @@ impl Recovery<'_> {
             let cut = last.dirty_to - scan.end;
             let kept = self.keep_cut(at, scan.end, cut);
             self.notes.add(format!(
-                "cut {cut} bytes behind the last whole batch from {} at offset {}; an answer was never given for them unless the disk \
-                 lost what it had synced; {kept}",
+                "truncated {cut} bytes after the last complete batch of {} at offset {}; they were never \
+                 acknowledged unless the disk lost synced data; {kept}",
                 at.name, scan.end
             ));
             if !self.options.has(SeededBug::LeaveTornTailInPlace) {

@@ -60,23 +60,23 @@ impl Remake {
     fn run(&self, fault: &IndexFault) -> Answer<FileIndex> {
         let why = &fault.0;
         let collected = self.collect().map_err(|error| {
-            tracing::error!(why, error, "the index cannot be made again from its segment");
+            tracing::error!(why, error, "the index cannot be rebuilt from its segment");
             IndexFault(format!("{error}; {why}"))
         })?;
         let bytes = index::encode(&collected, self.at.number, self.at.salt, true);
         let name = names::index(&self.dir, self.at.number);
         let written = match self.is_replaced(&name) {
-            true => Err(io::Error::other("the file is that of another form of the segment")),
+            true => Err(io::Error::other("the file is the index of another form of the segment")),
             false => write_whole(&*self.disk, &self.dir, &name, &bytes),
         };
         let file = match written {
             Ok(file) => file,
             Err(error) => {
-                tracing::warn!(name, %error, "the index that was made again is kept in memory");
+                tracing::warn!(name, %error, "the rebuilt index is kept in memory");
                 in_memory(&bytes).map_err(|error| IndexFault(format!("{why}; {error}")))?
             }
         };
-        let note = format!("{why}; the index was made again from the segment");
+        let note = format!("{why}; the index was rebuilt from the segment");
         tracing::warn!(note, "a damaged index");
         self.notes.add(note);
         FileIndex::open(file, name)
@@ -95,8 +95,8 @@ impl Remake {
                     index_record(&mut collected, self.key, placed.offset, placed.length, &placed.record);
                 }
                 Step::End if next == self.next => return Ok(collected),
-                Step::End => return Err(damage(self.end, "commits are not there")),
-                Step::Commit(placed) => return Err(damage(placed.offset, "a commit does not follow on")),
+                Step::End => return Err(damage(self.end, "commits are missing")),
+                Step::Commit(placed) => return Err(damage(placed.offset, "a commit does not follow the previous one")),
                 Step::Fault { offset, what, .. } => return Err(damage(offset, what)),
             }
         }

@@ -106,7 +106,7 @@ fn each_frame(
     Ok(true)
 }
 
-const DAMAGED: &str = "a commit is not what was written";
+const DAMAGED: &str = "a commit is damaged";
 
 /// Finds what the commits below `to` have in common, or `None` when it is time to stop.
 fn count(file: &SegmentFile, to: u64, pace: Pace<'_>) -> io::Result<Option<Codes>> {

@@ -199,8 +199,8 @@ impl SegmentFile {
         let damage = |what| self.damage(entry.offset, what);
         let header = FrameHeader::decode(frame, self.salt, entry.offset)
             .filter(|header| header.sequence_number == entry.sequence_number)
-            .ok_or_else(|| damage("the header of a commit is not what was written"))?;
-        let payload = header.payload(frame).ok_or_else(|| damage("a commit is not what was written"))?;
+            .ok_or_else(|| damage("the header of a commit is damaged"))?;
+        let payload = header.payload(frame).ok_or_else(|| damage("a commit is damaged"))?;
         Ok((header, payload))
     }
 
@@ -213,8 +213,7 @@ impl SegmentFile {
         }
         let bytes = self.bytes(entry.offset, FRAME_HEADER, Vec::new())?;
         let header = FrameHeader::decode(&bytes, self.salt, entry.offset);
-        let header =
-            header.ok_or_else(|| self.damage(entry.offset, "the header of a commit is not what was written"))?;
+        let header = header.ok_or_else(|| self.damage(entry.offset, "the header of a commit is damaged"))?;
         Ok(header.version)
     }
 

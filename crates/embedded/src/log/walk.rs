@@ -133,7 +133,7 @@ impl<'a> Walk<'a> {
         self.offset = (offset + u64::from(length)).next_multiple_of(8);
         let fault = |what| Step::Fault { offset, what, sequence_number: Some(header.sequence_number) };
         if crc32c::crc32c(&payload) != header.payload_crc {
-            return Ok(fault("the payload of a commit is not what was written"));
+            return Ok(fault("the payload of a commit is damaged"));
         }
         Ok(match record::decode(payload, header.sequence_number, header.version, &record::unknown_origin) {
             Some(record) => {
@@ -177,7 +177,7 @@ impl<'a> Walk<'a> {
             }
             self.offset += 1;
         }
-        Ok(Step::Fault { offset, what: "a commit is not what was written", sequence_number: None })
+        Ok(Step::Fault { offset, what: "a commit is damaged", sequence_number: None })
     }
 
     /// Skips bytes that are not a frame and continues at the next frame.
@@ -210,10 +210,10 @@ impl<'a> Walk<'a> {
 }
 
 fn not_whole(first: &Placed) -> Step {
-    let what = "a transaction is not whole";
+    let what = "a transaction is incomplete";
     Step::Fault { offset: first.offset, what, sequence_number: Some(first.first()) }
 }
 
 fn not_a_frame(offset: u64) -> Step {
-    Step::Fault { offset, what: "the header of a commit is not what was written", sequence_number: None }
+    Step::Fault { offset, what: "the header of a commit is damaged", sequence_number: None }
 }

@@ -144,7 +144,7 @@ fn check_with(disk: &dyn Disk, request_terms_max: usize, progress: Progress<'_>)
             what = Some(Finding {
                 kind: "store_file",
                 file: STORE_FILE.to_owned(),
-                what: "store.json is not what was written".to_owned(),
+                what: "store.json is damaged".to_owned(),
                 advice: "take it from a backup, or from any other store of this format".to_owned(),
                 ..Finding::default()
             })
@@ -198,8 +198,8 @@ fn tenant_file(
             return Ok(None);
         }
         Small::Missing if tenant.scopes.is_empty() => return Ok(None),
-        Small::Missing => ("tenant_file", "is missing beside a log"),
-        Small::Damaged => ("tenant_file", "is not what was written"),
+        Small::Missing => ("tenant_file", "is missing although there is a log"),
+        Small::Damaged => ("tenant_file", "is damaged"),
     };
     report.damaged(Finding {
         kind,

@@ -41,7 +41,7 @@ pub(super) fn find(disk: &dyn Disk, dir: &str, at: SequenceNumber, progress: &mu
                 return Ok(Border { within: None, offset: SEGMENT_HEADER, beyond: due });
             }
             let name = names::segment(dir, number);
-            return Err(damaged_before(at, next, &format!("the header of {name} is not what was written")));
+            return Err(damaged_before(at, next, &format!("the header of {name} is damaged")));
         };
         let found = border_in(&open, at, &mut next, progress)?;
         if between && found.is_some_and(|offset| offset == start_of(&open)) {
@@ -102,7 +102,7 @@ fn border_in(
                 progress(*next);
             }
             Step::Commit(placed) => {
-                return Err(damaged_before(at, *next, &format!("{name} goes on with {}", placed.first())));
+                return Err(damaged_before(at, *next, &format!("{name} continues with {}", placed.first())));
             }
             Step::Fault { offset, what, .. } => {
                 return Err(damaged_before(at, *next, &format!("{name} at offset {offset}: {what}")));

@@ -96,5 +96,8 @@ fn damaged(dir: &str, what: &str) -> OperationError {
 }
 
 fn unfit(what: &str) -> OperationError {
-    OperationError::new(Code::StoreDamaged, format!("{what}; indexes cannot be made of it, so restore a backup"))
+    OperationError::new(
+        Code::StoreDamaged,
+        format!("{what}; the indexes cannot be rebuilt from it, so restore a backup"),
+    )
 }

@@ -93,7 +93,7 @@ pub fn repair(disk: &dyn Disk, cut: &Cut, options: &Options, progress: Progress<
     let file = match tenant.file(disk)? {
         Small::Whole(file) => file,
         _ => {
-            let message = format!("{} is not what was written; take it from a backup first", tenant.file_path());
+            let message = format!("{} is damaged; take it from a backup first", tenant.file_path());
             return Err(OperationError::new(Code::StoreDamaged, message));
         }
     };
@@ -158,7 +158,7 @@ fn free_folder(disk: &dyn Disk, cut: &Cut) -> Outcome<String> {
             return Ok(dir);
         }
     }
-    Err(OperationError::new(Code::Internal, "there are too many folders of what was cut"))
+    Err(OperationError::new(Code::Internal, "there are too many folders of removed parts; move old ones elsewhere"))
 }
 
 struct Work<'a> {

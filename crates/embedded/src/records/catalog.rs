@@ -101,9 +101,8 @@ impl Catalog {
     /// Loads the catalog from this view.
     pub(super) fn load(view: &(impl View + ?Sized)) -> Result<Self, StoreError> {
         let Some(bytes) = view.get(keys::CATALOG)? else { return Ok(Self::default()) };
-        let mut catalog: Self = serde_json::from_slice(&bytes).map_err(|error| {
-            StoreError::RecordsDamaged(format!("the catalog of records is not what was written: {error}"))
-        })?;
+        let mut catalog: Self = serde_json::from_slice(&bytes)
+            .map_err(|error| StoreError::RecordsDamaged(format!("the catalog of records is damaged: {error}")))?;
         let indexes = catalog.collections.values_mut().flat_map(|collection| &mut collection.indexes);
         indexes.for_each(KnownIndex::prepare);
         Ok(catalog)
@@ -164,13 +163,16 @@ impl Catalog {
         let mut faults = Vec::new();
         let due = (self.version > 0).then(|| self.version.to_be_bytes());
         if version != due.as_ref().map(|due| &due[..]) {
-            faults.push(format!("the catalog of records has version {}, and another stands beside it", self.version));
+            faults.push(format!(
+                "the catalog of records has version {}, and a different version is stored beside it",
+                self.version
+            ));
         }
         let mut ids = std::collections::BTreeSet::new();
         for (name, collection) in &self.collections {
             let of_all = std::iter::once(collection.id).chain(collection.indexes.iter().map(|known| known.id));
             for id in of_all.filter(|id| !ids.insert(*id) || *id == 0 || *id > self.next_id) {
-                faults.push(format!("collection {name}: the number {id} is given twice, or was never given"));
+                faults.push(format!("collection {name}: the number {id} is assigned twice, or was never assigned"));
             }
         }
         faults
@@ -234,7 +236,7 @@ impl CatalogCache {
             None => return Ok(Arc::default()),
             Some(Ok(bytes)) => u64::from_be_bytes(bytes),
             Some(Err(_)) => {
-                return Err(StoreError::RecordsDamaged("the catalog's version is not what was written".to_owned()));
+                return Err(StoreError::RecordsDamaged("the catalog's version is damaged".to_owned()));
             }
         };
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

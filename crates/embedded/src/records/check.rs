@@ -75,7 +75,7 @@ fn check_catalog(view: &dyn View, catalog: &Catalog, faults: Faults<'_>) -> Resu
     })?;
     for range in keys::unused() {
         if let Some((key, _)) = view.ascending(&range)?.next().transpose()? {
-            faults("map_key", format!("key {} is none that a record has", key.escape_ascii()));
+            faults("map_key", format!("key {} belongs to no record", key.escape_ascii()));
         }
     }
     Ok(())
@@ -143,7 +143,7 @@ impl Checking<'_> {
             return Some(of(&invalid.to_string()));
         }
         if order::encoded(value::id_of(document)) != id {
-            return Some(of("it stands where another id belongs"));
+            return Some(of("it is stored where another id belongs"));
         }
         (revision > self.last).then(|| of(&format!("its revision {revision} is after the newest, {}", self.last)))
     }

@@ -27,7 +27,7 @@ pub(super) fn write(query: &RecordQuery, position: &Position) -> Cursor {
 /// Decodes a cursor, and refuses one that belongs to another query.
 pub(super) fn read(query: &RecordQuery, cursor: &Cursor) -> Result<Position, Invalid> {
     let wrong = || {
-        let message = "is not a cursor of this query; begin again without one".to_owned();
+        let message = "is not a cursor of this query; start again without a cursor".to_owned();
         Invalid::new(Code::InvalidQuery, "after", message)
     };
     let bytes = bytes_of(cursor.as_str()).ok_or_else(wrong)?;

@@ -96,7 +96,7 @@ const PIECE: usize = 200;
 fn conflict(collection: &Collection, there: &Index, declared: &Index) -> RecordError {
     let differs = |what: &str| {
         format!(
-            "is there with other {what} than the declared one; declare it as it is, or give the new one another name"
+            "exists with a different {what} from the declared one; declare it as it exists, or give the new one another name"
         )
     };
     let message = match () {

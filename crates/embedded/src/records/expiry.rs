@@ -47,7 +47,9 @@ impl Expiry {
         let sweeper = self.sweeper.clone();
         match std::thread::Builder::new().name("annals-expiry".to_owned()).spawn(move || sweeper.run()) {
             Ok(started) => *thread = Some(started),
-            Err(error) => tracing::error!(%error, "no thread to delete what has expired; it stays"),
+            Err(error) => {
+                tracing::error!(%error, "cannot start the thread that deletes expired records; they are kept")
+            }
         }
     }
 
@@ -74,7 +76,7 @@ impl Sweeper {
             match self.sweep() {
                 Ok(()) => {}
                 Err(RecordError::Store(StoreError::Closed | StoreError::ReadOnly(_))) => return,
-                Err(error) => tracing::warn!(%error, "what has expired could not be deleted; it is tried again"),
+                Err(error) => tracing::warn!(%error, "expired records could not be deleted; retrying"),
             }
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             let every = self.options.expiry_every;

@@ -173,5 +173,5 @@ fn kind_byte(kind: ChangeKind) -> u8 {
 }
 
 fn damaged() -> StoreError {
-    StoreError::RecordsDamaged("the note of a change is not what was written".to_owned())
+    StoreError::RecordsDamaged("the note of a change is damaged".to_owned())
 }

@@ -203,7 +203,7 @@ impl Found {
         if !self.stored.is_empty() {
             return Ok(Cow::Borrowed(&self.stored));
         }
-        let gone = || StoreError::RecordsDamaged("an index knows a record that is not there".to_owned());
+        let gone = || StoreError::RecordsDamaged("an index has an entry for a record that is missing".to_owned());
         Ok(Cow::Owned(view.get(&keys::document(collection, &self.id))?.ok_or_else(gone)?))
     }
 }
@@ -250,7 +250,7 @@ fn order_of(sort: &[SortBy], document: &RawDocument, id: &[u8]) -> Result<Vec<u8
 fn key_of(sort: &[SortBy], document: &RawDocument) -> Result<Vec<u8>, Invalid> {
     let paths: Vec<_> = sort.iter().map(|by| (by.path.as_str(), by.direction)).collect();
     let (sort_keys, _) = document_keys(document, &paths).map_err(|error| {
-        let message = format!("{error} in at least one record, so these cannot be sorted by both");
+        let message = format!("{error} in at least one record, so the result cannot be sorted by both");
         Invalid::new(Code::InvalidQuery, "sort", message)
     })?;
     // Ascending, the lowest element counts. Descending, the highest counts, whose inverted encoding is the lowest.

@@ -167,8 +167,7 @@ fn candidate(
         let id = place[plan.prefix.len()..].to_vec();
         return Ok(Some(Candidate { id, stored: value, place }));
     };
-    let damaged =
-        || StoreError::RecordsDamaged(format!("an entry of index {} is not what was written", known.index.name()));
+    let damaged = || StoreError::RecordsDamaged(format!("an entry of index {} is damaged", known.index.name()));
     let id = entries::id_of(known, &place, &value).ok_or_else(damaged)?;
     if known.several_entries && !seen.insert(id.clone()) {
         return Ok(None);

@@ -37,7 +37,7 @@ pub(super) fn stored(id: &[u8], revision: Revision, document: &RawDocument) -> V
 
 /// Returns the revision and the document of a stored record, without copying.
 pub(super) fn parts<'a>(id: &[u8], bytes: &'a [u8]) -> Result<(Revision, &'a RawDocument), StoreError> {
-    let damaged = || StoreError::RecordsDamaged("a stored record is not what was written".to_owned());
+    let damaged = || StoreError::RecordsDamaged("a stored record is damaged".to_owned());
     let (revision, rest) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
     let (crc, document) = rest.split_first_chunk().ok_or_else(damaged)?;
     if u32::from_be_bytes(*crc) != checksum(id, revision, document) {
@@ -70,7 +70,7 @@ pub(super) fn only_id(id: RawBsonRef<'_>) -> RawDocumentBuf {
 
 /// Returns the id from a document made by [`only_id`].
 pub(super) fn only_id_of(bytes: &[u8]) -> Result<Bson, StoreError> {
-    let damaged = || StoreError::RecordsDamaged("the note of a change is not what was written".to_owned());
+    let damaged = || StoreError::RecordsDamaged("the note of a change is damaged".to_owned());
     let document = RawDocument::from_bytes(bytes).map_err(|_| damaged())?;
     let id = document.get("_id").ok().flatten().ok_or_else(damaged)?;
     Bson::try_from(id).map_err(|_| damaged())

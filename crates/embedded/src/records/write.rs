@@ -194,7 +194,7 @@ impl<'b> Batch<'b> {
             return Ok(());
         }
         let message = format!(
-            "goes, with the changes before it, through more than {STORED_BYTES_MAX} bytes of records; split the batch, or change \
+            "brings the batch to more than {STORED_BYTES_MAX} bytes of stored records; split the batch, or change \
              each large record once"
         );
         Err(Invalid::new(Code::InvalidRecord, format!("changes[{}]", self.change), message).into())

@@ -55,11 +55,14 @@ pub(crate) fn check(
             match owner.incarnation {
                 Some(now) if meta.incarnation > now => {
                     let of = meta.incarnation;
-                    fault(Some(&scope), format!("stream {name} is of incarnation {of}, and the store of {now}"));
+                    fault(Some(&scope), format!("stream {name} has incarnation {of}, but the store has {now}"));
                 }
                 Some(now) if meta.incarnation == now && meta.progress > head => {
                     let to = meta.progress;
-                    fault(Some(&scope), format!("stream {name} was judged up to {to}, but the log has {head} events"));
+                    fault(
+                        Some(&scope),
+                        format!("stream {name} was evaluated up to {to}, but the log has {head} events"),
+                    );
                 }
                 _ => {}
             }
@@ -92,7 +95,7 @@ fn strangers(
 ) -> Result<(), StoreError> {
     let next = super::append::next_number(view);
     if next.as_ref().is_ok_and(|next| numbers.last().is_some_and(|last| last >= next)) {
-        fault(None, "the number that the next stream gets was given already".to_owned());
+        fault(None, "the number for the next stream is already assigned".to_owned());
     }
     if let Err(error) = next {
         fault(None, error.to_string());
@@ -103,7 +106,7 @@ fn strangers(
             let number = key.get(2..6).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
             let after = number.and_then(|number| after_prefix(&[&kind[..], &number.to_be_bytes()].concat()));
             if number.is_none_or(|number| !numbers.contains(&number)) {
-                fault(None, format!("key {} is of a stream that is not there", key.escape_ascii()));
+                fault(None, format!("key {} belongs to a missing stream", key.escape_ascii()));
             }
             let Some(after) = after else { break };
             range.from = Bound::Included(after);
@@ -111,7 +114,7 @@ fn strangers(
     }
     for range in keys::unused() {
         if let Some((key, _)) = view.ascending(&range)?.next().transpose()? {
-            fault(None, format!("key {} is none that a stream has", key.escape_ascii()));
+            fault(None, format!("key {} belongs to no stream", key.escape_ascii()));
         }
     }
     Ok(())
@@ -164,7 +167,7 @@ fn check_entries(view: &dyn View, meta: &Meta) -> Result<Option<u64>, StoreError
     let from = Bound::Included(keys::block(meta.number, blocks));
     let to = Bound::Included(keys::block(meta.number, u64::MAX));
     match view.ascending(&Range { from, to })?.next().transpose()? {
-        Some((key, _)) => Err(damage(&key, "a block of entries behind the head")),
+        Some((key, _)) => Err(damage(&key, "a block of entries after the head")),
         None => Ok(last),
     }
 }

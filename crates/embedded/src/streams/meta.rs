@@ -59,7 +59,7 @@ impl Meta {
 
 /// Returns the error for bytes that are not as written.
 pub(super) fn damage(key: &[u8], what: &str) -> StoreError {
-    StoreError::RecordsDamaged(format!("{what} under key {} is not what was written", key.escape_ascii()))
+    StoreError::RecordsDamaged(format!("{what} under key {} is damaged", key.escape_ascii()))
 }
 
 #[cfg(test)]

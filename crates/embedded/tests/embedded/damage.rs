@@ -304,7 +304,7 @@ fn a_bit_that_flips_anywhere_in_an_index_changes_no_answer_and_is_mended_and_rep
                 let mut examination = Examination { original: &original, opened, damage: None };
                 assert_eq!(examination.run().await, Ok(None), "{what}");
                 let status = examination.opened.status();
-                let says = |note: &&String| note.contains(&path) && note.contains("made again from the segment");
+                let says = |note: &&String| note.contains(&path) && note.contains("rebuilt from the segment");
                 assert_eq!(status.recovery.iter().filter(says).count(), 1, "{what}: {:?}", status.recovery);
                 examination.opened.log.commit(commit(1_000)).await.unwrap_or_else(|error| panic!("{what}: {error}"));
                 examination.opened.store.close().await;

@@ -40,7 +40,7 @@ impl ConsumerContext for Context {
             _ => self.revoke(consumer, partitions),
         };
         if let Err(error) = done {
-            tracing::warn!(%error, "a rebalance of a consumer group failed; the group rebalances again");
+            tracing::warn!(%error, "a rebalance of a consumer group failed; retrying it");
         }
     }
 }
@@ -53,7 +53,7 @@ impl Context {
                 Err(_) if self.shared.lock().leaving => return consumer.incremental_assign(partitions),
                 // Without its offset, a partition would be read from the wrong place.
                 Err(error) => {
-                    tracing::debug!(%error, "committed offsets are asked for again");
+                    tracing::debug!(%error, "requesting committed offsets again");
                     drop(self.shared.wait_while(Duration::from_millis(200), |state| !state.leaving));
                 }
             }

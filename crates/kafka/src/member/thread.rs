@@ -31,7 +31,7 @@ pub fn start(consumer: Arc<BaseConsumer<Context>>, shared: Arc<Shared>) -> Resul
         shared.change(|state| state.ended = true);
     };
     let started = std::thread::Builder::new().name("kafka-member".to_owned()).spawn(run);
-    started.map(drop).map_err(|error| BrokerError::Unavailable(format!("no thread for a member: {error}")))
+    started.map(drop).map_err(|error| BrokerError::Unavailable(format!("cannot start the thread of a member: {error}")))
 }
 
 fn poll_all(consumer: &BaseConsumer<Context>, shared: &Shared) {

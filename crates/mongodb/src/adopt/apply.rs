@@ -170,7 +170,7 @@ async fn finish(database: &Database, before: SequenceNumber, next: SequenceNumbe
             Err(error) => return Err(asked(error)),
         }
     }
-    let message = format!("database {}: the server gave up a transaction again and again", database.name());
+    let message = format!("database {}: the server repeatedly aborted a transaction", database.name());
     Err(OpenError::new(Code::Unreachable, message))
 }
 

@@ -134,7 +134,7 @@ impl Look<'_> {
             self.found.events_to_number += valid.events;
             return Ok(None);
         }
-        Ok(Some(("gap", format!("version {} comes where {next} is due", valid.version))))
+        Ok(Some(("gap", format!("found version {}, expected {next}", valid.version))))
     }
 
     /// Returns the version that the first commit of an aggregate in this collection must have: earlier ones may be in the adopted log.

@@ -73,8 +73,9 @@ pub(super) async fn look(
             more => format!(", and {more} more"),
         };
         let (name, told) = (database.name(), told.join(", "));
-        let message =
-            format!("{name}.{EVENT_LOG} holds events that cannot be read: {told}{more}; mend or remove them by hand");
+        let message = format!(
+            "{name}.{EVENT_LOG} holds events that cannot be read: {told}{more}; correct or remove them by hand"
+        );
         report.obstruct(Code::CannotAdopt, message);
     }
     Ok((found, uuids))

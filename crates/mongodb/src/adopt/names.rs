@@ -23,10 +23,10 @@ pub(super) fn read(stored: &Mapping, given: &AdoptNames) -> Result<Mapping, Open
         for (key, name) in names {
             let refuse = |why: String| Err(OpenError::new(Code::InvalidNames, format!("names: {list}: {why}")));
             let Ok(uuid) = Uuid::try_parse(key) else {
-                return refuse(format!("{key:?} is no UUID; write one as 00000000-0000-0000-0000-000000000000"));
+                return refuse(format!("{key:?} is not a UUID; write one as 00000000-0000-0000-0000-000000000000"));
             };
             if !seen.insert(uuid) {
-                return refuse(format!("{uuid} is there twice, written in different ways"));
+                return refuse(format!("{uuid} is listed twice, in different spellings"));
             }
             let Some(name) = name.as_deref().filter(|name| !name.is_empty()) else { continue };
             if let Err(invalid) = Aggregate::new(name, "x").validate() {
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn names_that_cannot_be_are_refused_with_what_to_write() {
         for (given, says) in [
-            (names(&[("order", "order")]), "is no UUID"),
+            (names(&[("order", "order")]), "is not a UUID"),
             (names(&[(A, "a b")]), "a b"),
             (names(&[(A, B)]), "another UUID"),
             (names(&[(A, "placed"), (B, "placed")]), "give each its own"),

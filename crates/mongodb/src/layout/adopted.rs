@@ -52,20 +52,20 @@ pub(crate) struct Found<'a> {
 /// # Errors
 /// A sentence that says which field is wrong.
 pub(crate) fn find(document: &RawDocument) -> Result<Found<'_>, String> {
-    let number = natural(document, "_id").ok_or("_id is no whole number from 0")?;
-    let metadata = inner(document, "Metadata").ok_or("Metadata is missing or no document")?;
+    let number = natural(document, "_id").ok_or("_id is not a whole number from 0")?;
+    let metadata = inner(document, "Metadata").ok_or("Metadata is missing or not a document")?;
     let need = |what: &str| format!("Metadata.{what} is missing or of the wrong type");
     let occurred = metadata.get_datetime("Occurred").map_err(|_| need("Occurred"))?;
     let time = Timestamp::from_millis(occurred.timestamp_millis());
     if !time.is_writable() {
-        return Err("Metadata.Occurred is no date that RFC 3339 can write".to_owned());
+        return Err("Metadata.Occurred is not a date that RFC 3339 can represent".to_owned());
     }
     let aggregate = inner(document, "Aggregate");
     let applied = match aggregate.filter(|it| boolean(it, "WasAppliedByAggregate").unwrap_or(false)) {
         None => None,
         Some(it) => Some(Applied {
-            aggregate: uuid(it, "TypeId").ok_or("Aggregate.TypeId is missing or no UUID")?,
-            before: natural(it, "Version").ok_or("Aggregate.Version is missing or no whole number from 0")?,
+            aggregate: uuid(it, "TypeId").ok_or("Aggregate.TypeId is missing or not a UUID")?,
+            before: natural(it, "Version").ok_or("Aggregate.Version is missing or not a whole number from 0")?,
         }),
     };
     let context = inner(document, "ExecutionContext");
@@ -78,7 +78,7 @@ pub(crate) fn find(document: &RawDocument) -> Result<Found<'_>, String> {
         public: boolean(metadata, "Public").unwrap_or(false),
         time,
         correlation: context.and_then(|context| uuid(context, "Correlation")).filter(|id| !id.is_nil()),
-        content: inner(document, "Content").ok_or("Content is missing or no document")?,
+        content: inner(document, "Content").ok_or("Content is missing or not a document")?,
     })
 }
 

@@ -116,20 +116,21 @@ fn found(range: Document, order: i32, most: usize) -> [Document; 4] {
 /// A sentence that says what is wrong.
 pub(crate) fn read(document: &RawDocument) -> Result<Block, String> {
     let [first, end, collections, commits, proof] = fields(document, ["_id", "end", "colls", "commits", "proof"]);
-    let number = |value: Option<Field<'_>>| value.and_then(Field::natural).ok_or("a bound is no number");
+    let number = |value: Option<Field<'_>>| value.and_then(Field::natural).ok_or("a bound is not a number");
     let (first, end) = (number(first)?, number(end)?);
-    let collections = collections.and_then(Field::values).ok_or("colls is no array")?;
+    let collections = collections.and_then(Field::values).ok_or("colls is not an array")?;
     let collections = collections.map(|name| name.and_then(Field::text).map(ByteString::from));
-    let collections: Vec<ByteString> = collections.collect::<Option<_>>().ok_or("colls holds what is no text")?;
-    let mut rest = commits.and_then(Field::binary).ok_or("commits is no binary")?;
+    let collections: Vec<ByteString> =
+        collections.collect::<Option<_>>().ok_or("colls has an element that is not a string")?;
+    let mut rest = commits.and_then(Field::binary).ok_or("commits is not binary data")?;
     let mut entries = Vec::with_capacity(COMMITS);
     let mut next = first;
     while !rest.is_empty() {
-        let entry = take_entry(&mut rest, next, &collections).ok_or("commits is cut")?;
-        next = next.checked_add(entry.count).ok_or("commits goes beyond every number")?;
+        let entry = take_entry(&mut rest, next, &collections).ok_or("commits is truncated")?;
+        next = next.checked_add(entry.count).ok_or("commits exceeds the range of numbers")?;
         entries.push(entry);
     }
-    let last = entries.last().filter(|_| next == end).ok_or("commits does not reach to its end")?;
+    let last = entries.last().filter(|_| next == end).ok_or("commits ends too early")?;
     let proof = proof.and_then(Field::values).and_then(|mut found| found.next().flatten()).and_then(Field::document);
     if proof.and_then(|proof| text(proof, "commit")) != Some(&*last.commit) {
         return Err(format!("{ENTRIES} has another commit at {}", last.first));

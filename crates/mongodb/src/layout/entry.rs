@@ -88,14 +88,14 @@ pub(crate) fn read_behind(document: &RawDocument, before: Option<&Entry>) -> Res
 /// A sentence that names the invalid field.
 pub(crate) fn standing(document: &RawDocument) -> Result<(Version, u64), String> {
     let [version, applied] = fields(document, ["version", "applied"]);
-    let version = version.and_then(Field::integer).ok_or("event-log-commits: version is no number")?;
+    let version = version.and_then(Field::integer).ok_or("event-log-commits: version is not a number")?;
     Ok((version.max(0) as Version, natural(applied, "applied")?))
 }
 
 fn natural(value: Option<Field<'_>>, key: &str) -> Result<u64, String> {
-    value.and_then(Field::natural).ok_or_else(|| format!("event-log-commits: {key} is no number"))
+    value.and_then(Field::natural).ok_or_else(|| format!("event-log-commits: {key} is not a number"))
 }
 
 fn text<'a>(value: Option<Field<'a>>, key: &str) -> Result<&'a str, String> {
-    value.and_then(Field::text).ok_or_else(|| format!("event-log-commits: {key} is no text"))
+    value.and_then(Field::text).ok_or_else(|| format!("event-log-commits: {key} is not a string"))
 }

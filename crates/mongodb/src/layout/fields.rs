@@ -174,7 +174,7 @@ pub(crate) fn whole<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error
         Bson::Decimal128(n) => integer_of(RawBsonRef::Decimal128(*n)),
         _ => None,
     };
-    found.ok_or_else(|| serde::de::Error::custom(format!("{value} is no whole number")))
+    found.ok_or_else(|| serde::de::Error::custom(format!("{value} is not a whole number")))
 }
 
 /// Returns a whole number of any numeric type.
@@ -288,8 +288,8 @@ mod tests {
         }
         for (broken, parts) in [
             (doc! {}, ["head", "missing"]),
-            (doc! { "head": "x" }, ["head", "no whole number"]),
-            (doc! { "head": 1.5 }, ["head", "no whole number"]),
+            (doc! { "head": "x" }, ["head", "not a whole number"]),
+            (doc! { "head": 1.5 }, ["head", "not a whole number"]),
             (doc! { "head": 1, "inner": { "names": ["a", 1] } }, ["inner.names[1]", "string"]),
         ] {
             let why = read(broken).expect_err("it is broken");

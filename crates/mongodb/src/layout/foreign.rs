@@ -66,7 +66,7 @@ pub(crate) fn read<'a>(document: &'a RawDocument, name: &str) -> Result<StoredCo
         ],
     );
     let text = |value: Option<Field<'a>>| value.and_then(Field::text);
-    let need = |value, key: &str| text(value).ok_or_else(|| format!("{key} is missing or no string"));
+    let need = |value, key: &str| text(value).ok_or_else(|| format!("{key} is missing or not a string"));
     let key = need(key, "_id")?.to_owned();
     let commit_id = uuid_of("commit", &key);
     let named = text(named).unwrap_or(name);
@@ -81,10 +81,10 @@ pub(crate) fn read<'a>(document: &'a RawDocument, name: &str) -> Result<StoredCo
         Some(value) => ByteString::from(value),
         None => ByteString::from_static(default),
     };
-    let millis = time.and_then(Field::integer).ok_or("createTime is missing or no whole number")?;
+    let millis = time.and_then(Field::integer).ok_or("createTime is missing or not a whole number")?;
     let time = Timestamp::from_millis(millis);
     if !time.is_writable() {
-        return Err(format!("createTime {millis} is no date that RFC 3339 can write"));
+        return Err(format!("createTime {millis} is not a date that RFC 3339 can represent"));
     }
     let ours = ours.and_then(Field::document);
     let our = |key: &str| ours.and_then(|ours| super::fields::text(ours, key)).map(ByteString::from);
@@ -106,7 +106,7 @@ pub(crate) fn read<'a>(document: &'a RawDocument, name: &str) -> Result<StoredCo
         transaction: None,
         received: None,
     };
-    let mut events = events(body.ok_or("body is missing or no array")?, commit_id, time)?;
+    let mut events = events(body.ok_or("body is missing or not an array")?, commit_id, time)?;
     if let Some(times) = ours.and_then(|ours| ours.get_array(ours::TIMES).ok()) {
         for (event, time) in events.iter_mut().zip(times) {
             event.time = time.ok().and_then(|time| time.as_i64()).map_or(event.time, Timestamp::from_millis);
@@ -152,8 +152,8 @@ fn texts(header: &RawDocument) -> Vec<(ByteString, ByteString)> {
 
 fn events(body: Field<'_>, commit_id: Uuid, time: Timestamp) -> Result<Vec<StoredEvent>, String> {
     let mut events = Vec::with_capacity(1);
-    for (place, value) in body.values().ok_or("body is missing or no array")?.enumerate() {
-        let one = value.and_then(Field::document).ok_or_else(|| format!("body[{place}] is no document"))?;
+    for (place, value) in body.values().ok_or("body is missing or not an array")?.enumerate() {
+        let one = value.and_then(Field::document).ok_or_else(|| format!("body[{place}] is not a document"))?;
         events.push(event(one, commit_id, place, time).map_err(|why| format!("body[{place}].{why}"))?);
     }
     if events.is_empty() { Err("body holds no event".to_owned()) } else { Ok(events) }
@@ -162,8 +162,8 @@ fn events(body: Field<'_>, commit_id: Uuid, time: Timestamp) -> Result<Vec<Store
 fn event(one: &RawDocument, commit_id: Uuid, place: usize, time: Timestamp) -> Result<StoredEvent, String> {
     let [id, name, revision, data, tags, public, metadata] =
         fields(one, ["id", "name", "revision", "body", "tags", "public", "metadata"]);
-    let event_type = name.and_then(Field::text).ok_or("name is missing or no string")?;
-    let data = data.and_then(Field::document).ok_or("body is missing or no document")?;
+    let event_type = name.and_then(Field::text).ok_or("name is missing or not a string")?;
+    let data = data.and_then(Field::document).ok_or("body is missing or not a document")?;
     let id = id.and_then(Field::text);
     let id = id.map_or_else(|| id_of_event(commit_id, place), |id| uuid_of("event-id", id));
     let tags = tags.and_then(Field::values).into_iter().flatten();

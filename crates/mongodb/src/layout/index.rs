@@ -107,7 +107,7 @@ pub(crate) async fn reconcile(
         (false, false) => {
             let names: Vec<_> = missing.iter().map(|index| index.name).collect();
             let sentence = format!(
-                "indexes {} are missing, and auto_init_schema is off; make them, or switch it on",
+                "indexes {} are missing, and auto_init_schema is off; create them, or switch it on",
                 names.join(", ")
             );
             Err(wrong(&format!("{}.{collection}", database.name()), &sentence))
@@ -127,7 +127,7 @@ pub(crate) async fn missing<'a>(
 ) -> Result<Vec<&'a Index>, OpenError> {
     let place = format!("{}.{collection}", database.name());
     let there = listed(database, collection).await.map_err(|error| match code_of(&error) {
-        Some(NOT_ON_A_VIEW) => wrong(&place, "it is a view, and a collection of this name is needed; rename the view"),
+        Some(NOT_ON_A_VIEW) => wrong(&place, "it is a view, but a collection of this name is needed; rename the view"),
         _ => asking(&place, &error),
     })?;
     for found in &there {
@@ -139,8 +139,8 @@ pub(crate) async fn missing<'a>(
         if let Some(fields) = forbidden.iter().find(|fields| is_unique_on(found, fields)) {
             let name = found.get_str("name").unwrap_or_default();
             let sentence = format!(
-                "unique index {name} on {} belongs to the other way of keeping request ids apart, and the two never mix; \
-                 configure that way, or drop the index after a migration",
+                "unique index {name} on {} belongs to the other setting for the scope of request ids, and the two \
+                 cannot be mixed; configure that setting, or drop the index after a migration",
                 fields.join(", ")
             );
             return Err(wrong(&place, &sentence));
@@ -197,7 +197,8 @@ async fn make(database: &Database, collection: &str, missing: &[&Index]) -> Resu
     match database.run_command(command).await {
         Ok(_) => Ok(()),
         Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => {
-            let sentence = format!("an index cannot be made because documents break it ({error}); migrate them first");
+            let sentence =
+                format!("an index cannot be created because documents violate it ({error}); migrate them first");
             Err(wrong(&place, &sentence))
         }
         Err(error) => Err(asking(&place, &error)),

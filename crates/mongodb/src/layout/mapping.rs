@@ -57,7 +57,7 @@ impl Mapping {
             let kind = id.and_then(|(kind, _)| [Kind::Event, Kind::Aggregate].into_iter().find(|it| it.word() == kind));
             let uuid = id.and_then(|(_, uuid)| Uuid::try_parse(uuid).ok());
             let (Some(kind), Some(uuid), Some(name)) = (kind, uuid, text(document, "name")) else {
-                return Err(mongodb::error::Error::custom(format!("{NAMES}: {document:?} is no name of a UUID")));
+                return Err(mongodb::error::Error::custom(format!("{NAMES}: {document:?} is not the name of a UUID")));
             };
             mapping.add(kind, uuid, name.into());
         }

@@ -41,12 +41,14 @@ const SYSTEM: &str = "system.";
 /// consecutive dots and a trailing dot, so that other software could not open the collection.
 pub(crate) fn unfit(collection: &str) -> Option<&'static str> {
     if collection.starts_with(SYSTEM) {
-        return Some("begins with \"system.\", which MongoDB keeps for itself");
+        return Some("begins with \"system.\", which MongoDB reserves for itself");
     }
     if collection.starts_with('.') || collection.ends_with('.') {
-        return Some("begins or ends with a dot, which no name of a collection does in MongoDB");
+        return Some("begins or ends with a dot, which MongoDB does not allow in the name of a collection");
     }
-    collection.contains("..").then_some("has two dots side by side, which no name of a collection has in MongoDB")
+    collection
+        .contains("..")
+        .then_some("has two dots side by side, which MongoDB does not allow in the name of a collection")
 }
 
 /// Returns the collection of the commits of aggregates of this name.

@@ -57,7 +57,7 @@ pub(crate) async fn claim(database: &Database, context: &str) -> Result<(), Open
         return judge(place, context, &found);
     }
     if let Some((collection, other)) = foreign(database, context).await.map_err(asked)? {
-        let sentence = format!("{collection} holds documents of context {other:?}, and this is {context:?}");
+        let sentence = format!("{collection} holds documents of context {other:?}, but this is {context:?}");
         return Err(refusal(place, &sentence));
     }
     let claimed = marker
@@ -70,7 +70,7 @@ pub(crate) async fn claim(database: &Database, context: &str) -> Result<(), Open
         .await;
     match claimed.map_err(asked)? {
         Some(found) => judge(place, context, &found),
-        None => Err(refusal(place, "its marker vanished")),
+        None => Err(refusal(place, "its marker is gone")),
     }
 }
 
@@ -78,12 +78,12 @@ pub(crate) fn judge(place: &str, context: &str, marker: &Document) -> Result<(),
     let layout = marker.get("layoutVersion").and_then(|v| v.as_i64().or_else(|| v.as_i32().map(i64::from)));
     if layout != Some(LAYOUT) {
         let found = marker.get("layoutVersion").map_or("none".to_owned(), ToString::to_string);
-        let sentence = format!("{OWNER} says layoutVersion {found}, and this version knows {LAYOUT}");
+        let sentence = format!("{OWNER} has layoutVersion {found}, but this version of Annals supports {LAYOUT}");
         return Err(refusal(place, &sentence));
     }
     match marker.get_str("contextName") {
         Ok(owner) if owner == context => Ok(()),
-        Ok(owner) => Err(refusal(place, &format!("it belongs to context {owner:?}, and this is {context:?}"))),
+        Ok(owner) => Err(refusal(place, &format!("it belongs to context {owner:?}, but this is {context:?}"))),
         Err(_) => Err(refusal(place, &format!("{OWNER} names no context"))),
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn held_after(after: Option<&str>, now: Timestamp) -> Document {
 pub(crate) fn collection(name: &str, path: impl Fn() -> String) -> Result<String, Invalid> {
     let collection = format!("prepare_{name}");
     if aggregate_of(&collection).is_some() || collection.ends_with("_snapshot") {
-        let message = format!("MongoDB's layout keeps collections that are called like {collection}; use another name");
+        let message = format!("MongoDB's layout reserves names of collections such as {collection}; use another name");
         return Err(Invalid::new(Code::InvalidKeys, path(), message));
     }
     if let Some(why) = unfit(&collection) {
@@ -79,7 +79,7 @@ pub(crate) fn read(document: &RawDocument) -> Result<KeyHolder, String> {
     let ttl_at = match document.get("ttlAt").map_err(|error| error.to_string())? {
         None => None,
         Some(RawBsonRef::DateTime(at)) => Some(at.timestamp_millis()),
-        Some(_) => return Err("ttlAt is no date".to_owned()),
+        Some(_) => return Err("ttlAt is not a date".to_owned()),
     };
     let ttl_at = ttl_at.filter(|at| *at < FOR_EVER).map(Timestamp::from_millis);
     Ok(KeyHolder { value: value(document)?, ttl_at })

@@ -95,7 +95,7 @@ impl Standing {
 /// A sentence that names the field.
 pub(crate) fn standing(document: &RawDocument) -> Result<Standing, String> {
     let id = document.get("_id").ok().flatten().and_then(|id| Bson::try_from(id).ok());
-    let position = natural(document, "Position").ok_or("Position is missing or no whole number from 0")?;
+    let position = natural(document, "Position").ok_or("Position is missing or not a whole number from 0")?;
     // Runtimes before version 9 did not store it.
     let next_number = natural(document, "EventLogSequence").unwrap_or(0);
     Ok(Standing { id, position, next_number })

@@ -202,7 +202,7 @@ impl Schema {
             }
             return Ok(ready);
         }
-        let message = format!("{place}: it is dropped or renamed again and again while its indexes are made");
+        let message = format!("{place}: it is repeatedly dropped or renamed while its indexes are created");
         Err(OpenError::new(Code::UnsuitableServer, message))
     }
 }

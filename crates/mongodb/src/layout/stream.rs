@@ -25,7 +25,7 @@ pub(crate) fn write(
     position: StreamPosition,
     partition: Option<&str>,
 ) -> Result<RawDocumentBuf, String> {
-    let number = natural(event, "_id").ok_or("event-log: an event's _id is no whole number")?;
+    let number = natural(event, "_id").ok_or("event-log: an event's _id is not a whole number")?;
     let mut out = RawDocumentBuf::new();
     out.append(cstr!("_id"), decimal(position));
     out.append(cstr!("Partition"), partition.unwrap_or(NO_PARTITION));
@@ -66,7 +66,7 @@ pub(crate) fn projection() -> Document {
 /// # Errors
 /// A sentence that names the invalid field.
 pub(crate) fn read(document: &RawDocument) -> Result<StreamEntry, String> {
-    let position = natural(document, "_id").ok_or("an entry's _id is no whole number")?;
+    let position = natural(document, "_id").ok_or("an entry's _id is not a whole number")?;
     let number = inner(document, "Metadata").and_then(|metadata| natural(metadata, "EventLogSequenceNumber"));
     let sequence_number = number.ok_or_else(|| format!("entry {position} has no {SEQUENCE_NUMBER}"))?;
     let partition = match document.get(PARTITION) {

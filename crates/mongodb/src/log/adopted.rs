@@ -160,7 +160,7 @@ pub(super) async fn ids(
     let mut found = find.await.map_err(|error| reading(&error))?;
     let mut ids = Vec::new();
     while found.advance().await.map_err(|error| reading(&error))? {
-        let id = text(found.current(), "id").ok_or_else(|| unreadable("event-log-commits: id is no text"))?;
+        let id = text(found.current(), "id").ok_or_else(|| unreadable("event-log-commits: id is not a string"))?;
         ids.push(KnownAggregate { id: id.into(), tenant_id: DEFAULT_TENANT_ID.into() });
     }
     Ok(ids)

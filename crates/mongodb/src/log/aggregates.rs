@@ -254,7 +254,7 @@ pub(super) async fn ids(log: &Log, query: AggregateIdsQuery) -> Result<Vec<Known
     let mut ids = Vec::new();
     while cursor.advance().await.map_err(|error| reading(&error))? {
         let found = cursor.current();
-        let wrong = || malformed(&log.database, collection, found, "aggregateId is no text");
+        let wrong = || malformed(&log.database, collection, found, "aggregateId is not a string");
         let id = text(found, "aggregateId").ok_or_else(wrong)?;
         let tenant_id = text(found, "tenantId").unwrap_or(DEFAULT_TENANT_ID).into();
         ids.push(KnownAggregate { id: id.into(), tenant_id });

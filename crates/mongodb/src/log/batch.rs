@@ -76,7 +76,7 @@ pub(super) async fn send(database: &Database, collection: &str, inserts: &[Inser
         if open.is_empty() || Instant::now() >= ends {
             return known;
         }
-        tracing::warn!(collection, open = open.len(), why = ?known[open[0]], "outcomes are unknown; trying again");
+        tracing::warn!(collection, open = open.len(), why = ?known[open[0]], "outcomes are unknown; retrying");
         sleep(PAUSE).await;
     }
 }
@@ -251,7 +251,7 @@ pub(super) fn judged(answer: &RawDocument) -> Outcome {
     let mut known = [Some(Outcome::Stored)];
     read_write_errors(answer, &[0], true, &mut known);
     let [outcome] = known;
-    outcome.unwrap_or_else(|| Outcome::Unknown("the server's limit of time has expired".to_owned()))
+    outcome.unwrap_or_else(|| Outcome::Unknown("the server's time limit has expired".to_owned()))
 }
 
 /// Returns which of these ids a majority has stored, after everything that the session has seen.

@@ -97,7 +97,7 @@ pub(super) async fn holding(log: &Log, number: SequenceNumber) -> Option<Arc<Blo
     let read = |found: Vec<RawDocumentBuf>| found.iter().map(|one| block::read(one).map(Arc::new)).collect();
     let blocks: Vec<Arc<Block>> = found.and_then(read).unwrap_or_else(|why| {
         // If the server is gone, the following read of the entries reports it.
-        tracing::debug!(database = log.database.name(), why, "{BLOCKS} cannot be read; the entries are");
+        tracing::debug!(database = log.database.name(), why, "{BLOCKS} cannot be read; reading the entries instead");
         Vec::new()
     });
     kept.keep(&log.tenant, &blocks);
@@ -199,7 +199,7 @@ impl Log {
             tracing::warn!(
                 database = self.database.name(),
                 removed,
-                "blocks of {BLOCKS} went beyond the log and were removed"
+                "blocks of {BLOCKS} reached beyond the log and were removed"
             );
         }
         Ok(())

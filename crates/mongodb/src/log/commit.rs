@@ -60,10 +60,11 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     let making = tokio::time::timeout(log.outcome_time, ready(&log.schema, &commit.aggregate.name));
     let collection = log.patience.during(making).await.ok_or(StoreError::Closed)?;
     let (collection, there) = collection
-        .map_err(|_| StoreError::Unreachable("its collection could not be made ready in time".to_owned()))??;
+        .map_err(|_| StoreError::Unreachable("its collection could not be prepared in time".to_owned()))??;
     let timed = tokio::time::timeout(log.outcome_time, keyed::ready(log, &commit.keys)).await;
-    timed
-        .map_err(|_| StoreError::Unreachable("its keys' collections could not be made ready in time".to_owned()))??;
+    timed.map_err(|_| {
+        StoreError::Unreachable("the collections of its keys could not be prepared in time".to_owned())
+    })??;
     let request = Request::new(log, &commit);
     let logged = commit.wait.until >= Reached::Logged;
     // Subscribe before the commit is stored, so that its number cannot be missed.
@@ -106,7 +107,8 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     {
         // The commit gets no number until an operator acts, so a caller that waits for one gets an error now, for the reason for which the
         // next commit is refused.
-        let sentence = format!("commit {commit_id} is stored, and gets its number once this has ended: {disturbed}");
+        let sentence =
+            format!("commit {commit_id} is stored; it gets its sequence number once this has ended: {disturbed}");
         return Err(StoreError::other(disturbed.code(), sentence).into());
     }
     Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate, stage: None })
@@ -148,8 +150,11 @@ impl<'a> Request<'a> {
     }
 
     fn document(&self, log: &Log, version: Version) -> Result<Vec<u8>, CommitError> {
-        let full =
-            |_| StoreError::ReadOnly("the aggregate has as many versions as MongoDB's layout can count".to_owned());
+        let full = |_| {
+            StoreError::ReadOnly(
+                "the aggregate has reached the highest version that MongoDB's layout can hold".to_owned(),
+            )
+        };
         let document = write(
             self.commit,
             &Given {

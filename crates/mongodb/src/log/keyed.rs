@@ -131,7 +131,7 @@ pub(super) async fn carry_out(log: &Log, task: Task<'_>) -> Result<Keyed, Commit
                 false
             }
             Some(Ok(Attempt::Again(error))) => {
-                tracing::debug!(%error, "a change of keys met another transaction; trying again");
+                tracing::debug!(%error, "a change of keys conflicted with another transaction; retrying");
                 false
             }
             Some(Err(refusal)) => return Err(refusal),

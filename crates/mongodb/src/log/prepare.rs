@@ -92,7 +92,7 @@ async fn listed(log: &Log, collection: &str, query: &KeysQuery) -> Result<KeyPag
         let document = found.current();
         bytes += document.as_bytes().len();
         let broken = |why: String| malformed(&log.keys, collection, document, why);
-        let key = text(document, "_id").ok_or_else(|| broken("_id is no text".to_owned()))?.into();
+        let key = text(document, "_id").ok_or_else(|| broken("_id is not a string".to_owned()))?.into();
         page.keys.push(ListedKey { key, holder: prepare::read(document).map_err(broken)? });
     }
     Ok(page)

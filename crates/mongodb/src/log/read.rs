@@ -156,7 +156,7 @@ async fn judge(log: &Log) -> Result<(), ReadError> {
 /// Returns the error for counted events that cannot be read: they are never taken for the end of the log.
 pub(super) fn behind(next: SequenceNumber, head: SequenceNumber) -> ReadError {
     let sentence = format!(
-        "the log has {head} events, and what follows {next} cannot be read yet: MongoDB shows an earlier state; try again"
+        "the log has {head} events, but those from {next} on cannot be read yet: MongoDB shows an earlier state; retry"
     );
     StoreError::Unreachable(sentence).into()
 }

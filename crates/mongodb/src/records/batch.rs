@@ -117,7 +117,7 @@ pub(super) async fn run(place: &Place, jobs: &[Work]) -> Outcome {
 async fn together(place: &Place, jobs: &[Work]) -> Option<Outcome> {
     let trying = tokio::time::timeout(TIME_MAX + PAUSE_MAX, until_answered(place, jobs)).await;
     trying.unwrap_or_else(|_| {
-        let silent = StoreError::Unreachable("MongoDB gave no answer in time".to_owned());
+        let silent = StoreError::Unreachable("MongoDB did not answer in time".to_owned());
         Some(Outcome::all(jobs, &silent))
     })
 }
@@ -154,7 +154,7 @@ async fn until_answered(place: &Place, jobs: &[Work]) -> Option<Outcome> {
             Err(error) => return Some(Outcome::all(jobs, &unreachable(&error))),
         };
         if Instant::now() >= ends {
-            let sentence = error.map_or("other writers always came first".to_owned(), |error| message_of(&error));
+            let sentence = error.map_or("it lost to other writers each time".to_owned(), |error| message_of(&error));
             return Some(Outcome::all(jobs, &StoreError::Unreachable(sentence)));
         }
         sleep(jittered(pause, place.random.bits())).await;

@@ -218,7 +218,7 @@ fn way_of(direction: Direction) -> i32 {
 
 fn known_of(found: &Document) -> Result<Known, StoreError> {
     let name = found.get_str("_id").unwrap_or_default();
-    let damaged = || StoreError::Damaged(format!("{CATALOG}: the declaration of {name:?} is not what was written"));
+    let damaged = || StoreError::Damaged(format!("{CATALOG}: the declaration of {name:?} is damaged"));
     let indexes = found.get_array("indexes").into_iter().flatten().map(index_of).collect::<Option<Vec<_>>>();
     let (feed, notes) = match found.get(FEED) {
         None => (false, false),

@@ -144,7 +144,8 @@ pub(super) async fn send(
         let answer = match database.run_raw_command(command).session(&mut *session).await {
             Err(error) if is_garbled(&error) => {
                 // Only values refused by a unique index are quoted at such length.
-                let message = "a unique index has such a value already; the server's message about it cannot be read";
+                let message =
+                    "a unique index already has such a value, but the server's message about it cannot be parsed";
                 return Ok(Some(Refused { op: start, error: doc! { "code": 11000, "errmsg": message } }));
             }
             answer => answer?,
@@ -184,9 +185,9 @@ impl Refused {
 
     /// Returns the port's error for the refusal.
     pub(super) fn told(&self, declared: &Collection, change: usize) -> RecordError {
-        let message = self.error.get_str("errmsg").unwrap_or("it says nothing");
+        let message = self.error.get_str("errmsg").unwrap_or("it gives no reason");
         if !self.is_duplicate() {
-            let message = format!("is not taken by the server: {message}");
+            let message = format!("is refused by the server: {message}");
             return Invalid::new(Code::InvalidRecord, format!("changes[{change}].document"), message).into();
         }
         let pattern = self.error.get_document("keyPattern").cloned().unwrap_or_default();

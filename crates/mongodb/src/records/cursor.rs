@@ -36,7 +36,7 @@ pub(super) fn write(query: &RecordQuery, position: Position) -> Result<Cursor, I
 /// Decodes a cursor, and refuses one of another query.
 pub(super) fn read(query: &RecordQuery, cursor: &Cursor) -> Result<Position, Invalid> {
     parts(query, cursor.as_str()).ok_or_else(|| {
-        let message = "is not a cursor of this query; begin again without one".to_owned();
+        let message = "is not a cursor of this query; start again without a cursor".to_owned();
         Invalid::new(Code::InvalidQuery, "after", message)
     })
 }

@@ -45,7 +45,7 @@ pub(super) async fn declare(
         if let Some(found) = there.iter().flatten().find(name) {
             if !same(found, &due) || expiry(found) != expiry(&due) {
                 let message = format!(
-                    "is there as {found}, and {due} is declared; declare it as it is, or give the new one another name"
+                    "exists as {found}, but {due} is declared; declare it as it exists, or give the new one another name"
                 );
                 return Err(conflict(declared, index, message));
             }
@@ -73,7 +73,7 @@ fn compare<'a>(declared: &'a Collection, known: &Collection) -> Result<Vec<&'a I
             Some(known) if known == index => {}
             Some(known) => {
                 let message = format!(
-                    "is declared as {known:?}, and now as {index:?}; declare it as it is, or give the new one another name"
+                    "is already declared as {known:?}, and now as {index:?}; declare it as it exists, or give the new one another name"
                 );
                 return Err(conflict(declared, index, message));
             }
@@ -118,7 +118,7 @@ fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
     for (n, index) in declared.indexes.iter().enumerate() {
         let ours = |path: &str| filter::visible(path) != path;
         if index.fields().iter().any(|(path, _)| ours(path)) {
-            return invalid(index_path(n), &format!("is on {OWN:?}, which a store on MongoDB keeps for itself"));
+            return invalid(index_path(n), &format!("is on {OWN:?}, which a store on MongoDB reserves"));
         }
     }
     Ok(())
@@ -145,7 +145,7 @@ pub(super) fn physical(index: &Index) -> Result<Option<Document>, RecordError> {
         Some(condition) if is_bound(condition) => filter::compile(condition),
         Some(_) if index.is_unique() => {
             let what = format!(
-                "index {:?}: a unique index that is partial by other tests than EQ, GT, GTE, LT, LTE, IN, BETWEEN, EXISTS",
+                "index {:?}: a unique index that is partial with tests other than EQ, GT, GTE, LT, LTE, IN, BETWEEN, EXISTS",
                 index.name()
             );
             return Err(StoreError::NotSupported(what).into());
@@ -247,7 +247,7 @@ fn all_there(declared: &Collection, absent: bool, missing: &[Document]) -> Resul
         (true, false) => format!("collection {name} is missing, with its indexes {}", names.join(", ")),
         (false, false) => format!("indexes {} of collection {name} are missing", names.join(", ")),
     };
-    Err(StoreError::ReadOnly(format!("{what}, and auto_init_schema is off; make them, or switch it on")))
+    Err(StoreError::ReadOnly(format!("{what}, and auto_init_schema is off; create them, or switch it on")))
 }
 
 /// Creates the indexes in a single command, which creates all or none.

@@ -53,7 +53,7 @@ fn storable(document: &RawDocument) -> Result<(), Invalid> {
 }
 
 fn own(path: &str) -> Invalid {
-    let message = format!("has the field {OWN:?}, which a store on MongoDB keeps for itself; give it another name");
+    let message = format!("has the field {OWN:?}, which a store on MongoDB reserves; give it another name");
     Invalid::new(Code::InvalidRecord, path, message)
 }
 

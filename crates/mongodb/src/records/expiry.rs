@@ -101,7 +101,7 @@ pub(super) async fn run(records: std::sync::Weak<MongoRecords>) {
                     Err(RecordError::Store(StoreError::Closed)) => return,
                     Err(error) => {
                         records.writer.due().at(i64::MIN);
-                        tracing::warn!(%error, "what has expired could not be deleted; it is tried again");
+                        tracing::warn!(%error, "expired records could not be deleted; retrying");
                     }
                 }
             }

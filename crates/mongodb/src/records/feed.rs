@@ -203,7 +203,7 @@ pub(super) async fn changes(
     let mut found = found.limit(limit as i64).session(&mut session).await.map_err(asked)?;
     let mut changes = Vec::new();
     while found.advance(&mut session).await.map_err(asked)? {
-        let damaged = || StoreError::Damaged(format!("{NOTES}: a note is not what was written"));
+        let damaged = || StoreError::Damaged(format!("{NOTES}: a note is damaged"));
         changes.push(read(found.current()).ok_or_else(damaged)?);
     }
     Ok(changes)

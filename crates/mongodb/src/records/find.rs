@@ -121,7 +121,7 @@ pub(super) fn refused(condition: &Condition, error: &Error) -> RecordError {
     }
     if message.contains("parallel arrays") {
         let message =
-            "two of its fields lie in different arrays of at least one record, so these cannot be sorted by both";
+            "two of its fields lie in different arrays of at least one record, so the result cannot be sorted by both";
         return Invalid::new(Code::InvalidQuery, "sort", message.to_owned()).into();
     }
     reading(error).into()
@@ -258,7 +258,7 @@ pub(super) fn sort_of(sort: &[SortBy]) -> Document {
 fn order_of(sort: &[SortBy], document: &RawDocument) -> Result<Vec<u8>, Invalid> {
     let paths: Vec<_> = sort.iter().map(|by| (by.path.as_str(), by.direction)).collect();
     let (keys, _) = document_keys(document, &paths).map_err(|error| {
-        let message = format!("{error} in at least one record, so these cannot be sorted by both");
+        let message = format!("{error} in at least one record, so the result cannot be sorted by both");
         Invalid::new(Code::InvalidQuery, "sort", message)
     })?;
     let mut place = keys.into_iter().next().unwrap_or_default();

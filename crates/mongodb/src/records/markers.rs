@@ -40,7 +40,7 @@ pub(super) async fn mark(place: &Place, session: &mut ClientSession, markers: &[
             let command = doc! { verb: EXPIRIES, list: part.to_vec(), "ordered": true };
             let answer = place.database.run_command(command).session(&mut *session).await?;
             if let Some(refused) = answer.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
-                return Err(Error::custom(format!("{EXPIRIES}: a marker was not taken: {refused}")));
+                return Err(Error::custom(format!("{EXPIRIES}: a marker was refused: {refused}")));
             }
         }
     }

@@ -154,7 +154,7 @@ impl Inner {
                     return Err(StoreError::ReadOnly(sentence).into());
                 }
                 Ended::Unknown(error) => return Err(unreachable(&error)),
-                Ended::Left(Left::Moved) => "other writers were always faster".to_owned(),
+                Ended::Left(Left::Moved) => "it lost to other writers each time".to_owned(),
                 Ended::Again(error) => message_of(&error),
             };
             if Instant::now() >= ends {
@@ -197,7 +197,7 @@ impl Inner {
         let stored = match &offset {
             None => None,
             Some(offset) => {
-                let why = "NextEventOffset is missing or no whole number from 0";
+                let why = "NextEventOffset is missing or not a whole number from 0";
                 let number = natural(offset, "NextEventOffset");
                 Some(number.ok_or_else(|| malformed(database, EVENT_LOG_METADATA, offset, why))?)
             }

@@ -86,7 +86,7 @@ impl Place {
         let Ok((key, commit)) = Arrived::read(incoming).read else { return Ok(()) };
         let head = self.newest(&key).await?.unwrap_or_default();
         if commit.info.version > head.version + 1 {
-            tracing::warn!(?key, from = head.version, to = commit.info.version, "versions are taken for missing");
+            tracing::warn!(?key, from = head.version, to = commit.info.version, "versions are accepted as missing");
             self.heads.insert(key, Head { version: commit.info.version - 1, applied: head.applied });
         }
         Ok(())

@@ -28,7 +28,7 @@ pub(super) async fn write(cluster: &Cluster) -> Infallible {
                 Err(error) => {
                     *due = Instant::now() + LEFT_ALONE;
                     let database = log.database.name();
-                    tracing::warn!(%error, database, "blocks of entries are not written; it is tried again in a minute");
+                    tracing::warn!(%error, database, "blocks of entries could not be written; retrying in a minute");
                 }
             }
         }

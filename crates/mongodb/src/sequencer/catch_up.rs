@@ -38,8 +38,10 @@ impl Turn {
             }
             sleep(ASK_EVERY).await;
         }
-        let message =
-            format!("a process of Annals has the store in database {} open, and gives numbers", database.name());
+        let message = format!(
+            "a process of Annals has the store in database {} open and assigns sequence numbers; stop it first",
+            database.name()
+        );
         Err(OpenError::new(Code::StoreLocked, message))
     }
 

@@ -43,7 +43,7 @@ impl Contexts {
                 collection,
                 context = other,
                 own,
-                "commits of another context are in this database; they get numbers like all others"
+                "commits of another context are in this database; they get sequence numbers like all others"
             );
             let state = log.database.collection::<Document>(SEQUENCER);
             let noted = doc! { "$addToSet": { "others": other } };

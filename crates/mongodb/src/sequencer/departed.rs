@@ -23,7 +23,7 @@ pub(super) async fn end_transactions(cluster: &Cluster) -> Infallible {
         sleep(LOOK_EVERY).await;
         let Some(first) = cluster.logs.first() else { continue };
         if let Err(error) = end(&first.database, &cluster.holder, cluster.lease).await {
-            tracing::debug!(error = message_of(&error), "transactions of processes that are gone may be open");
+            tracing::debug!(error = message_of(&error), "transactions of processes that have died may be open");
         }
     }
 }
@@ -42,7 +42,7 @@ async fn end(database: &Database, own: &str, time: Duration) -> mongodb::error::
         tracing::warn!(
             process,
             sessions = sessions.len(),
-            "a process is gone; the transactions that it left are ended"
+            "a process has died; ending the transactions that it left open"
         );
         if !sessions.is_empty() {
             let admin = database.client().database("admin");
@@ -51,7 +51,7 @@ async fn end(database: &Database, own: &str, time: Duration) -> mongodb::error::
                 // The server responds and denies this user: a retry would not help.
                 Err(error) if code_of(&error).is_some() => {
                     let error = message_of(&error);
-                    tracing::warn!(error, "transactions of a process that is gone may be open for a minute");
+                    tracing::warn!(error, "transactions of a process that has died may stay open for a minute");
                 }
                 Err(error) => return Err(error),
             }

@@ -97,12 +97,7 @@ impl Held {
 
     /// Adds a commit that has just become held.
     pub(super) fn add(&mut self, held: HeldCommit) {
-        tracing::warn!(
-            collection = held.collection,
-            commit = held.commit,
-            reason = held.reason,
-            "a commit is held back"
-        );
+        tracing::warn!(collection = held.collection, commit = held.commit, reason = held.reason, "a commit is held");
         self.note(held);
     }
 

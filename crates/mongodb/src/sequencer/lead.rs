@@ -81,7 +81,7 @@ async fn work(
         }
         if looked.elapsed() >= LOOK_EVERY {
             if work.can_go_on().await? {
-                return Err(Ended::Deposed("a log that was put aside can go on"));
+                return Err(Ended::Deposed("a log that was put aside can continue"));
             }
             looked = Instant::now();
         }
@@ -167,7 +167,11 @@ impl Work<'_> {
 }
 
 fn put_aside(cluster: &Cluster, database: &str, why: &str) {
-    tracing::error!(database, why, "a log gets no numbers; the others go on, and it is tried again");
+    tracing::error!(
+        database,
+        why,
+        "a log is put aside and gets no sequence numbers for now; the others continue, and it is retried"
+    );
     cluster.put_aside(database);
 }
 

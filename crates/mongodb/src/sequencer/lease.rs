@@ -113,10 +113,7 @@ impl Lease {
         // The command waits for the operations of the sessions, which may take long; leading must not wait for it.
         let ended = in_time(self.holds / 3, admin.run_command(command)).await;
         if let Err(error) = &ended {
-            tracing::warn!(
-                error = message_of(error),
-                "transactions of a sequencer that leads no more may be open for a minute"
-            );
+            tracing::warn!(error = message_of(error), "transactions of a former sequencer may stay open for a minute");
         }
         ended.is_ok()
     }
@@ -186,7 +183,7 @@ impl Lease {
         let state = self.database.collection::<Document>(SEQUENCER);
         let update = vec![doc! { "$set": { "failing": failing(why) } }];
         if let Err(error) = in_time(self.holds / 3, state.update_one(self.mine(epoch), update)).await {
-            self.trouble.met("other processes were not told of it", &error);
+            self.trouble.met("other processes could not be notified", &error);
         }
     }
 
@@ -208,7 +205,7 @@ impl Lease {
             Ok(_) => self.left.abandon(),
             Err(error) => {
                 self.left.abandon();
-                self.trouble.met("its lease was not given back and expires by itself", &error);
+                self.trouble.met("its lease was not released; it expires by itself", &error);
             }
         }
     }

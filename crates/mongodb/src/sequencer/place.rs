@@ -153,7 +153,7 @@ impl Place {
     /// Admits a collection of commits: everything stored in the collection it replaced has been processed.
     pub(super) async fn admit(&self, collection: &str, uuid: Uuid) -> Result<(), Ended> {
         register::admit(&self.log.database, collection, uuid).await?;
-        tracing::info!(tenant = self.log.tenant, collection, "a collection of commits was replaced; commits go on");
+        tracing::info!(tenant = self.log.tenant, collection, "a collection of commits was replaced; commits continue");
         Ok(())
     }
 
@@ -267,7 +267,8 @@ impl Place {
         }
         Ok(match part {
             [one] => {
-                let why = "refused: a unique index of the log has its values already, and no document says so";
+                let why =
+                    "refused: a unique index of the log already has its values, but no document with them was found";
                 Some(((one.collection.to_owned(), one.commit.key.clone()), why.to_owned()))
             }
             _ => None,

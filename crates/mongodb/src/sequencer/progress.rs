@@ -33,7 +33,7 @@ impl Progress {
     pub(super) fn stuck(&self) -> Option<String> {
         let still = *self.still.lock().unwrap_or_else(PoisonError::into_inner);
         let time = still.map(|since| since.elapsed()).filter(|time| *time >= STUCK)?;
-        Some(format!("what is under way has made no progress for {} s", time.as_secs()))
+        Some(format!("the work in flight has made no progress for {} s", time.as_secs()))
     }
 
     pub(super) fn lag(&self) -> u64 {

@@ -38,12 +38,16 @@ pub(super) async fn look(cluster: &Cluster, lease: &Lease) -> Infallible {
             of_schema(cluster).await;
         }
         if let Err(error) = of_lease(cluster, lease).await {
-            tracing::debug!(error = message_of(&error), "what the sequencer stores of itself cannot be read");
+            tracing::debug!(error = message_of(&error), "the sequencer's own records cannot be read");
         }
         let count = cluster.logs.len();
         for log in cluster.logs.iter().cycle().skip(turn).take(LOGS.min(count)) {
             if let Err(error) = of_log(log, cluster.lease).await {
-                tracing::debug!(error = message_of(&error), tenant = log.tenant, "how far a log is cannot be read");
+                tracing::debug!(
+                    error = message_of(&error),
+                    tenant = log.tenant,
+                    "the progress of a log cannot be read"
+                );
             }
         }
         turn = (turn + LOGS) % count.max(1);

@@ -303,7 +303,7 @@ async fn transaction(
     }
     let name = log.database.name();
     Err(Ended::Damaged(format!(
-        "database {name}: the server gave up a transaction {TRIES} times: it meets another one"
+        "database {name}: the server aborted a transaction {TRIES} times: it conflicts with another one"
     )))
 }
 

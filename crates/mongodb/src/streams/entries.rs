@@ -39,7 +39,7 @@ pub(super) async fn of(
             bytes += entry.as_bytes().len();
             if bytes > BYTES_MAX && !entries.is_empty() {
                 let message = format!(
-                    "the events take more than {} MiB together, which is too much for a transaction; append less at once",
+                    "the events take more than {} MiB together, which is too much for a transaction; append fewer at once",
                     BYTES_MAX / 1024 / 1024
                 );
                 return Err(Invalid::new(Code::InvalidVerdicts, "included", message).into());

@@ -116,7 +116,8 @@ pub(super) async fn begin(
         Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => {
             if states.find_one(doc! { "_id": name }).await.map_err(asked)?.is_none() {
                 let message = format!(
-                    "{name:?} would be kept in {collection}, which is another stream's already; use that one's name, or another"
+                    "{name:?} would be stored in {collection}, which already belongs to another stream; use the \
+                     name of that stream, or another name"
                 );
                 return Err(Invalid::new(Code::InvalidName, "stream", message).into());
             }

@@ -183,7 +183,8 @@ async fn names_are_needed_and_must_be_names() {
     let error = databases.adopt(&given).await.expect_err("refused");
     assert_eq!(error.code, Code::InvalidNames);
     assert!(error.message.contains(PAID) && error.message.contains("--names"), "{}", error.message);
-    for (uuid, name, says) in [(PAID, "a b", "a b"), (PAID, "placed", "give each its own"), ("x", "y", "is no UUID")] {
+    for (uuid, name, says) in [(PAID, "a b", "a b"), (PAID, "placed", "give each its own"), ("x", "y", "is not a UUID")]
+    {
         let mut given = names();
         given.event_types.insert(uuid.to_owned(), Some(name.to_owned()));
         let error = databases.adopt(&given).await.expect_err(says);

@@ -17,7 +17,10 @@ fn names(code: Code, error: &impl ToString, said: &[&str]) {
     for part in said {
         assert!(error.contains(part), "{part} in {error}");
     }
-    assert!(["mend it", "mend or delete it", "put it back"].iter().any(|advice| error.contains(advice)), "{error}");
+    assert!(
+        ["correct it", "correct or delete it", "put it back"].iter().any(|advice| error.contains(advice)),
+        "{error}"
+    );
     assert!(!error.contains("damaged") && !error.contains("cut the log"), "{error}");
 }
 
@@ -33,7 +36,7 @@ async fn a_prepare_key_whose_time_is_no_date_is_named() {
     let keys = databases.database().await.collection::<Document>("prepare_user");
     keys.insert_one(doc! { "_id": "tom", "value": 1, "ttlAt": 5_i64 }).await.expect("inserted");
     let error = log.commit(reserve("b", "tom")).await.expect_err("refused");
-    names(error.code(), &error, &[&format!("{}.prepare_user", databases.name), "\"tom\"", "ttlAt is no date"]);
+    names(error.code(), &error, &[&format!("{}.prepare_user", databases.name), "\"tom\"", "ttlAt is not a date"]);
     log.commit(reserve("b", "eve")).await.expect("other keys go on");
     store.close().await;
 }

@@ -337,7 +337,7 @@ async fn a_subscription_that_is_set_back_receives_nothing_twice() {
         .await
         .expect("broken");
     let broken = log(&store).read(LogQuery::default()).await.expect_err("it cannot be read");
-    for part in ["annals-received", "_id 2:", "position", "no whole number"] {
+    for part in ["annals-received", "_id 2:", "position", "not a whole number"] {
         assert!(broken.to_string().contains(part), "{part} in {broken}");
     }
     store.close().await;

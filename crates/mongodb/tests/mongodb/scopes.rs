@@ -275,7 +275,7 @@ async fn an_event_that_cannot_be_read_is_named() {
     let store = databases.store(options(&[SCOPE])).await;
     let error = log(&store, SCOPE).read(LogQuery::default()).await.expect_err("it cannot be read");
     assert_eq!(error.code(), Code::MalformedDocument);
-    for part in ["_id 1:", "Metadata", SCOPE, "mend or delete it"] {
+    for part in ["_id 1:", "Metadata", SCOPE, "correct or delete it"] {
         assert!(error.to_string().contains(part), "{part} in {error}");
     }
     store.close().await;

@@ -35,7 +35,7 @@ pub(in crate::client) fn refused(answer: &Answer) -> RecordError {
     match code {
         Code::UnknownCollection | Code::RecordConflict | Code::DuplicateKey | Code::IndexConflict => {
             let said = facts.of_record(code, problem);
-            said.unwrap_or_else(|| unknown(&format!("{} without what it is about", code.as_str())).into())
+            said.unwrap_or_else(|| unknown(&format!("{} without its subject", code.as_str())).into())
         }
         code => other(code, problem),
     }
@@ -48,7 +48,7 @@ pub(super) fn changes_refused(answer: &Answer, after: ChangeNumber) -> ChangesEr
         Err(unknown) => return unknown.into(),
     };
     let facts = serde_json::from_slice::<Facts>(&answer.body).unwrap_or_default();
-    let without = || ChangesError::from(unknown(&format!("{} without what it is about", code.as_str())));
+    let without = || ChangesError::from(unknown(&format!("{} without its subject", code.as_str())));
     match code {
         Code::ChangesGone => facts.oldest.map_or_else(without, |oldest| ChangesError::Gone { after, oldest }),
         Code::UnknownChange => facts.last.map_or_else(without, |last| ChangesError::Unknown { after, last }),

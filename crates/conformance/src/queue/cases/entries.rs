@@ -54,10 +54,10 @@ pub async fn a_user_with_too_many_items_is_refused_with_the_limit(subject: &dyn 
     assert_eq!(refused("2", "a").await, None, "it is there already");
     let (code, why) = refused("3", "a").await.expect("refused");
     assert_eq!(code, Code::QueueFull);
-    assert!(why.contains("user \"a\" has 2 pending items, of 2 at most"), "{why}");
+    assert!(why.contains("user \"a\" has 2 pending items; at most 2 are allowed"), "{why}");
     assert_eq!(refused("3", "b").await, None);
     let (_, why) = refused("4", "b").await.expect("refused");
-    assert!(why.contains("3 items are pending, of 3 at most"), "{why}");
+    assert!(why.contains("3 items are pending; at most 3 are allowed"), "{why}");
     it.taken(1).await;
     assert_eq!(refused("4", "b").await, None, "active items do not count");
 }

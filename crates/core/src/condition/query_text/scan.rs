@@ -65,7 +65,7 @@ impl<'t> Scan<'t> {
             return Ok(None);
         }
         let rest = &self.text[self.at..];
-        let end = rest.find('`').ok_or_else(|| (self.at, "a path in backticks has no end".to_owned()))?;
+        let end = rest.find('`').ok_or_else(|| (self.at, "a path in backticks is not closed".to_owned()))?;
         self.at += end + 1;
         Ok(Some(rest[..end].to_owned()))
     }
@@ -79,7 +79,7 @@ impl<'t> Scan<'t> {
         let start = self.at();
         match self.value()? {
             Bson::String(text) => Ok(text),
-            _ => Err((start, "a text is expected".to_owned())),
+            _ => Err((start, "a string is expected".to_owned())),
         }
     }
 
@@ -93,7 +93,7 @@ impl<'t> Scan<'t> {
     fn plain_value(&mut self, depth: usize) -> Found<Bson> {
         let start = self.at();
         if depth > limits::DATA_DEPTH_MAX {
-            return Err((start, "a value is nested too deep".to_owned()));
+            return Err((start, "a value is nested too deeply".to_owned()));
         }
         if self.takes("[") {
             return self.list(depth);
@@ -147,7 +147,7 @@ impl<'t> Scan<'t> {
     /// Reads a string in single quotes, where two quotes stand for one, or in double quotes as in JSON.
     fn quoted(&mut self) -> Found<String> {
         let start = self.at;
-        let no_end = || (start, "a text has no closing quote".to_owned());
+        let no_end = || (start, "a string has no closing quote".to_owned());
         if self.takes("\"") {
             let rest = &self.text[start..];
             let mut texts = serde_json::Deserializer::from_str(rest).into_iter::<String>();
@@ -183,10 +183,10 @@ impl<'t> Scan<'t> {
             _ => match serde_json::from_str::<serde_json::Number>(written) {
                 Ok(number) if number.is_i64() => Bson::Int64(number.as_i64().unwrap_or_default()),
                 Ok(_) if !written.contains(['.', 'e', 'E']) => {
-                    return Err((start, "the integer does not fit into 64 bits".to_owned()));
+                    return Err((start, "the number does not fit in a signed 64-bit integer".to_owned()));
                 }
                 Ok(number) if number.is_f64() => Bson::Double(number.as_f64().unwrap_or_default()),
-                _ => return Err((start, "a value is expected (texts stand in quotes)".to_owned())),
+                _ => return Err((start, "a value is expected (put strings in quotes)".to_owned())),
             },
         };
         self.at += end;

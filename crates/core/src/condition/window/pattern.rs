@@ -21,7 +21,7 @@ impl Pattern {
         while let Some(character) = rest.next() {
             match character {
                 '\'' => pieces.push(Piece::Text(
-                    quoted(&mut rest).ok_or_else(|| format!("date pattern {text:?} has a quote that does not end"))?,
+                    quoted(&mut rest).ok_or_else(|| format!("date pattern {text:?} has an unclosed quote"))?,
                 )),
                 letter if letter.is_ascii_alphabetic() => {
                     let mut count = 1;
@@ -31,7 +31,7 @@ impl Pattern {
                     if !is_known(letter, count) {
                         let run: String = std::iter::repeat_n(letter, count).collect();
                         return Err(format!(
-                            "date pattern {text:?} has {run:?}; known are yyyy MM dd HH mm ss SSS XXX and 'text'"
+                            "date pattern {text:?} has {run:?}, which is unknown; use yyyy MM dd HH mm ss SSS XXX and 'text'"
                         ));
                     }
                     pieces.push(Piece::Field(letter, count));

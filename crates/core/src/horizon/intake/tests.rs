@@ -113,7 +113,7 @@ fn a_producer_is_the_one_that_the_received_events_came_from() {
     for (offered, says) in [
         (page(3, 7, Vec::new(), 0), "restored to event 7, but event 7"),
         (page(1, 0, Vec::new(), 0), "incarnation 1"),
-        (other_store, "another store"),
+        (other_store, "came from store"),
         (Offered { head: 4, ..page(2, 0, Vec::new(), 0) }, "ends at position 4"),
         (Offered { microservice: "other".into(), ..page(2, 0, Vec::new(), 0) }, "calls itself"),
     ] {

@@ -71,7 +71,9 @@ impl TryFrom<IndexForm> for Index {
         if text {
             let directed = fields.iter().any(|(_, direction)| *direction == Direction::Descending);
             if directed || unique || hashed || sparse || partial.is_some() || expires_after_seconds.is_some() {
-                return Err("is a text index, so it has fields without a direction, and perhaps a language".to_owned());
+                return Err(
+                    "is a text index, which has fields without a direction and optionally a language".to_owned()
+                );
             }
             let language = language.as_deref().map_or(Ok(TextLanguage::None), str::parse)?;
             let paths = fields.into_iter().map(|(path, _)| path).collect();

@@ -249,12 +249,12 @@ fn read_places(
 ) -> Result<FoundEnd, String> {
     let mut rest = &found[..];
     loop {
-        let (document, behind) = split_document(rest)?.ok_or("an answer that ends early")?;
+        let (document, behind) = split_document(rest)?.ok_or("a truncated response")?;
         let document = RawDocument::from_bytes(document).map_err(|error| error.to_string())?;
         match read_commit(found, document)? {
             Read::Commit(commit, places) => take(commit, places)?,
             Read::End(end) if behind.is_empty() => return Ok(end),
-            Read::End(_) => return Err("an answer that goes on behind its end".to_owned()),
+            Read::End(_) => return Err("a response with bytes after its end".to_owned()),
         }
         rest = behind;
     }
@@ -314,7 +314,7 @@ fn read_commit(found: &Bytes, document: &RawDocument) -> Result<Read, String> {
     let info = Arc::new(info);
     let (mut events, mut places): (Vec<RecordedEvent>, Vec<Place>) = (Vec::new(), Vec::new());
     for event in list {
-        let event = event.map_err(|error| error.to_string())?.as_document().ok_or("an event that is no document")?;
+        let event = event.map_err(|error| error.to_string())?.as_document().ok_or("an event that is not a document")?;
         let last = events.last().map(|event| event.event_type.clone());
         events.push(read_event(found, event, &info, last.unwrap_or_default(), &mut places)?);
     }

@@ -56,13 +56,13 @@ pub fn read_offered(bytes: &Bytes) -> Result<Offered, String> {
     let mut events = Vec::new();
     let mut rest = &bytes[..];
     loop {
-        let (first, behind) = split_document(rest)?.ok_or("a page that ends early")?;
+        let (first, behind) = split_document(rest)?.ok_or("a truncated page")?;
         let document = RawDocument::from_bytes(first).map_err(|error| error.to_string())?;
         let is_end = document.get("next").map_err(|error| error.to_string())?.is_some();
         match is_end {
             false => events.push(read_event(bytes, document)?),
             true if behind.is_empty() => return read_end(bytes, document, events),
-            true => return Err("a page that goes on behind its end".to_owned()),
+            true => return Err("a page with bytes after its end".to_owned()),
         }
         rest = behind;
     }

@@ -206,5 +206,5 @@ fn expected_version(path: &str, value: RawBsonRef<'_>) -> Result<ExpectedVersion
 fn time(path: &str, value: RawBsonRef<'_>) -> Result<Timestamp, Invalid> {
     let time = value.as_datetime().map(|time| Timestamp::from_millis(time.timestamp_millis()));
     time.filter(|time| time.is_writable())
-        .ok_or_else(|| Invalid::new(Code::InvalidTime, path, "is not a date that RFC 3339 can write"))
+        .ok_or_else(|| Invalid::new(Code::InvalidTime, path, "is not a date that RFC 3339 can represent"))
 }

@@ -66,7 +66,7 @@ pub fn read_group_page(bytes: &[u8]) -> Result<GroupPage, String> {
     let answer = document(bytes)?;
     let value = |value: RawBsonRef<'_>| Bson::try_from(value).map_err(|error| error.to_string());
     let groups = each(array(answer, "groups")?, |group| {
-        let figures = field(group, "figures")?.as_document().ok_or("figures is none")?;
+        let figures = field(group, "figures")?.as_document().ok_or("figures has the wrong type")?;
         let figures = figures.into_iter().map(|figure| value(figure.map_err(|error| error.to_string())?.1));
         let figures = figures.collect::<Result<_, _>>()?;
         Ok(Group { key: value(field(group, "key")?)?, count: number(group, "count")?, figures })
@@ -117,7 +117,7 @@ pub fn read_collections(bytes: &[u8]) -> Result<Vec<Collection>, String> {
 }
 
 fn record_of(answer: &RawDocument) -> Result<Record, String> {
-    let document = field(answer, "document")?.as_document().ok_or("document is none")?.to_owned();
+    let document = field(answer, "document")?.as_document().ok_or("document has the wrong type")?.to_owned();
     Ok(Record { document, revision: number(answer, "revision")? })
 }
 
@@ -134,7 +134,7 @@ fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a RawArray, Stri
 }
 
 fn text(document: &RawDocument, name: &str) -> Result<String, String> {
-    field(document, name)?.as_str().map(str::to_owned).ok_or_else(|| format!("{name} is not a text"))
+    field(document, name)?.as_str().map(str::to_owned).ok_or_else(|| format!("{name} is not a string"))
 }
 
 fn number(document: &RawDocument, name: &str) -> Result<u64, String> {

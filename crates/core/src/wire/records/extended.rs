@@ -62,7 +62,7 @@ pub(crate) fn extended(value: Bson) -> Result<Bson, String> {
         Bson::Document(document) if document.keys().any(|key| KEYS.contains(&key.as_str())) => {
             let json = Bson::Document(document).into_relaxed_extjson();
             let shown = json.to_string();
-            Bson::try_from(json).map_err(|error| format!("{} is no value of Extended JSON: {error}", cut(&shown)))
+            Bson::try_from(json).map_err(|error| format!("{} is not a value of Extended JSON: {error}", cut(&shown)))
         }
         Bson::Document(document) => {
             let fields = document.into_iter().map(|(key, value)| Ok::<_, String>((key, extended(value)?)));

@@ -53,12 +53,12 @@ fn read_change(encoding: Encoding, at: &str, document: &RawDocument) -> Result<R
     let mut change = None;
     fields(document, at, |kind, path, value| {
         if change.is_some() {
-            return Err(body(at, "is several changes; give each an object of its own"));
+            return Err(body(at, "holds several changes; give each its own object"));
         }
         change = Some(read_kind(encoding, kind, path, nested(path, value)?)?);
         Ok(())
     })?;
-    change.ok_or_else(|| body(at, "is no change; give insert, replace, set, delete or check"))
+    change.ok_or_else(|| body(at, "is not a change; give insert, replace, set, delete or check"))
 }
 
 fn read_kind(encoding: Encoding, kind: &str, at: &str, document: &RawDocument) -> Result<RecordChange, Invalid> {
@@ -181,7 +181,11 @@ pub(crate) fn read_projection(at: &str, document: &RawDocument) -> Result<Projec
         })?;
         if !paths.is_empty() {
             if projection != Projection::Whole {
-                return Err(Invalid::new(Code::InvalidQuery, at, "includes and excludes; give one of both"));
+                return Err(Invalid::new(
+                    Code::InvalidQuery,
+                    at,
+                    "both includes and excludes fields; do one or the other",
+                ));
             }
             projection = make(paths);
         }

@@ -39,8 +39,8 @@ impl fmt::Display for Torn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} at offset {}: the last batch of writes is not whole; an answer was never given for it unless the disk lost what it \
-             had synced",
+            "{} at offset {}: the last batch of writes is incomplete; it was never acknowledged unless the disk lost \
+             synced data",
             self.file, self.offset
         )
     }
@@ -96,7 +96,8 @@ pub(in crate::engine) fn check_unnamed(
         let Some(mark) = batch::mark_of(&bytes) else { continue };
         let mut blocks = (BLOCK..bytes.len()).step_by(BLOCK);
         if let Some(at) = blocks.find(|at| Batch::at(&bytes[*at..], mark).is_some_and(|batch| batch.sequence > last)) {
-            let what = "here are writes that the map does not hold, and it does not name this journal: it is an earlier map, or another's";
+            let what = "the journal has writes that the map lacks, and the map does not name this journal: the map \
+                        is an earlier copy, or belongs elsewhere";
             return Err(damaged(&path, Some(at as u64), what.to_owned()));
         }
     }
@@ -106,7 +107,7 @@ pub(in crate::engine) fn check_unnamed(
 fn bytes_of(disk: &dyn Disk, path: &str) -> Result<Vec<u8>, Failure> {
     match disk.open(path, Open::Read).and_then(|file| whole(&*file)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(damaged(path, None, "it is missing; it holds what was written last".to_owned()))
+            Err(damaged(path, None, "it is missing; it held the latest writes".to_owned()))
         }
         bytes => bytes.map_err(|error| Failure::Refused(cannot_open(path, &error))),
     }
@@ -136,15 +137,16 @@ impl File<'_> {
     fn check_head(&self, place: usize) -> Result<(), Failure> {
         let length = self.bytes.len();
         if length < FIRST_BYTES as usize {
-            return Err(
-                self.damaged(length, format!("the file ends here and was made with {FIRST_BYTES} bytes: it was cut"))
-            );
+            return Err(self.damaged(
+                length,
+                format!("the file ends here but was created with {FIRST_BYTES} bytes: it was truncated"),
+            ));
         }
         let head = &self.bytes[..BLOCK];
         match (*head == batch::head(self.mark, place), batch::is_head(head)) {
             (true, _) => Ok(()),
             (false, true) => Err(self.damaged(0, "it belongs to another journal, or is its other file")),
-            (false, false) => Err(self.damaged(0, "its head is not what was written")),
+            (false, false) => Err(self.damaged(0, "its header is damaged")),
         }
     }
 
@@ -156,7 +158,7 @@ impl File<'_> {
                 break;
             }
             if batch.sequence > moved {
-                let writes = batch.decoded().ok_or_else(|| self.damaged(at, "here are no writes"))?;
+                let writes = batch.decoded().ok_or_else(|| self.damaged(at, "there are no writes here"))?;
                 found.push((batch.sequence, writes));
             }
             last = Some(batch.sequence);
@@ -174,11 +176,13 @@ impl File<'_> {
     fn check_end(&self, at: usize, newest: u64, torn: &mut Vec<Torn>) -> Result<(), Failure> {
         let Some(block) = self.bytes.get(at..at + BLOCK) else {
             let length = self.bytes.len();
-            return Err(self.damaged(length, "the file ends here and must go on behind its last batch: it was cut"));
+            return Err(
+                self.damaged(length, "the file ends here but must continue after its last batch: it was truncated")
+            );
         };
         let beyond = |at: &usize| self.batch(*at).is_some_and(|batch| batch.sequence > newest);
         if let Some(later) = (at..self.bytes.len()).step_by(BLOCK).find(beyond) {
-            return Err(self.damaged(at, format!("here is no batch, but at {later} is one")));
+            return Err(self.damaged(at, format!("there is no batch here, but there is one at {later}")));
         }
         let left_from_before = self.batch(at).is_some();
         if left_from_before || block.iter().all(|byte| *byte == 0) {
@@ -187,7 +191,7 @@ impl File<'_> {
         // A file is durably extended before a batch is written into the new part.
         let header = Header::at(block, self.mark).filter(|header| header.sequence > newest);
         if header.is_some_and(|header| at + header.end() > self.bytes.len()) {
-            return Err(self.damaged(at, "the file ends within the batch that begins here: it was cut"));
+            return Err(self.damaged(at, "the file ends within the batch that begins here: it was truncated"));
         }
         torn.push(Torn { file: self.path.to_owned(), offset: at as u64 });
         Ok(())

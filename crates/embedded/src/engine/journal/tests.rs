@@ -160,7 +160,7 @@ fn a_changed_byte_of_an_answered_batch_is_damage_as_soon_as_another_is_behind_it
                 damaged[changed] ^= 0x20;
                 put(&disk, name, &damaged);
                 let found = last(&disk, 0).expect_err("it is damage");
-                let said = ["is no batch, but", "is missing"];
+                let said = ["is no batch here, but", "is missing"];
                 assert!(said.iter().any(|said| found.contains(said)), "{changed}: {found}");
             }
         }
@@ -179,10 +179,10 @@ fn a_file_that_is_gone_emptied_or_another_is_damage_and_named() {
         let mut headless = bytes.clone();
         headless[9] ^= 1;
         let planted: [(&str, &[u8]); 5] = [
-            ("it was cut", &[]),
-            ("it was cut", &bytes[..FIRST_BYTES as usize - 1]),
+            ("it was truncated", &[]),
+            ("it was truncated", &bytes[..FIRST_BYTES as usize - 1]),
             ("another journal", &of_another),
-            ("head is not what was written", &headless),
+            ("head is damaged", &headless),
             ("its other file", &bytes_of(&disk, FILES[1 - place])),
         ];
         for (says, planted) in planted {
@@ -211,7 +211,7 @@ fn a_grown_file_that_was_cut_in_or_behind_its_batches_is_damage() {
     for cut in beyond.flat_map(|at| [at, at + 5, at + 100, at + BLOCK]).chain([end, end + BLOCK - 1]) {
         put(&disk, FILES[1], &bytes[..cut]);
         let found = last(&disk, 0).expect_err("it is damage");
-        assert!(found.contains(FILES[1]) && found.contains("it was cut"), "{cut}: {found}");
+        assert!(found.contains(FILES[1]) && found.contains("it was truncated"), "{cut}: {found}");
     }
     // Only zeros are gone that a growth had not finished.
     put(&disk, FILES[1], &bytes[..end + BLOCK]);

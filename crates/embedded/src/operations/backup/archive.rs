@@ -186,12 +186,12 @@ impl Unpack {
     /// # Errors
     /// `invalid_backup` if its end has not arrived.
     pub(super) fn finish(&self) -> Outcome<()> {
-        if self.ended { Ok(()) } else { Err(invalid("the backup ends early; a part of it was lost on the way")) }
+        if self.ended { Ok(()) } else { Err(invalid("the backup is truncated; part of it was lost in transfer")) }
     }
 }
 
 fn not_an_archive() -> crate::operations::OperationError {
-    invalid("the file is not a backup of Annals, or is not what was written")
+    invalid("the file is not a backup of Annals, or is damaged")
 }
 
 fn octal(field: &[u8]) -> Option<u64> {

@@ -96,8 +96,7 @@ impl Manifest {
         if let Some(newer) = format_of(bytes).filter(|format| *format > FORMAT) {
             return Err(newer_format("the backup's manifest.json", newer).into());
         }
-        let manifest: Self =
-            unseal(bytes).ok_or_else(|| invalid("manifest.json of the backup is not what was written"))?;
+        let manifest: Self = unseal(bytes).ok_or_else(|| invalid("manifest.json of the backup is damaged"))?;
         for file in manifest.files() {
             valid_path(&file.name)?;
         }
@@ -119,11 +118,12 @@ impl Manifest {
             match found.get(&due.name) {
                 None => return Err(invalid(format!("{} is missing in the backup", due.name))),
                 Some(file) if file.bytes != due.bytes => {
-                    let message = format!("{} of the backup has {} bytes and had {}", due.name, file.bytes, due.bytes);
+                    let message =
+                        format!("{} of the backup has {} bytes but should have {}", due.name, file.bytes, due.bytes);
                     return Err(invalid(message));
                 }
                 Some(file) if file.sha256 != due.sha256 => {
-                    return Err(invalid(format!("{} of the backup is not what was written", due.name)));
+                    return Err(invalid(format!("{} of the backup is damaged", due.name)));
                 }
                 Some(_) => {}
             }
@@ -137,7 +137,7 @@ pub(super) fn valid_path(path: &str) -> Outcome<()> {
     let plain = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['\\', '\0']);
     match path == MANIFEST || (path.starts_with("tenants/") && path.split('/').all(plain)) {
         true => Ok(()),
-        false => Err(invalid(format!("{path:?} is no file of a backup"))),
+        false => Err(invalid(format!("{path:?} is not a file of a backup"))),
     }
 }
 

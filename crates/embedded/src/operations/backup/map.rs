@@ -75,9 +75,7 @@ fn entries_are_whole(view: &Held, path: &str) -> Result<(), StoreError> {
         let (key, value) = entry?;
         if !record_is_whole(&key, &value) || !stream_is_whole(&key, &value) {
             let key = key.escape_ascii();
-            return Err(StoreError::RecordsDamaged(format!(
-                "{path}: what stands under key {key} is not what was written"
-            )));
+            return Err(StoreError::RecordsDamaged(format!("{path}: the entry under key {key} is damaged")));
         }
     }
     Ok(())
@@ -128,7 +126,7 @@ pub(super) fn settle(
             Looked::Missing | Looked::Damaged(_) => false,
         };
         if !same {
-            let message = format!("the map of {dir} as it was restored is not the one of the backup's {}", due.name);
+            let message = format!("the restored map of {dir} differs from the backup's {}", due.name);
             return Err(invalid(message));
         }
     }
@@ -140,7 +138,7 @@ pub(super) fn settle(
 fn not_made(name: &str, dir: &str, fault: DumpFault) -> OperationError {
     match fault {
         DumpFault::Newer(version) => newer_format(name, version).into(),
-        DumpFault::Damaged(what) => invalid(format!("{name} of the backup is not what was written: {what}")),
+        DumpFault::Damaged(what) => invalid(format!("{name} of the backup is damaged: {what}")),
         DumpFault::Io(error) => unwritable(dir, &error),
     }
 }

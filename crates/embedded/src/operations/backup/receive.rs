@@ -76,7 +76,7 @@ impl Receiver {
     pub fn into_file(disk: Arc<dyn Disk>, name: &str) -> Outcome<Self> {
         disk.create_dir("").map_err(|error| unwritable("the folder", &error))?;
         if disk.open(name, Open::Read).is_ok() {
-            return Err(OperationError::new(Code::FolderNotEmpty, format!("{name} is there already; name a new file")));
+            return Err(OperationError::new(Code::FolderNotEmpty, format!("{name} already exists; name a new file")));
         }
         let unfinished = format!("{name}{UNFINISHED}");
         let file = create(&*disk, &unfinished).map_err(|error| unwritable(&unfinished, &error))?;
@@ -130,7 +130,7 @@ impl Receiver {
         self.unpack.finish()?;
         let files = self.files;
         if files.manifest.is_empty() {
-            return Err(invalid("manifest.json is missing in the backup, so it ends early"));
+            return Err(invalid("manifest.json is missing, so the backup is truncated"));
         }
         let manifest = Manifest::read(&files.manifest)?;
         manifest.compare(&files.found)?;

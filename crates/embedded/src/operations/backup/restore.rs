@@ -86,7 +86,7 @@ pub fn restore(
         return Err(OperationError::new(Code::FolderNotEmpty, message));
     }
     let _lock = target.lock().map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => OperationError::new(Code::StoreLocked, "another process works in this folder"),
+        io::ErrorKind::WouldBlock => OperationError::new(Code::StoreLocked, "another process is using this folder"),
         _ => unwritable("the folder", &error),
     })?;
     let mut writing = Writing::new(target.clone());
@@ -215,7 +215,7 @@ impl Writing {
             Source::File(disk, name) => self.file(&**disk, name, progress)?,
         }
         if self.manifest.is_empty() {
-            return Err(invalid("manifest.json is missing in the backup, so it ends early or is none"));
+            return Err(invalid("manifest.json is missing, so the backup is truncated, or this is not a backup"));
         }
         let manifest = Manifest::read(&self.manifest)?;
         if verified {
@@ -327,7 +327,7 @@ fn place_of(name: &str) -> Outcome<String> {
     if name == MANIFEST {
         return Ok(name.to_owned());
     }
-    let wrong = || invalid(format!("{name:?} is no file of a backup"));
+    let wrong = || invalid(format!("{name:?} is not a file of a backup"));
     let (dir, file) = name.rsplit_once('/').ok_or_else(wrong)?;
     let (stem, kind) = file.rsplit_once('.').ok_or_else(wrong)?;
     let (stem, _) = stem.split_once('-').ok_or_else(wrong)?;
@@ -360,9 +360,8 @@ impl Place<'_> {
         let due = cut.map_or(self.log.head, |(.., at)| *at);
         let same = head == due && (cut.is_some() || events_hash == self.log.events_hash);
         if verified && !same {
-            let message = format!(
-                "the log of {dir} as it was restored has {head} events and another hash than the backup's {due}"
-            );
+            let message =
+                format!("the restored log of {dir} has {head} events, and its hash differs from the backup's {due}");
             return Err(invalid(message));
         }
         let (tenant, scope, incarnation) = (tenant.clone(), scope.clone(), self.tenant.incarnation + 1);
@@ -395,7 +394,7 @@ fn read_back(disk: &dyn Disk, dir: &str, progress: &mut dyn FnMut(u64)) -> Outco
     for number in survey::segment_numbers(&survey::sorted(disk, dir)?) {
         let Ok(open) = survey::segment(disk, dir, number)? else {
             let name = names::segment(dir, number);
-            return Err(invalid(format!("the header of {name} is not what was written for this segment")));
+            return Err(invalid(format!("the header of {name} is damaged or belongs to another segment")));
         };
         let fail = |error: io::Error| unreadable(&open.at.name, &error);
         let mut walk = Walk::new(&open.at, open.length).map_err(fail)?;
@@ -409,7 +408,9 @@ fn read_back(disk: &dyn Disk, dir: &str, progress: &mut dyn FnMut(u64)) -> Outco
                 }
                 Step::Commit(placed) => {
                     let (name, offset) = (&open.at.name, placed.offset);
-                    return Err(invalid(format!("{name} at offset {offset}: a commit does not follow on")));
+                    return Err(invalid(format!(
+                        "{name} at offset {offset}: a commit does not follow the previous one"
+                    )));
                 }
                 Step::Fault { offset, what, .. } => {
                     return Err(invalid(format!("{} at offset {offset}: {what}", open.at.name)));
@@ -425,7 +426,7 @@ fn begin_incarnation(disk: &dyn Disk, dir: &str, starts: BTreeMap<String, u64>, 
     let path = format!("{dir}/{TENANT_FILE}");
     let file: TenantFile = match survey::small(disk, &path)? {
         Small::Whole(file) => file,
-        _ => return Err(invalid(format!("{path} of the backup is not what was written"))),
+        _ => return Err(invalid(format!("{path} of the backup is damaged"))),
     };
     let mut begun = Vec::new();
     for scope in starts.keys() {

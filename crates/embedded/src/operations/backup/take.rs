@@ -336,13 +336,13 @@ fn hash_of(at: &crate::log::SegmentFile, first: u64, end: u64) -> Result<EventsH
         match walk.step().map_err(fail)? {
             // The last frame of a packed segment is followed by padding.
             Step::End if reached.next_multiple_of(8) == end => return Ok(hash),
-            Step::End => return Err(at.damage(reached, "commits are not there")),
+            Step::End => return Err(at.damage(reached, "commits are missing")),
             Step::Fault { offset, what, .. } => return Err(at.damage(offset, what)),
             Step::Commit(placed) if placed.first() == next => {
                 placed.record.add_to(&mut hash);
                 (next, reached) = (placed.next(), placed.end);
             }
-            Step::Commit(placed) => return Err(at.damage(placed.offset, "a commit does not follow on")),
+            Step::Commit(placed) => return Err(at.damage(placed.offset, "a commit does not follow the previous one")),
         }
     }
 }

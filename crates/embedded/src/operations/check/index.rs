@@ -38,7 +38,7 @@ pub(super) fn compare(disk: &dyn Disk, dir: &str, at: &SegmentFile, collected: &
             continue;
         }
         let what = if !page_is_whole(number, &page[..got]) {
-            format!("page {number} of {name} is not what was written")
+            format!("page {number} of {name} is damaged")
         } else {
             match FileIndex::open(file.clone(), name.clone()) {
                 Ok(index)
@@ -55,7 +55,7 @@ pub(super) fn compare(disk: &dyn Disk, dir: &str, at: &SegmentFile, collected: &
         return Ok(Found::Differs { offset: Some(offset), what });
     }
     if length != due.len() as u64 {
-        let what = format!("{name} has {length} bytes, and the index of its segment has {}", due.len());
+        let what = format!("{name} has {length} bytes, but the index of its segment has {}", due.len());
         return Ok(Found::Differs { offset: None, what });
     }
     Ok(Found::Agrees)

@@ -19,7 +19,7 @@ use crate::terms::{ExactTerm, TermKey};
 use crate::whole::UNFINISHED;
 
 const RESTORE: &str = "restore a backup, or cut the log there with `annals repair --cut-at`";
-const COPY: &str = "copy it again from where it came, or restore a backup";
+const COPY: &str = "copy it again from its source, or restore a backup";
 
 /// The log that is checked.
 pub(super) struct Place<'a> {
@@ -138,14 +138,14 @@ impl LogCheck<'_> {
     fn look_for_missing_segments(&mut self, numbers: &[u64]) {
         if numbers.is_empty() && self.has_begun() {
             let name = names::segment(&self.place.dir, 1);
-            let what = format!("{name} and all others are missing, and tenant.json says that the first was made");
+            let what = format!("{name} and all others are missing, and tenant.json says that the first was created");
             self.damaged(Finding { sequence_number: None, ..self.finding("segment_missing", &name, what, COPY) });
         }
         let mut due = 1;
         for number in numbers {
             if *number != due {
                 let name = names::segment(&self.place.dir, due);
-                let what = format!("{name} is missing, and {} is there", names::segment(&self.place.dir, *number));
+                let what = format!("{name} is missing, but {} exists", names::segment(&self.place.dir, *number));
                 self.damaged(Finding { sequence_number: None, ..self.finding("segment_missing", &name, what, COPY) });
             }
             due = number + 1;
@@ -161,10 +161,10 @@ impl LogCheck<'_> {
                 let length = file.length().map_err(|error| unreadable(&name, &error))?;
                 let blank = SegmentFile { number, salt: 0, name: name.clone(), file, packed: None };
                 let empty = matches!(step(&mut walk(&blank, u64::MAX)?, &name)?, Step::End);
-                let what = format!("the header of {name} is not what was written for this segment");
+                let what = format!("the header of {name} is damaged or belongs to another segment");
                 let first_of_all = number == 1 && self.has_begun();
                 if last && empty && !first_of_all {
-                    let note = "it was being made when the process ended; the next opening makes it anew";
+                    let note = "it was being created when the process ended; the next opening creates it again";
                     self.report.notes.push(self.finding("unfinished_segment", &name, what, note));
                 } else {
                     self.damaged(self.finding("segment_header", &name, what, COPY));
@@ -181,7 +181,7 @@ impl LogCheck<'_> {
             self.damaged(self.finding("segment_foreign", &name, what, COPY));
         }
         if length < capacity {
-            let what = format!("{name} is {length} bytes long and had {capacity}");
+            let what = format!("{name} is {length} bytes long but should have {capacity}");
             self.damaged(Finding { offset: Some(length), ..self.finding("segment_cut", &name, what, COPY) });
         }
         let collected = self.walk(&at, length, progress)?;
@@ -267,7 +267,7 @@ impl LogCheck<'_> {
         let here = |finding: Finding| Finding { offset: Some(placed.offset), sequence_number: Some(first), ..finding };
         if let Some(due) = self.next.filter(|due| *due != first) {
             let what =
-                format!("{} at offset {}: sequence number {first} stands where {due} is due", at.name, placed.offset);
+                format!("{} at offset {}: found sequence number {first}, expected {due}", at.name, placed.offset);
             let finding = here(self.finding("sequence_number", &at.name, what, RESTORE));
             self.damaged(finding);
         }
@@ -297,7 +297,7 @@ impl LogCheck<'_> {
         // After a loss, versions may be missing, but none may occur again.
         if version != due && (!self.lossy || version < due) {
             let what = format!(
-                "{} at offset {}: {} has version {} where {due} is due",
+                "{} at offset {}: {} has version {}, expected {due}",
                 at.name, placed.offset, aggregate, version
             );
             let finding = here(self.finding("version", &at.name, what, RESTORE));
@@ -322,7 +322,7 @@ impl LogCheck<'_> {
             Found::OfEarlierForm => {
                 let name = names::index(&self.place.dir, at.number);
                 let what = format!("{name} is of the form that its segment had before it was packed");
-                let advice = "nothing: packing ended early, and the next opening makes the index again";
+                let advice = "nothing: packing ended early, and the next opening rebuilds the index";
                 self.report.notes.push(self.finding("old_index", &name, what, advice));
             }
             Found::Differs { offset, what } => {
@@ -341,7 +341,7 @@ impl LogCheck<'_> {
             Small::Missing => return Ok(()),
             Small::Whole(checkpoint) => checkpoint,
             Small::Damaged => {
-                let what = format!("{name} is not what was written");
+                let what = format!("{name} is damaged");
                 let advice = "restore a backup; or remove the file, after which a log that lost its end looks whole";
                 self.report
                     .damaged(Finding { sequence_number: None, ..self.finding("checkpoint", &name, what, advice) });
@@ -370,8 +370,9 @@ impl LogCheck<'_> {
     /// Reports what is left at the end as a torn tail: nothing proves that it was synced, so the batch was never acknowledged.
     fn settle_the_end(&mut self) {
         if let Some(Pending { finding, .. }) = self.pending.take() {
-            let said = "it is not whole; an answer was never given for it unless the disk lost what it had synced";
-            let (what, advice) = (format!("{}: {said}", finding.what), "nothing: the next opening cuts it".to_owned());
+            let said = "it is incomplete; it was never acknowledged unless the disk lost synced data";
+            let (what, advice) =
+                (format!("{}: {said}", finding.what), "nothing: the next opening truncates it".to_owned());
             self.report.notes.push(Finding { kind: "torn_tail", what, advice, ..finding });
         }
     }
@@ -396,7 +397,7 @@ impl LogCheck<'_> {
             if let Some(before) = suspects.seen(request_of(self.key, placed), first) {
                 let (aggregate, request) = (placed.record.filed_under(), placed.record.request());
                 let what = format!(
-                    "{} at offset {}: request {request:?} of {} was committed at {before} already",
+                    "{} at offset {}: request {request:?} of {} was already committed at {before}",
                     at.name, placed.offset, aggregate
                 );
                 let finding = self.finding("request_id", &at.name, what, RESTORE);
@@ -420,7 +421,7 @@ impl LogCheck<'_> {
             } else {
                 ("foreign_file", "move it elsewhere if you know what it is; the store does not use it")
             };
-            let what = format!("{file} is no file of this log");
+            let what = format!("{file} is not a file of this log");
             self.report.notes.push(Finding { sequence_number: None, ..self.finding(kind, &file, what, advice) });
         }
     }

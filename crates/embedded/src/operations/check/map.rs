@@ -12,12 +12,11 @@ use crate::store::{ENGINE_DIR, TenantFile};
 use crate::whole::UNFINISHED;
 use crate::{records, streams};
 
-const RESTORE: &str =
-    "restore a backup; the log beside it is not concerned, and `annals export --without-records` takes it elsewhere";
-const TORN: &str = "nothing: the next opening passes it over";
+const RESTORE: &str = "restore a backup; the log is not affected, and `annals export --without-records` exports it";
+const TORN: &str = "nothing: the next opening skips it";
 const RESTORE_STREAM: &str =
     "restore a backup, or cut the log with `annals repair --cut-at`, which cuts its streams too";
-const REBUILD: &str = "make the indexes of the tenant's records again with `annals repair --indexes`";
+const REBUILD: &str = "rebuild the indexes of the tenant's records with `annals repair --indexes`";
 
 /// The map that is checked.
 pub(super) struct Place<'a> {
@@ -107,7 +106,7 @@ fn entries(
 ) -> Result<CheckedMap, StoreError> {
     for range in [Range::up_to(FORMAT_KEY), Range::between(FORMAT_KEY, &[1]), Range::beyond(&[3])] {
         if let Some((key, _)) = view.ascending(&range)?.next().transpose()? {
-            report.damaged(place.finding("map_key", None, format!("key {} is nobody's", key.escape_ascii())));
+            report.damaged(place.finding("map_key", None, format!("key {} belongs to nothing", key.escape_ascii())));
         }
     }
     let found = records::check(view, &mut |kind, what| report.damaged(place.finding(kind, None, what)))?;
@@ -137,7 +136,7 @@ fn other_files(disk: &dyn Disk, place: &Place<'_>, report: &mut CheckReport) -> 
             false => ("foreign_file", "move it elsewhere if you know what it is; the store does not use it"),
         };
         let file = format!("{}/{name}", place.dir);
-        let what = format!("{file} is no file of this map");
+        let what = format!("{file} is not a file of this map");
         let finding = place.finding(kind, None, what.clone());
         report.notes.push(Finding { file, what, advice: advice.to_owned(), ..finding });
     }

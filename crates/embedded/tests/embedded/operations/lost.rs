@@ -105,10 +105,10 @@ fn a_journal_that_lost_a_file_or_a_part_of_one_is_damage_and_nothing_of_it_is_re
         let of_other = file(&mut killed.clone(), other).clone();
         let length = file(&mut killed.clone(), path).len();
         let planted = [
-            ("emptied", Vec::new(), "it was cut"),
-            ("cut", file(&mut killed.clone(), path)[..1_000].to_vec(), "it was cut"),
-            ("zeroed", vec![0; length], "its head is not what was written"),
-            ("made up", vec![0x5a; length], "its head is not what was written"),
+            ("emptied", Vec::new(), "it was truncated"),
+            ("cut", file(&mut killed.clone(), path)[..1_000].to_vec(), "it was truncated"),
+            ("zeroed", vec![0; length], "its header is damaged"),
+            ("made up", vec![0x5a; length], "its header is damaged"),
             ("its other file", of_other, "another journal"),
         ];
         for (what, bytes, says) in planted {
@@ -302,7 +302,7 @@ fn a_log_whose_only_segments_are_gone_or_emptied_is_damage() {
         let mut files = killed.clone();
         files.retain(|(path, _)| !is_segment(path) || path.ends_with("0000000001.segment"));
         *file(&mut files, &format!("{LOG}0000000001.segment")) = vec![0; emptied];
-        the_log_is_refused(&files, "segment_header", "is not what was written");
+        the_log_is_refused(&files, "segment_header", "is damaged");
     }
 }
 

@@ -148,7 +148,7 @@ fn an_index_of_another_store_is_made_again_and_that_is_reported() {
         let store = open_store(&disk, 2);
         assert_eq!(content(&store).await, due);
         let status = status_of(&store);
-        let told = status.recovery.iter().filter(|line| line.contains(&path) && line.contains("made again")).count();
+        let told = status.recovery.iter().filter(|line| line.contains(&path) && line.contains("rebuilt")).count();
         assert_eq!((told, status.refusing), (1, None), "{:?}", status.recovery);
         store.close().await;
         drop(store);

@@ -48,7 +48,7 @@ impl Schema {
                     tracing::warn!(
                         database = database.name(),
                         collection,
-                        "the collection is another one than before; commits wait until the log has everything of that one"
+                        "the collection was replaced; commits wait until the log has everything from the previous one"
                     );
                 }
                 // The registration is read again in any case: another process's request for this collection serves as well.
@@ -77,7 +77,7 @@ impl Schema {
             return Ok(());
         }
         let message = format!(
-            "database {name}: it was dropped by other software, and another store was begun in it; open the store again"
+            "database {name}: it was dropped by other software, and another store was created in it; open the store again"
         );
         Err(OpenError::new(Code::StoreDamaged, message))
     }

@@ -92,7 +92,7 @@ fn a_sound_map_has_no_damage_and_its_numbers() {
 
 #[test]
 fn a_record_that_is_not_what_was_written_or_stands_elsewhere_is_found() {
-    found("record", "not what was written", |map| {
+    found("record", "is damaged", |map| {
         let (key, mut value) = nth(map, &[1, 1], 3);
         *value.last_mut().expect("bytes") ^= 1;
         map.put(&key, &value)
@@ -130,9 +130,9 @@ fn index_entries_that_are_missing_or_too_many_are_found() {
 
 #[test]
 fn a_catalog_that_is_not_what_was_written_is_found() {
-    found("catalog", "not what was written", |map| map.put(&[1, 0, b'c'], b"{"));
-    found("catalog", "another stands beside it", |map| map.put(&[1, 0, b'v'], &99u64.to_be_bytes()));
-    found("catalog", "given twice", |map| {
+    found("catalog", "is damaged", |map| map.put(&[1, 0, b'c'], b"{"));
+    found("catalog", "a different version is stored", |map| map.put(&[1, 0, b'v'], &99u64.to_be_bytes()));
+    found("catalog", "assigned twice", |map| {
         let text = String::from_utf8(map.get(&[1, 0, b'c']).expect("it is read").expect("a catalog")).expect("JSON");
         let at = text.find("\"next_id\":").expect("it is there") + 10;
         map.put(&[1, 0, b'c'], format!("{}1{}", &text[..at], &text[at + 1..]).as_bytes())
@@ -167,7 +167,7 @@ fn keys_of_nobody_are_found() {
     }
     for key in [&[2u8, 0, 0][..], &[2, 6, 0]] {
         let key = key.to_vec();
-        found("stream", "none that a stream has", move |map| map.put(&key, b"x"));
+        found("stream", "belongs to no stream", move |map| map.put(&key, b"x"));
     }
 }
 
@@ -187,11 +187,11 @@ fn streams_that_are_not_as_they_must_be_are_found() {
         let (key, _) = nth(map, &[2, 3], 1);
         map.remove(&key)
     });
-    found("stream", "of a stream that is not there", |map| {
+    found("stream", "belongs to a missing stream", |map| {
         let (key, _) = nth(map, &[2, 1], 0);
         map.remove(&key)
     });
-    found("stream", "given already", |map| map.remove(&[2, 0]));
+    found("stream", "already assigned", |map| map.remove(&[2, 0]));
 }
 
 /// A stream that was judged further than its log reaches.
@@ -204,7 +204,7 @@ fn a_stream_that_is_ahead_of_its_log_is_found() {
     let report = checked(&disk);
     let kinds: Vec<_> = report.damage.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, ["segment_missing", "stream"], "{report:#?}");
-    assert!(report.damage[1].what.contains("judged up to 600, but the log has 0"), "{report:#?}");
+    assert!(report.damage[1].what.contains("evaluated up to 600, but the log has 0"), "{report:#?}");
 }
 
 /// A byte that is changed anywhere in the file is found, unless nothing refers to it; and nothing is ever read otherwise.
