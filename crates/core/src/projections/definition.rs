@@ -125,7 +125,7 @@ impl ProjectionDefinition {
     pub fn read(name: &str, json: &[u8]) -> Result<Self, Invalid> {
         let definition = Self::read_stored(name, json)?;
         if definition.body.reducer.is_some() {
-            let message = "is a function of a program, which registers it itself; give rules in `on`";
+            let message = "is a function, which only the program that has it can register; give rules in `on`";
             return Err(Invalid::new(Code::InvalidProjection, "reducer", message));
         }
         Ok(definition)

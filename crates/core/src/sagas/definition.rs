@@ -113,7 +113,8 @@ impl SagaDefinition {
         match definition.program_step() {
             None => Ok(definition),
             Some(at) => {
-                let message = "is a function of a program, which registers it itself; publish a command instead";
+                let message =
+                    "is a function, which only the program that has it can register; publish a command instead";
                 Err(located(json, invalid(at, message)))
             }
         }
