@@ -88,7 +88,7 @@ pub(super) fn connector(trusted: Option<&Path>) -> Result<TlsConnector, String> 
 fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.map_err(|error| format!("{}: {error}", file.display()))?;
-    if found.is_empty() { Err(format!("{}: it holds no certificate in PEM", file.display())) } else { Ok(found) }
+    if found.is_empty() { Err(format!("{}: it contains no certificate in PEM", file.display())) } else { Ok(found) }
 }
 
 /// Reads the authorities that the system trusts.

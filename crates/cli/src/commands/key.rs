@@ -166,7 +166,7 @@ async fn show(context: &Context, Of { name, key }: &Of) -> Result<(), Stop> {
     target
         .run(async |target| {
             let Some(found) = target.keys()?.look(name, key).await? else {
-                return Err(Failure::new(Code::UnknownKey, format!("nobody holds the key {key:?} of {name}")).into());
+                return Err(Failure::new(Code::UnknownKey, format!("the key {key:?} of {name} is not held")).into());
             };
             let mut output = context.output();
             match output.format() {
@@ -196,7 +196,8 @@ fn maybe(path: &str, json: Option<&str>) -> Result<Option<KeyValue>, Invalid> {
 }
 
 fn value(path: &str, json: &str) -> Result<KeyValue, Invalid> {
-    let wrong = |error| Invalid::new(Code::InvalidKeys, path, format!("is not JSON: {error}; a text has quotes"));
+    let wrong =
+        |error| Invalid::new(Code::InvalidKeys, path, format!("is not JSON: {error}; write a string in quotes"));
     serde_json::from_str(json).map_err(wrong)
 }
 
