@@ -94,10 +94,10 @@ pub(super) struct PageQuery {
     user_id: Option<String>,
     /// Events of this service.
     service_name: Option<String>,
-    /// Events that happened then or later.
+    /// Events that happened at this time or later.
     #[param(inline)]
     start_time: Option<Time>,
-    /// Events that happened then or earlier.
+    /// Events that happened at this time or earlier.
     #[param(inline)]
     end_time: Option<Time>,
     /// Words, at least one of which the type, service, user or execution must contain.
