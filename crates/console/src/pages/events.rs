@@ -21,7 +21,7 @@ pub(super) const PAGE: Page = Page {
         Act::post("rebuild", "Rebuild the view", "/v1/events/view/rebuild", "The view is rebuilt from the log; until the new one has caught up, readers see the present one.").shows(VIEW),
         Act::post("settings", "Change the view", "/v1/events/view", "The view is switched on or off, or its retention changes. Events expire from the view only; the log keeps every event.").by(Verb::Put).shows(VIEW).fields(&[
             Field::choice("state", "State", &["auto", "on", "off"]).optional(),
-            Field::new("retention_days", "Days of retention", "90, or null for forever", Kind::Json).optional(),
+            Field::new("retention_days", "Days of retention", "90, or null to keep events forever", Kind::Json).optional(),
         ]),
         Act::delete("archive", "Archive now", "/v1/events/{event}", "The event {event} is moved from the view into the archive, regardless of its retention. It stays there when the view is rebuilt, until it is restored. The log keeps it.").shows(EVENT),
     ],
