@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 
 use crate::errors;
 
-/// How long a question to the cluster may take.
+/// Timeout of a request to the cluster.
 pub const ASK_MAX: Duration = Duration::from_secs(8);
 
 /// Settings that a URL may not change, because the guarantees depend on them.
@@ -34,9 +34,9 @@ const OURS: [&str; 12] = [
     "transactional.id",
 ];
 
-/// What every client of a cluster needs to know of it.
+/// A cluster, and what its clients need to connect.
 pub struct Cluster {
-    /// The addresses, for messages to people.
+    /// The addresses, for messages.
     pub shown: String,
     config: ClientConfig,
     admin: OnceLock<Arc<AdminClient<Logged>>>,
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Reads `kafka://HOST:PORT,HOST:PORT?setting=value`: settings of librdkafka follow the question mark, percent-encoded where a value
+    /// Parses `kafka://HOST:PORT,HOST:PORT?setting=value`. Settings of librdkafka follow the question mark, percent-encoded if a value
     /// contains `%`, `&` or `#`. No message repeats a value, which may be a password.
     pub fn open(url: &str) -> Result<Self, OpenError> {
         let refuse = |message: String| Err(OpenError::new(Code::InvalidConfig, message));
@@ -67,7 +67,7 @@ impl Cluster {
         }
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", hosts).set("client.id", "annals");
-        // Loopback and containers often have a name for each version of IP, and a broker listens on one.
+        // Loopback and containers often have a name for each version of IP, and a broker listens on only one.
         config.set("broker.address.ttl", "1000").set("reconnect.backoff.max.ms", "2000");
         config.set("socket.connection.setup.timeout.ms", "5000");
         for setting in query.split('&').filter(|setting| !setting.is_empty()) {
@@ -91,12 +91,12 @@ impl Cluster {
         Ok(Self { shown: hosts.to_owned(), config, admin: OnceLock::new() })
     }
 
-    /// The settings that all clients share.
+    /// Returns the settings that all clients share.
     pub fn config(&self) -> ClientConfig {
         self.config.clone()
     }
 
-    /// The client of questions about topics and groups.
+    /// Returns the client for requests about topics and groups.
     pub fn admin(&self) -> Result<Arc<AdminClient<Logged>>, BrokerError> {
         if let Some(admin) = self.admin.get() {
             return Ok(Arc::clone(admin));
@@ -105,7 +105,7 @@ impl Cluster {
         Ok(Arc::clone(self.admin.get_or_init(|| Arc::new(made))))
     }
 
-    /// A consumer outside of any assignment by a group.
+    /// Creates a consumer that is not part of any group assignment.
     pub fn reader(&self, group: &str) -> Result<BaseConsumer<Logged>, BrokerError> {
         let mut config = self.config();
         config.set("group.id", group).set("enable.auto.commit", "false").set("enable.partition.eof", "true");
@@ -115,7 +115,7 @@ impl Cluster {
     }
 }
 
-/// What a setting needs that this program does not have.
+/// Returns why a setting needs a feature with which this program was not built.
 fn needs_openssl(name: &str, value: &str) -> Option<String> {
     if cfg!(feature = "tls") {
         return None;
@@ -133,13 +133,13 @@ fn needs_openssl(name: &str, value: &str) -> Option<String> {
     })
 }
 
-/// The options of an administrative question.
+/// Returns the options of administrative requests.
 pub fn options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(ASK_MAX)).operation_timeout(Some(ASK_MAX))
 }
 
-/// Returns the first offset of a partition and the one after its last. A topic that was created a moment ago, and one whose leader moves,
-/// are asked about again for a while. It blocks.
+/// Returns the first offset of a partition and the one after its last. For a topic that was just created or whose leader moves, the
+/// request is repeated for a while. Blocks.
 pub fn bounds<C: ConsumerContext>(
     client: &impl Consumer<C>,
     topic: &str,
@@ -148,7 +148,7 @@ pub fn bounds<C: ConsumerContext>(
     bounds_of(topic, || client.fetch_watermarks(topic, partition, ASK_MAX))
 }
 
-/// The same by any client.
+/// Returns the bounds of a partition with any client, like [`bounds`].
 pub fn bounds_of(topic: &str, ask: impl Fn() -> KafkaResult<(i64, i64)>) -> Result<(i64, i64), BrokerError> {
     let mut answer = ask();
     for _ in 0..50 {
@@ -166,7 +166,7 @@ pub fn bounds_of(topic: &str, ask: impl Fn() -> KafkaResult<(i64, i64)>) -> Resu
     })
 }
 
-/// Whether the leader of a partition is not known everywhere yet.
+/// Returns whether the leader of a partition is not known everywhere yet.
 pub fn is_moving(code: Kafka) -> bool {
     matches!(
         code,
@@ -178,7 +178,7 @@ pub fn is_moving(code: Kafka) -> bool {
     )
 }
 
-/// Runs a call that blocks.
+/// Runs a blocking call.
 pub async fn blocking<T: Send + 'static>(
     call: impl FnOnce() -> Result<T, BrokerError> + Send + 'static,
 ) -> Result<T, BrokerError> {
@@ -188,7 +188,8 @@ pub async fn blocking<T: Send + 'static>(
     }
 }
 
-/// A client whose messages go to the log. While a broker is away there are many of them, and the caller learns it anyway.
+/// A client context that writes librdkafka's messages to the debug log. While a broker is away there are many, and callers get the error
+/// anyway.
 #[derive(Debug, Clone, Copy)]
 pub struct Logged;
 

@@ -1,10 +1,10 @@
-//! What Kafka's errors mean for a caller of the port.
+//! Maps Kafka's errors to errors of the port.
 
 use annals_core::BrokerError;
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode as Kafka;
 
-/// The error of a call that changed nothing.
+/// Converts the error of a call that changed nothing.
 pub fn of(error: KafkaError) -> BrokerError {
     match error.rdkafka_error_code() {
         Some(code) => of_code(code, error.to_string()),
@@ -12,7 +12,7 @@ pub fn of(error: KafkaError) -> BrokerError {
     }
 }
 
-/// The error of a call about this topic.
+/// Converts the error of a call about this topic.
 pub fn of_topic(topic: &str, code: Kafka) -> BrokerError {
     match code {
         Kafka::UnknownTopicOrPartition | Kafka::UnknownTopic | Kafka::UnknownPartition => {
@@ -44,12 +44,12 @@ fn of_code(code: Kafka, message: String) -> BrokerError {
     }
 }
 
-/// Whether another producer has taken over.
+/// Returns whether another producer has taken over.
 pub fn is_fenced(code: Kafka) -> bool {
     matches!(code, Kafka::Fenced | Kafka::ProducerFenced | Kafka::InvalidProducerEpoch)
 }
 
-/// Whether the cluster would refuse the same message again.
+/// Returns whether the cluster would refuse the same message again because of its size.
 pub fn is_too_large(code: Kafka) -> bool {
     matches!(code, Kafka::MessageSizeTooLarge | Kafka::MessageBatchTooLarge | Kafka::InvalidMessageSize)
 }

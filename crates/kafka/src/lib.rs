@@ -1,4 +1,4 @@
-//! The Kafka adapter of the broker port ([`annals_core::Broker`]). It is a crate of its own because it is the only one that builds
+//! The Kafka adapter of the broker port ([`annals_core::Broker`]). It is a separate crate because it is the only one that builds
 //! librdkafka.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //!  cluster.rs: addresses and settings · errors.rs: what Kafka's errors mean
 //! ```
 //!
-//! Calls of librdkafka block, so they run on tokio's threads for blocking calls, and a member has a thread of its own.
+//! Calls of librdkafka block, so they run on tokio's blocking threads, and each member has a thread of its own.
 
 mod cluster;
 mod errors;
@@ -33,12 +33,12 @@ use async_trait::async_trait;
 use cluster::Cluster;
 pub use position::position_topic;
 
-/// How a broker uses its cluster.
+/// Options for a broker on Kafka.
 #[derive(Debug, Clone, Default)]
 pub struct KafkaOptions {
     /// The names of the tenant's topics.
     pub settings: TopicSettings,
-    /// The number of copies of each message in topics that are created; none is the cluster's own default.
+    /// The replication factor of topics that are created; `None` uses the cluster's default.
     pub replication: Option<i32>,
 }
 
@@ -55,7 +55,7 @@ impl std::fmt::Debug for KafkaBroker {
 }
 
 impl KafkaBroker {
-    /// Takes the cluster at `kafka://HOST:PORT,HOST:PORT`. It is not reached yet: every call connects when it has to.
+    /// Creates the broker for the cluster at `kafka://HOST:PORT,HOST:PORT`. Does not connect: each call connects when needed.
     ///
     /// # Errors
     /// `invalid_config` for a URL of another form.

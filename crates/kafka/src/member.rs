@@ -1,4 +1,4 @@
-//! A member of a group: a thread polls the consumer and hands over what happens, and callers take it from here.
+//! A member of a group: a thread polls the consumer and passes on messages and rebalances, which callers receive here.
 //!
 //! ```text
 //!  thread: poll ─┬─ message ─▶ buffer ──────────────────────────▶ next
@@ -6,8 +6,10 @@
 //!                └─ revoked ─▶ step ─▶ waits ◀── release ◀─ commit of what is done
 //! ```
 //!
-//! The classic protocol with cooperative rebalances: partitions that stay with a member are not interrupted, and a revoked one goes on
-//! after its member released it. Heartbeats come from librdkafka's own threads, so a member that works long stays in its group.
+//! It uses the classic protocol with cooperative rebalances. Partitions that stay with a member are not interrupted, and a revoked one
+//! continues elsewhere after its member has released it. Heartbeats come from librdkafka's own threads, so a member that works for long
+//! stays in its group.
+//! long stays in its group.
 
 mod context;
 mod thread;
@@ -30,10 +32,10 @@ use crate::cluster::{Cluster, blocking};
 use crate::errors;
 use context::Context;
 
-/// How often a commit is tried that meets a rebalance, and how long apart.
+/// How often, and at which interval, a commit is retried during a rebalance.
 const COMMIT_TRIES: usize = 100;
 const COMMIT_PAUSE: Duration = Duration::from_millis(50);
-/// After this time without a heartbeat a member is taken for dead. The least that brokers allow is 6 s.
+/// The session timeout: a member without a heartbeat for this time is considered dead. Brokers allow at least 6 s.
 const SESSION_MS: &str = "10000";
 
 /// Joins a group.
@@ -49,7 +51,7 @@ pub async fn join(cluster: &Arc<Cluster>, subscription: GroupSubscription) -> Re
         config.set("enable.auto.commit", "false").set("enable.auto.offset.store", "false");
         config.set("isolation.level", "read_committed").set("session.timeout.ms", SESSION_MS);
         config.set("heartbeat.interval.ms", "1000").set("queued.max.messages.kbytes", "16384");
-        // Partitions that were added, and topics that were deleted and created again, are noticed within seconds instead of minutes.
+        // New partitions, and topics that were deleted and recreated, are noticed within seconds instead of minutes.
         config.set("topic.metadata.refresh.interval.ms", "3000").set("topic.metadata.propagation.max.ms", "3000");
         config.set(
             "auto.offset.reset",
@@ -74,13 +76,13 @@ pub struct KafkaMember {
     shared: Arc<Shared>,
 }
 
-/// What the thread and the callers share.
+/// The state shared by the thread and the callers.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// The thread waits for partitions to be released, and for room.
+    /// The thread waits on it for partitions to be released, and for room.
     changed: Condvar,
-    /// Callers wait for steps.
+    /// Callers wait on it for steps.
     woken: Notify,
 }
 
@@ -89,14 +91,14 @@ struct State {
     /// Changes of the assignment, in order.
     steps: VecDeque<GroupStep>,
     messages: VecDeque<Message>,
-    /// The partitions of this member, and whether they are being revoked.
+    /// The partitions of this member, and whether each is being revoked.
     owned: BTreeMap<TopicPartition, bool>,
-    /// The number of the last commit that may still be tried. A caller can give a commit up while it is retried.
+    /// The number of the last commit that may still be retried. A caller can abandon a commit while it is retried.
     commits: u64,
     error: Option<BrokerError>,
-    /// The member leaves, or was dropped.
+    /// Whether the member leaves, or was dropped.
     leaving: bool,
-    /// The thread has ended.
+    /// Whether the thread has ended.
     ended: bool,
 }
 
@@ -105,7 +107,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and wakes whoever waits for it.
+    /// Changes the state, and wakes all waiters.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let changed = change(&mut self.lock());
         self.changed.notify_all();
@@ -113,7 +115,7 @@ impl Shared {
         changed
     }
 
-    /// Waits on the thread, at most this long, while the condition holds.
+    /// Blocks the thread while the condition holds, at most this long.
     fn wait_while(&self, at_most: Duration, condition: impl FnMut(&mut State) -> bool) -> MutexGuard<'_, State> {
         let waited = self.changed.wait_timeout_while(self.lock(), at_most, condition);
         waited.unwrap_or_else(PoisonError::into_inner).0
@@ -139,7 +141,7 @@ impl State {
         }
     }
 
-    /// Refuses a commit after a newer one has begun, or a partition was released: it could move the committed offset back.
+    /// Refuses a commit if a newer one has begun, or if a partition was released: it could move the committed offset back.
     fn check_current(&self, number: u64, offsets: &[PartitionOffset]) -> Result<(), BrokerError> {
         if self.commits != number {
             return Err(BrokerError::Unavailable("a newer commit has begun".to_owned()));
@@ -158,7 +160,7 @@ impl GroupMember for KafkaMember {
         loop {
             let next = self.shared.lock().next(room);
             if let Some(next) = next {
-                // The thread may wait for room.
+                // The thread may be waiting for room.
                 self.shared.changed.notify_all();
                 return next;
             }
@@ -197,7 +199,7 @@ impl GroupMember for KafkaMember {
     async fn leave(self: Box<Self>) -> Result<(), BrokerError> {
         self.shared.change(|state| state.leaving = true);
         let shared = Arc::clone(&self.shared);
-        // The thread says goodbye to the group before it ends.
+        // The thread leaves the group before it ends.
         drop(self);
         blocking(move || {
             let state = shared.wait_while(crate::cluster::ASK_MAX, |state| !state.ended);
@@ -216,7 +218,7 @@ impl Drop for KafkaMember {
     }
 }
 
-/// Commits, and retries while the group rebalances. `may_try` is asked before each try.
+/// Commits, and retries while the group rebalances. Calls `may_try` before each attempt.
 fn commit(
     consumer: &BaseConsumer<Context>,
     list: &TopicPartitionList,
@@ -227,7 +229,7 @@ fn commit(
         may_try()?;
         let Err(error) = consumer.commit(list, CommitMode::Sync) else { return Ok(()) };
         match error.rdkafka_error_code() {
-            // A generation begins; the partitions may be the member's in it as well.
+            // A new generation begins, in which the member may still have the partitions.
             Some(Kafka::RebalanceInProgress) => std::thread::park_timeout(COMMIT_PAUSE),
             Some(
                 Kafka::IllegalGeneration | Kafka::UnknownMemberId | Kafka::AssignmentLost | Kafka::FencedInstanceId,

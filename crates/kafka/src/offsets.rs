@@ -1,4 +1,4 @@
-//! Committed offsets of groups.
+//! Reads and deletes committed offsets of groups.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::cluster::{ASK_MAX, Cluster, blocking, bounds, options};
 use crate::read::{page, partition_of};
 use crate::{errors, topics};
 
-/// Up to this distance from the head the messages are counted; beyond it the marks of transactions count as messages.
+/// Up to this lag, messages are counted exactly; beyond it, transaction markers count as messages.
 const COUNTED_MAX: u64 = 1_000;
 
-/// The committed offsets of a group in the tenant's topics.
+/// Returns the committed offsets of a group in the tenant's topics.
 pub async fn of_group(
     cluster: &Arc<Cluster>,
     group: &str,
@@ -25,7 +25,7 @@ pub async fn of_group(
     of_group_in(cluster, group, &known).await
 }
 
-/// The groups that have committed offsets in a topic, with how much of it each has not done.
+/// Returns the groups with committed offsets in a topic, with the lag of each.
 pub async fn in_topic(cluster: &Arc<Cluster>, topic: &str) -> Result<Vec<TopicGroup>, BrokerError> {
     let known = topics::partitions(cluster, Some(&[topic.into()])).await?;
     let admin = cluster.admin()?;

@@ -1,5 +1,5 @@
-//! The position of a relay: the last message of a compacted topic of one partition. Each store has a topic of its own, to which one
-//! transactional id writes. So after a publisher was opened nothing there is undecided, and its end is where committed readers end.
+//! The position of a relay: the last message of a compacted topic with one partition. Each store has a topic of its own, to which a single
+//! transactional id writes. So after a publisher was opened, the topic has no undecided transaction, and committed readers reach its end.
 
 use annals_core::{BrokerError, RelayPosition, Uuid};
 use rdkafka::admin::{NewTopic, TopicReplication};
@@ -11,12 +11,11 @@ use rdkafka::{Offset, TopicPartitionList};
 use crate::cluster::{ASK_MAX, Cluster, Logged, bounds, is_moving};
 use crate::{KafkaOptions, errors, topics};
 
-/// What the names of position topics begin with.
+/// Prefix of the names of position topics.
 const PREFIX: &str = "annals.relay.";
 /// The key of every position. Compaction keeps the last message of a key.
 pub const KEY: &str = "position";
-/// How many of the last messages are read first. A transaction leaves a message and a marker; the rest are those that were ended without
-/// being committed.
+/// How many of the last offsets are read first. A transaction leaves a message and a marker; the rest belongs to aborted transactions.
 const TAIL: i64 = 200;
 
 /// Returns the topic of a store's position.
@@ -32,7 +31,7 @@ pub fn is_position_topic(topic: &str) -> bool {
 pub async fn create(cluster: &Cluster, store_id: Uuid, given: &KafkaOptions) -> Result<(), BrokerError> {
     let name = position_topic(store_id);
     let replication = TopicReplication::Fixed(given.replication.unwrap_or(-1));
-    // Small segments: only a segment that is full is compacted.
+    // Small segments, because only a full segment is compacted.
     let new = NewTopic::new(&name, 1, replication)
         .set("cleanup.policy", "compact")
         .set("segment.bytes", "4194304")
@@ -40,7 +39,7 @@ pub async fn create(cluster: &Cluster, store_id: Uuid, given: &KafkaOptions) -> 
     topics::create_new(&*cluster.admin()?, new).await.map(drop)
 }
 
-/// Reads the last position. It blocks.
+/// Reads the last position. Blocks.
 pub fn read(cluster: &Cluster, store_id: Uuid) -> Result<Option<RelayPosition>, BrokerError> {
     let topic = position_topic(store_id);
     let reader = cluster.reader("annals.relay")?;
@@ -48,7 +47,7 @@ pub fn read(cluster: &Cluster, store_id: Uuid) -> Result<Option<RelayPosition>, 
     if high <= low {
         return Ok(None);
     }
-    // A leader that was elected a moment ago may not know its end yet. It is at its end when a read from there finds nothing.
+    // A leader that was just elected may not know its end yet. It is at its end when a read from there finds nothing.
     read_from(&reader, &topic, high)?;
     let tail = low.max(high - TAIL);
     match read_from(&reader, &topic, tail)? {
@@ -57,7 +56,7 @@ pub fn read(cluster: &Cluster, store_id: Uuid) -> Result<Option<RelayPosition>, 
     }
 }
 
-/// The last position from an offset on.
+/// Reads the last position from an offset on.
 fn read_from(reader: &BaseConsumer<Logged>, topic: &str, from: i64) -> Result<Option<RelayPosition>, BrokerError> {
     let mut from_here = TopicPartitionList::new();
     from_here.add_partition_offset(topic, 0, Offset::Offset(from)).map_err(errors::of)?;
@@ -84,7 +83,7 @@ fn read_from(reader: &BaseConsumer<Logged>, topic: &str, from: i64) -> Result<Op
     }
 }
 
-/// Errors that librdkafka reports and goes on after.
+/// Returns whether librdkafka continues after it has reported this error.
 fn is_passing(error: &KafkaError) -> bool {
     use rdkafka::types::RDKafkaErrorCode as Kafka;
     error.rdkafka_error_code().is_some_and(|code| {

@@ -1,13 +1,13 @@
-//! Transactional publishing: one transaction for each batch, which holds its messages and the position after them.
+//! Transactional publishing: one transaction per batch, with its messages and the position after them.
 //!
 //! ```text
 //!  begin ─▶ send all ─▶ every delivery is known, nothing is in flight ─▶ commit ─▶ visible
 //!                          └─ one failed ─▶ abort ─▶ nothing is visible
 //! ```
 //!
-//! The transactional id is made of the store id alone, without the incarnation, so that a restored store fences the relays of every
-//! incarnation before it. INVARIANT: [`open`] fences before it returns, and the position is read afterwards; so no batch of another
-//! publisher can follow the position that was read.
+//! The transactional id contains only the store id, not the incarnation, so that a restored store fences the relays of all previous
+//! incarnations. INVARIANT: [`open`] fences before it returns, and the position is read afterwards. So no batch of another publisher can
+//! follow the position that was read.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,18 +26,18 @@ use rdkafka::types::RDKafkaErrorCode as Kafka;
 use crate::cluster::{ASK_MAX, Cluster, Logged, blocking};
 use crate::{KafkaOptions, errors, position};
 
-/// After this time without an end Kafka ends a transaction itself. Until then its readers wait for it, so it is short.
+/// The transaction timeout, after which Kafka aborts. It is short, because readers wait for the end of a transaction.
 const TRANSACTION_MAX: Duration = Duration::from_secs(20);
-/// How long a message is sent again before it counts as failed.
+/// How long a message is resent before it counts as failed.
 const DELIVERY_MAX: Duration = Duration::from_secs(10);
-/// The limit of the client. That of a topic is lower, and decides.
+/// The client's limit. A topic's limit is lower, and decides.
 const MESSAGE_BYTES_MAX: u32 = 32 * 1024 * 1024;
-/// How often a batch is sent: once for all, once one by one, and again where the client cleared it away.
+/// Attempts to send a batch: once together, once message by message, and again if the client purged it.
 const PUBLISH_TRIES: usize = 6;
-/// How often the end of a transaction is asked for whose answer is missing.
+/// Attempts to end a transaction for which no response arrived.
 const COMMIT_TRIES: usize = 3;
 
-/// Opens the publisher of a store, and ends the transactions of every other one.
+/// Opens the publisher of a store, and aborts the transactions of all others.
 pub async fn open(
     cluster: &Arc<Cluster>,
     identity: &PublisherIdentity,
@@ -47,7 +47,7 @@ pub async fn open(
     position::create(cluster, store.store_id, given).await?;
     let cluster = Arc::clone(cluster);
     let work = blocking(move || {
-        // Before anything is fenced, so that an old copy of a store that was restored disturbs nobody.
+        // Checked before fencing, so that an old copy of a restored store disturbs no other publisher.
         let last = position::read(&cluster, store.store_id)?;
         if last.is_some_and(|last| last.incarnation > store.incarnation) {
             return Err(BrokerError::Fenced);
@@ -57,9 +57,9 @@ pub async fn open(
         config.set("transactional.id", format!("annals-relay-{}", store.store_id));
         config.set("transaction.timeout.ms", transaction.to_string()).set("message.timeout.ms", delivery.to_string());
         config.set("message.max.bytes", MESSAGE_BYTES_MAX.to_string()).set("linger.ms", "0");
-        // As Kafka's own clients choose, and `partition_of` in core.
+        // The same as Kafka's own clients, and as `partition_of` in core.
         config.set("partitioner", "murmur2");
-        // A topic that does not exist is not waited for.
+        // Fails early for a topic that does not exist.
         config.set("topic.metadata.propagation.max.ms", "3000");
         let producer = Client::from_config_and_context(&config, Deliveries::default()).map_err(errors::of)?;
         producer.init_transactions(ASK_MAX).map_err(errors::of)?;
@@ -69,9 +69,9 @@ pub async fn open(
     Ok(KafkaPublisher { work: Some(Arc::new(work.await?)) })
 }
 
-/// A publisher whose transactional id is this process's.
+/// A publisher that has the store's transactional id.
 pub struct KafkaPublisher {
-    /// None once it is dropped.
+    /// `None` once it is dropped.
     work: Option<Arc<Work>>,
 }
 
@@ -105,7 +105,7 @@ impl Publisher for KafkaPublisher {
 
 impl Drop for KafkaPublisher {
     fn drop(&mut self) {
-        // Ending the client waits for its threads.
+        // Closing the client waits for its threads.
         if let Some(work) = self.work.take() {
             std::thread::spawn(move || drop(work));
         }
@@ -114,9 +114,9 @@ impl Drop for KafkaPublisher {
 
 /// Why a batch cannot be committed.
 enum Failure {
-    /// Messages are too large, or stand in a request with one that is.
+    /// Messages that are too large, or that share a request with one that is.
     TooLarge(BTreeSet<usize>),
-    /// The client cleared all of it away while an earlier transaction was being ended.
+    /// The client purged the whole batch while an earlier transaction was being ended.
     Purged,
     Error(BrokerError),
 }
@@ -128,7 +128,7 @@ impl Work {
             match self.transaction(batch, position, singly) {
                 Ok(()) => return Ok(()),
                 Err(Failure::Error(error)) => return Err(error),
-                // Messages travel together, and the whole request was refused. One by one tells which it was.
+                // Messages share a request, which was refused as a whole. Sending them one by one finds the refused message.
                 Err(Failure::TooLarge(messages)) if messages.len() > 1 && !singly => singly = true,
                 Err(Failure::TooLarge(messages)) => return Err(self.refused(batch, &messages)),
                 Err(Failure::Purged) => {}
@@ -161,7 +161,7 @@ impl Work {
         }
     }
 
-    /// Sends everything and waits until all of it is delivered.
+    /// Sends everything, and waits until all of it is delivered.
     fn send_all(&self, batch: &[NewMessage], position: &RelayPosition, singly: bool) -> Result<(), Failure> {
         let deliveries = self.producer.context();
         deliveries.begin();
@@ -171,7 +171,7 @@ impl Work {
             for (name, value) in &message.headers {
                 headers = headers.insert(Header { key: name, value: Some(&value[..]) });
             }
-            // Kafka refuses times in the future.
+            // Kafka refuses timestamps in the future.
             let time = message.time.min(now).as_millis();
             let record =
                 BaseRecord::with_opaque_to(&message.topic, at).key(&message.key[..]).payload(&message.body[..]);
@@ -186,7 +186,7 @@ impl Work {
         let record = BaseRecord::with_opaque_to(&self.topic, batch.len()).key(position::KEY).payload(&body[..]);
         self.send(record.partition(0), batch)?;
         self.delivered(batch)?;
-        // What was delivered is in flight for a moment longer, and a commit would wait for it in steps of 100 ms.
+        // A delivered message is in flight for a moment longer, and a commit would wait for it in steps of 100 ms.
         let begun = Instant::now();
         while self.producer.in_flight_count() > 0 && begun.elapsed() < ASK_MAX {
             std::thread::yield_now();
@@ -208,7 +208,7 @@ impl Work {
             deliveries.not_sent();
             match error.rdkafka_error_code() {
                 Some(Kafka::QueueFull) => {
-                    // The queue of the client has room for many batches, so it empties soon.
+                    // The client's queue has room for many batches, so it drains soon.
                     std::thread::park_timeout(Duration::from_millis(1));
                     record = again;
                 }
@@ -221,7 +221,7 @@ impl Work {
         }
     }
 
-    /// Waits until every message that was sent is delivered.
+    /// Waits until every message is delivered.
     fn delivered(&self, batch: &[NewMessage]) -> Result<(), Failure> {
         let failed = self.producer.context().until_delivered(DELIVERY_MAX + ASK_MAX);
         let failed = failed.map_err(|()| {
@@ -232,7 +232,7 @@ impl Work {
         if !too_large.is_empty() {
             return Err(Failure::TooLarge(too_large));
         }
-        // What was cleared away because of another failure says nothing of its own.
+        // A message purged because of another failure says nothing about the cause.
         let purged = |code: Kafka| matches!(code, Kafka::PurgeQueue | Kafka::PurgeInflight);
         match failed.iter().find(|(_, code)| !purged(*code)) {
             Some((at, code)) => Err(self.failure(*at, *code, batch)),
@@ -254,7 +254,7 @@ impl Work {
         self.producer.client().fatal_error().is_some_and(|(code, _)| errors::is_fenced(code))
     }
 
-    /// Why a transaction cannot begin: nothing was published, and the client is of no use any more.
+    /// Returns why a transaction cannot begin: nothing was published, and the client is no longer usable.
     fn broken(&self, error: &KafkaError) -> BrokerError {
         match error.rdkafka_error_code() {
             _ if self.is_fenced() => BrokerError::Fenced,
@@ -276,7 +276,7 @@ impl Work {
                     return Err(BrokerError::Unavailable(error.to_string()));
                 }
                 KafkaError::Transaction(why) if why.is_retriable() => last = Some(error),
-                // An earlier attempt may have arrived whose answer is lost.
+                // An earlier attempt may have succeeded although its response was lost.
                 _ if last.is_some() => return Err(BrokerError::OutcomeUnknown(error.to_string())),
                 _ => return Err(self.broken(&error)),
             }
@@ -289,7 +289,7 @@ impl Work {
     }
 }
 
-/// Counts the messages in flight, and notes which failed.
+/// Counts the messages in flight, and records failures.
 #[derive(Default)]
 struct Deliveries {
     state: Mutex<InFlight>,
@@ -320,7 +320,7 @@ impl Deliveries {
         state.count = state.count.saturating_sub(1);
     }
 
-    /// Waits until nothing is in flight, and returns what failed.
+    /// Waits until nothing is in flight, and returns the failures.
     fn until_delivered(&self, at_most: Duration) -> Result<Vec<(usize, Kafka)>, ()> {
         let state = self.lock();
         let waited = self.changed.wait_timeout_while(state, at_most, |state| state.count > 0);

@@ -1,4 +1,4 @@
-//! Messages, as the port returns them, and pages of one partition.
+//! Converts messages to those of the port, and reads pages of one partition.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn read(cluster: &Cluster, query: &ReadMessages) -> Result<MessagePage, BrokerEr
                 page.next = found.offset + 1;
                 page.messages.push(found);
             }
-            // What is left up to the head are marks of transactions.
+            // Only transaction markers remain up to the head.
             Some(Err(KafkaError::PartitionEOF(_))) => {
                 page.next = page.head;
                 return Ok(page);
@@ -64,7 +64,7 @@ fn read(cluster: &Cluster, query: &ReadMessages) -> Result<MessagePage, BrokerEr
     }
 }
 
-/// A message that librdkafka lends.
+/// Converts a message that librdkafka lends.
 pub fn message(found: &BorrowedMessage<'_>) -> Message {
     let headers = found.headers().map(|headers| {
         let text = |name: &str| ByteString::from(name);

@@ -1,4 +1,4 @@
-//! Topics: created with their numbers, described, and altered on demand.
+//! Creates, describes and alters topics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::errors;
 use crate::position::is_position_topic;
 
 const RETENTION: &str = "retention.ms";
-/// How often the brokers are asked whether they know of a change, and how long apart.
+/// How often, and at which interval, the brokers are asked whether they know of a change.
 const KNOWN_TRIES: usize = 100;
 const KNOWN_PAUSE: Duration = Duration::from_millis(30);
 
-/// Creates a topic unless it exists.
+/// Creates a topic unless it exists. Returns whether it was created.
 pub async fn create(
     cluster: &Arc<Cluster>,
     topic: &TopicDefinition,
@@ -39,7 +39,8 @@ pub async fn create(
     Ok(created)
 }
 
-/// Waits until the brokers know a topic with at least the partitions of its definition. They answer a change before all of them do.
+/// Waits until the brokers know a topic with at least the partitions of its definition, and returns without an error after
+/// [`KNOWN_TRIES`]. They acknowledge a change before all of them know it.
 async fn until_known(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<(), BrokerError> {
     for _ in 0..KNOWN_TRIES {
         let known = partitions(cluster, Some(std::slice::from_ref(&topic.name))).await?;
@@ -51,7 +52,7 @@ async fn until_known(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<
     Ok(())
 }
 
-/// Creates what is asked for unless there is one of its name.
+/// Creates a topic unless one of its name exists. Returns whether it was created.
 pub async fn create_new(admin: &AdminClient<Logged>, topic: NewTopic<'_>) -> Result<bool, BrokerError> {
     match admin.create_topics([&topic], &options()).await.map_err(errors::of)?.pop() {
         Some(Ok(_)) => Ok(true),
@@ -61,7 +62,7 @@ pub async fn create_new(admin: &AdminClient<Logged>, topic: NewTopic<'_>) -> Res
     }
 }
 
-/// The topics of these names that exist, with the numbers of their partitions; all for none.
+/// Returns the existing topics among these names, with their partition counts; all topics if `names` is `None`.
 pub async fn partitions(
     cluster: &Arc<Cluster>,
     names: Option<&[ByteString]>,
@@ -80,7 +81,7 @@ pub async fn partitions(
     .await
 }
 
-/// The topics of these names that exist; all of the tenant for none.
+/// Returns the state of the existing topics among these names; of all topics of the tenant if `names` is `None`.
 pub async fn states(
     cluster: &Arc<Cluster>,
     names: Option<&[ByteString]>,
@@ -104,7 +105,7 @@ pub async fn states(
                 heads.push(bounds_of(&name, ask)?.1.cast_unsigned());
             }
             let retention = configs.get(&*name).and_then(|config| config.get(RETENTION)?.value.as_deref());
-            // Kafka writes -1 where messages are kept without end.
+            // Kafka writes -1 if messages are kept forever.
             let retention_ms = retention.and_then(|text| text.parse().ok());
             states.push(TopicState { name, retention_ms, heads });
         }
@@ -113,7 +114,7 @@ pub async fn states(
     .await
 }
 
-/// Whether a topic is one of the tenant's: those of Kafka and our positions are not.
+/// Returns whether a topic belongs to the tenant: Kafka's internal topics and our position topics do not.
 pub fn is_of(settings: &TopicSettings, topic: &str) -> bool {
     !topic.starts_with("__") && !is_position_topic(topic) && settings.type_of(topic).is_some()
 }
@@ -133,7 +134,7 @@ async fn describe<'n>(
     Ok(configs)
 }
 
-/// Gives a topic the numbers of its definition.
+/// Gives a topic the partition count and retention of its definition.
 pub async fn alter(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<(), BrokerError> {
     let name = &topic.name;
     let known = partitions(cluster, Some(std::slice::from_ref(name))).await?;
@@ -150,7 +151,7 @@ pub async fn alter(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<()
         made.into_iter().try_for_each(|made| made.map(drop).map_err(|(name, code)| errors::of_topic(&name, code)))?;
         until_known(cluster, topic).await?;
     }
-    // The request replaces every setting of the topic, so those that it has of its own are sent again.
+    // The request replaces all settings of the topic, so its other own settings are sent again.
     let configs = describe(cluster, std::iter::once(&**name)).await?;
     let own = configs.get(&**name).into_iter().flat_map(|config| &config.entries);
     let own = own.filter(|entry| entry.source == ConfigSource::DynamicTopic && entry.name != RETENTION);

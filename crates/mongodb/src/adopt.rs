@@ -1,5 +1,5 @@
-//! Opening what exists: a database that Wow or a Dolittle Runtime wrote becomes a store. [`inspect`] says what is there and what would be
-//! done, and writes nothing; [`adopt`] does it.
+//! Adopts an existing database: one that Wow or a Dolittle Runtime wrote becomes a store. [`inspect`] reports what is there and what an
+//! adoption would do, and writes nothing; [`adopt`] does it.
 //!
 //! ```text
 //! inspect ─▶ commits.rs: each collection of commits     ─▶ report: steps, findings, obstacles
@@ -7,8 +7,9 @@
 //! adopt   ─▶ the lease ─▶ apply.rs: mark, names, indexes ─▶ entries for the events ─▶ numbers for the commits (the sequencer's backlog)
 //! ```
 //!
-//! Nothing that other software wrote is changed: commits and events stay as they are, and collections of our own say where they stand. Each
-//! step finds what the one before it left, so an adoption that was broken off is taken up again, and a second one finds nothing to do.
+//! INVARIANT: nothing that other software wrote is changed. Commits and events stay as they are, and collections of our own record their
+//! sequence numbers. Each step detects what earlier runs completed, so an interrupted adoption is resumed, and a second one has nothing to
+//! do.
 
 mod apply;
 mod commits;
@@ -41,41 +42,41 @@ use crate::refused::asking;
 use crate::tenants::{Databases, databases, lease_database};
 use commits::Counting;
 
-/// Is told how much of all is done.
+/// A callback with the progress: how much is done, and the total.
 pub type Progress<'a> = dyn FnMut(u64, u64) + Send + 'a;
 
-/// How long a log of the Runtime is watched for numbers that are still given.
+/// How long a Runtime's log is watched for numbers that are still being assigned.
 const WATCH: Duration = Duration::from_secs(1);
 
-/// What is looked at.
+/// The database of a tenant.
 struct Place {
     client: Client,
     tenant: String,
     names: Databases,
     database: Database,
-    /// Where the store's lease lies.
+    /// The database with the store's lease.
     lease: Database,
     primary: Arc<Primary>,
 }
 
-/// What was found, for the report and for what is to be done.
+/// The findings, for the report and for the adoption itself.
 struct Plan {
     report: AdoptReport,
     reach: Reach,
     mapping: Mapping,
-    /// Names that are not stored yet.
+    /// Whether some names are not stored yet.
     new_names: bool,
-    /// The mark, the collections or indexes are missing.
+    /// Whether the marker, or collections or indexes, are missing.
     unready: bool,
     there: Vec<String>,
 }
 
-/// Says what there is in the database of `tenant` at `url`, and what [`adopt`] would do. Nothing is written. `progress` counts commits and
-/// events that were looked through.
+/// Reports what the database of `tenant` at `url` contains, and what [`adopt`] would do. Writes nothing. `progress` counts the commits and
+/// events that were inspected.
 ///
 /// # Errors
-/// `invalid_config`, `invalid_names` for names that cannot be, `unsuitable_server`, `unreachable`. What is in the way of an adoption is in
-/// the report and no error.
+/// `invalid_config`, `invalid_names` for impossible names, `unsuitable_server`, `unreachable`. Obstacles to an adoption are part of the
+/// report, and not errors.
 pub fn inspect<'a>(
     url: &'a str,
     tenant: &'a str,
@@ -90,13 +91,14 @@ pub fn inspect<'a>(
     .boxed()
 }
 
-/// Adopts the database of `tenant` at `url`, which no process of Annals has open. Other software must not give numbers to events any more;
-/// commits may come in meanwhile. `progress` counts commits and events that were looked through, then events that got their place.
+/// Adopts the database of `tenant` at `url`, which no process of Annals may have open. Other software must have stopped assigning sequence
+/// numbers; it may still add commits. `progress` counts first the commits and events that were inspected, then the events that were
+/// processed.
 ///
 /// # Errors
-/// What is in the way, before anything is written: `cannot_adopt`, `invalid_names`, `foreign_numbers`, `unsuitable_server`. Then
-/// `store_locked` when a process of Annals has it open, `foreign_numbers` when numbers were given meanwhile, `unreachable`. What was done
-/// is taken up by the next call.
+/// Obstacles, before anything is written: `cannot_adopt`, `invalid_names`, `foreign_numbers`, `unsuitable_server`. Later `store_locked` if
+/// a process of Annals has the database open, `foreign_numbers` if numbers were assigned in the meantime, `unreachable`. The next call
+/// resumes after what was done.
 pub fn adopt<'a>(
     url: &'a str,
     tenant: &'a str,
@@ -187,7 +189,7 @@ async fn look(
     Ok(Plan { report, reach, mapping, new_names, unready, there })
 }
 
-/// What would be done, in order.
+/// Lists in the report what would be done, in order.
 fn steps(report: &mut AdoptReport, marked: bool, missing: usize, new_names: bool, reach: &Reach) {
     let mut steps = Vec::new();
     if !marked {
@@ -219,7 +221,7 @@ fn steps(report: &mut AdoptReport, marked: bool, missing: usize, new_names: bool
     report.steps = steps;
 }
 
-/// A name of an aggregate in the log must not be that of commits: both would count its versions.
+/// Refuses names of aggregates in the log that also have a collection of commits: both would count the aggregate's versions.
 fn shared_names(report: &mut AdoptReport, reach: &Reach, streams: &[String]) {
     if reach.adopted.is_some_and(|head| head > 0) {
         return;
@@ -236,7 +238,7 @@ fn shared_names(report: &mut AdoptReport, reach: &Reach, streams: &[String]) {
     }
 }
 
-/// Whose the database is: by its mark, else by the configuration, else by what is in it.
+/// Determines the context of the database: from its marker, else from the configuration, else from its documents.
 async fn whose(
     database: &Database,
     options: &Options,
@@ -282,7 +284,7 @@ async fn whose(
     Ok(())
 }
 
-/// Whether numbers are given while this looks on.
+/// Checks whether other software assigns numbers during the inspection.
 async fn still_numbered(database: &Database, before: &Reach, report: &mut AdoptReport) -> Result<(), OpenError> {
     if before.events <= before.known() {
         return Ok(());
@@ -302,10 +304,10 @@ fn still_writing(database: &Database, before: u64, now: u64) -> String {
     )
 }
 
-/// How the streams of scopes are.
+/// Suffix of the collections with the states of the streams of scopes.
 const STATES_OF_SCOPES: &str = "-annals-streams";
 
-/// Collections that are neither read here nor ours.
+/// Returns whether a collection is neither read here nor written by Annals.
 fn is_left(name: &str) -> bool {
     const KNOWN: [&str; 9] =
         [EVENT_LOG, EVENT_LOG_METADATA, AGGREGATES, ENTRIES, HELD, SEQUENCER, IDENTITY, OWNER, mapping::NAMES];

@@ -1,5 +1,5 @@
-//! How long MongoDB is waited for. An election is waited for, because it is over in seconds; where a primary has been gone for longer,
-//! which the driver's heartbeats tell, nobody waits for what is not going to come.
+//! Time limits for responses of MongoDB. Requests wait during an election, which takes seconds. If the driver's heartbeats show that the
+//! primary has been gone for longer, they fail early.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use annals_system::sleep;
 
 use crate::primary::{Primary, no_primary};
 
-/// An election is over within this: so long without a primary is nothing out of the ordinary.
+/// An election is over within this time, so requests wait that long without a primary.
 const ELECTION_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long who comes later waits for a primary all the same.
+/// How long later requests still wait for a primary.
 const WITHOUT_PRIMARY: Duration = Duration::from_secs(1);
 
-/// What reads, and whatever else is about to begin, wait under.
+/// The limit under which reads and new requests wait.
 pub(crate) struct Answers {
     primary: Arc<Primary>,
-    /// How long a read may take.
+    /// The time limit of a read.
     time: Duration,
 }
 
@@ -27,10 +27,10 @@ impl Answers {
         Self { primary, time }
     }
 
-    /// Sees that there is a primary, or that one may be elected at any moment.
+    /// Checks that there is a primary, or that an election may still be in progress.
     ///
     /// # Errors
-    /// `unreachable`, naming the servers, after a second where there has been none for longer than an election takes.
+    /// `unreachable`, naming the servers, after a second, if there has been no primary for longer than an election takes.
     pub(crate) async fn expected(&self) -> Result<(), StoreError> {
         if !self.primary.is_gone_for(ELECTION_TIME_MAX) {
             return Ok(());
@@ -39,10 +39,10 @@ impl Answers {
         back.map_err(|_| self.refusal())
     }
 
-    /// What comes of a read, in bounded time: that of an answer, or a second where the primary is known to be gone.
+    /// Runs a read in bounded time: the limit of a response, or a second if the primary is known to be gone.
     ///
     /// # Errors
-    /// Those of the read; `unreachable`, naming the servers, and [`StoreError::Unreachable`] with the limit.
+    /// The errors of the read; `unreachable`, naming the servers; [`StoreError::Unreachable`], naming the limit.
     pub(crate) async fn of<T, E: From<StoreError>>(&self, read: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         tokio::select! {
             biased;
@@ -52,7 +52,7 @@ impl Answers {
         }
     }
 
-    /// Ends once the primary has been gone for longer than an election takes, and does not come back.
+    /// Waits until the primary has been gone for longer than an election takes, and does not come back.
     async fn gone(&self) {
         loop {
             self.primary.gone_for(ELECTION_TIME_MAX).await;
@@ -67,7 +67,7 @@ impl Answers {
     }
 }
 
-/// A server that is silent, with the limit that was waited for.
+/// Returns the message about a server that did not respond within the limit.
 pub(crate) fn no_answer(time: Duration) -> String {
     format!("MongoDB gave no answer within {} ms (mongodb.answer_timeout_ms)", time.as_millis())
 }

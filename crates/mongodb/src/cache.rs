@@ -9,12 +9,13 @@ use mongodb::bson::{Document, RawDocumentBuf, doc};
 
 use crate::layout::fields::integer;
 
-/// The cache in which the largest commit that the limits allow gets its sequence numbers; docs/mongodb.md names it.
+/// The cache size that suffices for the largest commit that the limits allow; docs/mongodb.md names it.
 pub(crate) const DUE_BYTES: i64 = 1024 * 1024 * 1024;
-/// How long opening waits for the answer.
+/// How long opening a store waits for the response.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Warns if the primary's cache is smaller than large commits need. A user who may not ask, and a mongos, which has none, get no warning.
+/// Warns if the primary's cache is smaller than large commits need. There is no warning if the user lacks the right to ask, or from a
+/// mongos, which has no cache.
 pub(crate) async fn warn_if_small(client: &Client) {
     let Some(bytes) = size(client).await else { return };
     if bytes < DUE_BYTES {
@@ -27,16 +28,16 @@ pub(crate) async fn warn_if_small(client: &Client) {
     }
 }
 
-/// The size of the primary's cache; none for a user who may not ask, and for a mongos, which has none.
+/// Returns the size of the primary's cache; `None` if the user lacks the right to ask, and from a mongos, which has none.
 pub(crate) async fn size(client: &Client) -> Option<i64> {
     let admin = client.database("admin");
-    // Only what is needed: the other sections take the server longer.
+    // Excludes sections that take the server longer.
     let status = doc! { "serverStatus": 1, "repl": 0, "metrics": 0, "locks": 0, "tcmalloc": 0 };
     let status = tokio::time::timeout(ANSWER_TIME_MAX, admin.run_command(status).into_future()).await;
     bytes(&status.ok()?.ok()?)
 }
 
-/// The size of the cache that a server reports.
+/// Returns the cache size that a server reports, in bytes.
 fn bytes(status: &Document) -> Option<i64> {
     let cache = status.get_document("wiredTiger").and_then(|engine| engine.get_document("cache")).ok()?;
     integer(&RawDocumentBuf::try_from(cache).ok()?, "maximum bytes configured")

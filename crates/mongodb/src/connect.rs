@@ -1,4 +1,4 @@
-//! From a URL to a client that keeps the store's promises, or a sentence that says what is in the way.
+//! Connects to a URL with the options that the store's guarantees require, or explains what is wrong.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,37 +15,37 @@ use crate::options::ConnectionOptions;
 use crate::primary::Primary;
 use crate::refused::{Code, OpenError, asking};
 
-/// The oldest version that has all that is used.
+/// The oldest version with all features that are used.
 const VERSION_MIN: (i32, i32) = (6, 0);
-/// How long a server may have nothing new to say of itself, unless the URL says. One answer that says "shutting down" takes the server out
-/// of use until its next word, and of a server that goes on all the same that is only the next heartbeat: the driver's ten seconds are
-/// longer than a lease, and as long as a read is waited for.
+/// Maximum interval between two heartbeats of a server, unless the URL sets it. A single response that says "shutting down" takes a server
+/// out of use until its next heartbeat, even if it continues. The driver's default of ten seconds is longer than a lease, and as long as a
+/// read waits.
 const HEARTBEAT_TIME: Duration = Duration::from_secs(2);
 
 /// A connection and what its URL named.
 pub(crate) struct Connection {
     pub(crate) client: Client,
-    /// The URL's path.
+    /// The database in the URL's path.
     pub(crate) database: Option<String>,
-    /// Whether there is a primary.
+    /// Tracks whether there is a primary.
     pub(crate) primary: Arc<Primary>,
 }
 
-/// Maximum number of connections that are established at the same time. The driver's default, 2, is exhausted permanently by a network that
-/// loses two answers, because the driver waits for a handshake without a limit.
+/// Maximum number of connections that are established at the same time. The driver waits for a handshake without a limit, so its default
+/// of 2 is exhausted permanently by a network that loses two responses.
 const CONNECTING_MAX: u32 = 32;
 
-/// Connects, and sees that the server can hold a store.
+/// Connects, and checks that the server can hold a store.
 ///
-/// Whatever the URL says, everything is read from the primary at majority and written at majority and journaled: reads that decide must
-/// not be stale, and what was acknowledged must stay. A URL that asks for less is refused, so that nobody believes to have it.
+/// INVARIANT: whatever the URL says, everything is read from the primary at majority, and written at majority and journaled: reads for
+/// decisions must not be stale, and acknowledged writes must be durable. A URL that requests less is refused, so that nobody relies on it.
 ///
 /// # Errors
-/// `invalid_config` for the URL, `unsuitable_server` for a server that cannot hold a store, `unreachable`.
+/// `invalid_config` for the URL, `unsuitable_server` if the server cannot hold a store, `unreachable`.
 pub(crate) async fn connect(url: &str, wanted: &ConnectionOptions) -> Result<Connection, OpenError> {
     let invalid = |message: String| OpenError::new(Code::InvalidConfig, message);
     let mut options = ClientOptions::parse(url).await.map_err(|error| {
-        // The driver's message may quote the part of the URL that it cannot read; the password must not be in it.
+        // The driver's message may quote the part of the URL that it cannot parse, and must not reveal the password.
         invalid(format!("the MongoDB URL cannot be read: {}", without_secrets(&error.kind.to_string(), url)))
     })?;
     check_write_concern(options.write_concern.as_ref()).map_err(invalid)?;
@@ -97,22 +97,23 @@ fn check_pool(wanted: &ConnectionOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// Sees that the user may follow all databases by one change stream. Without it every commit would be stored and none numbered.
+/// Checks that the user may open a change stream over all databases. Without it, commits would be stored and never numbered.
 ///
 /// # Errors
-/// `unsuitable_server` that names the rights, `unreachable`.
+/// `unsuitable_server`, naming the required rights; `unreachable`.
 pub(crate) async fn check_following(client: &Client) -> Result<(), OpenError> {
     client.watch().await.map(|_| ()).map_err(|error| asking("the change stream over all databases", &error))
 }
 
-/// Majority and journaled, and no time after which a write that may yet happen counts as failed.
+/// Returns the write concern of the store: majority and journaled, without a timeout after which a write that may still succeed counts as
+/// failed.
 pub(crate) fn strict() -> WriteConcern {
     let mut concern = WriteConcern::majority();
     concern.journal = Some(true);
     concern
 }
 
-/// Where it connects to, without user and password.
+/// Returns the addresses of the URL, without user and password.
 fn place(options: &ClientOptions) -> String {
     let host = |address: &ServerAddress| address.to_string();
     format!("mongodb://{}", options.hosts.iter().map(host).collect::<Vec<_>>().join(","))

@@ -1,11 +1,11 @@
-//! The tenants of a Dolittle microservice, as its own configuration declares them.
+//! Reads the tenants of a Dolittle microservice from its own configuration.
 //!
 //! ```text
 //! .dolittle/runtime.yml      {tenants: {<id>: {resources: {eventStore: {servers | connectionString, database}, …}}}}  (.yaml, .json)
 //! .dolittle/resources.json   {<id>: {eventStore: {servers: […], database}, readModels: {host, database}, …}}            the older one
 //! ```
 //!
-//! As in the Runtime, `resources.json` replaces the tenants of `runtime.yml` where both are there, and the case of keys means nothing.
+//! As in the Runtime, `resources.json` replaces the tenants of `runtime.yml` if both exist, and keys are case-insensitive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use yaml_rust2::{Yaml, YamlLoader};
 use crate::options::Tenant;
 use crate::refused::{Code, OpenError};
 
-/// What a `.dolittle` folder declares.
+/// The declarations of a `.dolittle` folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DolittleTenants {
-    /// Each with the database of its event store, in the order of their ids.
+    /// The tenants, each with the database of its event store, in order of id.
     pub tenants: Vec<Tenant>,
-    /// `host:port` of the servers of their event stores; a store of Annals is on the cluster of its URL.
+    /// `host:port` of the servers of their event stores. A store of Annals is on the cluster of its URL.
     pub servers: BTreeSet<String>,
 }
 
@@ -31,7 +31,8 @@ const RESOURCES: &str = "resources.json";
 /// Reads the tenants of the `.dolittle` folder at `folder`.
 ///
 /// # Errors
-/// `invalid_config`, naming the file and what is wrong in it: also when two resources would share a database, which loses data.
+/// `invalid_config`, naming the file and what is wrong in it. It is also returned if two resources share a database, which would lose
+/// data.
 pub fn dolittle_tenants(folder: &Path) -> Result<DolittleTenants, OpenError> {
     let there = |name: &&str| folder.join(name).exists();
     let file = Some(RESOURCES).filter(there).or_else(|| RUNTIME.into_iter().find(|name| there(name)));
@@ -47,7 +48,7 @@ fn invalid(file: &Path, what: &str) -> OpenError {
     OpenError::new(Code::InvalidConfig, format!("{}: {what}", file.display()))
 }
 
-/// JSON is YAML, so one reader reads both.
+/// Parses both forms: JSON is YAML.
 fn read(file: &Path, text: &str) -> Result<DolittleTenants, OpenError> {
     let refused = |what: String| invalid(file, &what);
     let text = text.trim_start_matches('\u{feff}');
@@ -103,7 +104,7 @@ fn get<'a>(value: &'a Yaml, key: &str) -> Option<&'a Yaml> {
     fields.iter().find(|(name, _)| name.as_str().is_some_and(|name| name.eq_ignore_ascii_case(key))).map(|it| it.1)
 }
 
-/// A scalar as it was written; a name may look like a number.
+/// Returns a scalar as it was written, since a name may look like a number.
 fn text_of(value: &Yaml) -> Option<String> {
     match value {
         Yaml::String(text) | Yaml::Real(text) => Some(text.clone()),
@@ -112,7 +113,8 @@ fn text_of(value: &Yaml) -> Option<String> {
     }
 }
 
-/// With the port that MongoDB has where none is named; credentials of a connection string are left out.
+/// Returns the servers of an event store, with MongoDB's default port if none is given, and without the credentials of a connection
+/// string.
 fn servers_of(event_store: &Yaml) -> Vec<String> {
     let with_port = |server: &str| if server.contains(':') { server.to_owned() } else { format!("{server}:27017") };
     if let Some(Yaml::Array(servers)) = get(event_store, "servers") {

@@ -1,5 +1,5 @@
-//! What a deployment of MongoDB looks like to an operator: its members, its write lag, its oplog, its cache, its clock. Each question is
-//! optional: a user who may not ask it, or a mongos, which has no answer, gets no finding about it.
+//! Diagnoses a deployment of MongoDB for operators: its members, write lag, oplog, cache and clock. Each check is optional: if the user
+//! lacks the right, or the server is a mongos without an answer, there is no finding.
 
 use std::time::Duration;
 
@@ -12,16 +12,17 @@ use crate::cache;
 
 /// The subject of every finding here.
 const ABOUT: &str = "MongoDB";
-/// How long each question may take.
+/// Timeout of each check.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Commits wait for a majority, so a majority that is farther behind is felt by every caller.
+/// Commits wait for a majority, so every caller notices a majority that lags more than this.
 const WRITE_LAG_MAX: Duration = Duration::from_secs(5);
-/// The clocks of this process and of the primary may differ by so much: times of commits and of log entries come from one each.
+/// Maximum difference between the clocks of this process and of the primary: times of commits come from one, those of log entries from the
+/// other.
 const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(5);
-/// A full oplog should reach back so far: a sequencer that was away for longer reads the collections instead.
+/// Hours that a full oplog should cover: a sequencer that was away for longer must read the collections instead.
 const OPLOG_HOURS: i64 = 24;
 
-/// Asks the primary.
+/// Runs all checks against the primary.
 pub(crate) async fn examine(client: &Client, clock: &dyn Clock) -> Diagnosis {
     let Some(hello) = asked(client, doc! { "hello": 1 }).await else {
         let what = "The primary did not answer within 2 s.";
@@ -39,7 +40,7 @@ pub(crate) async fn examine(client: &Client, clock: &dyn Clock) -> Diagnosis {
     Diagnosis::new(vec![format!("MongoDB {version}, {}", topology(&hello))], findings)
 }
 
-/// An answer of the server; none when it may not be asked, or does not answer in time.
+/// Returns the server's response; `None` if the user lacks the right, or the server does not respond in time.
 async fn asked(client: &Client, command: Document) -> Option<Document> {
     let admin = client.database("admin");
     tokio::time::timeout(ANSWER_TIME_MAX, admin.run_command(command).into_future()).await.ok()?.ok()
@@ -94,7 +95,7 @@ fn of_cache(bytes: Option<i64>) -> Option<Finding> {
     Some(Finding::new(Severity::Warning, ABOUT, what, advice))
 }
 
-/// The members that are not healthy.
+/// Returns findings about members that are not healthy.
 fn of_members(set: &Document) -> Vec<Finding> {
     let Ok(members) = set.get_array("members") else { return Vec::new() };
     let unwell = members.iter().filter_map(Bson::as_document).filter_map(|member| {
@@ -111,7 +112,7 @@ fn of_members(set: &Document) -> Vec<Finding> {
     unwell.collect()
 }
 
-/// Whether the oplog is full and short. A user who may not read it learns nothing.
+/// Returns a finding if the oplog is full and short; `None` if the user may not read it.
 async fn oplog(client: &Client) -> Option<Finding> {
     let local = client.database("local");
     let entries = local.collection::<Document>("oplog.rs");
@@ -136,7 +137,7 @@ fn of_oplog(stats: &Document, seconds: i64) -> Option<Finding> {
         _ => None,
     };
     let (size, max) = (bytes("size")?, bytes("maxSize")?);
-    // One that is not full has all that was ever written.
+    // An oplog that is not full contains everything that was ever written.
     if size < max / 10 * 9 || seconds >= OPLOG_HOURS * 3600 {
         return None;
     }
@@ -147,7 +148,7 @@ fn of_oplog(stats: &Document, seconds: i64) -> Option<Finding> {
     Some(Finding::new(Severity::Warning, ABOUT, what, "Enlarge it by replSetResizeOplog until it holds a day."))
 }
 
-/// From one time to a later one; zero when it is not later.
+/// Returns the time between two dates; zero if the second one is not later.
 fn between(from: DateTime, to: DateTime) -> Duration {
     Duration::from_millis(u64::try_from(to.timestamp_millis() - from.timestamp_millis()).unwrap_or(0))
 }

@@ -1,5 +1,5 @@
-//! What each server that a URL names says of itself, asked one by one: why no primary is found. The driver leaves out servers of another
-//! replica set than the URL's without a word, and a standalone one with them.
+//! Explains why no primary is found, by asking each server in the URL. The driver silently ignores servers of a replica set other than the
+//! URL's, and standalone servers as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use mongodb::options::{ClientOptions, ReadPreference, SelectionCriteria, ServerA
 use crate::primary::Primary;
 use crate::refused::{Code, OpenError, message_of};
 
-/// How long a primary is looked for before the servers are asked: by then it has answered, if all is well.
+/// How long the driver looks for a primary before the servers are asked: by then a healthy cluster has responded.
 const ASKED_AFTER: Duration = Duration::from_secs(2);
-/// How long a server gets for its answer.
+/// Timeout for a server's response.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// What a server is.
+/// What a server reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Told {
     Standalone,
@@ -29,7 +29,7 @@ enum Told {
     Silent(String),
 }
 
-/// Answers once the servers say that the URL can never be right; otherwise never.
+/// Returns an error once the servers' responses show that the URL cannot work; otherwise never returns.
 pub(crate) async fn mistaken(place: &str, url: &ClientOptions) -> OpenError {
     sleep(ASKED_AFTER).await;
     let wanted = url.repl_set_name.as_deref();
@@ -40,7 +40,7 @@ pub(crate) async fn mistaken(place: &str, url: &ClientOptions) -> OpenError {
     }
 }
 
-/// Why no primary was found.
+/// Returns the error that explains why no primary was found.
 pub(crate) async fn without_primary(place: &str, url: &ClientOptions) -> OpenError {
     let wanted = url.repl_set_name.as_deref();
     let told = ask(url).await;
@@ -55,7 +55,7 @@ async fn ask(url: &ClientOptions) -> Vec<(String, Told)> {
         let silent = || heard.silence().unwrap_or_else(|| "it does not answer".to_owned());
         let told = match hello {
             Ok(Ok(hello)) => told(&hello),
-            // The driver's sentence holds the whole topology; why the server is silent is what its heartbeat said.
+            // The driver's message contains the whole topology; the failed heartbeat says why this server is silent.
             Ok(Err(error)) if matches!(&*error.kind, ErrorKind::ServerSelection { .. }) => Told::Silent(silent()),
             Ok(Err(error)) => Told::Silent(message_of(&error)),
             Err(_) => Told::Silent(silent()),
@@ -65,7 +65,7 @@ async fn ask(url: &ClientOptions) -> Vec<(String, Told)> {
     join_all(asking).await
 }
 
-/// Asked without credentials, which this question does not need.
+/// Asks a server for `hello`, without credentials, which the command does not need.
 async fn hello(host: &ServerAddress, url: &ClientOptions, heard: &Arc<Primary>) -> mongodb::error::Result<Document> {
     let nearest = SelectionCriteria::ReadPreference(ReadPreference::Nearest { options: None });
     let mut options = ClientOptions::builder().hosts(vec![host.clone()]).direct_connection(true).build();
@@ -90,7 +90,7 @@ fn told(hello: &Document) -> Told {
     }
 }
 
-/// The code of what is wrong for good: no server is of the set that is wanted, and one says that it never will be.
+/// Returns the error code of a permanent mistake: no server belongs to the requested set, and at least one says that it never will.
 fn mistake(wanted: Option<&str>, told: &[(String, Told)]) -> Option<Code> {
     let right = |told: &Told| match told {
         Told::Member { set, .. } => wanted.is_none_or(|wanted| wanted == set),
@@ -131,7 +131,7 @@ fn sentence(wanted: Option<&str>, told: &Told) -> String {
     }
 }
 
-/// What to do about a server that is none of a replica set.
+/// Returns the advice about a standalone server.
 pub(crate) fn standalone(wanted: Option<&str>) -> String {
     let set = wanted.unwrap_or("rs0");
     format!(
@@ -140,7 +140,7 @@ pub(crate) fn standalone(wanted: Option<&str>) -> String {
     )
 }
 
-/// What to do about a server that waits to be told which set it is of.
+/// The advice about a server whose replica set is not initiated.
 pub(crate) const NOT_INITIATED: &str =
     "was started as a member of a replica set that is not initiated yet: run rs.initiate() there once";
 

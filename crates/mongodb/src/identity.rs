@@ -1,4 +1,4 @@
-//! Who a tenant's store is, and the beginning of its log.
+//! The identity of a tenant's store, and the beginning of its log.
 //!
 //! ```text
 //! annals-store: {_id: "identity", storeId uuid, incarnation int32, incarnationStart int64}
@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::reach;
 use crate::refused::{Code, OpenError, asking};
 
-/// Reads it, or makes it up where the store is new. Of two processes that do so at once one wins, and both get the same.
+/// Reads the identity, or creates it for a new store. If two processes do so at once, both get the same identity.
 pub(crate) async fn of(database: &Database, options: &Options) -> Result<Identity, OpenError> {
     let fresh = new_uuid(options.clock.now(), &*options.random);
     let found = database
@@ -45,7 +45,7 @@ pub(crate) async fn of(database: &Database, options: &Options) -> Result<Identit
     })
 }
 
-/// How far an adopted log reaches, as `annals adopt` left it; none where nothing was adopted.
+/// Returns how far an adopted log reaches, as `annals adopt` recorded it; `None` if nothing was adopted.
 ///
 /// ```text
 /// annals-store: {_id: "adopted", head int64, (underWay true)}
@@ -57,7 +57,7 @@ pub(crate) async fn adopted(database: &Database) -> mongodb::error::Result<Optio
 
 pub(crate) const ADOPTED: &str = "adopted";
 
-/// Sees to it that the log has a next number, which it gives, and that nobody else has given some.
+/// Ensures that the log has a next sequence number and that no other software has assigned any. Returns the next number.
 ///
 /// # Errors
 /// `foreign_numbers`, `not_adopted`, `unreachable`.

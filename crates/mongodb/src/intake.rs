@@ -1,4 +1,4 @@
-//! Writes that their callers may leave: each runs on a task of its own, in one of a bounded number of places, and closing drains them. A
+//! Runs writes independently of their callers: each on a task of its own, in one of a bounded number of places, and closing drains them. A
 //! caller that goes away must not leave a transaction open, which would block the next one.
 
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, TryAcquireError};
 use crate::answers::Answers;
 use crate::patience::{Patience, given_up};
 
-/// A write as a task runs it: of one size, whatever it does.
+/// A write, boxed so that a task can run it.
 pub(crate) type Work<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 pub(crate) struct Intake {
@@ -22,7 +22,7 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Takes this many writes at once.
+    /// Creates an intake for this many concurrent writes.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             places: Arc::new(Semaphore::new(most)),
@@ -35,7 +35,7 @@ impl Intake {
     /// Runs a write to its end.
     ///
     /// # Errors
-    /// Those of the write; `unreachable` without a primary, `overloaded` without a free place, and [`StoreError::Closed`].
+    /// Errors of the write; `unreachable` without a primary, `overloaded` without a free place, and [`StoreError::Closed`].
     pub(crate) async fn run<T, E>(&self, answers: &Answers, work: Work<T, E>) -> Result<T, E>
     where
         T: Send + 'static,
@@ -57,7 +57,7 @@ impl Intake {
         answer.unwrap_or_else(|_| Err(StoreError::Unreachable("the task that writes has ended".to_owned()).into()))
     }
 
-    /// Takes no more writes, and waits until those in flight are answered.
+    /// Accepts no more writes, and waits until those in flight are answered.
     pub(crate) async fn drain(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let all = u32::try_from(self.most).unwrap_or(u32::MAX);
@@ -67,7 +67,7 @@ impl Intake {
         self.stop();
     }
 
-    /// Takes no more writes.
+    /// Accepts no more writes.
     pub(crate) fn stop(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.places.close();

@@ -1,5 +1,5 @@
-//! The documents and collections as they are stored: those of Wow's Mongo extension for commits, those of the Dolittle Runtime for the
-//! log, and the few of our own beside them.
+//! The stored documents and collections: those of Wow's Mongo extension for commits, those of the Dolittle Runtime for the log, and the
+//! few that Annals adds.
 
 pub(crate) mod adopted;
 pub(crate) mod block;

@@ -1,11 +1,12 @@
-//! The MongoDB adapter: the same promises as the embedded store, in a team's own MongoDB. It is a crate of its own because it is the only
-//! one that knows a database's driver, which a user of the embedded store need not build.
+//! The MongoDB adapter: the same guarantees as the embedded store, in a team's own MongoDB. It is a separate crate because it is the only
+//! one that depends on a database driver, which users of the embedded store need not build.
 //!
-//! Commits are the documents of Wow's Mongo extension, one a commit, in `{aggregate}_event_stream`; the log is the `event-log` of the
-//! Dolittle Runtime. Both are read and written by other software at the same time.
+//! Each commit is one document of Wow's Mongo extension in `{aggregate}_event_stream`; the log is the Dolittle Runtime's `event-log`.
+//! Other software reads and writes both at the same time.
 //!
-//! The write path: `log/commit.rs` judges on the caller's task, `log/bulk.rs` gathers what comes at once, `log/batch.rs` holds the insert
-//! that makes it durable (majority, journaled), `sequencer/write.rs` the transaction that gives it its numbers.
+//! The write path: `log/commit.rs` checks a commit on the caller's task, and `log/bulk.rs` gathers commits that arrive together. The
+//! insert in `log/batch.rs` makes them durable (majority, journaled). The transaction in `sequencer/write.rs` assigns their sequence
+//! numbers.
 
 pub mod adopt;
 mod answers;

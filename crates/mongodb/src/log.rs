@@ -66,12 +66,12 @@ use numbers::{Expected, Numbers, Place};
 use tail::Tail;
 use turns::Turns;
 
-/// How often one of those who wait looks by itself, should no announcement come.
+/// How often a waiter checks for itself, in case an announcement is missed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a reader waits for the number of a stored commit: less than for an answer of MongoDB. The sequencer is taken over within five
-/// seconds.
+/// How long a reader waits for the sequence number of a stored commit: less than for a response of MongoDB. Another process takes over the
+/// sequencer within five seconds.
 const NUMBER_TIME_MAX: Duration = Duration::from_secs(15);
-/// How often, and how long apart, a head is read again that is lower than one that was seen.
+/// How often, and at which interval, a head is read again that is lower than one seen before.
 const BEHIND_MAX: usize = 200;
 const BEHIND_PAUSE: Duration = Duration::from_millis(25);
 
@@ -83,18 +83,18 @@ pub(crate) struct Log {
     pub(crate) tail: Tail,
     ahead: Ahead,
     lacking: Lacking,
-    /// Whether collections that are missing are made.
+    /// Whether missing collections are created.
     makes_collections: bool,
-    /// How many commits of a page are fetched together.
+    /// The number of commits of a page that are fetched together.
     pace: Pace,
-    /// For what it does while nobody waits for it.
+    /// For tasks that outlive a call.
     itself: Weak<Self>,
-    /// How many commits are held back.
+    /// The number of held commits.
     pub(crate) held: Count,
     /// The number of commits that this process has numbered, for `sequencer/missing.rs`.
     pub(crate) numbered: Count,
     schema: Schema,
-    /// Where the prepare keys are.
+    /// The database of the prepare keys.
     keys: Database,
     keys_schema: Schema,
     requests: Requests,
@@ -103,13 +103,13 @@ pub(crate) struct Log {
     pub(crate) means: Means,
     heads: Arc<Heads>,
     turns: Turns,
-    /// Held by the one that looks for all who wait for commits.
+    /// Held by the waiter that checks on behalf of all waiters.
     looking: tokio::sync::Mutex<()>,
     places: Semaphore,
     places_max: usize,
     pub(crate) context: String,
     pub(crate) adopted: Adopted,
-    /// Why the log cannot get numbers, as long as what is stored says so: other software gave some, or removed what had some.
+    /// Why the log cannot get numbers, according to the stored state: other software assigned some, or removed documents that had some.
     disturbed: Mutex<Option<(Code, String)>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Randomness>,
@@ -117,17 +117,17 @@ pub(crate) struct Log {
     patience: Patience,
 }
 
-/// What the parts of a store share to ask MongoDB.
+/// What the parts of a store share for requests to MongoDB.
 #[derive(Clone)]
 pub(crate) struct Means {
     pub(crate) answers: Arc<Answers>,
     /// For transactions.
     pub(crate) sessions: Arc<Sessions>,
-    /// Blocks in memory.
+    /// Blocks cached in memory.
     pub(crate) blocks: Arc<Kept>,
 }
 
-/// A number that the sequencer tells.
+/// A counter that the sequencer sets.
 #[derive(Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -190,7 +190,7 @@ impl Log {
         })
     }
 
-    /// Takes note that the log cannot get numbers, or that it can again.
+    /// Records why the log cannot get numbers, or that it can again.
     pub(crate) fn disturb(&self, why: Option<(Code, String)>) {
         *self.disturbed.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
@@ -200,7 +200,7 @@ impl Log {
         why.map(|(code, why)| StoreError::other(code, why))
     }
 
-    /// Looks at the indexes of the collections that this process commits to.
+    /// Checks the indexes of the collections that this process commits to.
     ///
     /// # Errors
     /// `unreachable`.
@@ -212,7 +212,7 @@ impl Log {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Takes no more commits, and waits until those under way are answered.
+    /// Accepts no more commits, and waits until those in flight are answered.
     pub(crate) async fn drain(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let all = u32::try_from(self.places_max).unwrap_or(u32::MAX);
@@ -222,7 +222,7 @@ impl Log {
         self.places.close();
     }
 
-    /// Answers what is under way without waiting for MongoDB any longer.
+    /// Answers the requests in flight without waiting for MongoDB any longer.
     pub(crate) fn give_up(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.places.close();
@@ -245,7 +245,7 @@ impl Log {
         }
     }
 
-    /// Where an aggregate stands at majority.
+    /// Reads the head of an aggregate, as stored by a majority.
     async fn read_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
         let epoch = self.heads.epoch();
         let newest = self.newest(collection, aggregate, FindOneOptions::default()).await;
@@ -255,8 +255,8 @@ impl Log {
         Ok(self.learned(aggregate, head, epoch))
     }
 
-    /// Where an aggregate stands, confirmed by a majority behind the reading: a primary that is cut off and does not know it has none. So
-    /// a refusal may rest on it.
+    /// Reads the head of an aggregate with a linearizable read, so that a refusal may rely on it. A primary that is cut off without
+    /// knowing it has no majority to confirm the read.
     async fn confirm_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
         let epoch = self.heads.epoch();
         let (time, concern) = (self.outcome_time, ReadConcern::linearizable());
@@ -271,7 +271,7 @@ impl Log {
         Ok(self.learned(aggregate, head, epoch))
     }
 
-    /// Keeps where an aggregate stands. One whose commits are gone is read again: whose it was is not known.
+    /// Caches a head. One without a tenantId is not cached: the commits are gone, and the owner is unknown.
     fn learned(&self, aggregate: &Aggregate, head: Head, epoch: Epoch) -> Head {
         if !head.tenant_id.is_empty() {
             self.heads.learn(aggregate, head.clone(), epoch);
@@ -291,8 +291,8 @@ impl Log {
         commits.find_one(doc! { "aggregateId": &*aggregate.id }).with_options(options).await
     }
 
-    /// Where an aggregate stands by its newest stored commit, or by the log where that is further on: other software may have deleted a
-    /// commit whose version has its numbers, and no version is used again.
+    /// Returns the head according to the newest stored commit, or to the log if that has a later version. Other software may have deleted
+    /// a numbered commit, and no version is used twice.
     async fn head_of(
         &self,
         collection: &str,
@@ -302,7 +302,7 @@ impl Log {
     ) -> Result<Head, StoreError> {
         let Some(found) = newest else {
             let head = adopted::head(self, aggregate).await?;
-            // Whose it was is gone with its commits.
+            // The owner is unknown, because the commits are gone.
             return Ok(if head.version < logged { Head { version: logged, ..Head::NONE } } else { head });
         };
         let version = natural(&found, "version").ok_or_else(|| {
@@ -313,7 +313,7 @@ impl Log {
         Ok(Head { version: version.max(logged), tenant_id })
     }
 
-    /// The newest version of an aggregate that has its numbers; 0 where none has.
+    /// Returns the newest version of an aggregate in the log; 0 if there is none.
     async fn logged_version(&self, aggregate: &Aggregate) -> Result<Version, StoreError> {
         let entries = self.database.collection::<RawDocumentBuf>(ENTRIES);
         let newest = entries.find_one(doc! { "aggregate": &*aggregate.name, "id": &*aggregate.id });
@@ -321,7 +321,7 @@ impl Log {
         Ok(newest.map_err(|error| reading(&error))?.and_then(|found| natural(&found, "version")).unwrap_or(0))
     }
 
-    /// Where a commit stands in the log, if it does yet.
+    /// Returns the entry of a commit, if the log has it.
     pub(crate) async fn entry(&self, place: &Place) -> Result<Option<Entry>, StoreError> {
         let entries = self.database.collection::<RawDocumentBuf>(ENTRIES);
         let found = entries.find_one(doc! { "coll": &place.collection, "commit": &place.commit }).await;
@@ -329,8 +329,8 @@ impl Log {
         found.map(|found| entry::read(&found)).transpose().map_err(StoreError::Damaged)
     }
 
-    /// The first number of a commit that is stored, if it gets one in this time: waits for the sequencer. `old` says that it may have
-    /// one already, of which nobody is told again. A look-up that fails is tried again, because the commit is stored all the same.
+    /// Waits until the sequencer has numbered a stored commit, and returns its first number, or `None` after `time`. `old` means that it
+    /// may already have one, which is not announced again. A failed look-up is retried, because the commit is stored.
     async fn numbered(&self, mut expected: Expected<'_>, old: bool, time: Duration) -> Option<SequenceNumber> {
         let place = expected.place.clone();
         let mut look = old;
@@ -345,11 +345,11 @@ impl Log {
                 }
                 match tokio::time::timeout(LOOK_EVERY, &mut expected.number).await {
                     Ok(Ok(first)) => return Some(first),
-                    // The store is closed; the sequencer of another process may go on.
+                    // The store is closed here; a sequencer in another process may continue.
                     Ok(Err(_)) => sleep(LOOK_EVERY).await,
                     Err(_) => {}
                 }
-                // Nobody gives numbers until that has ended.
+                // No numbers are assigned until that has ended.
                 if self.disturbed().is_some() {
                     return None;
                 }
@@ -360,7 +360,7 @@ impl Log {
         tokio::time::timeout(time, self.patience.during(waiting)).await.ok().flatten().flatten()
     }
 
-    /// The first number of a commit that is stored, and how many events got one, for a reader.
+    /// Returns the first sequence number and the number of events of a stored commit, for a reader.
     async fn number_of(&self, place: Place) -> Result<(SequenceNumber, u64), StoreError> {
         if let Some(why) = self.held_back(&place).await? {
             return Err(held(&place, &why));
@@ -371,7 +371,7 @@ impl Log {
         {
             return Ok((entry.first, entry.count));
         }
-        // It may have been held meanwhile.
+        // It may have become held in the meantime.
         if let Some(why) = self.held_back(&place).await? {
             return Err(held(&place, &why));
         }
@@ -384,7 +384,7 @@ impl Log {
         })
     }
 
-    /// Why a commit is held back, if it is.
+    /// Returns why a commit is held, if it is.
     async fn held_back(&self, place: &Place) -> Result<Option<String>, StoreError> {
         let held = self.database.collection::<RawDocumentBuf>(HELD);
         let id = doc! { "coll": &place.collection, "commit": &place.commit };
@@ -392,7 +392,8 @@ impl Log {
         Ok(found.map(|found| text(&found, "reason").unwrap_or("malformed").to_owned()))
     }
 
-    /// Waits until an aggregate's newest commit is in the log: a refusal tells of it, and whoever hears of a commit finds it there.
+    /// Waits until an aggregate's newest commit is in the log: a refusal reveals this commit, and a reader that learns of it must find it
+    /// there.
     async fn until_logged(&self, collection: &str, aggregate: &Aggregate) -> Result<(), StoreError> {
         let version = self.read_head(collection, aggregate).await?.version as i64;
         let (name, id) = (&*aggregate.name, &*aggregate.id);
@@ -410,18 +411,18 @@ impl Log {
         }
     }
 
-    /// The number of events in the log, at majority.
+    /// Reads the head of the log, as stored by a majority.
     pub(crate) async fn read_log_head(&self) -> Result<SequenceNumber, ReadError> {
         self.head_read(None).await
     }
 
-    /// The same in a session: what is read in it afterwards is of the same moment or a later one.
+    /// Reads the head in a session: later reads in it see the same or a later state.
     pub(crate) async fn read_log_head_in(&self, session: &mut ClientSession) -> Result<SequenceNumber, ReadError> {
         self.head_read(Some(session)).await
     }
 
-    /// A head is never lower than one that this process has seen: a new primary may show an earlier state for a moment, and a follower
-    /// that believed it would go back.
+    /// Reads a head that is never lower than one this process has seen. A new primary may show an earlier state for a moment, and a
+    /// follower that believed it would move backwards.
     async fn head_read(&self, mut session: Option<&mut ClientSession>) -> Result<SequenceNumber, ReadError> {
         let metadata = self.database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
         let mut head = 0;
@@ -450,7 +451,7 @@ impl Log {
     }
 }
 
-/// The answer to whoever needs the number of a commit that is held.
+/// Returns the error for a caller that needs the sequence number of a held commit.
 fn held(place: &Place, why: &str) -> StoreError {
     let Place { collection, commit } = place;
     let sentence = format!(
@@ -529,12 +530,12 @@ impl EventLog for Log {
                 Some(known) if known > head => return Ok(known),
                 Some(_) => {}
             }
-            // An announcement is a wake-up; the stored head decides.
+            // An announcement is only a wake-up; the stored head decides.
             let known = self.means.answers.of(self.read_log_head()).await?;
             if known > head {
                 return Ok(known);
             }
-            // One looks for all who wait, however many they are: the head that it reads is announced to the others.
+            // A single waiter reads on behalf of all: the head that it reads is announced to the others.
             tokio::select! {
                 _ = announced.changed() => {}
                 _looking = self.looking.lock() => {

@@ -1,4 +1,4 @@
-//! One moment of a database: reads of several collections that belong together.
+//! Reads several collections of a database at one point in time.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::refused::code_of;
 
 /// A snapshot at majority, from the primary.
 pub(crate) struct Moment {
-    /// For finds and aggregations within the session. The read concern stands on it, because the driver leaves one that is configured as
-    /// it is: with the client's own (majority) the first answer would name no time, and each read be of another moment.
+    /// For finds and aggregations within the session. It carries the read concern explicitly, because the driver keeps a configured one.
+    /// With the client's own (majority), the first response would have no timestamp, and each read would be of another point in time.
     pub(crate) database: Database,
     pub(crate) session: ClientSession,
 }
 
 impl Moment {
-    /// The present one, which the first read fixes.
+    /// Opens a snapshot of the present, which the first read fixes.
     pub(crate) async fn of(database: &Database) -> Result<Self> {
         let client = database.client();
         let options = DatabaseOptions::builder().read_concern(ReadConcern::snapshot()).build();
@@ -27,16 +27,16 @@ impl Moment {
     }
 }
 
-/// How often a moment that could not be read is followed by another, with a pause before each.
+/// How often a snapshot that could not be read is retried, with a pause before each retry.
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Tries so far to read a moment.
+/// The number of attempts to read a snapshot.
 #[derive(Default)]
 pub(crate) struct Tries(usize);
 
 impl Tries {
-    /// Whether to try again: a collection or an index that was made a moment ago is in no snapshot yet. Waits before that.
+    /// Returns whether to retry, after a pause: a collection or an index that was just created is in no snapshot yet.
     pub(crate) async fn again(&mut self, error: &Error) -> bool {
         const SNAPSHOT_UNAVAILABLE: i32 = 246;
         self.0 += 1;

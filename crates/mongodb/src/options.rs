@@ -1,4 +1,4 @@
-//! How a store on MongoDB is opened.
+//! Options for opening a store on MongoDB.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,48 +10,48 @@ use annals_system::{SystemClock, SystemRandomness};
 use crate::AtStep;
 use crate::sequencer::step;
 
-/// How a store on MongoDB is opened.
+/// Options for opening a store on MongoDB.
 #[derive(Clone)]
 pub struct Options {
     /// The declared tenants, each with databases of its own.
     pub tenants: Vec<Tenant>,
-    /// The scopes that every tenant has besides `default`. One that is called by a UUID is that scope of a Dolittle Runtime; another name
-    /// stands for the UUID that follows from it.
+    /// The scopes that every tenant has besides `default`. A name that is a UUID denotes that scope of a Dolittle Runtime; any other name
+    /// denotes the UUID derived from it.
     pub scopes: Vec<String>,
-    /// Where commits and the log of the tenant `default` are, if not in the database of the URL. For other tenants that name no database
-    /// it is this name with `_` and the tenant's behind it.
+    /// The database of commits and the log of the tenant `default`, if not that of the URL. For other tenants that name no database, it is
+    /// this name followed by `_` and the tenant's name.
     pub event_stream_database: Option<String>,
     /// The same for snapshots.
     pub snapshot_database: Option<String>,
     /// The same for prepare keys.
     pub prepare_database: Option<String>,
-    /// Whose database it is: `contextName` of every commit, and of the owner's mark in `wow_database_metadata`. None is whose the mark of a
-    /// database says that Annals has made or adopted, and `annals` in a new one.
+    /// The context that owns the database: `contextName` of every commit and of the marker in `wow_database_metadata`. If `None`, it is
+    /// taken from the marker of a database that Annals has created or adopted, and is `annals` in a new one.
     pub context_name: Option<String>,
-    /// Whether collections and indexes are made when they are missing. Where it is off, missing ones are an error.
+    /// Whether missing collections and indexes are created. If off, missing ones are an error.
     pub auto_init_schema: bool,
-    /// Whether a store that is not there yet is an error, instead of being made.
+    /// Whether a store that does not exist is an error, rather than being created.
     pub must_exist: bool,
-    /// Where a request id must not be used twice.
+    /// Within which scope a request id must be unique.
     pub requests: Requests,
-    /// Whether commits also have the indexes `idx_create_time` and `idx_event_type_time`.
+    /// Whether the collections of commits also have the indexes `idx_create_time` and `idx_event_type_time`.
     pub optional_indexes: bool,
-    /// Most commits of one log that wait at once; more are refused with `overloaded`.
+    /// Maximum number of commits of one log that are pending at once; more are refused with `overloaded`.
     pub waiting_max: usize,
-    /// How long the outcome of a commit is looked for, when MongoDB gives none, before the commit is answered as unknown; how long one may
-    /// wait before it is sent; and how long a read waits for its answer.
+    /// Time limit for finding out the outcome of a commit to which MongoDB does not respond, before it is answered as unknown. It is also
+    /// the limit for how long a commit may be pending before it is sent, and for the response to a read.
     pub outcome_time: Duration,
-    /// How many changes of records are kept; fewer than the port promises count as so many.
+    /// How many changes of records are kept; a value below the port's minimum counts as that minimum.
     pub record_changes_kept: u64,
-    /// Connections, where the URL says nothing about them.
+    /// Connection options that apply unless the URL sets them.
     pub connection: ConnectionOptions,
-    /// How long the sequencer's lease holds, 1 s to 60 s: another process takes over from one that was killed within four thirds of it.
+    /// The duration of the sequencer's lease, 1 s to 60 s: another process takes over from one that was killed within four thirds of it.
     pub lease: Duration,
-    /// Where the times in documents come from.
+    /// The source of the times in documents.
     pub clock: Arc<dyn Clock>,
-    /// Where ids come from.
+    /// The source of ids.
     pub random: Arc<dyn Randomness>,
-    /// Called at each step of the sequencer in this process: for tests, which end the process there or make it wait.
+    /// Called at each step of the sequencer in this process: for tests, which kill or pause the process there.
     pub at_step: AtStep,
 }
 
@@ -88,16 +88,16 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Connections, where the URL says nothing about them: what it says goes first.
+/// Connection options; settings in the URL take precedence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionOptions {
-    /// Connections to each server, at most.
+    /// Maximum number of connections to each server.
     pub pool_size_max: u32,
-    /// Connections to each server that are kept open while nothing happens.
+    /// Number of connections to each server that are kept open while idle.
     pub pool_size_min: u32,
-    /// How long a request looks for a primary before it fails.
+    /// How long a request waits for a primary before it fails.
     pub selection_time: Duration,
-    /// How long connecting to a server may take.
+    /// Time limit for connecting to a server.
     pub connect_time: Duration,
 }
 
@@ -112,31 +112,31 @@ impl Default for ConnectionOptions {
     }
 }
 
-/// A tenant and its databases. What is not named follows from the store's own databases and the tenant's name.
+/// A tenant and its databases. A database that is not named is derived from the store's own databases and the tenant's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
     /// Its name.
     pub name: String,
-    /// Where commits and the log are.
+    /// The database of commits and the log.
     pub event_stream_database: Option<String>,
-    /// Where snapshots are.
+    /// The database of snapshots.
     pub snapshot_database: Option<String>,
-    /// Where prepare keys are.
+    /// The database of prepare keys.
     pub prepare_database: Option<String>,
 }
 
 impl Tenant {
-    /// A tenant with the databases that follow from its name.
+    /// Creates a tenant whose databases are derived from its name.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), event_stream_database: None, snapshot_database: None, prepare_database: None }
     }
 }
 
-/// Where a request id must not be used twice. A store never changes from one to the other.
+/// Within which scope a request id must be unique. A store never changes from one to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requests {
-    /// Within its aggregate, by the index `aggregateId_1_requestId_1`; sharding by aggregateId works.
+    /// Unique per aggregate, by the index `aggregateId_1_requestId_1`; sharding by aggregateId works.
     PerAggregate,
-    /// Within all aggregates of a name, by the index `requestId_1`; not for sharded collections.
+    /// Unique across all aggregates of a name, by the index `requestId_1`; not for sharded collections.
     Global,
 }

@@ -1,12 +1,12 @@
-//! How long a store that is being closed waits for MongoDB: what is under way gets some time for its answer, and is then given up. Whether
-//! it happened is unknown, and said to be.
+//! Limits how long a store that is being closed waits for MongoDB: requests in flight get some time, and are then given up. Their outcome
+//! is unknown, and reported as such.
 
 use std::future::Future;
 
 use annals_core::StoreError;
 use tokio::sync::watch;
 
-/// What it is for: requests wait under it, closing ends it.
+/// Waited on by requests in flight, and ended when the store closes.
 pub(crate) struct Patience(watch::Sender<bool>);
 
 impl Default for Patience {
@@ -16,24 +16,24 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Gives up whatever waits now or later.
+    /// Gives up all requests that wait now or later.
     pub(crate) fn end(&self) {
         self.0.send_replace(true);
     }
 
-    /// What comes of the work; none where it was given up first.
+    /// Runs the work; returns `None` if it was given up first.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut ended = self.0.subscribe();
         tokio::select! {
             biased;
             done = work => Some(done),
-            // The sender is not dropped while it is borrowed.
+            // The sender lives at least as long as this borrow.
             _ = ended.wait_for(|ended| *ended) => None,
         }
     }
 }
 
-/// The answer to what was given up.
+/// Returns the error for a request that was given up.
 pub(crate) fn given_up() -> StoreError {
     StoreError::Unreachable("the store was closed before MongoDB answered".to_owned())
 }

@@ -1,5 +1,5 @@
-//! Whether the cluster has a primary, as the driver's own heartbeats say: nothing is asked for it. It is for people and for readiness; no
-//! request's outcome is decided by it, and only where the primary has been gone for long does nobody wait for it (`answers.rs`).
+//! Tracks whether the cluster has a primary, from the driver's own heartbeats, without any request. It serves diagnosis and readiness. It
+//! does not decide the outcome of a request, except that requests fail early if the primary has been gone for long (`answers.rs`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,10 +16,10 @@ use tokio::sync::watch;
 
 use crate::refused::message_of;
 
-/// What is known of the servers.
+/// The known state of the servers.
 pub(crate) struct Primary {
     servers: Mutex<BTreeMap<String, Seen>>,
-    /// Since when there has been none; none while there is one.
+    /// Since when there has been no primary; `None` while there is one.
     gone: watch::Sender<Option<Instant>>,
 }
 
@@ -29,17 +29,17 @@ impl Default for Primary {
     }
 }
 
-/// What a server said last.
+/// What a server reported last.
 enum Seen {
     TakesWrites,
-    /// What it is instead.
+    /// What it is, if not a primary.
     Other(&'static str),
-    /// Why it does not answer.
+    /// Why it does not respond.
     Silent(String),
 }
 
 impl Primary {
-    /// What the driver tells its news to.
+    /// Returns the handler of the driver's monitoring events.
     pub(crate) fn handler(primary: &Arc<Self>) -> EventHandler<SdamEvent> {
         let primary = Arc::clone(primary);
         EventHandler::Callback(Arc::new(move |event| primary.hear(event)))
@@ -52,7 +52,7 @@ impl Primary {
             }
             SdamEvent::ServerHeartbeatFailed(heartbeat) => {
                 let why = Seen::Silent(message_of(&heartbeat.failure));
-                // Its silence began with the question. A connection that broke was whole until then.
+                // The silence began with the request. A connection that broke was intact until then.
                 let silence = if is_timeout(&heartbeat.failure) { heartbeat.duration } else { Duration::ZERO };
                 self.note(heartbeat.server_address.to_string(), Some(why), silence);
             }
@@ -61,7 +61,7 @@ impl Primary {
         }
     }
 
-    /// Takes note of what a server is, and has been for so long; none is one that is known no more.
+    /// Records the state of a server, which it has had for `already`; `None` removes a server.
     fn note(&self, address: String, seen: Option<Seen>, already: Duration) {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         match seen {
@@ -75,12 +75,12 @@ impl Primary {
         });
     }
 
-    /// Whether there has been none for so long.
+    /// Returns whether there has been no primary for this time.
     pub(crate) fn is_gone_for(&self, time: Duration) -> bool {
         self.gone.borrow().is_some_and(|since| since.elapsed() >= time)
     }
 
-    /// Ends once there has been none for so long.
+    /// Waits until there has been no primary for this time.
     pub(crate) async fn gone_for(&self, time: Duration) {
         let mut gone = self.gone.subscribe();
         loop {
@@ -93,20 +93,20 @@ impl Primary {
             };
             tokio::select! {
                 () = due => return,
-                // The sender is not dropped while it is borrowed.
+                // The sender lives at least as long as this borrow.
                 _ = gone.changed() => {}
             }
         }
     }
 
-    /// Ends once there is one.
+    /// Waits until there is a primary.
     pub(crate) async fn back(&self) {
         let mut gone = self.gone.subscribe();
-        // The sender is not dropped while it is borrowed.
+        // The sender lives at least as long as this borrow.
         let _ = gone.wait_for(|gone| gone.is_none()).await;
     }
 
-    /// Why a server does not answer; none while all do.
+    /// Returns why a server does not respond; `None` if all respond.
     pub(crate) fn silence(&self) -> Option<String> {
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         servers.values().find_map(|server| match server {
@@ -115,7 +115,7 @@ impl Primary {
         })
     }
 
-    /// Why nothing can be written; none while a server takes writes.
+    /// Returns why nothing can be written; `None` while there is a primary.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if servers.values().any(|server| matches!(server, Seen::TakesWrites)) {
@@ -134,7 +134,7 @@ impl Primary {
     }
 }
 
-/// Returns the refusal while the database has no primary: nothing can be written or decided, and nothing of a commit was stored.
+/// Returns the error for requests without a primary: nothing can be written or decided, and nothing of a commit was stored.
 pub(crate) fn no_primary(why: &str) -> StoreError {
     let sentence =
         format!("no primary of the database answers ({why}); the store continues by itself once there is one");
@@ -145,7 +145,7 @@ fn is_timeout(failure: &Error) -> bool {
     matches!(&*failure.kind, ErrorKind::Io(error) if error.kind() == io::ErrorKind::TimedOut)
 }
 
-/// What a server's answer to `hello` says; older servers call a primary master.
+/// Interprets a server's response to `hello`; older servers call a primary master.
 fn seen(hello: &Document) -> Seen {
     let is = |key: &str| hello.get_bool(key).unwrap_or(false);
     if is("isWritablePrimary") || is("ismaster") {

@@ -1,5 +1,5 @@
-//! How far a log reaches, by each of the collections that say so. They move in one transaction, so where they differ other software has
-//! given numbers.
+//! How far a log reaches, according to each collection that records it. They change together in one transaction, so if they differ, other
+//! software has assigned numbers.
 
 use annals_core::{SequenceNumber, Uuid};
 use mongodb::Database;
@@ -12,36 +12,36 @@ use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, IDENTITY, SEQ
 use crate::moment::{Moment, Tries};
 use crate::refused::{Code, OpenError, asking};
 
-/// One moment of a log, because a sequencer may be at work.
+/// The extent of a log at one point in time, since a sequencer may be active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Reach {
-    /// `event-log-metadata.NextEventOffset`, if there is one.
+    /// `event-log-metadata.NextEventOffset`, if it exists.
     pub(crate) next: Option<SequenceNumber>,
-    /// Whether it is there and no whole number.
+    /// Whether it exists and is not a whole number.
     malformed: bool,
-    /// The number behind the last event.
+    /// The number after the last event.
     pub(crate) events: SequenceNumber,
-    /// The number behind the last entry.
+    /// The number after the last entry.
     pub(crate) entries: SequenceNumber,
-    /// The number behind what was adopted: the last of it may have been deleted by then.
+    /// The number after the adopted part. The last events of that part may have been deleted by then.
     pub(crate) adopted: Option<SequenceNumber>,
     /// Whether an adoption was begun and not finished.
     pub(crate) under_way: bool,
-    /// Whether Annals has been here.
+    /// Whether Annals has used the database before.
     pub(crate) opened: bool,
-    /// Which store it is, if one was opened here.
+    /// The id of the store, if one was opened here.
     pub(crate) store: Option<Uuid>,
     /// Whether Annals has assigned numbers here.
     pub(crate) numbered: bool,
 }
 
 impl Reach {
-    /// The number behind what Annals knows.
+    /// Returns the number after what Annals knows.
     pub(crate) fn known(&self) -> SequenceNumber {
         self.entries.max(self.adopted.unwrap_or(0))
     }
 
-    /// The number that the next event must get, whoever gave those before it.
+    /// Returns the number that the next event must get, whichever software assigned the earlier ones.
     pub(crate) fn end(&self) -> SequenceNumber {
         self.known().max(self.events).max(self.next.unwrap_or(0))
     }
@@ -53,7 +53,7 @@ impl Reach {
     }
 }
 
-/// Reads it.
+/// Reads the extent of a log.
 pub(crate) async fn read(database: &Database) -> mongodb::error::Result<Reach> {
     let mut tries = Tries::default();
     loop {
@@ -100,16 +100,16 @@ async fn look(database: &Database) -> mongodb::error::Result<Reach> {
     Ok(reach)
 }
 
-/// Sees that nobody but Annals has given numbers. Nothing is written.
+/// Checks that only Annals has assigned numbers. Writes nothing.
 ///
 /// # Errors
-/// `not_adopted` where a log was written before Annals came, `foreign_numbers` where one was written beside it, `unreachable`.
+/// `not_adopted` if a log was written before Annals was used, `foreign_numbers` if it was written concurrently, `unreachable`.
 pub(crate) async fn judge(database: &Database) -> Result<Reach, OpenError> {
     let reach = read(database).await.map_err(|error| asking(database.name(), &error))?;
     fault(database.name(), &reach).map_or(Ok(reach), Err)
 }
 
-/// What is wrong with the log of an open store: opening writes what this misses.
+/// Returns what is wrong with the log of an open store. Unlike [`fault`], it reports missing documents, which opening creates.
 pub(crate) fn fault_of_open(database: &str, reach: &Reach) -> Option<OpenError> {
     if reach.opened && reach.next.is_some() {
         return fault(database, reach);
@@ -133,7 +133,7 @@ fn malformed(database: &str, reach: &Reach) -> OpenError {
     OpenError::new(Code::StoreDamaged, message)
 }
 
-/// What is wrong with it.
+/// Returns what is wrong with a log.
 pub(crate) fn fault(database: &str, reach: &Reach) -> Option<OpenError> {
     if reach.as_due() {
         return None;
@@ -153,7 +153,7 @@ pub(crate) fn fault(database: &str, reach: &Reach) -> Option<OpenError> {
     let found = format!(
         "database {database}: {EVENT_LOG} reaches to {events}, {ENTRIES} to {entries}, and NextEventOffset is {next}"
     );
-    // Whoever gives numbers adds to these; nobody does whose collection is dropped, or cut at its end.
+    // Software that assigns numbers only adds; a lower end means that a collection was dropped or truncated.
     let lost = *events < reach.known() || reach.next.is_none() || (reach.adopted.is_none() && *entries == 0);
     Some(match lost {
         true => {

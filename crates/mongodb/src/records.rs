@@ -12,9 +12,10 @@
 //!                checked, fence.rs with declarations
 //! ```
 //!
-//! Invariants (batch.rs, fence.rs, feed.rs and revisions.rs have their own):
-//! - A record and the note of its change are written by one transaction, so nobody sees one without the other.
-//! - What decides is read in that transaction, from the primary; answers that rest on nothing written wait until that is at majority.
+//! INVARIANTS (batch.rs, fence.rs, feed.rs and revisions.rs have their own):
+//! - A record and the note of its change are written in one transaction, so no reader sees one without the other.
+//! - Data on which a decision depends is read in that transaction, from the primary. An answer without a write waits until that data is at
+//!   majority.
 //! - Transactions on different records of collections without a feed have no document in common.
 
 mod batch;
@@ -68,7 +69,7 @@ pub(crate) use queries::MongoDocuments;
 use revisions::Revisions;
 use write::{Announced, Work, Writer};
 
-/// How often a waiter looks for itself, should another process write.
+/// How often a waiter checks for itself, since another process may write.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The records of one tenant.
@@ -77,14 +78,14 @@ pub(crate) struct MongoRecords {
     catalog: Arc<Catalog>,
     writer: Writer,
     clock: Arc<dyn Clock>,
-    /// Whether collections and indexes are made when they are missing.
+    /// Whether missing collections and indexes are created.
     create: bool,
     begun: OnceCell<()>,
     answers: Arc<Answers>,
 }
 
 impl MongoRecords {
-    /// The records in this database; deletes what expires for as long as they are open.
+    /// Opens the records in this database. Expired records are deleted as long as they are open.
     pub(crate) fn new(database: Database, options: &Options, means: Means) -> Arc<Self> {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         let catalog = Arc::new(Catalog::new(database.clone()));
@@ -111,22 +112,22 @@ impl MongoRecords {
         records
     }
 
-    /// Takes no more writes, and waits until those under way are answered.
+    /// Accepts no more writes, and waits until those in flight are answered.
     pub(crate) async fn close(&self) {
         self.writer.close().await;
     }
 
-    /// Answers what is under way without waiting for MongoDB any longer.
+    /// Answers the requests in flight without waiting for MongoDB any longer.
     pub(crate) fn give_up(&self) {
         self.writer.give_up();
     }
 
-    /// The time that windows of time are of.
+    /// Returns the time against which time windows are evaluated.
     fn now(&self) -> Now {
         Now::utc(self.clock.now())
     }
 
-    /// Makes what the first write needs, once.
+    /// Creates what the first write needs, once.
     async fn begin(&self) -> Result<(), StoreError> {
         self.begun.get_or_try_init(|| feed::begin(&self.database, self.create)).await.map(drop)
     }
@@ -267,7 +268,7 @@ impl Records for MongoRecords {
             if announced.borrow().closed {
                 return Err(StoreError::Closed.into());
             }
-            // An announcement is a wake-up; the stored number decides.
+            // An announcement is only a wake-up; the stored number decides.
             let last = self.last_change(collection).await?;
             if last > after {
                 return Ok(last);
@@ -283,7 +284,7 @@ impl RecordWrites for MongoRecords {
     async fn wait(&self, seen: Option<u64>) -> Result<u64, StoreError> {
         let mut announced = self.writer.announced();
         let is_news = |announced: &Announced| announced.closed || seen != Some(announced.transactions);
-        // Another process may have written after a while, so the time is news as well.
+        // Another process may have written after a while, so a timeout counts as news.
         let _ = tokio::time::timeout(LOOK_EVERY, announced.wait_for(is_news)).await;
         let announced = announced.borrow();
         if announced.closed { Err(StoreError::Closed) } else { Ok(announced.transactions) }

@@ -1,4 +1,4 @@
-//! What the driver says, as errors that say what to do. Nothing here shows credentials: the driver's messages hold none.
+//! Converts the driver's errors to errors that say what to do. They never show credentials: the driver's messages contain none.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub(crate) use annals_core::{Code, OpenError};
 
 use crate::layout::names::{ENTRIES, EVENT_LOG, aggregate_of};
 
-/// The server's code for what it refused.
+/// Returns the server's error code.
 pub(crate) fn code_of(error: &Error) -> Option<i32> {
     match &*error.kind {
         ErrorKind::Command(command) => Some(command.code),
@@ -26,7 +26,7 @@ pub(crate) fn code_of(error: &Error) -> Option<i32> {
     }
 }
 
-/// Whether another primary, or the same one a moment later, would not say so again.
+/// Returns whether the error is temporary: another primary, or the same one a moment later, would not repeat it.
 pub(crate) fn passes(error: &Error) -> bool {
     const PASSING: [i32; 19] =
         [6, 7, 43, 50, 89, 91, 112, 133, 134, 189, 237, 246, 262, 10107, 11600, 11601, 11602, 13435, 13436];
@@ -34,10 +34,10 @@ pub(crate) fn passes(error: &Error) -> bool {
     labels.iter().any(|label| error.contains_label(label)) || code_of(error).is_some_and(|code| PASSING.contains(&code))
 }
 
-/// A collection is another one than was meant: it was dropped, renamed or made again.
+/// The collection is not the expected one: it was dropped, renamed or recreated.
 pub(crate) const COLLECTION_UUID_MISMATCH: i32 = 361;
 
-/// A document that the server does not take, out of the answer to a command of our own.
+/// A document that the server refused, from the response to a command of our own.
 #[derive(Debug)]
 pub(crate) struct WriteRefused {
     pub(crate) code: i32,
@@ -45,14 +45,14 @@ pub(crate) struct WriteRefused {
 }
 
 impl WriteRefused {
-    /// One of which the server's message cannot be read.
+    /// Creates the refusal of a duplicate whose message cannot be parsed.
     pub(crate) fn duplicate() -> Self {
         Self { code: 11000, message: "a unique index has its values already".to_owned() }
     }
 }
 
 impl WriteRefused {
-    /// The first refusal in the answer to a write command; `None` if all of it was taken.
+    /// Returns the first refusal in the response to a write command; `None` if everything was accepted.
     pub(crate) fn first(answer: &Document) -> Option<Self> {
         let first = answer.get_array("writeErrors").ok()?.first()?.as_document()?;
         let code = first.get_i32("code").unwrap_or(0);
@@ -66,13 +66,13 @@ impl From<WriteRefused> for Error {
     }
 }
 
-/// Whether the server answered, and the driver cannot read it: the server cuts a message that quotes a long value in the middle of a
-/// character, as it does where a unique index refuses the value.
+/// Returns whether the server responded and the driver cannot parse the response. The server truncates a message that quotes a long value
+/// within a character, as when a unique index refuses the value.
 pub(crate) fn is_garbled(error: &Error) -> bool {
     matches!(&*error.kind, ErrorKind::Bson(_) | ErrorKind::BsonDeserialization(_))
 }
 
-/// An error while a store is opened.
+/// Converts an error that occurred while a store is opened.
 pub(crate) fn asking(what: &str, error: &Error) -> OpenError {
     const UNAUTHORIZED: i32 = 13;
     const AUTHENTICATION_FAILED: i32 = 18;
@@ -92,14 +92,14 @@ pub(crate) fn asking(what: &str, error: &Error) -> OpenError {
 
 const BAD_CREDENTIALS: &str = "the server refuses the user and password; correct them in the URL, and the authSource";
 
-/// What the server said, without the driver's frame where there is one.
+/// Returns the server's message, without the driver's frame if there is one.
 pub(crate) fn message_of(error: &Error) -> String {
     match &*error.kind {
         ErrorKind::Command(command) => format!("{} ({})", command.message, command.code_name),
         ErrorKind::ServerSelection { .. } => {
             "no primary answers; see that the replica set is up and that its members' names can be reached".to_owned()
         }
-        // The driver frames what it does not know with "Custom user error".
+        // The driver prefixes custom errors with "Custom user error".
         ErrorKind::Custom(_) => {
             let owned = error.get_custom::<String>().map(String::as_str);
             let text = owned.or_else(|| error.get_custom::<&'static str>().copied());
@@ -107,7 +107,7 @@ pub(crate) fn message_of(error: &Error) -> String {
             text.map_or_else(|| error.kind.to_string(), str::to_owned)
         }
         ErrorKind::Io(error) => format!("the connection failed: {error}"),
-        // The driver's sentence goes on with the whole error and the topology.
+        // The driver's message appends the whole error and the topology.
         ErrorKind::ConnectionPoolCleared { .. } => {
             "the connections to a server were closed because one failed".to_owned()
         }
@@ -115,12 +115,12 @@ pub(crate) fn message_of(error: &Error) -> String {
     }
 }
 
-/// A collection that a commit needs is not as it must be.
+/// Converts the error about a collection that a commit needs.
 pub(crate) fn not_ready(error: OpenError) -> CommitError {
     CommitError::Store(unready(error))
 }
 
-/// A collection that is to be written to is not as it must be.
+/// Converts the error about a collection that is to be written to.
 pub(crate) fn unready(error: OpenError) -> StoreError {
     match error.code {
         Code::Unreachable => StoreError::Unreachable(error.message),
@@ -129,7 +129,7 @@ pub(crate) fn unready(error: OpenError) -> StoreError {
     }
 }
 
-/// An error while reading.
+/// Converts an error that occurred while reading.
 pub(crate) fn reading(error: &Error) -> StoreError {
     match &*error.kind {
         ErrorKind::ServerSelection { .. } | ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } => {
@@ -139,7 +139,7 @@ pub(crate) fn reading(error: &Error) -> StoreError {
     }
 }
 
-/// A document that other software wrote or changed and that is not as it must be; `why` names the field.
+/// Returns the error for an invalid document that other software wrote or changed; `why` names the field.
 pub(crate) fn malformed(
     database: &Database,
     collection: &str,
@@ -152,7 +152,7 @@ pub(crate) fn malformed(
     StoreError::other(Code::MalformedDocument, sentence)
 }
 
-/// What to do about a malformed document. The log cannot be read past a commit that has its numbers and is gone.
+/// Returns what to do about a malformed document. The log cannot be read past a numbered commit that is gone.
 fn advice(collection: &str) -> &'static str {
     if aggregate_of(collection).is_some() {
         return "mend it where it is stored; delete it only while `annals held list` shows it, then run `annals held retry`";
@@ -163,7 +163,7 @@ fn advice(collection: &str) -> &'static str {
     }
 }
 
-/// A document that is known and is not there any more; `what` names it.
+/// Returns the error for a known document that was deleted; `what` names it.
 pub(crate) fn deleted(database: &Database, collection: &str, what: impl fmt::Display) -> StoreError {
     let database = database.name();
     let sentence = format!(
@@ -172,7 +172,7 @@ pub(crate) fn deleted(database: &Database, collection: &str, what: impl fmt::Dis
     StoreError::other(Code::MalformedDocument, sentence)
 }
 
-/// A commit that has got numbers for `due` events, and holds `there` now.
+/// Returns the error for a commit that was numbered with `due` events, and has `there` now.
 pub(crate) fn changed_count(database: &Database, collection: &str, commit: &str, due: u64, there: u64) -> StoreError {
     let database = database.name();
     let sentence = format!(
@@ -182,7 +182,7 @@ pub(crate) fn changed_count(database: &Database, collection: &str, commit: &str,
     StoreError::other(Code::MalformedDocument, sentence)
 }
 
-/// An `_id` as one would write it in a query, ended where it would flood a message.
+/// Returns an `_id` as it is written in queries, truncated if it is too long for a message.
 fn shown_id(document: &RawDocument) -> String {
     const CHARS_MAX: usize = 300;
     let id = document.get("_id").ok().flatten().and_then(|id| Bson::try_from(id).ok());
@@ -197,7 +197,7 @@ fn shown_id(document: &RawDocument) -> String {
     }
 }
 
-/// A document of this store's own that is not as it was written.
+/// Returns the error for an invalid document of this store.
 pub(crate) fn unreadable(sentence: impl Into<String>) -> ReadError {
     ReadError::Store(StoreError::Damaged(sentence.into()))
 }

@@ -1,5 +1,5 @@
-//! The log of a scope other than the default one: events that were received from other microservices, in the layout in which a Dolittle
-//! Runtime keeps them, `x-<scope>-event-log`. It is received, read and followed, and nothing is committed.
+//! The log of a scope other than the default one: events received from other microservices, in the Dolittle Runtime's layout,
+//! `x-<scope>-event-log`. It receives events, is read and followed, and takes no commits.
 //!
 //! ```text
 //!   scope/receive.rs     receives: events, where their subscription stands and the next number, by one transaction
@@ -10,8 +10,8 @@
 //!   scope/stats.rs       counting
 //! ```
 //!
-//! An event is a commit of its own, as an adopted one is (`layout/adopted.rs`). There are no `event-log-commits` beside it, so what is
-//! asked for is looked for in the events themselves.
+//! Each event is a commit of its own, as in an adopted log (`layout/adopted.rs`). There is no `event-log-commits` for it, so queries
+//! search the events themselves.
 
 mod aggregates;
 mod end;
@@ -46,16 +46,16 @@ use end::End;
 /// The log of one scope of a tenant.
 pub(crate) struct ScopeLog {
     tenant: String,
-    /// The scope's name, as it is declared.
+    /// The scope's declared name.
     scope: String,
     pub(crate) database: Database,
-    /// Where the events are.
+    /// The collection of the events.
     pub(crate) collection: String,
-    /// Where it is kept how the scope's streams are.
+    /// The collection of the states of the scope's streams.
     pub(crate) states: String,
-    /// Where the scope's subscriptions stand.
+    /// The collection of the scope's subscriptions.
     subscriptions: String,
-    /// What came with received events.
+    /// The collection of the additional data of received events.
     arrivals: String,
     /// The scope's UUID.
     pub(crate) id: Uuid,
@@ -65,7 +65,7 @@ pub(crate) struct ScopeLog {
 }
 
 impl ScopeLog {
-    /// Opens it, and makes what its layout has indexes for.
+    /// Opens the log, and creates the indexes of its layout.
     ///
     /// # Errors
     /// `unsuitable_server`, `unreachable`.
@@ -87,12 +87,12 @@ impl ScopeLog {
         Ok(Self { tenant, scope, database, collection, states, subscriptions, arrivals, id, end, reader, means })
     }
 
-    /// The names of its event types and aggregates.
+    /// Returns the names of its event types and aggregates.
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         &self.reader.mapping
     }
 
-    /// Wakes who waits with the news that nothing more comes.
+    /// Wakes all waiters and tells them that nothing more will come.
     pub(crate) fn close(&self) {
         self.end.close();
     }
@@ -121,12 +121,12 @@ impl ScopeLog {
         )
     }
 
-    /// The highest head that this process has seen.
+    /// Returns the highest head that this process has seen.
     pub(crate) fn seen(&self) -> SequenceNumber {
         self.end.seen()
     }
 
-    /// The number of events in the log, at majority: as far as there is no hole in it.
+    /// Returns the number of events in the log at majority, up to the first gap.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -134,7 +134,8 @@ impl ScopeLog {
         end::read(self).await
     }
 
-    /// The events of these numbers, which ascend and are below the head. It ends early where they are large, and holds one at least.
+    /// Returns the events with these numbers, which are ascending and below the head. It ends early if they are large, but returns at
+    /// least one.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -178,13 +179,13 @@ impl EventLog for ScopeLog {
         self.means.answers.of(aggregates::read(self, query)).await
     }
 
-    /// No event that was received has a request.
+    /// Returns false: received events have no request id.
     async fn request_exists(&self, aggregate: &Aggregate, _: &str) -> Result<bool, ReadError> {
         aggregate.validate()?;
         Ok(false)
     }
 
-    /// No event that was received has a request.
+    /// Returns `None`: received events have no request id.
     async fn request_outcome(&self, aggregate: &Aggregate, _: &str) -> Result<Option<CommitOutcome>, ReadError> {
         aggregate.validate()?;
         Ok(None)

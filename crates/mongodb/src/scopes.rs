@@ -1,6 +1,6 @@
-//! The declared scopes, and the UUIDs that stand for them in the names of collections.
+//! The declared scopes, and the UUIDs that represent them in the names of collections.
 //!
-//! A scope that is called by a UUID has one name, however that is written: [`canonical`].
+//! A scope whose name is a UUID has one canonical name, whatever the spelling: [`canonical`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use crate::layout::names::scope_uuid;
 use crate::options::Options;
 use crate::refused::{Code, OpenError};
 
-/// Every declared scope but the default one, by its name.
+/// Returns every declared scope except the default one, by name.
 ///
 /// # Errors
-/// `invalid_config` for what is no name, for the UUID of the default scope, and for two names of one scope.
+/// `invalid_config` for an invalid name, for the UUID of the default scope, and for two names of one scope.
 pub(crate) fn scopes(options: &Options) -> Result<BTreeMap<String, Uuid>, OpenError> {
     let invalid = |message: String| OpenError::new(Code::InvalidConfig, message);
     let mut scopes: BTreeMap<String, Uuid> = BTreeMap::new();
@@ -37,7 +37,7 @@ pub(crate) fn scopes(options: &Options) -> Result<BTreeMap<String, Uuid>, OpenEr
     Ok(scopes)
 }
 
-/// The name under which a scope is known: of a UUID the form with hyphens and small letters, of any other name the name itself.
+/// Returns the canonical name of a scope: a UUID in lower case with hyphens, or any other name unchanged.
 pub(crate) fn canonical(name: &str) -> Cow<'_, str> {
     match Uuid::try_parse(name) {
         Ok(uuid) => Cow::Owned(uuid.hyphenated().to_string()),

@@ -1,5 +1,5 @@
-//! The sequencer gives every commit its numbers: it follows the commits of all tenants by one change stream, in the order of the oplog,
-//! and writes them to the logs. One process of a cluster does; the others stand by.
+//! The sequencer assigns sequence numbers to commits: it follows the commits of all tenants in a single change stream, in oplog order, and
+//! writes them to the logs. One process of a cluster leads; the others stand by.
 //!
 //! ```text
 //! stand by ──lease taken──▶ lead: open the stream where the logs stand ─▶ batch ─▶ one transaction a log ─▶ batch ─▶ …
@@ -7,8 +7,8 @@
 //!    └──────────────────────── lease lost, offset moved by another, an error ◀──────┘
 //! ```
 //!
-//! The lease is for liveness only. The fence is the offset: every transaction moves `event-log-metadata.NextEventOffset` from the number
-//! at which this process believes the log to stand, so one that was deposed can never write, and nobody ever sees half a commit.
+//! INVARIANT: the lease serves liveness only; the offset is the fence. Every transaction moves `event-log-metadata.NextEventOffset` from
+//! the value that this process expects, so a deposed leader cannot write, and no reader sees part of a commit.
 
 mod aggregates;
 mod asked;
@@ -53,35 +53,35 @@ use progress::Progress;
 use step::AtStep;
 use steps::Steps;
 
-/// How long a log that failed is left alone the first time; each time twice as long, up to a minute.
+/// Pause after a log's first failure. It doubles with each further failure, up to 64 seconds.
 const PAUSE: Duration = Duration::from_secs(2);
-/// A log that failed and has not for so long begins again.
+/// A log that has run this long since its last failure starts over with the first pause.
 const FORGIVEN: Duration = Duration::from_secs(120);
 
-/// A log that failed: how often, and when it did last.
+/// A log that failed: how often, and when it last failed.
 struct Aside {
     times: u32,
     since: Instant,
 }
 
-/// What the sequencer works on.
+/// The state that the tasks of the sequencer share.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
-    /// The logs of all tenants; the first one's database holds the lease.
+    /// The logs of all tenants. The lease is stored in the database of the first one.
     pub(crate) logs: Vec<Arc<Log>>,
-    /// A name for this process that no other has.
+    /// The unique name of this process.
     pub(crate) holder: String,
     pub(crate) at_step: AtStep,
-    /// How long the lease holds.
+    /// The duration of the lease.
     lease: Duration,
-    /// Whether this process leads.
+    /// Whether this process is the leader.
     leads: AtomicBool,
     progress: Arc<Progress>,
-    /// What is not broken off by a stop.
+    /// Steps that a stop does not interrupt.
     steps: Arc<Steps>,
-    /// Logs that were put aside, by their databases.
+    /// Logs that were put aside after a failure, by database.
     aside: Mutex<HashMap<String, Aside>>,
-    /// Why logs get no numbers, by their databases, as is stored.
+    /// Why logs get no sequence numbers, by database, as last read from the stored state.
     stalled: Mutex<HashMap<String, String>>,
 }
 
@@ -101,23 +101,23 @@ impl Cluster {
         }
     }
 
-    /// What is known here about the sequencer, for a log that has so many commits held back.
+    /// Returns the sequencer's status as this process knows it, for a log with `held` held commits.
     pub(crate) fn status(&self, held: u64) -> SequencerStatus {
         let leads = self.leads.load(Ordering::Relaxed);
         SequencerStatus { leads, held, lag_ms: leads.then(|| self.progress.lag()) }
     }
 
-    /// Takes note that a log fails.
+    /// Records a failure of a log.
     fn put_aside(&self, database: &str) {
         let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = aside.entry(database.to_owned()).or_insert(Aside { times: 0, since: Instant::now() });
         *failed = Aside { times: failed.times.saturating_add(1), since: Instant::now() };
     }
 
-    /// Takes note that a log has come through.
+    /// Records that a log was brought up, and forgets a failure that is old enough.
     fn goes_on(&self, database: &str) {
         let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that fails with its next commit again has not.
+        // A log that fails on its next commit again must keep its longer pause.
         aside.retain(|one, failed| one != database || failed.since.elapsed() < FORGIVEN);
     }
 
@@ -125,49 +125,49 @@ impl Cluster {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner).contains_key(database)
     }
 
-    /// Whether a log that failed may be tried again: the first time soon, then more and more seldom.
+    /// Returns whether the pause after a log's last failure is over.
     fn may_try(&self, database: &str) -> bool {
         let aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
         aside.get(database).is_none_or(|failed| failed.since.elapsed() >= PAUSE * 2_u32.pow(failed.times.min(6) - 1))
     }
 
-    /// Why the commits of this database get no numbers, as far as is stored.
+    /// Returns the stored reason why commits of this database get no sequence numbers, if there is one.
     pub(crate) fn stalled(&self, database: &str) -> Option<StoreError> {
         let stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
         let why = stalled.get(database)?;
         Some(StoreError::other(Code::NotReady, format!("commits are stored and get no sequence numbers: {why}")))
     }
 
-    /// Says how far the stream is behind: `stored` is when its newest commit was, none when it has nothing more.
+    /// Records the lag: `stored` is when the newest commit was stored; `None` means that the stream has nothing more.
     fn note_lag(&self, stored: Option<i64>) {
         let now = || self.logs.first().map_or(0, |log| log.clock.now().as_millis());
         let lag = stored.map_or(0, |stored| now().saturating_sub(stored).max(0));
         self.progress.lag.store(lag.cast_unsigned(), Ordering::Relaxed);
     }
 
-    /// How often the lease is renewed, and how long is waited after an error.
+    /// The interval between renewals of the lease, which is also the pause after an error.
     fn ask_every(&self) -> Duration {
         self.lease / 3
     }
 }
 
-/// Why leading ended.
+/// Why a term as leader ended.
 enum Ended {
     /// The store is being closed.
     Stopped,
-    /// Another process leads, or may.
+    /// Another process leads, or may lead.
     Deposed(&'static str),
-    /// The position in the change stream is too old for the oplog.
+    /// The resume token is older than the oplog.
     Forgotten,
     Failed(mongodb::error::Error),
-    /// Other software gives numbers to events.
+    /// Other software assigns sequence numbers.
     Disturbed(String),
-    /// What is stored is not as it must be.
+    /// Stored data violates its layout.
     Damaged(String),
 }
 
 impl Ended {
-    /// What went wrong, unless it is part of how processes take turns.
+    /// Returns what went wrong; `None` for the ordinary ways in which a term ends.
     fn failure(&self) -> Option<String> {
         match self {
             Self::Stopped | Self::Deposed(_) | Self::Forgotten => None,
@@ -176,10 +176,10 @@ impl Ended {
         }
     }
 
-    /// What went wrong with one log, where the others can go on.
+    /// Returns what went wrong with a single log, if the other logs can continue.
     ///
     /// # Errors
-    /// Itself, where it is about all of them.
+    /// The value itself, if it concerns all logs.
     fn of_one(self) -> Result<String, Self> {
         match &self {
             Self::Disturbed(why) | Self::Damaged(why) => Ok(why.clone()),
@@ -197,7 +197,7 @@ impl From<mongodb::error::Error> for Ended {
     }
 }
 
-/// Stands by and leads by turns, until `stop` says so. Meanwhile what is stored says whether commits get numbers.
+/// Alternates between standing by and leading until `stop` is set. Meanwhile, watches the stored state for whether commits get numbers.
 pub(crate) async fn run(cluster: Arc<Cluster>, stop: watch::Receiver<bool>) {
     let Some(first) = cluster.logs.first() else { return };
     let lease = Lease::new(first.database.clone(), cluster.holder.clone(), cluster.lease, cluster.at_step);
@@ -208,7 +208,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, stop: watch::Receiver<bool>) {
 }
 
 async fn by_turns(cluster: &Cluster, lease: &Lease, mut stop: watch::Receiver<bool>) {
-    // Set when the stream's position turned out to be too old: the logs are then brought up from the collections.
+    // Set when the resume token was too old: the next term then reads the collections instead.
     let mut forgotten = false;
     loop {
         let epoch = tokio::select! {
@@ -249,14 +249,14 @@ async fn by_turns(cluster: &Cluster, lease: &Lease, mut stop: watch::Receiver<bo
     }
 }
 
-/// Waits until the process is to stop, and then until the steps that are under way are taken.
+/// Waits for the stop signal, and then for the steps in flight to complete.
 async fn stopped(cluster: &Cluster, stop: &mut watch::Receiver<bool>) {
-    // A sender that is gone is a store that was dropped.
+    // If the sender is gone, the store was dropped.
     let _ = stop.wait_for(|stop| *stop).await;
     cluster.steps.ended().await;
 }
 
-/// What the server does not answer in time is an error: one that is cut off from the majority may answer never.
+/// Applies a timeout to an operation: a server that is cut off from the majority may never respond.
 async fn in_time<T>(
     time: Duration,
     operation: impl IntoFuture<Output = mongodb::error::Result<T>>,

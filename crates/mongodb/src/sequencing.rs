@@ -1,5 +1,6 @@
-//! What an operator asks of the sequencer. The process that is asked need not lead: what is asked is noted at the held commit, the change
-//! stream tells the leader of it (`sequencer/asked.rs`), and what comes of it is read there.
+//! An operator's requests to the sequencer. The process that receives a request need not be the leader. It records the request in the
+//! document of the held commit, and the leader sees it in its change stream (`sequencer/asked.rs`). The outcome is read from the same
+//! document.
 //!
 //! ```text
 //! ask ─▶ sequencer-held: asked {id, what} ─▶ change stream ─▶ leader ─▶ numbered: the document is gone, and event-log-commits has it
@@ -24,12 +25,12 @@ use crate::log::numbers::Place;
 use crate::refused::reading;
 use crate::sequencer::{Cluster, contexts, missing};
 
-/// How long what was asked is waited for: longer than another process needs to take over.
+/// Timeout for the answer to a request: longer than another process needs to take over the lease.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// Interval between two checks for an answer.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The sequencer, as asked about one tenant's log.
+/// The sequencer as a port, for the log of one tenant.
 pub(crate) struct AskSequencer {
     pub(crate) log: Arc<Log>,
     pub(crate) cluster: Arc<Cluster>,
@@ -97,7 +98,7 @@ impl AskSequencer {
         let held = self.log.database.collection::<Document>(HELD).count_documents(doc! {}).await.map_err(asked)?;
         let leader = match self.cluster.logs.first() {
             Some(first) => {
-                // Judged by the server's clock, as the lease is.
+                // Compared with the server's clock, like the lease itself.
                 let now = doc! { "_id": "lease", "$expr": { "$gt": ["$until", "$$NOW"] } };
                 let state = first.database.collection::<RawDocumentBuf>(SEQUENCER);
                 let lease = state.find_one(now).await.map_err(asked)?;
@@ -110,7 +111,7 @@ impl AskSequencer {
         Ok(SequencerState { leader, head, held, other_contexts, missing })
     }
 
-    /// What came of what was asked by this name, once something did.
+    /// Returns the outcome of the request with the id `name`, once there is one.
     async fn answered(&self, commit: &HeldId, name: &str) -> Result<Option<Asked>, ReadError> {
         let all = self.log.database.collection::<RawDocumentBuf>(HELD);
         let found = all.find_one(doc! { "_id": id_of(commit) }).await.map_err(|error| reading(&error))?;

@@ -1,17 +1,18 @@
-//! The sessions that this process writes transactions with, noted where the others see them. A process that is killed leaves its
-//! transactions open, and what they wrote stays blocked for a minute; whoever leads ends the sessions of processes that are heard of no
-//! more.
+//! The sessions with which this process writes transactions, registered where other processes see them. A killed process leaves its
+//! transactions open, and what they wrote stays blocked for a minute. So the leader ends the sessions of processes that no longer renew
+//! their registration.
 //!
 //! ```text
 //! sequencer-state: {_id: "sessions:{holder}", sessions: [ids], until date}     in the database where the lease lies
 //! ```
 //!
-//! Invariants:
-//! - A session is noted before its first transaction, and `until` is renewed as long as one may be open. While nothing is written for some
-//!   seconds nothing is noted either.
-//! - A noted session is never returned to the driver, which would reuse it for any other operation: `killSessions` would end that too.
-//! - It is for liveness only: where a session is ended whose process was only held up, what was not committed is tried again like
-//!   anything else that the server gave up, and what may have been is asked for again.
+//! INVARIANTS:
+//! - A session is registered before its first transaction, and `until` is renewed as long as one may be open. After some seconds without
+//!   writes, the registration is removed.
+//! - A registered session is never returned to the driver, which would reuse it for any other operation: `killSessions` would end that
+//!   too.
+//! - This serves liveness only. If the session of a process that was merely delayed is ended, an uncommitted transaction is retried like
+//!   any other that the server aborted, and the outcome of a commit is determined again.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -26,24 +27,24 @@ use mongodb::{ClientSession, Collection, Database};
 use crate::layout::names::SEQUENCER;
 use crate::refused::{code_of, message_of};
 
-/// How long a note holds after it was renewed.
+/// How long a registration is valid after a renewal.
 const HOLDS: Duration = Duration::from_secs(4);
-/// How often it is renewed while it is needed.
+/// Interval between renewals while it is needed.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
-/// Sessions that are noted at most: more transactions than this are never open at once.
+/// Maximum number of registered sessions: there are never more open transactions.
 const NOTED_MAX: usize = 500;
-/// How long one that is idle may be used again: the server forgets one after half an hour.
+/// How long an idle session may be reused: the server expires one after half an hour.
 const IDLE_MAX: Duration = Duration::from_secs(600);
-/// How the documents are called.
+/// Prefix of the `_id`s of registrations.
 pub(crate) const PREFIX: &str = "sessions:";
 
-/// How the note of this process is called.
+/// Returns the `_id` of the registration of a process.
 pub(crate) fn note_of(holder: &str) -> String {
     format!("{PREFIX}{holder}")
 }
 
-/// Whether the server says that the session was ended amid this, as those of processes are that are taken for gone. It gives no label to
-/// that: what was not committed is not stored, and of a commit it is not known.
+/// Returns whether the server ended the session during the operation, as it does for processes that are believed dead. The error has no
+/// label: an uncommitted transaction is not stored, and the outcome of a commit is unknown.
 pub(crate) fn was_ended(error: &Error) -> bool {
     const CURSOR_NOT_FOUND: i32 = 43;
     const CURSOR_KILLED: i32 = 237;
@@ -60,29 +61,29 @@ pub(crate) struct Sessions {
 
 #[derive(Default)]
 struct State {
-    /// Between two transactions, each with the time since when.
+    /// Sessions between two transactions, each with the time since when it is idle.
     idle: Vec<(Instant, ClientSession)>,
-    /// The ids of all, in the order of their making.
+    /// The ids of all sessions, oldest first.
     ids: Vec<Document>,
     under_way: usize,
     used: Option<Instant>,
-    /// Until when the note of all of them holds at least.
+    /// Until when the registration of all of them is valid at least.
     noted: Option<Instant>,
     closed: bool,
 }
 
 impl Sessions {
-    /// The sessions of the process that is called so; `database` is where the lease lies.
+    /// Creates the sessions of the process named `holder`; `database` is the one with the lease.
     pub(crate) fn new(database: Database, holder: &str) -> Arc<Self> {
         let sessions = Arc::new(Self { database, id: note_of(holder), state: Mutex::default() });
         tokio::spawn(renew(Arc::downgrade(&sessions)));
         sessions
     }
 
-    /// A session for one transaction, noted by now.
+    /// Returns a session for one transaction, after registering it.
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     pub(crate) async fn take(self: &Arc<Self>) -> mongodb::error::Result<Session> {
         self.give_back_expired().await?;
         let idle = self.state().idle.pop();
@@ -106,13 +107,13 @@ impl Sessions {
         let session = Kept { session: Some(session), of: self.clone(), ended: false };
         let taken = Session { session, _open: Open(self.clone()) };
         if !is_noted && let Err(error) = self.note().await {
-            // The transaction will tell what is the matter; without a note it is the server that ends it.
+            // The transaction will report the actual problem; without a registration, the server expires it.
             tracing::debug!(error = message_of(&error), "the sessions of this process could not be noted");
         }
         Ok(taken)
     }
 
-    /// Returns sessions to the driver that the server may forget soon, after removing them from the note.
+    /// Returns sessions that the server may expire soon to the driver, after removing them from the registration.
     async fn give_back_expired(&self) -> mongodb::error::Result<()> {
         let expired: Vec<ClientSession> = {
             let mut state = self.state();
@@ -131,7 +132,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Notes the sessions for some seconds.
+    /// Registers the sessions for some seconds.
     async fn note(&self) -> mongodb::error::Result<()> {
         let begun = Instant::now();
         let ids = self.state().ids.clone();
@@ -147,30 +148,30 @@ impl Sessions {
         Ok(())
     }
 
-    /// Takes the note away, once no transaction is open.
+    /// Removes the registration, once no transaction is open.
     pub(crate) async fn close(&self) {
         self.state().closed = true;
         self.forget().await;
     }
 
-    /// Nobody needs to look for sessions without transactions.
+    /// Removes the registration: sessions without transactions need not be found.
     async fn forget(&self) {
         let noted = self.state().noted.take();
         if noted.is_some() {
-            // Where it stays, whoever leads takes it away.
+            // If it stays, the leader removes it.
             let notes = self.notes();
             let gone = notes.delete_one(doc! { "_id": &self.id });
             let _ = tokio::time::timeout(RENEW_EVERY, gone.into_future()).await;
         }
     }
 
-    /// Notes need not survive a change of the primary: it ends every transaction.
+    /// Returns the collection of registrations. They need not survive a change of the primary, which aborts every transaction.
     fn notes(&self) -> Collection<Document> {
         let options = CollectionOptions::builder().write_concern(WriteConcern::from(Acknowledgment::Nodes(1))).build();
         self.database.collection_with_options(SEQUENCER, options)
     }
 
-    /// Whether transactions are open, or were a moment ago.
+    /// Returns whether transactions are open, or were a moment ago.
     fn is_needed(&self) -> bool {
         let state = self.state();
         let lately = state.used.is_some_and(|used| used.elapsed() < HOLDS);
@@ -182,7 +183,7 @@ impl Sessions {
     }
 }
 
-/// Renews the note while it is needed, and takes it away where it is not.
+/// Renews the registration while it is needed, and removes it when it is not.
 async fn renew(sessions: Weak<Sessions>) {
     loop {
         sleep(RENEW_EVERY).await;
@@ -198,29 +199,29 @@ async fn renew(sessions: Weak<Sessions>) {
     }
 }
 
-/// A session that was taken for a transaction.
+/// A session that is taken for a transaction.
 pub(crate) struct Session {
     pub(crate) session: Kept,
     _open: Open,
 }
 
 impl Session {
-    /// Makes it available for the next transaction, whatever the outcome of this one: if the server still has this one open, the next one
-    /// of the same session ends it.
+    /// Makes the session available for the next transaction, whatever the outcome of this one: if the server still has this one open, the
+    /// next one of the same session aborts it.
     pub(crate) fn done(mut self) {
         self.session.ended = true;
     }
 
-    /// Aborts its transaction, and makes it available for the next one.
+    /// Aborts the transaction, and makes the session available for the next one.
     pub(crate) async fn abort(mut self) {
         let _ = self.session.abort_transaction().await;
         self.done();
     }
 }
 
-/// A noted session, which stays with the sessions of its store: a drop in the middle of a transaction aborts that transaction first.
+/// A registered session, which stays with the sessions of its store. A drop in the middle of a transaction aborts the transaction first.
 pub(crate) struct Kept {
-    /// There until it is dropped.
+    /// `Some` until drop.
     session: Option<ClientSession>,
     of: Arc<Sessions>,
     /// Whether its transaction was committed or aborted.
@@ -263,7 +264,7 @@ impl Drop for Kept {
                     Self::idle(&of, session);
                 }));
             }
-            // The program is ending.
+            // The program is exiting.
             Err(_) => Self::idle(&self.of, session),
         }
     }

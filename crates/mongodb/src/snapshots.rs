@@ -1,7 +1,7 @@
-//! Snapshots: records of ours, and what Wow saved in the same collections.
+//! Snapshots: records of our own, and documents that Wow saved in the same collections.
 //!
-//! Wow creates `{aggregate}_snapshot` and saves to it without our catalog. A snapshot is therefore read from its
-//! collection whether or not that is declared, and a caller that waits for one looks at the stored version from time to time.
+//! Wow creates `{aggregate}_snapshot` and saves to it without our catalog. A snapshot is therefore read from its collection whether or not
+//! that is declared, and a caller that waits for one polls the stored version.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct MongoSnapshots {
 }
 
 impl MongoSnapshots {
-    /// The snapshots in `database`, where these records are.
+    /// Creates the snapshots in `database`, which has these records.
     pub(crate) fn new(log: &Log, records: Arc<MongoRecords>, database: Database) -> Self {
         let own = RecordSnapshots::new(records.clone(), &*log.context, log.clock.clone());
         Self { own, records, database, means: log.means.clone() }
@@ -67,7 +67,7 @@ impl Snapshots for MongoSnapshots {
     async fn until(&self, aggregate: &Aggregate, version: Version) -> Result<(), RecordError> {
         let mut seen = None;
         loop {
-            // Before the look: a snapshot that is saved after the look is a write after this one. A save by other software is not
+            // Subscribe before reading: a snapshot saved after the read is a write after this point. A save by other software is not
             // announced, but the wait also ends after a second.
             seen = Some(self.records.wait(seen).await?);
             if self.version(aggregate).await? >= version {
@@ -80,7 +80,7 @@ impl Snapshots for MongoSnapshots {
         if self.own.delete(aggregate, version).await? {
             return Ok(true);
         }
-        // One that Wow saved before its collection was declared.
+        // Wow may have saved it before its collection was declared.
         let is_meant = |found: Snapshot| version.is_none_or(|version| found.info.version == version);
         if !self.load(aggregate).await?.is_some_and(is_meant) {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! An open store: its tenants, each with databases of its own.
+//! An open store and its tenants, each with databases of its own.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,25 +41,25 @@ use crate::stream_definitions::MongoStreamDefinitions;
 use crate::streams::{LogOfStreams, MongoStreams};
 use crate::tenants::{Databases, databases, lease_database};
 
-/// How long closing waits for answers of MongoDB to what is under way. With the next one it keeps the promise to stop within ten seconds.
+/// How long closing waits for MongoDB's responses to requests in flight. Together with the next limit, a stop takes less than ten seconds.
 const ANSWERS_TIME_MAX: Duration = Duration::from_secs(6);
-/// How long closing waits for the sequencer to give back its lease.
+/// How long closing waits for the sequencer to release its lease.
 const SEQUENCER_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A store on MongoDB.
 pub struct MongoStore {
     tenants: BTreeMap<String, (Arc<Log>, Identity)>,
     records: BTreeMap<String, Arc<MongoRecords>>,
-    /// Where snapshots are: the records, unless snapshots have a database of their own.
+    /// The records of the snapshots, which are those above unless snapshots have a database of their own.
     snapshots: BTreeMap<String, Arc<MongoRecords>>,
     snapshot_databases: BTreeMap<String, Database>,
-    /// Fields of commits that begin an index.
+    /// Fields of commits that an index begins with.
     indexed: Arc<[&'static str]>,
     primary: Arc<Primary>,
-    /// By tenant and scope.
+    /// The logs of scopes other than the default one, by tenant and scope.
     scopes: BTreeMap<Key, Arc<ScopeLog>>,
     streams: BTreeMap<Key, Arc<MongoStreams>>,
-    /// What receives into each scope but the default one.
+    /// Receives events into each scope other than the default one.
     receiving: BTreeMap<Key, Arc<ScopeReceiving>>,
     stop: watch::Sender<bool>,
     cluster: Arc<Cluster>,
@@ -71,14 +71,14 @@ pub struct MongoStore {
 type Key = (String, String);
 
 impl MongoStore {
-    /// Opens the store at `url`, whose path is the database of the tenant `default`, and makes in it what is missing.
+    /// Opens the store at `url`, whose path is the database of the tenant `default`, and creates what is missing in it.
     ///
-    /// Everything is made before the first commit; nothing that is there is changed. The store's tasks run on the runtime that this is
-    /// called on.
+    /// Everything is created before the first commit, and nothing that exists is changed. The store's tasks run on the runtime of the
+    /// caller.
     ///
     /// # Errors
-    /// `invalid_config` for the URL or the options, `unsuitable_server` for a server or a database that cannot hold a store,
-    /// `unreachable` when no primary answers.
+    /// `invalid_config` for the URL or the options, `unsuitable_server` if the server or a database cannot hold a store, `unreachable` if
+    /// no primary responds. Also `not_adopted`, `foreign_numbers`, `store_damaged` and `not_a_store` for the state of a database.
     pub fn open(url: &str, options: Options) -> BoxFuture<'_, Result<Self, OpenError>> {
         Self::opened(url, options).boxed()
     }
@@ -143,7 +143,7 @@ impl MongoStore {
         self.tenants.values().map(|(log, _)| log)
     }
 
-    /// Takes nothing more, and waits until what is under way is answered.
+    /// Accepts no more requests, and waits until those in flight are answered.
     async fn answered(&self) {
         join_all(self.logs().map(|log| log.drain())).await;
         join_all(self.records.values().chain(self.snapshots.values()).map(|records| records.close())).await;
@@ -151,7 +151,7 @@ impl MongoStore {
         join_all(self.receiving.values().map(|receiving| receiving.close())).await;
     }
 
-    /// Wakes who waits for logs to go on with the news that nothing more comes.
+    /// Wakes the followers of all logs and tells them that nothing more will come.
     fn end_waiting(&self) {
         self.logs().for_each(|log| log.numbers.close());
         self.scopes.values().for_each(|log| log.close());
@@ -167,7 +167,7 @@ async fn open_tenant(
 ) -> Result<(String, (Arc<Log>, Identity)), OpenError> {
     let database = client.database(&names.events);
     let there = collections(&database).await.map_err(|error| asking(&names.events, &error))?;
-    // Before anything is written: what other software has numbered is adopted first.
+    // Checked before anything is written: a log that other software numbered must be adopted first.
     if there.iter().any(|name| name == EVENT_LOG) {
         reach::judge(&database).await?;
     }
@@ -242,7 +242,8 @@ fn check_answer_time(time: Duration) -> Result<(), OpenError> {
     Err(OpenError::new(Code::InvalidConfig, message))
 }
 
-/// The lease lies with the tenant `default`, or the first one: every process of a cluster must find the same.
+/// Returns the logs in the order that determines the lease: it is in the database of the tenant `default`, or of the first one, so that
+/// every process finds the same one.
 fn in_order_of_lease(tenants: &BTreeMap<String, (Arc<Log>, Identity)>) -> Vec<Arc<Log>> {
     let default = tenants.get(DEFAULT_TENANT).map(|(log, _)| log.clone());
     let others = tenants.iter().filter(|(name, _)| *name != DEFAULT_TENANT).map(|(_, (log, _))| log.clone());
@@ -307,7 +308,7 @@ impl Store for MongoStore {
 
     fn receiving(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Receiving>, UnknownLog> {
         self.log(tenant, scope)?;
-        // The default scope has none.
+        // The default scope does not receive events.
         let key = (tenant.to_owned(), canonical(scope).into_owned());
         let receiving = self.receiving.get(&key);
         receiving.map(|receiving| Arc::clone(receiving) as _).ok_or(UnknownLog::Scope { tenant: key.0, scope: key.1 })
@@ -353,7 +354,7 @@ impl Store for MongoStore {
     }
 
     async fn close(&self) {
-        // Commits under way need the sequencer for their numbers, so it ends last.
+        // Commits in flight need the sequencer for their numbers, so it stops last.
         if tokio::time::timeout(ANSWERS_TIME_MAX, self.answered()).await.is_err() {
             tracing::warn!("MongoDB does not answer; what is under way is answered as unknown");
             self.logs().for_each(|log| log.give_up());

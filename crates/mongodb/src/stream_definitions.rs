@@ -1,5 +1,5 @@
-//! The definitions of a scope's streams, exactly as the Dolittle Runtime stores them: its reader refuses fields that it does not know, so
-//! these documents are not records of our own.
+//! The definitions of a scope's streams, exactly in the Dolittle Runtime's layout: its reader rejects unknown fields, so these documents
+//! are not records of our own.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) struct MongoStreamDefinitions {
 }
 
 impl MongoStreamDefinitions {
-    /// The definitions of the default scope.
+    /// Creates the definitions of the default scope.
     pub(crate) fn of_default(log: &Log) -> Self {
         Self {
             database: log.database.clone(),
@@ -34,7 +34,7 @@ impl MongoStreamDefinitions {
         }
     }
 
-    /// The definitions of another scope.
+    /// Creates the definitions of another scope.
     pub(crate) fn of_scope(log: &ScopeLog) -> Self {
         Self {
             database: log.database.clone(),

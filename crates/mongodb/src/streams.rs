@@ -1,4 +1,4 @@
-//! The streams of one scope of a tenant, in its database: what filters said of the log's events, in the layout of the Dolittle Runtime.
+//! The streams of one scope of a tenant, in its database: the verdicts of filters on the log's events, in the Dolittle Runtime's layout.
 //!
 //! ```text
 //!   ../layout/stream.rs  an entry as a document of stream-<id> or public-stream-<id>
@@ -9,10 +9,10 @@
 //!   reader.rs            pages, positions, repeats
 //! ```
 //!
-//! Invariants, each kept by the one transaction that changes a stream:
-//! - The positions of a stream's entries are 0 to `head - 1`, in the order of their sequence numbers.
-//! - No entry's sequence number is at or past `progress`, and `progress` is at or below the log's head.
-//! - Entries are never changed, so a page needs no snapshot: what is below a head that was read is there.
+//! INVARIANTS, each maintained by the one transaction that changes a stream:
+//! - The positions of a stream's entries are 0 to `head - 1`, in order of sequence number.
+//! - No entry's sequence number is at or past `progress`, and `progress` is at most the log's head.
+//! - Entries are never changed, so a page needs no snapshot: every entry below a head that was read exists.
 
 mod append;
 mod collections;
@@ -38,7 +38,7 @@ use crate::options::Options;
 use collections::Collections;
 pub(crate) use collections::LogOfStreams;
 
-/// How often a waiting task looks for what other processes append.
+/// Polling interval of a waiter, for appends by other processes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The streams of one scope of a tenant.
@@ -46,13 +46,13 @@ pub(crate) struct MongoStreams {
     inner: Arc<Inner>,
 }
 
-/// What an append that its caller has left still needs.
+/// The state that an append still needs after its caller is gone.
 struct Inner {
     log: LogOfStreams,
     collections: Collections,
     identity: Identity,
     random: Arc<dyn Randomness>,
-    /// Whether collections and indexes are made when they are missing.
+    /// Whether missing collections and indexes are created.
     create: bool,
     known: Mutex<HashMap<String, Arc<Known>>>,
     waiting: Lines,
@@ -62,9 +62,9 @@ struct Inner {
 /// A stream that this process appends to.
 #[derive(Default)]
 struct Known {
-    /// Its collection, once that is as it must be.
+    /// Its collection, once its indexes were checked.
     collection: OnceCell<String>,
-    /// One append at a time in this process: transactions on one state are in each other's way.
+    /// Held during an append: there is one at a time in this process, because transactions on one state conflict.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -87,19 +87,19 @@ impl MongoStreams {
         &self.inner.log.means().answers
     }
 
-    /// Takes no more verdicts, waits until those in flight are answered, and wakes who waits.
+    /// Accepts no more verdicts, waits until those in flight are answered, and wakes all waiters.
     pub(crate) async fn close(&self) {
         self.inner.intake.drain().await;
         self.inner.waiting.close();
     }
 
-    /// Answers what is in flight without waiting for MongoDB any longer.
+    /// Answers requests in flight without waiting for MongoDB any longer.
     pub(crate) fn give_up(&self) {
         self.inner.intake.give_up();
         self.inner.waiting.close();
     }
 
-    /// Takes no more verdicts, and wakes who waits.
+    /// Accepts no more verdicts, and wakes all waiters.
     pub(crate) fn stop(&self) {
         self.inner.intake.stop();
         self.inner.waiting.close();
@@ -131,7 +131,7 @@ impl Streams for MongoStreams {
         let page = self.read(query).await?;
         let numbers: Vec<_> = page.entries.iter().map(|entry| entry.sequence_number).collect();
         let events = self.answers().of(self.inner.log.events(&numbers)).await?;
-        // Where the events are large, only the first are read.
+        // If the events are large, only the first ones are read.
         let next = page.entries.get(events.len()).map_or(page.next, |entry| entry.position);
         let joined = page.entries.into_iter().zip(events);
         let events =
@@ -163,7 +163,7 @@ impl Streams for MongoStreams {
 
     async fn wait_past(&self, stream: &str, head: StreamPosition) -> Result<StreamPosition, ReadError> {
         valid_name("stream", stream)?;
-        // In line first and then looking: what this process appends after the look wakes it.
+        // Subscribe before reading, so that no later append of this process is missed.
         let mut line = self.inner.waiting.join(stream);
         loop {
             let known = meta::shown(&self.inner.collections, stream).await?.map_or(0, |meta| meta.head);

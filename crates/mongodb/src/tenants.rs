@@ -1,4 +1,4 @@
-//! The names of the tenants' databases, no two tenants with the same: what is in one database belongs to one tenant.
+//! The names of the tenants' databases. No two tenants share a database, so all content of one belongs to one tenant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ pub(crate) struct Databases {
     pub(crate) keys: String,
 }
 
-/// Where the lease lies: with the tenant `default`, or the first one.
+/// Returns the database of the lease: that of the tenant `default`, or of the first one.
 pub(crate) fn lease_database(databases: &BTreeMap<String, Databases>) -> &str {
     let first = databases.get(DEFAULT_TENANT).or_else(|| databases.values().next());
     first.map_or("", |names| &names.events)
 }
 
-/// Every tenant's databases.
+/// Returns the databases of every tenant.
 ///
 /// # Errors
 /// `invalid_config`, with what to write.
@@ -34,7 +34,7 @@ pub(crate) fn databases(options: &Options, of_url: Option<&str>) -> Result<BTree
         let names = of_tenant(options, tenant, of_url).map_err(invalid)?;
         for name in BTreeSet::from([&names.events, &names.snapshots, &names.keys]) {
             valid_database(name).map_err(|why| invalid(format!("tenant {:?}: {why}", tenant.name)))?;
-            // On some systems names that differ in case only are one database.
+            // On some systems, names that differ only in case denote the same database.
             if let Some(other) = taken.insert(name.to_lowercase(), tenant.name.clone()) {
                 let message =
                     format!("tenants {other:?} and {:?} would share database {name:?}; give each its own", tenant.name);
@@ -59,12 +59,13 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What the tenant names itself; then what follows from the store's own databases; then, for snapshots and keys, where its commits are.
+/// Determines a tenant's databases: those it names itself, else those derived from the store's own; for snapshots and keys, finally the
+/// database of its commits.
 fn of_tenant(options: &Options, tenant: &Tenant, of_url: Option<&str>) -> Result<Databases, String> {
     let name = &tenant.name;
     let following = |base: &str| match &**name {
         DEFAULT_TENANT => base.to_owned(),
-        // A name of a database holds no dot.
+        // The name of a database cannot contain a dot.
         other => format!("{base}_{}", other.replace('.', "-")),
     };
     let own = tenant.event_stream_database.clone();

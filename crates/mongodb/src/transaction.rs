@@ -1,5 +1,4 @@
-//! One transaction, on a session that other processes can end if this one is killed: filled, and its commit sent until its outcome is
-//! known.
+//! Runs one transaction, on a session that other processes can end if this one is killed. Its commit is sent until its outcome is known.
 //!
 //! ```text
 //! session ─▶ fill ─┬─▶ commit, majority and journaled ─▶ stored
@@ -24,32 +23,32 @@ use crate::sessions::was_ended;
 
 /// Retry limit for transactions that were aborted or whose outcome is unknown.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(30);
-/// Between two attempts, at first and at most.
+/// Pause between two attempts, at first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
-/// Bytes of one command, except for one document that is larger; the server takes 16 MiB.
+/// Approximate limit of the bytes of one command; a larger document is sent alone. The server accepts 16 MiB.
 const COMMAND_BYTES_MAX: usize = 12 * 1024 * 1024;
 
-/// What a transaction writes.
+/// The content of a transaction.
 #[async_trait]
 pub(crate) trait Fill: Send + Sync {
-    /// Why it turned out that nothing is to be stored.
+    /// Why nothing is to be stored after all.
     type Left;
 
     /// Writes everything, or returns why nothing is to be stored.
     async fn fill(&self, session: &mut ClientSession) -> mongodb::error::Result<Result<(), Self::Left>>;
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 pub(crate) enum Ended<L> {
     /// It is stored, at majority and journaled.
     Stored,
     /// Nothing was to be stored.
     Left(L),
-    /// The server aborted it: nothing was stored, and an attempt later may succeed.
+    /// The server aborted it: nothing was stored, and a later attempt may succeed.
     Again(Error),
-    /// The server does not take it, and nothing was stored.
+    /// The server refused it, and nothing was stored.
     Refused(Error),
-    /// The commit was sent, and its outcome could not be found out in time.
+    /// The commit was sent, and its outcome could not be determined in time.
     Unknown(Error),
 }
 
@@ -82,7 +81,7 @@ pub(crate) async fn attempt<F: Fill>(means: &Means, filling: &F, ends: Instant) 
     }
 }
 
-/// An error before the commit was sent: nothing was stored.
+/// Classifies an error from before the commit: nothing was stored.
 fn aborted<L>(error: Error) -> Ended<L> {
     if error.contains_label(TRANSIENT_TRANSACTION_ERROR) || was_ended(&error) || code_of(&error).is_none() {
         return Ended::Again(error);
@@ -117,7 +116,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Waits half of a pause to all of it: two writers that met each other would otherwise meet again after the same pause.
+    /// Waits for a random time between half and all of the pause, so that two conflicting writers do not conflict again after the same
+    /// pause.
     pub(crate) async fn pause(&mut self, bits: u128) {
         let half = self.0 / 2;
         sleep(half + half.mul_f64(f64::from(bits as u32) / f64::from(u32::MAX))).await;
@@ -125,11 +125,11 @@ impl Backoff {
     }
 }
 
-/// Inserts documents in as many commands as they take. Returns the first error of a document, which ends the transaction. It is a command
-/// of our own: the driver's insert leaves out which index a duplicate is in.
+/// Inserts documents in as many commands as needed. Returns the first error of a document, which ends the transaction. It uses a command
+/// of its own, because the driver's insert omits which index a duplicate violates.
 ///
 /// # Errors
-/// The driver's.
+/// Errors of the driver.
 pub(crate) async fn insert(
     database: &Database,
     session: &mut ClientSession,
@@ -152,7 +152,7 @@ pub(crate) async fn insert(
     Ok(None)
 }
 
-/// Documents that fit into one command.
+/// Splits documents into parts that fit into one command each.
 fn parts(documents: &[RawDocumentBuf]) -> Vec<&[RawDocumentBuf]> {
     let mut parts = Vec::new();
     let (mut start, mut bytes) = (0, 0);
@@ -168,9 +168,9 @@ fn parts(documents: &[RawDocumentBuf]) -> Vec<&[RawDocumentBuf]> {
     parts
 }
 
-/// An error of one document of [`insert`].
+/// The error of one document of [`insert`].
 pub(crate) struct NotInserted {
-    /// What the server says.
+    /// The server's message.
     pub(crate) message: String,
     /// For a duplicate: the fields of the unique index, and the values.
     pub(crate) duplicate: Option<(Vec<String>, String)>,
@@ -190,7 +190,7 @@ impl From<Document> for NotInserted {
 }
 
 impl NotInserted {
-    /// Whether a document with the same `_id` is there.
+    /// Returns whether a document with the same `_id` exists.
     pub(crate) fn has_same_id(&self) -> bool {
         self.duplicate.as_ref().is_some_and(|(keys, _)| keys.iter().any(|key| key == "_id"))
     }

@@ -1,4 +1,4 @@
-//! What the script answers.
+//! Parses the responses of the script.
 
 use annals_core::queue::{
     Enqueued, ItemPage, ItemRef, ItemResult, ItemState, ItemStatus, PendingCounts, QueueCounts, QueueDefinition,
@@ -6,7 +6,7 @@ use annals_core::queue::{
 };
 use annals_core::{ByteString, Timestamp};
 
-/// The fields of an item, in the order in which the script writes them.
+/// The fields of an item, in the order in which the script returns them.
 pub(crate) type Fields = Vec<String>;
 
 fn malformed(what: &str) -> QueueError {
@@ -29,7 +29,7 @@ fn state(text: &str) -> ItemState {
     if text == "active" { ItemState::Active } else { ItemState::Pending }
 }
 
-/// An item; none where the script found none.
+/// Parses an item; `None` if the script found none.
 pub(crate) fn status(fields: &[String]) -> Result<Option<ItemStatus>, QueueError> {
     let [id, is, priority, user, at, attempt, worker, until] = fields else {
         return if fields.is_empty() { Ok(None) } else { Err(malformed("an item of other fields")) };

@@ -1,16 +1,16 @@
-//! The Redis adapter of work queues ([`annals_core::queue::WorkQueue`]). It is a crate of its own because it is the only one that builds a
-//! client of Redis.
+//! The Redis adapter of work queues ([`annals_core::queue::WorkQueue`]). It is a separate crate because it is the only one that builds a
+//! Redis client.
 //!
 //! ```text
 //!  RedisQueues::open(url) ─▶ of(store, tenant) ─▶ queue.rs: one call of queue.lua for each request
 //!                                                    └─ annals:{STORE/TENANT/QUEUE}:…   one hash slot, listed in queue.lua
 //! ```
 //!
-//! Redis holds the items and nothing else: definitions are records of the store, so a Redis that was emptied has empty queues with their
-//! caps. A script is atomic, so that racing callers in any number of processes see each other's hand-outs. Times are the caller's.
+//! Redis holds only the items: definitions are records of the store, so after Redis was emptied, the queues are empty and keep their caps.
+//! A script is atomic, so concurrent callers in any number of processes see each other's hand-outs. Times are those of the caller.
 //!
-//! What Redis keeps over a restart is decided by its own configuration: with `appendonly yes` and `appendfsync always` everything that was
-//! answered, with `everysec` all but the last second.
+//! Durability over a restart depends on the configuration of Redis: with `appendonly yes` and `appendfsync always` everything acknowledged
+//! is kept, with `everysec` all but the last second.
 
 mod answers;
 mod queue;
@@ -23,12 +23,12 @@ use annals_core::{Clock, Code, OpenError, Uuid};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use tokio::sync::OnceCell;
 
-/// How long an answer may take. The client's own limit of half a second is too short for a Redis that reads its file after a restart.
+/// Timeout of a response. The client's default of half a second is too short for a Redis that loads its file after a restart.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How long one attempt to connect may take.
+/// Timeout of one attempt to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// Work queues on one Redis. It is reached when it is used, so that it may be away when a program starts.
+/// Work queues on one Redis server. It connects on first use, so Redis may be away when a program starts.
 pub struct RedisQueues(Arc<Link>);
 
 /// The connection that all queues share.
@@ -40,13 +40,13 @@ pub(crate) struct Link {
 }
 
 impl RedisQueues {
-    /// Takes the Redis at `url`, for example `redis://127.0.0.1:6379` or `redis://:PASSWORD@HOST/0`.
+    /// Creates the queues for the Redis at `url`, for example `redis://127.0.0.1:6379` or `redis://:PASSWORD@HOST/0`. Does not connect.
     ///
     /// # Errors
-    /// `invalid_config` for what is no URL of a Redis.
+    /// `invalid_config` for an invalid URL.
     pub fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         let wrong = |error: redis::RedisError| {
-            // The URL may have a password in it.
+            // The URL may contain a password.
             let message = format!("the URL of the Redis for work queues cannot be read: {error}");
             OpenError::new(Code::InvalidConfig, message)
         };
@@ -63,7 +63,7 @@ impl QueueBackend for RedisQueues {
 }
 
 impl Link {
-    /// The connection, which reconnects by itself.
+    /// Returns the connection, which reconnects by itself.
     pub async fn connection(&self) -> Result<ConnectionManager, QueueError> {
         let connect = async || {
             let config = ConnectionManagerConfig::new()

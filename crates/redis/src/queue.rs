@@ -1,4 +1,4 @@
-//! The work queues of one tenant: each request is one call of the script.
+//! The work queues of one tenant. Each request is one call of the script.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::{Link, unavailable};
 /// The queues of one tenant of a store.
 pub(crate) struct RedisQueue {
     pub link: Arc<Link>,
-    /// Store and tenant, which begin the names of all keys.
+    /// Store and tenant: the prefix of all keys.
     pub place: String,
 }
 
 impl RedisQueue {
-    /// Calls the script. A Redis that does not know it gets it with the call.
+    /// Calls the script, and sends its text if Redis does not have it.
     async fn call<T: FromRedisValue>(
         &self,
         queue: &QueueDefinition,

@@ -1,4 +1,4 @@
-//! What a rebalance does, on the thread that polls.
+//! Handles rebalances, on the thread that polls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::Shared;
 use crate::cluster::{ASK_MAX, Logged};
 use crate::read::partition_of;
 
-/// How long a member may take to finish what it does with revoked partitions. Then they are lost to it.
+/// How long a member may take to finish its work on revoked partitions. After that, they are lost to it.
 const RELEASE_MAX: Duration = Duration::from_secs(60);
 
-/// Hears of rebalances.
+/// The consumer context, which handles rebalances.
 pub struct Context {
     pub shared: Arc<Shared>,
     pub start: GroupStart,
@@ -51,7 +51,7 @@ impl Context {
             match self.offsets(consumer, partitions) {
                 Ok(offsets) => break offsets,
                 Err(_) if self.shared.lock().leaving => return consumer.incremental_assign(partitions),
-                // Without its offsets a partition would be read from the wrong place.
+                // Without its offset, a partition would be read from the wrong place.
                 Err(error) => {
                     tracing::debug!(%error, "committed offsets are asked for again");
                     drop(self.shared.wait_while(Duration::from_millis(200), |state| !state.leaving));
@@ -73,7 +73,7 @@ impl Context {
         consumer.incremental_assign(partitions)
     }
 
-    /// Where each partition begins: at its committed offset, or where the group starts.
+    /// Returns where each partition begins: at its committed offset, or where the group starts.
     fn offsets(
         &self,
         consumer: &BaseConsumer<Self>,
@@ -132,7 +132,7 @@ impl Context {
         }
         match consumer.incremental_unassign(partitions) {
             Ok(()) => Ok(()),
-            // At the end of a membership there is no protocol any more.
+            // At the end of a membership the cooperative protocol no longer applies.
             Err(_) => consumer.unassign(),
         }
     }

@@ -1,4 +1,4 @@
-//! The thread of a member: it polls, so that rebalances are served whether or not anybody asks for messages.
+//! The thread of a member. It polls continuously, so that rebalances are served even while no caller asks for messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::cluster::ASK_MAX;
 use crate::errors;
 use crate::read::message;
 
-/// Messages that wait to be taken.
+/// Maximum number of buffered messages.
 const BUFFERED_MAX: usize = 1_000;
 /// How long the thread waits for room before it pauses the partitions.
 const ROOM_MAX: Duration = Duration::from_millis(500);
-/// How long one poll may take. Whoever leaves waits for it.
+/// Timeout of one poll. A member that leaves waits for it.
 const POLL_MAX: Duration = Duration::from_millis(100);
 
 /// Starts the thread. It ends when the member leaves or is dropped.
@@ -26,7 +26,7 @@ pub fn start(consumer: Arc<BaseConsumer<Context>>, shared: Arc<Shared>) -> Resul
     let run = move || {
         poll_all(&consumer, &shared);
         consumer.unsubscribe();
-        // Closing tells the group. A commit of the caller that is in flight may hold the consumer for a moment longer.
+        // Closing the consumer leaves the group. A commit in flight may keep the consumer alive for a moment longer.
         drop(consumer);
         shared.change(|state| state.ended = true);
     };
@@ -48,7 +48,7 @@ fn poll_all(consumer: &BaseConsumer<Context>, shared: &Shared) {
             }
             full(&mut state)
         };
-        // Partitions that were assigned meanwhile are paused as well.
+        // Partitions assigned in the meantime are paused as well.
         if is_full || paused {
             paused = set_paused(consumer, is_full).unwrap_or(paused);
         }
@@ -56,7 +56,7 @@ fn poll_all(consumer: &BaseConsumer<Context>, shared: &Shared) {
             Some(Ok(found)) => {
                 let found = message(&found);
                 shared.change(|state| {
-                    // Of a partition that was revoked meanwhile nothing is delivered.
+                    // Messages of a partition that was revoked in the meantime are not delivered.
                     if state.owned.get(&found.at) == Some(&false) {
                         state.messages.push_back(found);
                     }
@@ -81,7 +81,7 @@ fn set_paused(consumer: &BaseConsumer<Context>, pause: bool) -> Result<bool, Kaf
     Ok(pause)
 }
 
-/// What the caller learns of an error; none of those after which librdkafka goes on by itself.
+/// Returns the error to report to the caller; `None` for errors from which librdkafka recovers by itself.
 fn told(consumer: &BaseConsumer<Context>, error: KafkaError) -> Option<BrokerError> {
     match error.rdkafka_error_code() {
         Some(Kafka::PartitionEOF | Kafka::AutoOffsetReset) => None,
@@ -90,8 +90,8 @@ fn told(consumer: &BaseConsumer<Context>, error: KafkaError) -> Option<BrokerErr
     }
 }
 
-/// The first topic of the subscription that does not exist. The error does not say which it is. If all exist, one of them was deleted and
-/// created again: its offsets begin at 0, and where this member is means nothing there.
+/// Returns the first topic of the subscription that does not exist, since the error does not name it. If all exist, one of them was
+/// deleted and recreated: its offsets begin at 0, and this member's position is meaningless there.
 fn missing(consumer: &BaseConsumer<Context>) -> Option<ByteString> {
     let subscribed = consumer.subscription().ok()?;
     let names: Vec<ByteString> = subscribed.elements().iter().map(|it| ByteString::from(it.topic())).collect();

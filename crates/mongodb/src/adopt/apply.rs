@@ -1,4 +1,4 @@
-//! Does what was planned. Every step is one that may have been done before, so whatever breaks it off, the next adoption goes on.
+//! Executes the plan. Every step is idempotent, so the next adoption continues after an interruption at any point.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ use crate::sequencer::Cluster;
 use crate::sequencer::catch_up::Turn;
 use crate::sessions::Sessions;
 
-/// Events that are taken in together.
+/// Events whose entries are written together.
 const BATCH_MAX: usize = 1000;
-/// How often a transaction that the server gave up is tried again.
+/// Retry limit for a transaction that the server aborted.
 const TRIES: usize = 20;
 
 pub(super) async fn apply(
@@ -53,7 +53,7 @@ async fn work(
     let asked = |error: mongodb::error::Error| asking(database.name(), &error);
     let Plan { mut report, reach, mapping, new_names, unready, there } = plan;
     let takes_in = reach.under_way || reach.events > reach.known() || reach.next.unwrap_or(0) > reach.known();
-    // First of all: from here on the database is not opened as if it were whole.
+    // First of all: from here on the database cannot be opened as if it were complete.
     if takes_in {
         begin(database, reach.known()).await.map_err(asked)?;
     }
@@ -107,25 +107,25 @@ async fn keep_names(database: &Database, mapping: &Mapping, report: &AdoptReport
     let names = database.collection::<Document>(NAMES);
     for (kind, list) in [(Kind::Event, &report.names.event_types), (Kind::Aggregate, &report.names.aggregates)] {
         for uuid in list.keys().filter_map(|uuid| uuid.parse().ok()) {
-            // One of a scope may have none yet, and get it by a later adoption.
+            // A UUID that occurs only in scopes may have no name yet, and get one in a later adoption.
             let Some(name) = mapping.given(kind, uuid) else { continue };
             let document = Mapping::document(kind, uuid, name);
             let id = doc! { "_id": document.get("_id").cloned().unwrap_or_default() };
-            // One that is there is the same: it was compared.
+            // An existing document has the same name, as was checked before.
             names.update_one(id, doc! { "$setOnInsert": { "name": document.get("name") } }).upsert(true).await?;
         }
     }
     Ok(())
 }
 
-/// Notes that an adoption is under way.
+/// Records that an adoption is in progress.
 async fn begin(database: &Database, known: SequenceNumber) -> mongodb::error::Result<()> {
     let set = doc! { "$set": { "underWay": true }, "$setOnInsert": { "head": known as i64 } };
     let store = database.collection::<Document>(IDENTITY);
     store.update_one(doc! { "_id": ADOPTED }, set).upsert(true).await.map(|_| ())
 }
 
-/// Writes the entries of the next events. Answers with the number behind them and their count, nothing at the end.
+/// Writes the entries of the next events. Returns the number after the last of them and their count, or `None` at the end.
 async fn take_in(
     database: &Database,
     reader: &Reader,
@@ -148,15 +148,15 @@ async fn take_in(
     if entries.is_empty() {
         return Ok(None);
     }
-    // In order, so that what is there is whole up to its end.
+    // In order, so that the entries are complete up to their end.
     database.collection::<RawDocumentBuf>(ENTRIES).insert_many(&entries).ordered(true).await.map_err(asked)?;
     Ok(Some((next, entries.len() as u64)))
 }
 
-/// Moves the log's next number behind what was taken in, in one transaction with the note that it was.
+/// Advances the log's next sequence number past the adopted events, and records the completion in the same transaction.
 ///
 /// # Errors
-/// `foreign_numbers` when more numbers were given meanwhile; they are taken in by the next adoption.
+/// `foreign_numbers` if more numbers were assigned in the meantime; the next adoption includes them.
 async fn finish(database: &Database, before: SequenceNumber, next: SequenceNumber) -> Result<(), OpenError> {
     let asked = |error: mongodb::error::Error| asking(database.name(), &error);
     let mut session = database.client().start_session().await.map_err(asked)?;
@@ -165,7 +165,7 @@ async fn finish(database: &Database, before: SequenceNumber, next: SequenceNumbe
             Ok(now) if now == before => return Ok(()),
             Ok(now) => return Err(OpenError::new(Code::ForeignNumbers, still_writing(database, before, now))),
             Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {}
-            // What it writes does not depend on what it finds, so it may be done twice.
+            // The transaction does not depend on what it reads, so it may be repeated.
             Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) => {}
             Err(error) => return Err(asked(error)),
         }
@@ -174,7 +174,7 @@ async fn finish(database: &Database, before: SequenceNumber, next: SequenceNumbe
     Err(OpenError::new(Code::Unreachable, message))
 }
 
-/// The number behind the last event.
+/// Returns the number after the last event.
 async fn attempt(
     database: &Database,
     session: &mut ClientSession,
@@ -194,7 +194,7 @@ async fn attempt(
     Ok(end)
 }
 
-/// Gives numbers to the commits. Answers with the number of events in the log.
+/// Assigns sequence numbers to the commits. Returns the number of events in the log.
 async fn number(
     turn: &Turn,
     cluster: &Cluster,

@@ -1,5 +1,5 @@
-//! Looks through a collection of commits: which are in the log, which can get numbers, which cannot and why. Aggregate by aggregate in the
-//! order of versions, so that only the place in one aggregate is remembered.
+//! Inspects a collection of commits: which are in the log, which can be numbered, and which cannot and why. It goes through one aggregate
+//! after the other in order of version, so that it only has to remember its position in one aggregate.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -14,10 +14,10 @@ use crate::layout::foreign;
 use crate::layout::names::{ENTRIES, HELD, aggregate_of};
 use crate::sequencer::label;
 
-/// Commits that are looked for in the log together.
+/// Commits that are looked up in the log together.
 const BATCH_MAX: usize = 500;
 
-/// A commit as far as it matters here.
+/// The fields of a commit that matter here.
 struct Seen {
     commit: String,
     read: Result<Valid, String>,
@@ -29,16 +29,16 @@ struct Valid {
     events: u64,
 }
 
-/// Where the look stands.
+/// The state of the inspection.
 struct Look<'a> {
     database: &'a Database,
     name: &'a str,
     found: FoundCommits,
-    /// The last aggregate, and the version that its next commit must have.
+    /// The last aggregate, and the version expected of its next commit.
     at: Option<(String, Version)>,
 }
 
-/// Looks through `collection`, and adds the contexts of its commits to `contexts`. `progress` is told of each batch.
+/// Inspects `collection`, and adds the contexts of its commits to `contexts`. Reports each batch to `progress`.
 pub(super) async fn look(
     database: &Database,
     collection: &str,
@@ -69,7 +69,7 @@ pub(super) async fn look(
     Ok(look.found)
 }
 
-/// How much has been looked through.
+/// How much has been inspected.
 pub(super) struct Counting<'a, 'b> {
     pub(super) done: u64,
     pub(super) all: u64,
@@ -114,7 +114,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Counts a commit that is well-formed, or says why it cannot get a number.
+    /// Counts a well-formed commit, or returns why it cannot be numbered.
     async fn place(&mut self, valid: &Valid, known: bool) -> mongodb::error::Result<Option<(&'static str, String)>> {
         self.found.events += valid.events;
         if self.at.as_ref().is_none_or(|(aggregate, _)| *aggregate != valid.aggregate) {
@@ -137,14 +137,14 @@ impl Look<'_> {
         Ok(Some(("gap", format!("version {} comes where {next} is due", valid.version))))
     }
 
-    /// The version that the first commit of an aggregate in this collection must have: earlier ones may be in the adopted log.
+    /// Returns the version that the first commit of an aggregate in this collection must have: earlier ones may be in the adopted log.
     async fn first(&self, valid: &Valid) -> mongodb::error::Result<Version> {
         let before = doc! { "aggregate": self.name, "id": &valid.aggregate, "version": valid.version as i64 - 1 };
         let found = self.database.collection::<RawDocumentBuf>(ENTRIES).find_one(before).await?;
         Ok(if found.is_some() { valid.version } else { 1 })
     }
 
-    /// The commits of these documents.
+    /// Returns the commits that these documents name.
     async fn among(
         &self,
         collection: &str,

@@ -1,4 +1,4 @@
-//! Looks through a Dolittle Runtime's event log: what is to be taken in, what cannot be read, and which UUIDs need names.
+//! Inspects a Dolittle Runtime's event log: which events are to be adopted, which cannot be read, and which UUIDs need names.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ use crate::layout::mapping::Kind;
 use crate::layout::names::EVENT_LOG;
 use crate::reach::Reach;
 
-/// Events that are counted together for the progress.
+/// Events after which progress is reported.
 const BATCH_MAX: u64 = 500;
 
-/// Events that cannot be read and are told one by one.
+/// Maximum number of unreadable events that are listed individually.
 const TOLD_MAX: usize = 5;
 
-/// Which UUIDs occur, and in how many events.
+/// The UUIDs that occur, with the number of events of each.
 pub(super) type Uuids = BTreeMap<(Kind, Uuid), u64>;
 
-/// Looks through what is behind the numbers that Annals knows.
+/// Inspects the events after the sequence numbers that Annals knows.
 pub(super) async fn look(
     database: &Database,
     reach: &Reach,
@@ -35,7 +35,7 @@ pub(super) async fn look(
     let (mut uuids, mut malformed, mut told) = (Uuids::new(), 0, Vec::new());
     let mut due: SequenceNumber = reach.known();
     let events = database.collection::<RawDocumentBuf>(EVENT_LOG);
-    // What has an `_id` that is no number comes behind all numbers, or before them.
+    // An `_id` that is not a number sorts before or after all numbers, so the range must not exclude it.
     let mut cursor = events.find(doc! { "_id": { "$not": { "$lt": due as i64 } } }).sort(doc! { "_id": 1 }).await?;
     while cursor.advance().await? {
         let document = cursor.current();

@@ -1,4 +1,4 @@
-//! The names that are given to UUIDs: what the file says, what was stored before, and what is missing.
+//! The names assigned to UUIDs: from the file, from earlier adoptions, and those that are missing.
 
 use annals_core::{Aggregate, Code, OpenError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,13 +7,13 @@ use uuid::Uuid;
 use super::report::{AdoptNames, AdoptReport};
 use crate::layout::mapping::{Kind, Mapping};
 
-/// UUIDs that are told one by one; what is more is counted.
+/// Maximum number of UUIDs that are listed individually; the rest is counted.
 const TOLD_MAX: usize = 5;
 
-/// Reads the file's names on top of what is stored.
+/// Adds the names of the file to the stored ones.
 ///
 /// # Errors
-/// `invalid_names` for what is no UUID or no name, for two UUIDs of one name, and for a name that was given before and is another now.
+/// `invalid_names` for an invalid UUID or name, for two UUIDs with one name, and for a UUID whose stored name differs.
 pub(super) fn read(stored: &Mapping, given: &AdoptNames) -> Result<Mapping, OpenError> {
     let mut mapping = stored.clone();
     for (kind, list, names) in
@@ -52,7 +52,7 @@ pub(super) fn read(stored: &Mapping, given: &AdoptNames) -> Result<Mapping, Open
     Ok(mapping)
 }
 
-/// What the log needs, in the form of the file: the names that are there, and null for those that are not.
+/// Returns what the log needs, in the form of the file: the names, and null where one is missing.
 pub(super) fn needed(mapping: &Mapping, seen: &BTreeMap<(Kind, Uuid), u64>) -> AdoptNames {
     let mut needed = AdoptNames::default();
     for (kind, uuid) in seen.keys() {
@@ -66,8 +66,8 @@ pub(super) fn needed(mapping: &Mapping, seen: &BTreeMap<(Kind, Uuid), u64>) -> A
     needed
 }
 
-/// Adds the UUIDs that only the logs of scopes hold. What comes from other microservices need not be known beforehand, so that none of them
-/// is in the way; those without a name are told.
+/// Adds the UUIDs that occur only in the logs of scopes. Those come from other microservices and need not be known in advance, so a
+/// missing name is no obstacle, but is reported.
 pub(super) fn add_of_scopes(mapping: &Mapping, seen: &BTreeMap<(Kind, Uuid), u64>, report: &mut AdoptReport) {
     let AdoptNames { event_types, aggregates } = needed(mapping, seen);
     report.names.event_types.extend(event_types);
@@ -81,7 +81,7 @@ pub(super) fn add_of_scopes(mapping: &Mapping, seen: &BTreeMap<(Kind, Uuid), u64
     }
 }
 
-/// A sentence about the UUIDs that have no name.
+/// Returns a message about the UUIDs without a name.
 pub(super) fn missing(mapping: &Mapping, seen: &BTreeMap<(Kind, Uuid), u64>) -> Option<String> {
     let missing: Vec<_> = seen.iter().filter(|((kind, uuid), _)| mapping.given(*kind, *uuid).is_none()).collect();
     if missing.is_empty() {

@@ -1,15 +1,15 @@
-//! What an adoption found, would do, and did.
+//! The report of an adoption: what it found, would do, and did.
 
 use std::collections::BTreeMap;
 
 use annals_core::Code;
 use serde::{Deserialize, Serialize};
 
-/// Names for the UUIDs of a Dolittle Runtime's log: the file that `annals adopt --names` reads, and what is still missing in it.
+/// Names for the UUIDs of a Dolittle Runtime's log: the file that `annals adopt --names` reads, and the names that it still lacks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdoptNames {
-    /// UUIDs of event types, each with its name; null where it has none yet. A UUID may be its own name.
+    /// UUIDs of event types, each with its name, or null if it has none yet. A UUID may be its own name.
     pub event_types: BTreeMap<String, Option<String>>,
     /// UUIDs of aggregates (the Runtime's aggregate roots), each with its name.
     pub aggregates: BTreeMap<String, Option<String>>,
@@ -20,27 +20,27 @@ pub struct AdoptNames {
 pub struct AdoptReport {
     /// The tenant whose store it is or becomes.
     pub tenant: String,
-    /// The database that was looked at.
+    /// The inspected database.
     pub database: String,
-    /// Whose database it is.
+    /// The context that owns the database.
     pub context: String,
     /// Collections of commits, as Wow writes them.
     pub commits: Vec<FoundCommits>,
     /// The event log, as a Dolittle Runtime writes it.
     pub log: Option<FoundLog>,
-    /// The names that the UUIDs of the log have, null for those that need one.
+    /// The names of the log's UUIDs; null for those that need one.
     pub names: AdoptNames,
-    /// Collections that stay as they are and are not looked into.
+    /// Collections that stay unchanged and are not inspected.
     pub left: Vec<String>,
-    /// What a person should know, none of which is in the way.
+    /// Findings that are worth knowing and no obstacles.
     pub findings: Vec<Finding>,
-    /// What is in the way, most important first.
+    /// Obstacles to the adoption, most important first.
     pub obstacles: Vec<Obstacle>,
-    /// What is to be done, in order; empty when the database is adopted already.
+    /// The steps to do, in order; empty if the database is already adopted.
     pub steps: Vec<String>,
-    /// Whether it was done.
+    /// Whether the adoption was done.
     pub done: bool,
-    /// The number of events in the log, once it was done.
+    /// The number of events in the log after the adoption.
     pub head: Option<u64>,
 }
 
@@ -49,60 +49,60 @@ pub struct AdoptReport {
 pub struct FoundCommits {
     /// Its name.
     pub collection: String,
-    /// Commits in it.
+    /// Number of commits in it.
     pub commits: u64,
-    /// Their events, of those that can be read.
+    /// Number of events of the well-formed commits.
     pub events: u64,
-    /// Aggregates that they are of.
+    /// Number of aggregates that the commits belong to.
     pub aggregates: u64,
-    /// Commits that are in the log already.
+    /// Number of commits that are already in the log.
     pub in_log: u64,
-    /// Commits that will get numbers, and their events.
+    /// Number of commits that will be numbered.
     pub to_number: u64,
-    /// The events of those.
+    /// Number of events of those commits.
     pub events_to_number: u64,
-    /// Commits that will be held back, or are, because they are malformed or have a gap before them.
+    /// Number of commits that will be or are held, because they are malformed or follow a gap.
     pub to_hold: u64,
-    /// Of those, the ones that are in the list of held ones already.
+    /// Number of those that are already held.
     pub held: u64,
 }
 
 /// A Dolittle Runtime's event log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct FoundLog {
-    /// The number that the next event gets.
+    /// The next sequence number.
     pub next: u64,
-    /// Events that are to be taken in.
+    /// Number of events to adopt.
     pub to_take_in: u64,
     /// Of those, events that no aggregate applied.
     pub of_no_aggregate: u64,
-    /// Of those, redacted ones.
+    /// Of those, redacted events.
     pub redacted: u64,
-    /// Numbers below `next` that no event has, because events were deleted.
+    /// Sequence numbers below `next` without an event, because events were deleted.
     pub holes: u64,
 }
 
-/// Something that a person should know.
+/// Something worth knowing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// `malformed`, `gap`, `hole` …
+    /// The kind, such as `malformed`, `gap` or `hole`.
     pub kind: &'static str,
-    /// What and where.
+    /// What was found, and where.
     pub what: String,
 }
 
-/// Something in the way.
+/// An obstacle to the adoption.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
-    /// The stable code.
+    /// The stable error code.
     pub code: &'static str,
-    /// What it is and what to do, as one sentence.
+    /// What the obstacle is and what to do, in one sentence.
     pub message: String,
     #[serde(skip)]
     pub(super) as_code: Code,
 }
 
-/// Findings of one kind that are told one by one; what is more is counted.
+/// Maximum number of findings of one kind that are listed individually.
 const TOLD_MAX: usize = 20;
 
 impl AdoptReport {
@@ -117,7 +117,7 @@ impl AdoptReport {
         self.obstacles.push(Obstacle { code: code.as_str(), message, as_code: code });
     }
 
-    /// What is in the way, as the error that it is.
+    /// Returns the most important obstacle as an error.
     pub fn obstacle(&self) -> Option<annals_core::OpenError> {
         let first = self.obstacles.first()?;
         Some(annals_core::OpenError::new(first.as_code, first.message.clone()))

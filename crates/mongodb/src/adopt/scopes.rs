@@ -1,5 +1,5 @@
-//! The UUIDs in the logs of scopes, which a Dolittle Runtime has received from other microservices: they are read where they are, by the
-//! names that an adoption has kept.
+//! The UUIDs in the logs of scopes, which a Dolittle Runtime has received from other microservices. These logs are read in place, with the
+//! names that an adoption stored.
 
 use mongodb::Database;
 use mongodb::bson::{RawDocumentBuf, doc};
@@ -25,7 +25,7 @@ pub(super) async fn look(database: &Database, there: &[String]) -> mongodb::erro
             let mut found = found.allow_disk_use(true).await?;
             while found.advance().await? {
                 let group = found.current();
-                // What has none cannot be read, and is told by who reads it.
+                // An event without a UUID cannot be read; its reader reports that.
                 let Some(uuid) = uuid(group, "_id") else { continue };
                 let count = integer(group, "events").and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
                 *uuids.entry((kind, uuid)).or_default() += count;
@@ -35,7 +35,7 @@ pub(super) async fn look(database: &Database, there: &[String]) -> mongodb::erro
     Ok(uuids)
 }
 
-/// `x-<scope>-event-log`.
+/// Returns whether a collection is named `x-<scope>-event-log`.
 fn is_log_of_scope(collection: &str) -> bool {
     let scope = collection.strip_prefix("x-").and_then(|rest| rest.strip_suffix(EVENT_LOG)?.strip_suffix('-'));
     scope.is_some_and(|scope| Uuid::try_parse(scope).is_ok())

@@ -1,8 +1,9 @@
-//! An event that a Dolittle Runtime wrote to `event-log`, read as a commit of one event. Every era's shapes are taken: sub-documents that
-//! do not apply may be missing, UUIDs have either binary form, an event source may be a UUID, and redacted events have a field more.
+//! Reads an event that a Dolittle Runtime wrote to `event-log` as a commit of one event. The forms of all versions are accepted.
+//! Sub-documents that do not apply may be missing, UUIDs have either binary form, an event source may be a UUID, and redacted events have
+//! an additional field.
 //!
-//! The meaning: an event that an aggregate applied is the commit of version `Aggregate.Version + 1`; any other has an event source and no
-//! aggregate. Ids follow from the store's id and the number. There is no request id.
+//! An event that an aggregate applied becomes the commit of version `Aggregate.Version + 1`; any other event has an event source and no
+//! aggregate. Ids are derived from the store's id and the sequence number. There is no request id.
 
 use std::sync::Arc;
 
@@ -22,20 +23,20 @@ use super::names::id_of_event;
 /// Reads events of an adopted log.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader {
-    /// The collection of the log, which is part of what ids follow from.
+    /// The collection of the log, which is part of the input of derived ids.
     pub(crate) log: String,
     pub(crate) store_id: Uuid,
     pub(crate) mapping: Arc<Mapping>,
 }
 
-/// Who applied an event.
+/// The aggregate that applied an event.
 pub(crate) struct Applied {
     pub(crate) aggregate: Uuid,
     /// The number of events that the aggregate had applied before it.
     pub(crate) before: Version,
 }
 
-/// An event with UUIDs for names.
+/// An event as it is stored, with UUIDs for names.
 pub(crate) struct Found<'a> {
     pub(crate) number: SequenceNumber,
     pub(crate) event_type: Uuid,
@@ -49,7 +50,7 @@ pub(crate) struct Found<'a> {
 }
 
 /// # Errors
-/// A sentence that says what is not as it must be.
+/// A sentence that says which field is wrong.
 pub(crate) fn find(document: &RawDocument) -> Result<Found<'_>, String> {
     let number = natural(document, "_id").ok_or("_id is no whole number from 0")?;
     let metadata = inner(document, "Metadata").ok_or("Metadata is missing or no document")?;
@@ -83,12 +84,12 @@ pub(crate) fn find(document: &RawDocument) -> Result<Found<'_>, String> {
 
 impl Reader {
     /// # Errors
-    /// A sentence that says what is not as it must be.
+    /// A sentence that says which field is wrong.
     pub(crate) fn read(&self, document: &RawDocument) -> Result<StoredCommit, String> {
         self.commit(&find(document)?)
     }
 
-    /// The id of the commit that an event is, which follows from its number.
+    /// Returns the id of the commit that an event becomes, derived from its number.
     pub(crate) fn commit_id(&self, number: SequenceNumber) -> Uuid {
         Uuid::new_v5(&self.store_id, format!("{}/{number}", self.log).as_bytes())
     }

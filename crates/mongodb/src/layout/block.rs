@@ -1,5 +1,5 @@
-//! `annals-blocks`: the entries of some 1,000 commits in one document, so that whoever reads the log from its beginning need not read an
-//! entry for each commit. A block follows from the entries, and everything goes on without it.
+//! `annals-blocks`: the entries of about 1,000 commits in one document, so that a reader that starts at the beginning of the log need not
+//! read an entry for each commit. Blocks are derived from the entries; everything works without them.
 //!
 //! ```text
 //! {_id: first number, end: number behind, last: first number of the last commit, colls[], commits: binary}
@@ -7,7 +7,7 @@
 //! id: 0 and the 16 bytes of a UUID, or the length of another text and one more, and its bytes
 //! ```
 //!
-//! Blocks are a chain: each begins where the one before it ends, and `_id` is unique, so no two of them say different things of a number.
+//! INVARIANT: blocks form a chain: each begins where the previous one ends. `_id` is unique, so no two blocks disagree about a number.
 
 use std::collections::HashMap;
 
@@ -21,16 +21,16 @@ use super::fields::{Field, fields, text};
 use super::names::ENTRIES;
 use super::writer::Writer;
 
-/// Commits of a block.
+/// Commits in a block.
 pub(crate) const COMMITS: usize = 1000;
-/// Bytes of the ids and names in a block, about: it ends earlier where other software's are long.
+/// Approximate limit of the bytes of ids and names in a block: it is shorter if those of other software are long.
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// Entries that stand one behind the other.
+/// Contiguous entries.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) first: SequenceNumber,
-    /// The number behind its last event.
+    /// The number after its last event.
     pub(crate) end: SequenceNumber,
     pub(crate) entries: Vec<Entry>,
 }
@@ -41,7 +41,7 @@ impl Block {
     }
 }
 
-/// How many of these entries are a block that begins at `from`; none where they are too few, or do not follow on one another.
+/// Returns how many of these entries form a block that begins at `from`; `None` if there are too few, or if they are not contiguous.
 pub(crate) fn full(entries: &[Entry], from: SequenceNumber) -> Option<usize> {
     let (mut next, mut bytes) = (from, 0);
     for (at, entry) in entries.iter().enumerate() {
@@ -57,7 +57,7 @@ pub(crate) fn full(entries: &[Entry], from: SequenceNumber) -> Option<usize> {
     None
 }
 
-/// A block of entries that stand one behind the other; none of no entries.
+/// Writes a block of contiguous entries; `None` if there are no entries.
 pub(crate) fn write(entries: &[Entry]) -> Option<Result<RawDocumentBuf, mongodb::bson::error::Error>> {
     let (first, last) = entries.first().zip(entries.last())?;
     let mut collections: Vec<&str> = Vec::new();
@@ -81,12 +81,13 @@ pub(crate) fn write(entries: &[Entry]) -> Option<Result<RawDocumentBuf, mongodb:
     Some(out.raw())
 }
 
-/// The block that holds this number, or else the last one before it, as [`read`] wants it: with the entry that it is proven by.
+/// Returns the pipeline for the block that contains this number, or else the last one before it, with the entry that [`read`] needs as its
+/// proof.
 pub(crate) fn at(number: SequenceNumber) -> [Document; 4] {
     found(doc! { "$lte": bound(number) }, -1, 1)
 }
 
-/// The blocks from where one of them begins, so many at most.
+/// Returns the pipeline for at most `most` blocks, starting where one of them begins.
 pub(crate) fn from(first: SequenceNumber, most: usize) -> [Document; 4] {
     found(doc! { "$gte": bound(first) }, 1, most)
 }
@@ -108,11 +109,11 @@ fn found(range: Document, order: i32, most: usize) -> [Document; 4] {
     ]
 }
 
-/// Reads a block, which is believed only if its last entry is in the log and says the same: a database of which a part was restored may
-/// have blocks of another time.
+/// Reads a block. It is valid only if its last entry is in the log and agrees with it: a database that was partially restored may have
+/// blocks of an earlier state.
 ///
 /// # Errors
-/// A sentence that says what is not as it must be.
+/// A sentence that says what is wrong.
 pub(crate) fn read(document: &RawDocument) -> Result<Block, String> {
     let [first, end, collections, commits, proof] = fields(document, ["_id", "end", "colls", "commits", "proof"]);
     let number = |value: Option<Field<'_>>| value.and_then(Field::natural).ok_or("a bound is no number");
@@ -144,13 +145,13 @@ fn take_entry(rest: &mut &[u8], first: SequenceNumber, collections: &[ByteString
 
 fn push_id(out: &mut Vec<u8>, id: &str) {
     match Uuid::try_parse(id) {
-        // As it is written, so that it is read as it was.
+        // Only the canonical form becomes 16 bytes, so that every id is read back unchanged.
         Ok(uuid) if *uuid.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == *id => {
             out.push(0);
             out.extend_from_slice(uuid.as_bytes());
         }
         _ => {
-            // One more than its length, because 0 is the mark of a UUID.
+            // The length plus one, because 0 marks a UUID.
             push_natural(out, id.len() as u64 + 1);
             out.extend_from_slice(id.as_bytes());
         }

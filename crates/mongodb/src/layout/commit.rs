@@ -5,42 +5,42 @@
 //! body[{id, name, revision, bodyType, body{}, (tags), (public), (metadata{})}], createTime int64, (annals{}), size int32
 //! ```
 //!
-//! Wow's reader ignores fields that it does not know, so what its layout has no place for stands in `body[i].tags`, `body[i].public`,
-//! `body[i].metadata` and one sub-document `annals`, each written only when there is something to say.
+//! Wow's reader ignores unknown fields, so what its layout lacks is stored in `body[i].tags`, `body[i].public`, `body[i].metadata` and one
+//! sub-document `annals`, each written only if it has content.
 
 use annals_core::{ExpectedVersion, KeyChanges, NewCommit, NewEvent, Timestamp};
 use uuid::Uuid;
 
 use super::writer::Writer;
 
-/// What the store gives to a commit that it takes.
+/// The values that the store assigns to a commit.
 pub(crate) struct Given<'a> {
     pub(crate) commit_id: &'a str,
     pub(crate) request_id: &'a str,
     pub(crate) context: &'a str,
     pub(crate) version: i32,
     pub(crate) event_ids: &'a [Uuid],
-    /// The time of acceptance, for events that have none.
+    /// The time of acceptance, for events without a time of their own.
     pub(crate) now: Timestamp,
 }
 
 /// The names of the fields of `annals`.
 pub(crate) mod ours {
     pub(crate) const ROOT: &str = "annals";
-    /// True when the commit expected no version: its events then count for no one who counts versions by events.
+    /// True if the commit had no expected version: its events are then not counted in versions that count events.
     pub(crate) const ANY: &str = "any";
-    /// The command, where it is called as the request is; `commandId` alone would say that there was none.
+    /// The command id, if it equals the request id; `commandId` alone would read as no command.
     pub(crate) const COMMAND: &str = "commandId";
     pub(crate) const CORRELATION: &str = "correlationId";
     pub(crate) const CAUSATION: &str = "causationId";
-    /// The times of all events, where they differ from `createTime`.
+    /// The times of all events, if they differ from `createTime`.
     pub(crate) const TIMES: &str = "times";
-    /// The prepare keys that the commit gave back and took, as `{name, key, (value), (ttlAt)}`.
+    /// The prepare keys that the commit released and reserved, as `{name, key, (value), (ttlAt)}`.
     pub(crate) const RELEASE: &str = "release";
     pub(crate) const RESERVE: &str = "reserve";
 }
 
-/// What the document takes besides the events' data: an estimate from above for most, so that it is allocated once.
+/// Bytes of the document apart from the events' data: an upper estimate for most commits, so that there is a single allocation.
 const AROUND_BYTES: usize = 640;
 const AROUND_EVENT_BYTES: usize = 160;
 

@@ -1,5 +1,5 @@
-//! `event-log-commits`: which commit stands at which number of the log. `event-log` has no room for it, because the Dolittle Runtime
-//! refuses fields that it does not know.
+//! `event-log-commits`: which commit has which sequence numbers. `event-log` cannot store this, because the Dolittle Runtime rejects
+//! unknown fields.
 //!
 //! ```text
 //! {_id: first number, n: events, db, coll, commit, request, aggregate, id, version, applied, types[], tags[]?, time}
@@ -12,7 +12,7 @@ use super::fields::{Field, fields};
 use super::foreign::StoredCommit;
 use super::writer::Writer;
 
-/// Where a commit stands.
+/// The sequence numbers of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) first: SequenceNumber,
@@ -22,7 +22,7 @@ pub(crate) struct Entry {
     pub(crate) commit: String,
 }
 
-/// What [`read`] needs of an entry.
+/// Returns the projection that [`read`] needs.
 pub(crate) fn places() -> Document {
     doc! { "n": 1, "coll": 1, "commit": 1 }
 }
@@ -43,7 +43,7 @@ pub(crate) fn write(
     commit.info.request_id.iter().for_each(|request| out.text("request", request));
     out.text("aggregate", &commit.info.aggregate.name);
     out.text("id", &commit.info.aggregate.id);
-    // Below 0 for an event of no aggregate: the unique index on aggregate, id and version is not about it.
+    // Negative for an event of no aggregate, which the unique index on aggregate, id and version must not affect.
     let version = if commit.info.version == 0 { -1 - first as i64 } else { commit.info.version as i64 };
     out.int64("version", version);
     out.int64("applied", applied as i64);
@@ -61,12 +61,12 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> std::collections::BTree
 }
 
 /// # Errors
-/// A sentence that names the field that is not as it must be.
+/// A sentence that names the invalid field.
 pub(crate) fn read(document: &RawDocument) -> Result<Entry, String> {
     read_behind(document, None)
 }
 
-/// Reads the entry behind this one, whose collection mostly has the same name.
+/// Reads the entry that follows `before`, and shares the name of its collection, which is usually the same.
 ///
 /// # Errors
 /// Those of [`read`].
@@ -82,10 +82,10 @@ pub(crate) fn read_behind(document: &RawDocument, before: Option<&Entry>) -> Res
     })
 }
 
-/// Where the aggregate of an entry stands behind it: its version, and the events that it has applied.
+/// Returns the head of an aggregate after an entry: its version, and the number of events that it has applied.
 ///
 /// # Errors
-/// A sentence that names the field that is not as it must be.
+/// A sentence that names the invalid field.
 pub(crate) fn standing(document: &RawDocument) -> Result<(Version, u64), String> {
     let [version, applied] = fields(document, ["version", "applied"]);
     let version = version.and_then(Field::integer).ok_or("event-log-commits: version is no number")?;

@@ -1,4 +1,4 @@
-//! An event as a document of `event-log`, exactly as the Dolittle Runtime has it: its reader refuses fields that it does not know.
+//! An event as a document of `event-log`, exactly in the Dolittle Runtime's layout: its reader rejects unknown fields.
 
 use annals_core::SequenceNumber;
 use mongodb::bson::RawDocumentBuf;
@@ -12,13 +12,13 @@ use super::writer::Writer;
 /// 0001-01-01, which the Runtime writes for "never".
 const NEVER_MILLIS: i64 = -62_135_596_800_000;
 
-/// What the events of one commit have in common, as UUIDs.
+/// The fields that the events of one commit share, as UUIDs.
 pub(crate) struct Common<'a> {
     mapping: &'a Mapping,
     tenant: Uuid,
     correlation: Uuid,
     aggregate: Uuid,
-    /// How many events the aggregate had applied before it.
+    /// The number of events that the aggregate had applied before the commit.
     before: u64,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Common<'a> {
     }
 }
 
-/// The document of the event at this place of its commit.
+/// Writes the document of an event; `place` is its ordinal.
 pub(crate) fn write(
     commit: &StoredCommit,
     place: usize,
@@ -46,7 +46,7 @@ pub(crate) fn write(
     let mut out = Writer::with_capacity(event.data.as_bytes().len() + 640);
     out.decimal("_id", number);
     out.whole("Content", event.data.as_bytes());
-    // An event that was committed at any version is applied by no aggregate, as the Runtime means it.
+    // In the Runtime's terms, no aggregate applied an event that was committed at any version.
     let before = commit.applied.then(|| (common.aggregate, common.before + place as u64));
     write_applied(&mut out, before);
     out.document("EventHorizon", |horizon| {
@@ -67,8 +67,8 @@ pub(crate) fn write(
     out.raw()
 }
 
-/// The sub-document of the aggregate that applied the event, with how many it had applied before it. The Runtime's readers of every era
-/// take one with defaults for an event that none applied.
+/// Writes the sub-document `Aggregate`, with the number of events that the aggregate had applied before. For an event that no aggregate
+/// applied it has default values, which the Runtime's readers of all versions accept.
 pub(super) fn write_applied(out: &mut Writer, applied: Option<(Uuid, u64)>) {
     let (aggregate, before) = applied.unwrap_or_default();
     out.document("Aggregate", |out| {
@@ -79,7 +79,7 @@ pub(super) fn write_applied(out: &mut Writer, applied: Option<(Uuid, u64)>) {
     });
 }
 
-/// In which execution an event was committed.
+/// The execution context in which an event was committed.
 pub(super) struct Context {
     pub(super) correlation: Uuid,
     pub(super) microservice: Uuid,

@@ -1,15 +1,15 @@
-//! Reads fields of documents that other software may have written: numbers in any of BSON's types, and what is missing.
+//! Reads fields of documents that other software may have written: numbers may have any BSON type, and fields may be missing.
 //!
-//! A document of this store's own that is read seldom is a struct, which [`read`] reads. What is read for every event is read by hand.
+//! Documents of this store that are read rarely are structs, parsed by [`read`]. Whatever is read for every event is parsed by hand.
 
 use mongodb::bson::{self, Bson, Decimal128, Document, RawBsonRef, RawDocument};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
-/// A value inside a document, as its bytes. What it is read as decides what it must be.
+/// A value inside a document, as raw bytes. The method that reads it checks its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Field<'a> {
-    /// BSON's number of its type.
+    /// The number of its BSON type.
     kind: u8,
     bytes: &'a [u8],
 }
@@ -24,10 +24,10 @@ const INT32: u8 = 0x10;
 const INT64: u8 = 0x12;
 const DECIMAL: u8 = 0x13;
 
-/// The values of these fields, found in one pass: each look-up alone reads the document from its beginning. It is fastest where the names
-/// are in the order of the layout. Where a name stands twice the first counts.
+/// Finds the values of these fields in one pass; single look-ups would each scan the document from its beginning. It is fastest if the
+/// names are in the order of the layout. If a name occurs twice, the first one counts.
 ///
-/// Reading the log is mostly this: a pass of the driver's iterator, which looks at each name and value twice, took a fifth of a scan.
+/// Reading the log consists mostly of this: the driver's iterator, which validates each name and value, took a fifth of a scan.
 pub(crate) fn fields<'a, const N: usize>(document: &'a RawDocument, names: [&str; N]) -> [Option<Field<'a>>; N] {
     let mut values = [None; N];
     let mut next = 0;
@@ -47,19 +47,19 @@ pub(crate) fn fields<'a, const N: usize>(document: &'a RawDocument, names: [&str
     }
 }
 
-/// The elements of a document or an array, without its length.
+/// Returns the elements of a document or an array, without the length prefix.
 fn elements_of(bytes: &[u8]) -> &[u8] {
     bytes.get(4..).unwrap_or_default()
 }
 
-/// Whether the next element has this name.
+/// Returns whether the next element has this name.
 fn begins_with(elements: &[u8], name: &str) -> bool {
     let end = 1 + name.len();
     elements.get(1..end) == Some(name.as_bytes()) && elements.get(end) == Some(&0)
 }
 
-/// The first of these elements: its name, whose length may be known, its value, and what is behind it. None at the end, and where the
-/// bytes are no BSON.
+/// Splits off the first element: its name, whose length may be known, its value, and the remaining bytes. Returns `None` at the end, and
+/// if the bytes are not valid BSON.
 fn element(elements: &[u8], name: Option<usize>) -> Option<(&[u8], Field<'_>, &[u8])> {
     let (&kind, named) = elements.split_first().filter(|(kind, _)| **kind != 0)?;
     let length = name.or_else(|| named.iter().position(|byte| *byte == 0))?;
@@ -68,28 +68,28 @@ fn element(elements: &[u8], name: Option<usize>) -> Option<(&[u8], Field<'_>, &[
     Some((key, Field { kind, bytes: value.get(..size)? }, &value[size..]))
 }
 
-/// How many bytes a value of this type takes.
+/// Returns the size of a value of this type in bytes.
 fn size(kind: u8, value: &[u8]) -> Option<usize> {
     let length = || {
         let bytes: [u8; 4] = value.get(..4)?.try_into().ok()?;
         usize::try_from(i32::from_le_bytes(bytes)).ok()
     };
     Some(match kind {
-        // Undefined, null, the least and the greatest key.
+        // Undefined, null, MinKey and MaxKey.
         0x06 | 0x0A | 0xFF | 0x7F => 0,
         BOOLEAN => 1,
         INT32 => 4,
-        // With dates and timestamps.
+        // Also dates and timestamps.
         DOUBLE | 0x09 | 0x11 | INT64 => 8,
         0x07 => 12,
         DECIMAL => 16,
-        // With code and symbols.
+        // Also code and symbols.
         TEXT | 0x0D | 0x0E => 4 + length()?,
         DOCUMENT | ARRAY | 0x0F => length()?,
-        // Binary, and a pointer of old.
+        // Binary, and the deprecated DBPointer.
         BINARY => 5 + length()?,
         0x0C => 16 + length()?,
-        // A regular expression is two strings that end with a zero.
+        // A regular expression is two NUL-terminated strings.
         0x0B => value.iter().enumerate().filter(|(_, byte)| **byte == 0).nth(1)?.0 + 1,
         _ => return None,
     })
@@ -105,7 +105,7 @@ impl<'a> Field<'a> {
         (self.kind == BOOLEAN).then(|| self.bytes.first() == Some(&1))
     }
 
-    /// The bytes of a binary value of any kind.
+    /// Returns the bytes of a binary value of any subtype.
     pub(crate) fn binary(self) -> Option<&'a [u8]> {
         self.bytes.get(5..).filter(|_| self.kind == BINARY)
     }
@@ -114,7 +114,7 @@ impl<'a> Field<'a> {
         RawDocument::from_bytes(self.bytes).ok().filter(|_| self.kind == DOCUMENT)
     }
 
-    /// The values of an array; none for what behind the last of them is no BSON.
+    /// Returns the values of an array; the last item is `None` if the following bytes are not valid BSON.
     pub(crate) fn values(self) -> Option<impl Iterator<Item = Option<Field<'a>>>> {
         let mut rest = elements_of(self.bytes);
         let next = move || {
@@ -128,7 +128,7 @@ impl<'a> Field<'a> {
         (self.kind == ARRAY).then(|| std::iter::from_fn(next))
     }
 
-    /// A whole number in any type that can hold one.
+    /// Returns a whole number of any numeric type.
     pub(crate) fn integer(self) -> Option<i64> {
         integer_of(match self.kind {
             INT32 => RawBsonRef::Int32(i32::from_le_bytes(self.bytes.try_into().ok()?)),
@@ -139,7 +139,7 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// One that is not negative.
+    /// Returns a non-negative whole number.
     pub(crate) fn natural(self) -> Option<u64> {
         self.integer().and_then(|value| u64::try_from(value).ok())
     }
@@ -152,7 +152,7 @@ impl<'a> Field<'a> {
 pub(crate) fn read<T: DeserializeOwned>(document: &RawDocument) -> Result<T, String> {
     bson::deserialize_from_slice(document.as_bytes()).map_err(|error| {
         let why = |error: &bson::error::Error| error.message.clone().unwrap_or_else(|| error.to_string());
-        // The path is looked for once there is something to say of it.
+        // The path is determined only after a failure.
         let Ok(again) = Document::try_from(document).map(Bson::Document) else { return why(&error) };
         match serde_path_to_error::deserialize::<_, T>(bson::Deserializer::new(again)) {
             Err(error) if error.path().iter().next().is_some() => format!("{}: {}", error.path(), why(error.inner())),
@@ -161,10 +161,10 @@ pub(crate) fn read<T: DeserializeOwned>(document: &RawDocument) -> Result<T, Str
     })
 }
 
-/// For a field of such a struct: a whole number in any type that can hold one, as people write them who mend a document.
+/// Deserializes a field of such a struct as a whole number of any numeric type, since people who repair a document may change the type.
 ///
 /// # Errors
-/// For what is no whole number.
+/// If the value is not a whole number.
 pub(crate) fn whole<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error> {
     let value = Bson::deserialize(value)?;
     let found = match &value {
@@ -177,12 +177,12 @@ pub(crate) fn whole<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error
     found.ok_or_else(|| serde::de::Error::custom(format!("{value} is no whole number")))
 }
 
-/// A whole number in any type that can hold one.
+/// Returns a whole number of any numeric type.
 pub(crate) fn integer(document: &RawDocument, key: &str) -> Option<i64> {
     integer_of(document.get(key).ok()??)
 }
 
-/// The same of a value.
+/// Returns a value as a whole number.
 fn integer_of(value: RawBsonRef<'_>) -> Option<i64> {
     match value {
         RawBsonRef::Int32(value) => Some(value.into()),
@@ -193,12 +193,12 @@ fn integer_of(value: RawBsonRef<'_>) -> Option<i64> {
     }
 }
 
-/// A whole number that is not negative.
+/// Returns a non-negative whole number.
 pub(crate) fn natural(document: &RawDocument, key: &str) -> Option<u64> {
     integer(document, key).and_then(|value| u64::try_from(value).ok())
 }
 
-/// `5`, `5.0` and `5E0` are the same decimal.
+/// Parses a decimal, of which `5`, `5.0` and `5E0` are equal forms.
 fn of_decimal(decimal: &str) -> Option<i64> {
     if let Ok(value) = decimal.parse() {
         return Some(value);

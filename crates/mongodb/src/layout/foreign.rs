@@ -1,7 +1,7 @@
-//! A document of `{aggregate}_event_stream` read back: one of ours, or one that Wow or any other software wrote.
+//! Reads a document of `{aggregate}_event_stream`, which Annals, Wow or other software wrote.
 //!
-//! What Wow's reader has defaults for has the same defaults here; what it needs, we need: without it the commit is malformed, and the
-//! sentence says what is missing.
+//! Fields for which Wow's reader has defaults have the same defaults here. A field that it requires is required here too: without it the
+//! commit is malformed, and the error says what is missing.
 
 use annals_core::{
     Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, KeyChanges, Metadata, RecordedCommit, RecordedEvent,
@@ -17,14 +17,14 @@ use super::fields::{Field, boolean, fields, text};
 use super::names::{id_of_event, uuid_of};
 use super::prepare;
 
-/// A commit as it is stored, without numbers.
+/// A commit as it is stored, without sequence numbers.
 #[derive(Clone)]
 pub(crate) struct StoredCommit {
-    /// Its `_id`, as it is written.
+    /// Its `_id`, unchanged.
     pub(crate) key: String,
     pub(crate) info: CommitInfo,
     pub(crate) events: Vec<StoredEvent>,
-    /// Whether it expected a version.
+    /// Whether it had an expected version.
     pub(crate) applied: bool,
     /// The prepare keys that it changed.
     pub(crate) keys: KeyChanges,
@@ -42,10 +42,10 @@ pub(crate) struct StoredEvent {
     pub(crate) time: Timestamp,
 }
 
-/// Reads a commit of the aggregates of this name.
+/// Reads a commit of an aggregate of this name.
 ///
 /// # Errors
-/// A sentence that says what is not as it must be.
+/// A sentence that says what is wrong.
 pub(crate) fn read<'a>(document: &'a RawDocument, name: &str) -> Result<StoredCommit, String> {
     let [key, named, header, id, tenant, owner, space, command, request, version, body, time, ours] = fields(
         document,
@@ -76,7 +76,7 @@ pub(crate) fn read<'a>(document: &'a RawDocument, name: &str) -> Result<StoredCo
     let id = need(id, "aggregateId")?;
     let version: Option<Version> = version.and_then(Field::natural).filter(|version| *version > 0);
     let version = version.ok_or("version is missing or not a whole number from 1")?;
-    // Mostly it is the default, of which nobody needs a copy.
+    // Most commits have the default, which needs no allocation.
     let or = |value, default: &'static str| match text(value).filter(|value| *value != default) {
         Some(value) => ByteString::from(value),
         None => ByteString::from_static(default),
@@ -144,7 +144,7 @@ fn named(one: &RawDocument) -> Result<(ByteString, ByteString), String> {
     }
 }
 
-/// Only strings are read back, as Wow does; its own headers hold nothing else.
+/// Reads the strings of a header. Like Wow, it ignores other values, which Wow's own headers do not have.
 fn texts(header: &RawDocument) -> Vec<(ByteString, ByteString)> {
     let texts = header.iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
     texts.map(|(key, value)| (key.into(), value.into())).collect()
@@ -175,7 +175,7 @@ fn event(one: &RawDocument, commit_id: Uuid, place: usize, time: Timestamp) -> R
         data: Data::from_stored(Bytes::copy_from_slice(data.as_bytes()))?,
         tags: tags.collect(),
         public: public.and_then(Field::boolean).unwrap_or(false),
-        // Other software may keep something else under this name.
+        // Other software may store something else under this name.
         metadata: metadata.and_then(Field::document).and_then(noted),
         time,
     })
@@ -186,14 +186,14 @@ fn noted(metadata: &RawDocument) -> Option<Metadata> {
     Metadata::of(data).ok().flatten()
 }
 
-/// The leading whole number of a revision; 1 for `0.0.1`, which Wow writes where none was declared.
+/// Returns the leading whole number of a revision; 1 for `0.0.1`, which Wow writes if none was declared.
 fn generation(revision: &str) -> u32 {
     let digits = revision.bytes().take_while(u8::is_ascii_digit).count();
     revision[..digits].parse().unwrap_or(1).max(1)
 }
 
 impl StoredCommit {
-    /// The commit with its numbers in the log.
+    /// Adds the commit's sequence numbers.
     pub(crate) fn recorded(self, first: SequenceNumber) -> RecordedCommit {
         let info = Arc::new(self.info);
         let event = |(place, event): (usize, StoredEvent)| RecordedEvent {
@@ -213,7 +213,7 @@ impl StoredCommit {
         RecordedCommit { info, events }
     }
 
-    /// Whether other software wrote it: ours are called by UUIDs.
+    /// Returns whether other software wrote it: the ids of our commits are UUIDs.
     pub(crate) fn is_foreign(&self) -> bool {
         Uuid::try_parse(&self.key).is_err()
     }

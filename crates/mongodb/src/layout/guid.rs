@@ -1,11 +1,11 @@
-//! UUIDs as other software writes them: subtype 4 in their own order, or subtype 3 in the order of older drivers for .NET, whose first
-//! three groups are little-endian.
+//! UUIDs as other software writes them: subtype 4 in standard byte order, or subtype 3 in the byte order of older .NET drivers, whose
+//! first three groups are little-endian.
 
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, RawBsonRef, RawDocument};
 use uuid::Uuid;
 
-/// A UUID in any of its forms, text too.
+/// Returns a UUID in any of its forms, including text.
 pub(crate) fn uuid(document: &RawDocument, key: &str) -> Option<Uuid> {
     match document.get(key).ok()?? {
         RawBsonRef::Binary(binary) => match binary.subtype {
@@ -18,7 +18,7 @@ pub(crate) fn uuid(document: &RawDocument, key: &str) -> Option<Uuid> {
     }
 }
 
-/// A text, or a UUID that stands in its place: the Runtime's event sources were UUIDs once.
+/// Returns a string, or a UUID as text: the Runtime's event sources used to be UUIDs.
 pub(crate) fn text_or_uuid(document: &RawDocument, key: &str) -> Option<String> {
     match document.get(key).ok()?? {
         RawBsonRef::String(text) => Some(text.to_owned()),
@@ -27,7 +27,7 @@ pub(crate) fn text_or_uuid(document: &RawDocument, key: &str) -> Option<String> 
     }
 }
 
-/// Both binary forms, for filters.
+/// Returns both binary forms, for filters.
 pub(crate) fn forms(uuid: Uuid) -> Vec<Bson> {
     let binary = |subtype, bytes: Vec<u8>| Bson::Binary(Binary { subtype, bytes });
     vec![
@@ -36,7 +36,7 @@ pub(crate) fn forms(uuid: Uuid) -> Vec<Bson> {
     ]
 }
 
-/// A text, and both binary forms where it is a UUID.
+/// Returns the string, and both binary forms if it is a UUID.
 pub(crate) fn source_forms(text: &str) -> Vec<Bson> {
     let mut all = vec![Bson::from(text)];
     all.extend(Uuid::try_parse(text).map(forms).unwrap_or_default());

@@ -1,5 +1,5 @@
-//! Indexes by exact name: what there must be is compared with what is there. Missing ones are made in their order; nothing is ever
-//! dropped or changed.
+//! Manages indexes by exact name: compares the expected indexes with the existing ones, and creates missing ones in order. INVARIANT: no
+//! index is ever dropped or changed.
 
 use mongodb::Database;
 use mongodb::bson::{Bson, Document, doc};
@@ -7,16 +7,16 @@ use uuid::Uuid;
 
 use crate::refused::{Code, OpenError, asking, code_of};
 
-/// An index as it must be.
+/// An expected index.
 #[derive(Debug, Clone)]
 pub(crate) struct Index {
     pub(crate) name: &'static str,
-    /// Fields in order, each with 1, -1 or "hashed".
+    /// The fields in order, each with 1, -1 or "hashed".
     pub(crate) keys: Vec<(&'static str, Bson)>,
     pub(crate) unique: bool,
-    /// The condition of a partial index.
+    /// The filter of a partial index.
     pub(crate) partial: Option<Document>,
-    /// After how many seconds the server removes a document, counted from the date in the field.
+    /// Seconds after the date in the field at which the server deletes a document.
     pub(crate) expires_after: Option<i32>,
 }
 
@@ -52,7 +52,7 @@ impl Index {
         declaration
     }
 
-    /// What is wrong with an index of this name or these keys; nothing when it is as it must be, or has nothing to do with it.
+    /// Returns what is wrong with an existing index that has this name or these keys; `None` if it matches or is unrelated.
     fn fault(&self, found: &Document) -> Option<String> {
         let name = found.get_str("name").unwrap_or_default();
         let same_keys = found.get_document("key").is_ok_and(|keys| same_keys(keys, &self.keys()));
@@ -72,7 +72,7 @@ impl Index {
     }
 }
 
-/// Shells write 1 as a double.
+/// Normalises a number, because shells write 1 as a double.
 fn number(value: &Bson) -> Bson {
     match value {
         Bson::Int32(n) => Bson::Int64((*n).into()),
@@ -81,18 +81,18 @@ fn number(value: &Bson) -> Bson {
     }
 }
 
-/// Whether the fields, their order and their kinds are the same.
+/// Returns whether the fields, their order and their kinds are equal.
 fn same_keys(found: &Document, expected: &Document) -> bool {
     found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| a.0 == b.0 && number(a.1) == number(b.1))
 }
 
-/// A set of fields on which no unique index may be, because it is what another mode of the layout rests on.
+/// Fields that must not have a unique index, because the other mode of the layout depends on it.
 pub(crate) type Forbidden = &'static [&'static str];
 
-/// Brings the indexes of a collection to what they must be.
+/// Checks the indexes of a collection, and creates missing ones if `create` is set.
 ///
 /// # Errors
-/// `unsuitable_server` with what was expected, what was found and what to do; nothing was changed then.
+/// `unsuitable_server` with what was expected, what was found and what to do. Nothing was changed then.
 pub(crate) async fn reconcile(
     database: &Database,
     collection: &str,
@@ -115,10 +115,10 @@ pub(crate) async fn reconcile(
     }
 }
 
-/// The indexes that a collection lacks. Nothing is written.
+/// Returns the expected indexes that a collection lacks. Writes nothing.
 ///
 /// # Errors
-/// As [`reconcile`]'s, for those that are there.
+/// As for [`reconcile`], about existing indexes.
 pub(crate) async fn missing<'a>(
     database: &Database,
     collection: &str,
@@ -150,7 +150,7 @@ pub(crate) async fn missing<'a>(
     Ok(expected.iter().filter(|index| !has(index)).collect())
 }
 
-/// What tells a collection from another one that had or gets the same name; none where there is no such collection.
+/// Returns the UUID of a collection, which distinguishes it from another one of the same name; `None` if there is no such collection.
 ///
 /// # Errors
 /// The driver's.
@@ -165,7 +165,7 @@ pub(crate) async fn uuid_of_collection(database: &Database, collection: &str) ->
     Ok(None)
 }
 
-/// What the server says of a command that views do not have.
+/// The server's error code for a command that views do not support.
 const NOT_ON_A_VIEW: i32 = 166;
 
 async fn listed(database: &Database, collection: &str) -> mongodb::error::Result<Vec<Document>> {
@@ -186,7 +186,7 @@ fn is_unique_on(found: &Document, fields: &[&str]) -> bool {
     unique && keys.len() == fields.len() && fields.iter().all(|field| keys.contains_key(field))
 }
 
-/// In one command, which keeps their order: the server names the earliest index that a document violates.
+/// Creates the indexes in a single command, which keeps their order: the server reports the first index that a document violates.
 async fn make(database: &Database, collection: &str, missing: &[&Index]) -> Result<(), OpenError> {
     const DUPLICATE_KEY: i32 = 11000;
     let declarations: Vec<_> = missing.iter().map(|index| index.declaration()).collect();

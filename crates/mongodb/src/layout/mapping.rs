@@ -1,11 +1,11 @@
-//! The names that stand for the UUIDs of an adopted log: the Dolittle Runtime knows event types and aggregates by UUID only. What is
-//! committed under such a name is written with its UUID again, so that what reads the log by UUIDs finds it.
+//! Maps the UUIDs of an adopted log to names: the Dolittle Runtime knows event types and aggregates by UUID only. Commits under such a
+//! name are written with its UUID again, so that software that reads the log by UUIDs finds them.
 //!
 //! ```text
 //! annals-names: {_id: "event:{uuid}" or "aggregate:{uuid}", name}     written by `annals adopt`, never changed
 //! ```
 //!
-//! Invariant: of one kind no two UUIDs have the same name, and a name that is a UUID is its own.
+//! INVARIANT: no two UUIDs of one kind have the same name, and a name that is a UUID denotes that UUID.
 
 use std::collections::HashMap;
 
@@ -17,10 +17,10 @@ use uuid::Uuid;
 use super::fields::text;
 use super::names::uuid_of;
 
-/// Where the names are kept.
+/// The collection of names.
 pub(crate) const NAMES: &str = "annals-names";
 
-/// What a UUID stands for.
+/// The kind of thing that a UUID identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     Event,
@@ -36,7 +36,7 @@ impl Kind {
     }
 }
 
-/// Names and UUIDs of a store. Names without a UUID of their own have the one that follows from them.
+/// The names and UUIDs of a store. A name without a UUID of its own has the one derived from it.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Mapping {
     names: HashMap<(Kind, Uuid), ByteString>,
@@ -44,10 +44,10 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Reads what is stored.
+    /// Reads the stored names.
     ///
     /// # Errors
-    /// The driver's; a document that is not as it must be is an error of its own, because without its name events cannot be read.
+    /// Errors of the driver. An invalid document is an error too, because without its name events cannot be read.
     pub(crate) async fn read(database: &Database) -> mongodb::error::Result<Self> {
         let mut mapping = Self::default();
         let mut found = database.collection::<RawDocumentBuf>(NAMES).find(doc! {}).await?;
@@ -69,32 +69,32 @@ impl Mapping {
         self.names.insert((kind, uuid), name);
     }
 
-    /// The name that was given to a UUID.
+    /// Returns the name that was assigned to a UUID.
     pub(crate) fn given(&self, kind: Kind, uuid: Uuid) -> Option<&ByteString> {
         self.names.get(&(kind, uuid))
     }
 
-    /// The UUID that was given a name.
+    /// Returns the UUID to which a name was assigned.
     pub(crate) fn given_uuid(&self, kind: Kind, name: &str) -> Option<Uuid> {
         self.uuids.get(&(kind, ByteString::from(name))).copied()
     }
 
-    /// The name of a UUID; one that was given none is called as it is written.
+    /// Returns the name of a UUID; without an assigned name, the UUID as text.
     pub(crate) fn name(&self, kind: Kind, uuid: Uuid) -> ByteString {
         self.given(kind, uuid).cloned().unwrap_or_else(|| uuid.hyphenated().to_string().into())
     }
 
-    /// The UUID of a name.
+    /// Returns the UUID of a name.
     pub(crate) fn uuid(&self, kind: Kind, name: &str) -> Uuid {
         let given = if self.uuids.is_empty() { None } else { self.given_uuid(kind, name) };
         given.unwrap_or_else(|| uuid_of(kind.word(), name))
     }
 
-    /// Sees that an aggregate type has one name: `event-log` knows it by its UUID, so two names of one UUID would count the versions of
-    /// each other's aggregates. A name that is a UUID is written as UUIDs are, and not at all where another name was given to it.
+    /// Checks that an aggregate type has only one name: `event-log` identifies it by UUID, so two names of one UUID would mix up the
+    /// versions of their aggregates. A name that is a UUID must be in canonical form, and is refused if the UUID has another name.
     ///
     /// # Errors
-    /// `invalid_name` with the name to use.
+    /// `invalid_name`, with the name to use.
     pub(crate) fn only_name(&self, name: &str) -> Result<(), Invalid> {
         let Ok(uuid) = Uuid::try_parse(name) else { return Ok(()) };
         let only = self.name(Kind::Aggregate, uuid);
@@ -105,7 +105,7 @@ impl Mapping {
         Err(Invalid::new(Code::InvalidName, "aggregate.name", message))
     }
 
-    /// The document that keeps a name.
+    /// Returns the document that stores a name.
     pub(crate) fn document(kind: Kind, uuid: Uuid, name: &str) -> Document {
         doc! { "_id": format!("{}:{}", kind.word(), uuid.hyphenated()), "name": name }
     }

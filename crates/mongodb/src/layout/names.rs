@@ -1,4 +1,4 @@
-//! Names of collections, and the UUIDs that stand for names where the Dolittle Runtime's layouts want UUIDs.
+//! Names of collections, and the UUIDs that represent names where the Dolittle Runtime's layouts require UUIDs.
 
 use annals_core::names::{is_public_stream, stream_uuid};
 pub(crate) use annals_core::names::{of_scope, uuid_of};
@@ -7,38 +7,38 @@ use mongodb::Database;
 use mongodb::bson::doc;
 use uuid::Uuid;
 
-/// The events of a tenant in one order, in the Dolittle Runtime's layout.
+/// The events of a tenant in one total order, in the Dolittle Runtime's layout.
 pub(crate) const EVENT_LOG: &str = "event-log";
-/// The next number of each log, in the Dolittle Runtime's layout.
+/// The next sequence number of each log, in the Dolittle Runtime's layout.
 pub(crate) const EVENT_LOG_METADATA: &str = "event-log-metadata";
-/// How many events each aggregate has applied, in the Dolittle Runtime's layout.
+/// The number of events that each aggregate has applied, in the Dolittle Runtime's layout.
 pub(crate) const AGGREGATES: &str = "aggregates";
-/// Which commit stands at which number: what `event-log` has no room for.
+/// The sequence numbers of each commit, which `event-log` cannot store.
 pub(crate) const ENTRIES: &str = "event-log-commits";
-/// The same of many commits at once: what the log is read by from its beginning.
+/// The entries of many commits in one document, for readers that start at the beginning of the log.
 pub(crate) const BLOCKS: &str = "annals-blocks";
-/// Which collection each name of a collection of commits stands for.
+/// The collection, by UUID, that each name of a collection of commits denotes.
 pub(crate) const COLLECTIONS: &str = "annals-collections";
-/// Commits that cannot be given numbers, and why.
+/// Held commits, with the reason.
 pub(crate) const HELD: &str = "sequencer-held";
-/// The sequencer's lease, and how far each log has come in the change stream.
+/// The sequencer's lease, and the position of each log in the change stream.
 pub(crate) const SEQUENCER: &str = "sequencer-state";
-/// Who the store is.
+/// The identity of the store.
 pub(crate) const IDENTITY: &str = "annals-store";
-/// What fills each stream, in the Dolittle Runtime's layout.
+/// The definition of the filter of each stream, in the Dolittle Runtime's layout.
 pub(crate) const STREAM_DEFINITIONS: &str = "stream-definitions";
-/// How each stream is: what the Dolittle Runtime's layout has no place for.
+/// The state of each stream, which the Dolittle Runtime's layout cannot store.
 pub(crate) const STREAMS: &str = "annals-streams";
-/// Whose database it is, in Wow's layout.
+/// The context that owns the database, in Wow's layout.
 pub(crate) const OWNER: &str = "wow_database_metadata";
 
-/// How the name of a collection of commits ends.
+/// Suffix of the name of a collection of commits.
 pub(crate) const EVENT_STREAM: &str = "_event_stream";
-/// How the names of collections begin that MongoDB keeps for itself.
+/// Prefix of the collections that MongoDB reserves.
 const SYSTEM: &str = "system.";
 
-/// Why a collection cannot be called so; none where it can. The server keeps `system.` for itself and refuses a dot in front; drivers
-/// refuse dots side by side and at the end, so that other software could not open the collection.
+/// Returns why a collection cannot have this name, if so. The server reserves `system.` and rejects a leading dot. Drivers reject
+/// consecutive dots and a trailing dot, so that other software could not open the collection.
 pub(crate) fn unfit(collection: &str) -> Option<&'static str> {
     if collection.starts_with(SYSTEM) {
         return Some("begins with \"system.\", which MongoDB keeps for itself");
@@ -49,10 +49,10 @@ pub(crate) fn unfit(collection: &str) -> Option<&'static str> {
     collection.contains("..").then_some("has two dots side by side, which no name of a collection has in MongoDB")
 }
 
-/// Where the commits of the aggregates of this name are.
+/// Returns the collection of the commits of aggregates of this name.
 ///
 /// # Errors
-/// MongoDB keeps names that begin with `system.` for itself.
+/// If the name begins with `system.`, which MongoDB reserves.
 pub(crate) fn event_stream(aggregate: &str) -> Result<String, Invalid> {
     let collection = format!("{aggregate}{EVENT_STREAM}");
     match unfit(&collection).filter(|_| collection.starts_with(SYSTEM)) {
@@ -61,10 +61,10 @@ pub(crate) fn event_stream(aggregate: &str) -> Result<String, Invalid> {
     }
 }
 
-/// The same for a commit, which may make the collection: one that other software made is read whatever it is called.
+/// Returns the collection for a commit, which may create it. A collection that other software created can be read whatever its name.
 ///
 /// # Errors
-/// A name of which no collection can be, see [`unfit`].
+/// If no collection can have the name, see [`unfit`].
 pub(crate) fn new_event_stream(aggregate: &str) -> Result<String, Invalid> {
     let collection = format!("{aggregate}{EVENT_STREAM}");
     match unfit(&collection) {
@@ -78,35 +78,35 @@ fn unfit_aggregate(aggregate: &str, why: &str) -> Invalid {
     Invalid::new(Code::InvalidName, "aggregate.name", message)
 }
 
-/// The aggregates' name behind the name of a collection of commits. A collection that has no name before the ending, and one that MongoDB
-/// keeps for itself (the buckets of a time series), hold no commits.
+/// Returns the aggregate name of a collection of commits. Collections without a name before the suffix, and those that MongoDB reserves
+/// (the buckets of a time series), have no commits.
 pub(crate) fn aggregate_of(collection: &str) -> Option<&str> {
     let named = |name: &&str| !name.is_empty() && !name.starts_with(SYSTEM);
     collection.strip_suffix(EVENT_STREAM).filter(named)
 }
 
-/// Lists the collections of a database that hold documents of their own. A view shows those of others: it is never written to, has no
-/// indexes, and is no collection of commits whatever it is called.
+/// Lists the collections of a database, without views. A view is never written to, has no indexes, and is no collection of commits
+/// whatever its name.
 ///
 /// # Errors
-/// The driver's.
+/// Errors of the driver.
 pub(crate) async fn collections(database: &Database) -> mongodb::error::Result<Vec<String>> {
     database.list_collection_names().filter(doc! { "type": "collection" }).await
 }
 
-/// Where the entries of the stream of this name are, in the Dolittle Runtime's layout: `public-stream-<id>` for a stream that is public,
-/// which its name may also say, else `stream-<id>`.
+/// Returns the collection of a stream's entries, in the Dolittle Runtime's layout: `public-stream-<id>` if the stream is public, which its
+/// name may also say, otherwise `stream-<id>`.
 pub(crate) fn stream_collection(name: &str, public: bool) -> String {
     let kind = if public || is_public_stream(name) { "public-stream" } else { "stream" };
     format!("{kind}-{}", stream_uuid(name))
 }
 
-/// The UUID of a scope, which its collections are named after.
+/// Returns the UUID of a scope, from which the names of its collections are formed.
 pub(crate) fn scope_uuid(name: &str) -> Uuid {
     uuid_of("scope", name)
 }
 
-/// The id of an event that other software stored without one.
+/// Returns the id of an event that other software stored without one.
 pub(crate) fn id_of_event(commit: Uuid, ordinal: usize) -> Uuid {
     Uuid::new_v5(&commit, ordinal.to_string().as_bytes())
 }

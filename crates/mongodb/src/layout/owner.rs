@@ -1,4 +1,5 @@
-//! `wow_database_metadata`: whose database it is. A database belongs to one context, because no collection's name says whose it is.
+//! `wow_database_metadata`: the context that owns the database. A database belongs to one context, because collection names do not include
+//! the context.
 
 use mongodb::Database;
 use mongodb::bson::{Document, doc};
@@ -10,21 +11,21 @@ use crate::refused::{Code, OpenError, asking};
 const ID: &str = "boundedContext";
 const LAYOUT: i64 = 1;
 
-/// The context of a database that no mark names.
+/// The context of a database without a marker.
 pub(crate) const DEFAULT: &str = "annals";
 
-/// Whose the mark says that the database is.
+/// Returns the marker of a database, which names its context.
 ///
 /// # Errors
-/// The driver's.
+/// Errors of the driver.
 pub(crate) async fn marked(database: &Database) -> mongodb::error::Result<Option<Document>> {
     database.collection::<Document>(OWNER).find_one(doc! { "_id": ID }).await
 }
 
-/// The context that is configured, else the one that the mark of a database of ours names, else the default.
+/// Returns the configured context, else that of the marker of a database that Annals uses, else the default.
 ///
 /// # Errors
-/// `not_adopted` when the mark is another context's and Annals has never been here; `unreachable`.
+/// `not_adopted` if the marker names another context and Annals has never used the database; `unreachable`.
 pub(crate) async fn context(database: &Database, configured: Option<&str>, ours: bool) -> Result<String, OpenError> {
     if let Some(configured) = configured {
         return Ok(configured.to_owned());
@@ -41,10 +42,10 @@ pub(crate) async fn context(database: &Database, configured: Option<&str>, ours:
     }
 }
 
-/// Claims the database for `context`, or finds that it has been.
+/// Claims the database for `context`, or checks that it already belongs to it.
 ///
 /// # Errors
-/// `unsuitable_server` when it is another context's, by its marker or by what is in it; then no marker is written. `unreachable`.
+/// `unsuitable_server` if its marker or its documents belong to another context; no marker is written then. `unreachable`.
 pub(crate) async fn claim(database: &Database, context: &str) -> Result<(), OpenError> {
     if context.trim().is_empty() {
         return Err(OpenError::new(Code::InvalidConfig, "context_name is blank; give the name of your context"));
@@ -87,8 +88,8 @@ pub(crate) fn judge(place: &str, context: &str, marker: &Document) -> Result<(),
     }
 }
 
-/// A collection that holds a document of another context, and that context. Every one is looked into: a foreign one may stand behind
-/// one of ours.
+/// Returns a collection with a document of another context, and that context. All collections are checked, since any of them may be the
+/// foreign one.
 async fn foreign(database: &Database, context: &str) -> mongodb::error::Result<Option<(String, String)>> {
     for name in collections(database).await? {
         if !name.ends_with("_event_stream") && !name.ends_with("_snapshot") {

@@ -1,4 +1,4 @@
-//! A key of `prepare_{name}`, as Wow's Mongo extension has it: `{_id: key, value, ttlAt}`, with a date for ever.
+//! A key of `prepare_{name}`, as in Wow's Mongo extension: `{_id: key, value, ttlAt}`, with a far date if it never expires.
 
 use annals_core::{Code, Data, Invalid, KeyHolder, KeyValue, Timestamp};
 use bytes::Bytes;
@@ -9,21 +9,21 @@ use super::index::Index;
 use super::names::{aggregate_of, unfit};
 use super::writer::Writer;
 
-/// What Wow writes for a key that never expires: 6666-06-06.
+/// The date that Wow writes for a key that never expires: 6666-06-06.
 const FOR_EVER: i64 = 148_204_944_000_000;
 
-/// Wow's two: by the first the server removes a key some time after it has expired.
+/// Returns Wow's two indexes. With the first, the server deletes a key some time after it has expired.
 pub(crate) fn indexes() -> Vec<Index> {
     let expiring = Index { expires_after: Some(0), ..Index::ascending("ttlAt_1", &["ttlAt"]) };
     vec![expiring, Index::hashed("_id_hashed", "_id")]
 }
 
-/// The key, if it has this value.
+/// Returns a filter for the key with this value.
 ///
-/// Equality of a filter also holds for a list with an equal element, so the values themselves are compared, too.
+/// A filter's equality also matches an array with an equal element, so the values are additionally compared by an expression.
 ///
 /// # Errors
-/// What the value is that no filter can hold.
+/// If a filter cannot contain the value.
 pub(crate) fn with_value(key: &str, value: &KeyValue) -> Result<Document, mongodb::bson::error::Error> {
     let value = value.data().as_raw().get("value")?.unwrap_or(RawBsonRef::Null);
     let value = Bson::try_from(value)?;
@@ -31,12 +31,12 @@ pub(crate) fn with_value(key: &str, value: &KeyValue) -> Result<Document, mongod
     Ok(doc! { "_id": key, "value": { "$eq": value }, "$expr": same })
 }
 
-/// The key, where its time compares like this with now.
+/// Returns a filter for the key with a `ttlAt` that compares to now in this way.
 pub(crate) fn with_time(key: &str, operator: &str, now: Timestamp) -> Document {
     doc! { "_id": key, "ttlAt": { operator: DateTime::from_millis(now.as_millis()) } }
 }
 
-/// Keys after this one that are held and have not expired, those without a date included.
+/// Returns a filter for keys after this one that are held and have not expired, including those without a date.
 pub(crate) fn held_after(after: Option<&str>, now: Timestamp) -> Document {
     let id = match after {
         Some(after) => doc! { "$gt": after },
@@ -45,10 +45,10 @@ pub(crate) fn held_after(after: Option<&str>, now: Timestamp) -> Document {
     doc! { "_id": id, "ttlAt": { "$not": { "$lt": DateTime::from_millis(now.as_millis()) } } }
 }
 
-/// Where the keys of this name are; `path` says where the name stands.
+/// Returns the collection of the keys of this name; `path` says where the request has the name.
 ///
 /// # Errors
-/// `invalid_keys` for a name whose collection would be taken for one of commits or snapshots.
+/// `invalid_keys` for a name whose collection would look like one of commits or snapshots.
 pub(crate) fn collection(name: &str, path: impl Fn() -> String) -> Result<String, Invalid> {
     let collection = format!("prepare_{name}");
     if aggregate_of(&collection).is_some() || collection.ends_with("_snapshot") {
@@ -71,10 +71,10 @@ pub(crate) fn write(key: &str, holder: &KeyHolder) -> Result<RawDocumentBuf, mon
     out.raw()
 }
 
-/// Who holds a key; a key without a date is held for ever.
+/// Reads the holder of a key. A key without a date never expires.
 ///
 /// # Errors
-/// A sentence that says what is not as it must be.
+/// A sentence that says what is wrong.
 pub(crate) fn read(document: &RawDocument) -> Result<KeyHolder, String> {
     let ttl_at = match document.get("ttlAt").map_err(|error| error.to_string())? {
         None => None,
@@ -85,10 +85,10 @@ pub(crate) fn read(document: &RawDocument) -> Result<KeyHolder, String> {
     Ok(KeyHolder { value: value(document)?, ttl_at })
 }
 
-/// The field `value` of a document; null where there is none.
+/// Returns the field `value` of a document; null if there is none.
 ///
 /// # Errors
-/// A sentence, for a value that BSON cannot hold.
+/// A sentence, if the value is not valid BSON.
 pub(crate) fn value(document: &RawDocument) -> Result<KeyValue, String> {
     let mut out = RawDocumentBuf::new();
     let found = document.get("value").map_err(|error| error.to_string())?;

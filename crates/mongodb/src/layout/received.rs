@@ -1,4 +1,4 @@
-//! What a scope receives, as documents.
+//! The documents of received events.
 //!
 //! ```text
 //! x-<scope>-event-log             the event, exactly as the Dolittle Runtime has it
@@ -6,8 +6,9 @@
 //! x-<scope>-annals-received       what those two have no room for: [`Arrival`]
 //! ```
 //!
-//! The Runtime knows microservices, tenants and streams by UUID. A name that is a UUID is used as it is, another becomes a UUIDv5.
-//! INVARIANT: a subscription is what these UUIDs and its partition say, so that two spellings of one UUID can never receive an event twice.
+//! The Runtime identifies microservices, tenants and streams by UUID. A name that is a UUID is used unchanged; any other becomes a UUIDv5.
+//! INVARIANT: a subscription is identified by these UUIDs and its partition, so two spellings of one UUID can never receive an event
+//! twice.
 
 use std::sync::Arc;
 
@@ -26,12 +27,12 @@ use super::mapping::{Kind, Mapping};
 use super::names::uuid_of;
 use super::writer::{Writer, decimal};
 
-/// Where each subscription stands, in the Dolittle Runtime's layout.
+/// The position of each subscription, in the Dolittle Runtime's layout.
 pub(crate) const SUBSCRIPTION_STATES: &str = "subscription-states";
-/// What the Runtime's layout has no room for.
+/// Data that the Runtime's layout cannot store.
 pub(crate) const RECEIVED: &str = "annals-received";
 
-/// A subscription as the layout knows it.
+/// A subscription as the layout identifies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) microservice: bson::Uuid,
@@ -51,7 +52,7 @@ impl Key {
         }
     }
 
-    /// Finds its state. An older Runtime wrote partitions that are UUIDs as such.
+    /// Returns a filter for its state. An older Runtime wrote partitions that are UUIDs in binary form.
     pub(crate) fn of_state(&self) -> Document {
         doc! {
             "Microservice": self.microservice, "Tenant": self.tenant, "Stream": self.stream,
@@ -59,26 +60,26 @@ impl Key {
         }
     }
 
-    /// The fields of a new state.
+    /// Returns the fields of a new state.
     pub(crate) fn of_new_state(&self) -> Document {
         let Self { microservice, tenant, stream, partition } = self;
         doc! { "Microservice": *microservice, "Tenant": *tenant, "Stream": *stream, "Partition": partition }
     }
 
-    /// Finds its arrivals.
+    /// Returns a filter for its arrivals.
     pub(crate) fn of_arrivals(&self) -> Document {
         let Self { microservice, tenant, stream, partition } = self;
         doc! { "microservice": *microservice, "tenant": *tenant, "stream": *stream, "partition": partition }
     }
 }
 
-/// Where a subscription stands.
+/// The position of a subscription.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Standing {
-    /// The `_id` of its document; none while there is none.
+    /// The `_id` of its document; `None` if there is none.
     pub(crate) id: Option<Bson>,
     pub(crate) position: StreamPosition,
-    /// One past the number of the last event in the producer's log; 0 where that is not known.
+    /// One past the sequence number of the last event in the producer's log; 0 if unknown.
     pub(crate) next_number: SequenceNumber,
 }
 
@@ -95,12 +96,12 @@ impl Standing {
 pub(crate) fn standing(document: &RawDocument) -> Result<Standing, String> {
     let id = document.get("_id").ok().flatten().and_then(|id| Bson::try_from(id).ok());
     let position = natural(document, "Position").ok_or("Position is missing or no whole number from 0")?;
-    // A Runtime of before version 9 did not note it.
+    // Runtimes before version 9 did not store it.
     let next_number = natural(document, "EventLogSequence").unwrap_or(0);
     Ok(Standing { id, position, next_number })
 }
 
-/// What a state becomes once a batch has been received.
+/// Returns the update of a state after a batch has been received.
 pub(crate) fn state_after(batch: &ReceivedBatch, at: Timestamp) -> Document {
     let at = DateTime::from_millis(at.as_millis());
     let next = batch.events.last().map_or(0, |last| last.sequence_number + 1);
@@ -110,7 +111,7 @@ pub(crate) fn state_after(batch: &ReceivedBatch, at: Timestamp) -> Document {
     }
 }
 
-/// The document of an event that is received.
+/// Writes the document of a received event.
 pub(crate) fn event(
     batch: &ReceivedBatch,
     incoming: &IncomingEvent,
@@ -138,16 +139,16 @@ pub(crate) fn event(
         metadata.text("EventSource", &incoming.source);
         metadata.uuid("TypeId", mapping.uuid(Kind::Event, &incoming.event_type));
         metadata.int64("TypeGeneration", incoming.generation.into());
-        // What is received is nobody else's to receive.
+        // A received event is not offered to others.
         metadata.boolean("Public", false);
     });
     out.raw()
 }
 
-/// What came with an event, beside the Runtime's document of it.
+/// Data of a received event that the Runtime's document cannot store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Arrival {
-    /// The event's number in the log of the scope.
+    /// The event's sequence number in the scope's log.
     #[serde(rename = "_id", deserialize_with = "whole")]
     pub(crate) number: i64,
     microservice: bson::Uuid,
@@ -157,18 +158,18 @@ pub(crate) struct Arrival {
     /// Its position in the producer's stream.
     #[serde(deserialize_with = "whole")]
     pub(crate) position: i64,
-    /// Its number in the producer's log.
+    /// Its sequence number in the producer's log.
     #[serde(deserialize_with = "whole")]
     pub(crate) external: i64,
-    /// Its place in its batch, and how many events that had.
+    /// Its index in its batch, and the size of the batch.
     pub(crate) place: u32,
     pub(crate) count: u32,
-    /// The names whose UUIDs would not be read as them.
+    /// The names that their UUIDs would not be read back as.
     #[serde(default, skip_serializing_if = "Names::is_empty")]
     pub(crate) names: Names,
 }
 
-/// Names as they were given.
+/// Names as they were received.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Names {
@@ -207,7 +208,8 @@ impl Names {
 }
 
 impl Arrival {
-    /// That of the event at this place of a batch whose first event has the number `first`. The batch is within the layout's limits.
+    /// Returns the arrival of the event at `place` of a batch whose first event has the number `first`. The batch must be within the
+    /// layout's limits.
     pub(crate) fn of(batch: &ReceivedBatch, key: &Key, place: usize, first: SequenceNumber, mapping: &Mapping) -> Self {
         let incoming = &batch.events[place];
         Self {
@@ -230,7 +232,7 @@ impl Arrival {
         read(document)
     }
 
-    /// Where its event came from.
+    /// Returns where its event came from.
     pub(crate) fn received_from(&self, horizon: &Horizon) -> Arc<ReceivedFrom> {
         let name = |kept: &Option<String>, uuid: bson::Uuid| {
             let kept = kept.as_deref().map(ByteString::from);
@@ -252,14 +254,14 @@ impl Arrival {
     }
 }
 
-/// What an event's own document says of its receiving.
+/// What an event's own document says about its reception.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Horizon {
     consent: Uuid,
     at: Timestamp,
 }
 
-/// None for an event that was not received.
+/// Reads it; `None` for an event that was not received.
 pub(crate) fn horizon(document: &RawDocument) -> Option<Horizon> {
     let horizon = inner(document, "EventHorizon").filter(|it| boolean(it, "FromEventHorizon").unwrap_or(false))?;
     let at = horizon.get_datetime("Received").ok()?;

@@ -1,5 +1,5 @@
-//! Which collection each name of a collection of commits stands for, so that one that other software drops or renames is noticed by every
-//! process, also by one that did not know it.
+//! Registers the UUID of each collection of commits, so that every process notices when other software drops or renames one, even a
+//! process that has not used it.
 //!
 //! ```text
 //! annals-collections: {_id: the collection's name, uuid, replaced: true?, asked int64?}
@@ -7,12 +7,12 @@
 //!                     asked: it is not admitted yet; how often it was asked for
 //! ```
 //!
-//! Commits of the collection before may be acknowledged and have no sequence numbers yet; then neither the log nor the new collection knows
-//! their versions. So a process that finds another UUID than the registered one asks here. The question comes later in the oplog than the
-//! new collection, and that later than every commit of the one before: when the sequencer meets it in the change stream, it has numbered
-//! or held all of them, and admits the collection.
+//! Commits of the previous collection may be acknowledged without having sequence numbers yet; neither the log nor the new collection then
+//! knows their versions. So a process that finds a UUID other than the registered one requests admission here. The request is later in the
+//! oplog than the new collection, which is later than every commit of the previous one. When the sequencer sees the request in the change
+//! stream, it has numbered or held all of them, and admits the collection.
 //!
-//! INVARIANT: a process inserts commits only into a collection whose UUID is registered and not asked for.
+//! INVARIANT: a process inserts commits only into a collection whose UUID is registered and whose admission is not pending.
 
 use mongodb::Database;
 use mongodb::bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
@@ -27,26 +27,26 @@ use crate::refused::code_of;
 /// A registered collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Registered {
-    /// None where other software has changed it.
+    /// `None` if other software has changed it.
     pub(crate) uuid: Option<Uuid>,
     asked: Option<i64>,
-    /// Whether it took the place of another one.
+    /// Whether it replaced another collection.
     pub(crate) replaced: bool,
-    /// The value of the field, for comparison with what is stored.
+    /// The stored value of `uuid`, for comparison.
     stored: Option<Bson>,
 }
 
 impl Registered {
-    /// Whether commits may be inserted into the collection with this UUID.
+    /// Returns whether commits may be inserted into the collection with this UUID.
     pub(crate) fn admits(&self, uuid: Uuid) -> bool {
         self.uuid == Some(uuid) && self.asked.is_none()
     }
 }
 
-/// Reads what is registered for a name.
+/// Reads the registration of a name.
 ///
 /// # Errors
-/// The driver's.
+/// Errors of the driver.
 pub(crate) async fn read(database: &Database, collection: &str) -> mongodb::error::Result<Option<Registered>> {
     let found = database.collection::<RawDocumentBuf>(COLLECTIONS).find_one(doc! { "_id": collection }).await?;
     Ok(found.map(|found| Registered {
@@ -57,10 +57,10 @@ pub(crate) async fn read(database: &Database, collection: &str) -> mongodb::erro
     }))
 }
 
-/// Registers the first collection of a name. False if another process was faster.
+/// Registers the first collection of a name. Returns false if another process was faster.
 ///
 /// # Errors
-/// The driver's.
+/// Errors of the driver.
 pub(crate) async fn begin(database: &Database, collection: &str, uuid: Uuid) -> mongodb::error::Result<bool> {
     const DUPLICATE_KEY: i32 = 11000;
     let one = doc! { "_id": collection, "uuid": uuid_value(uuid) };
@@ -70,10 +70,11 @@ pub(crate) async fn begin(database: &Database, collection: &str, uuid: Uuid) -> 
     }
 }
 
-/// Asks for the admission of a collection in place of what is registered. False, and nothing is asked, if that is not registered any more.
+/// Requests the admission of a collection in place of the registered one. Returns false, without a request, if the registration has
+/// changed.
 ///
 /// # Errors
-/// The driver's.
+/// Errors of the driver.
 pub(crate) async fn ask(
     database: &Database,
     collection: &str,
@@ -82,24 +83,25 @@ pub(crate) async fn ask(
 ) -> mongodb::error::Result<bool> {
     let Registered { asked, stored, .. } = registered;
     let same = doc! { "_id": collection, "uuid": stored.clone(), "asked": *asked };
-    // All of it, so that the change stream shows all of it; and never what is there already, which it would not show.
+    // A replacement of the whole document, so that the change stream shows all of it. The counter makes it differ from the stored one,
+    // since the change stream omits an update without a change.
     let next = asked.unwrap_or(0).wrapping_add(1);
     let asked = doc! { "_id": collection, "uuid": uuid_value(uuid), "replaced": true, "asked": next };
     let replaced = database.collection::<Document>(COLLECTIONS).replace_one(same, asked).await?;
     Ok(replaced.matched_count == 1)
 }
 
-/// Admits a collection, unless another one was asked for since.
+/// Admits a collection, unless the admission of another one was requested since.
 ///
 /// # Errors
-/// The driver's.
+/// Errors of the driver.
 pub(crate) async fn admit(database: &Database, collection: &str, uuid: Uuid) -> mongodb::error::Result<()> {
     let one = doc! { "_id": collection, "uuid": uuid_value(uuid) };
     let register = database.collection::<Document>(COLLECTIONS);
     register.update_one(one, doc! { "$unset": { "asked": "" } }).await.map(drop)
 }
 
-/// The name and the UUID of a collection whose admission is asked for by this document.
+/// Returns the name and the UUID of the collection whose admission this document requests.
 pub(crate) fn asked_for(document: &RawDocument) -> Option<(String, Uuid)> {
     integer(document, "asked")?;
     Some((text(document, "_id")?.to_owned(), guid::uuid(document, "uuid")?))

@@ -1,4 +1,5 @@
-//! Which collections have which indexes, and when they are made: the log's when a tenant is opened, an aggregate's with its first commit.
+//! Defines which collections have which indexes, and creates them: those of the log when a tenant is opened, those of an aggregate with
+//! its first commit.
 
 mod admission;
 
@@ -23,37 +24,37 @@ use crate::log::heads::Heads;
 use crate::options::{Options, Requests};
 use crate::refused::{Code, OpenError, asking, code_of};
 
-/// Collections that are looked at side by side.
+/// Collections that are checked concurrently.
 const LOOKS: usize = 16;
-/// How often a collection is made ready that other software drops meanwhile.
+/// Attempts to prepare a collection that other software drops in the meantime.
 const TRIES: usize = 20;
-/// How long a refusal also answers those who waited for the same collection meanwhile.
+/// How long a refusal is also returned to callers that waited for the same collection.
 const REFUSED_TIME: Duration = Duration::from_millis(100);
 
-/// The collections of commits of one tenant, or of its prepare keys, as far as this process knows that they are as they must be.
+/// The collections of commits of a tenant, or of its prepare keys, whose indexes this process has checked.
 ///
-/// Invariant: a collection is known by its UUID. What other software drops or renames is another collection from then on, and an insert
-/// that names the UUID of the one before is refused: so none can come back by an insert, without the indexes that decide.
+/// INVARIANT: a collection is identified by its UUID. A collection that other software drops or renames has another UUID afterwards, and
+/// an insert that names the old one is refused. So no insert can recreate a collection without its unique indexes.
 pub(crate) struct Schema {
     database: Database,
     expected: Vec<Index>,
     forbidden: Vec<Forbidden>,
     create: bool,
     known: Mutex<HashMap<String, Arc<OnceCell<Ready>>>>,
-    /// Collections that were not admitted, and when that was found last.
+    /// Collections that were not admitted, and when that was last found.
     refused: Mutex<HashMap<String, (Instant, OpenError)>>,
-    /// Whether collections are registered: those of commits are.
+    /// Whether collections are registered, as those of commits are.
     registers: bool,
-    /// The store whose log the commits are of, where it is open, and where its aggregates stand.
+    /// If the log is open: the id of its store, and the heads of its aggregates.
     log: Option<(Uuid, Arc<Heads>)>,
 }
 
-/// A collection that is as it must be.
+/// A collection whose indexes were checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ready {
-    /// What an insert must name.
+    /// The UUID that an insert must name.
     pub(crate) uuid: Uuid,
-    /// Whether it took the place of another one: then its indexes do not refuse every version that the log has.
+    /// Whether it replaced another one: its indexes then do not refuse every version in the log.
     pub(crate) replaced: bool,
 }
 
@@ -72,12 +73,12 @@ impl Schema {
         }
     }
 
-    /// The collections of an open log. None is made in place of one that was dropped together with the log.
+    /// Binds it to an open log. No collection is then created in place of one that was dropped together with the log.
     pub(crate) fn of_log(self, store: Uuid, heads: Arc<Heads>) -> Self {
         Self { log: Some((store, heads)), ..self }
     }
 
-    /// The collections of prepare keys.
+    /// Creates the schema of the collections of prepare keys.
     pub(crate) fn of_keys(database: Database, options: &Options) -> Self {
         let create = options.auto_init_schema;
         Self {
@@ -92,10 +93,10 @@ impl Schema {
         }
     }
 
-    /// Compares the indexes that these collections have with what they must be, and makes none.
+    /// Compares the indexes of these collections with the expected ones, and creates none.
     ///
     /// # Errors
-    /// `unsuitable_server` for an index that is something else, or belongs to the other way of keeping request ids apart; `unreachable`.
+    /// `unsuitable_server` if an index differs or belongs to the other mode of request ids; `unreachable`.
     pub(crate) async fn inspect(&self, collections: &[String]) -> Result<(), OpenError> {
         for some in collections.chunks(LOOKS) {
             let looks = some.iter().map(|name| missing(&self.database, name, &self.expected, &self.forbidden));
@@ -104,18 +105,18 @@ impl Schema {
         Ok(())
     }
 
-    /// Sees to it that the collection is as it must be, once per process and before its own first insert. Returns what an insert must name.
+    /// Prepares the collection, once per process and before the process's first insert. Returns the UUID that an insert must name.
     ///
     /// # Errors
-    /// `unsuitable_server` or `unreachable`; `not_ready` for a collection that took the place of another one, until the sequencer has
-    /// numbered what that one held; `store_damaged` where the log was dropped. The next call tries again.
+    /// `unsuitable_server`, `unreachable`; `not_ready` for a collection that replaced another one, until the sequencer has numbered the
+    /// commits of that one; `store_damaged` if the log was dropped. The next call retries.
     pub(crate) async fn ensure(&self, collection: &str) -> Result<Ready, OpenError> {
         let cell = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             known.entry(collection.to_owned()).or_default().clone()
         };
         let ready = cell.get_or_try_init(async || {
-            // Those who waited in line behind the one that was refused.
+            // For callers that queued behind the one that was refused.
             if let Some(refusal) = self.refused_lately(collection) {
                 return Err(refusal);
             }
@@ -137,7 +138,7 @@ impl Schema {
         refused.get(collection).map(|(_, refusal)| refusal.clone())
     }
 
-    /// Takes note that the collection with this UUID is not there any more.
+    /// Forgets a collection, if it has this UUID.
     pub(crate) fn forget(&self, collection: &str, uuid: Uuid) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.get(collection).is_some_and(|cell| cell.get().is_some_and(|ready| ready.uuid == uuid)) {
@@ -145,8 +146,8 @@ impl Schema {
         }
     }
 
-    /// Looks at the collections that are known again, and forgets those whose indexes are not as they must be: other software may drop an
-    /// index of a collection that stays.
+    /// Checks the known collections again, and forgets those whose indexes differ: other software may drop an index of a collection that
+    /// stays.
     ///
     /// # Errors
     /// `unreachable`.
@@ -178,24 +179,24 @@ impl Schema {
         let asked = |error: mongodb::error::Error| asking(&place, &error);
         for _ in 0..TRIES {
             self.log_is_there().await?;
-            // Before the UUID: what is registered later may be of a later collection.
+            // Read before the UUID: a later registration may be that of a later collection.
             let registered = register::read(&self.database, collection).await.map_err(asked)?;
             reconcile(&self.database, collection, &self.expected, &self.forbidden, self.create).await?;
             let uuid = async || uuid_of_collection(&self.database, collection).await.map_err(asked);
             let Some(before) = uuid().await? else { continue };
-            // Between the two it may have become another one.
+            // The collection may have been replaced between the two reads.
             let missing = missing(&self.database, collection, &self.expected, &self.forbidden).await?;
             if !missing.is_empty() || uuid().await? != Some(before) {
                 continue;
             }
-            // All of the database may have been dropped before the collection was made.
+            // The whole database may have been dropped before the collection was created.
             self.log_is_there().await?;
             let admitted = match self.registers {
                 true => self.admitted(collection, before, registered).await?,
                 false => Some(Ready { uuid: before, replaced: false }),
             };
             let Some(ready) = admitted else { continue };
-            // Every process that waited for it has all versions of the log before it, whatever it remembered.
+            // INVARIANT: no head cached before this point is used with the new collection.
             if let (Some((_, heads)), Some(aggregate)) = (&self.log, aggregate_of(collection)) {
                 heads.forget(aggregate);
             }
@@ -206,8 +207,8 @@ impl Schema {
     }
 }
 
-/// Wow's five, in the order in which it makes them, then the optional ones. The order decides which index the server names when a
-/// document breaks several, so the version comes before the request.
+/// Returns Wow's five indexes in the order in which Wow creates them, then the optional ones. The order determines which index the server
+/// reports if a document violates several, so the version precedes the request.
 fn event_stream_indexes(options: &Options) -> (Vec<Index>, Forbidden) {
     const PER_AGGREGATE: Forbidden = &["aggregateId", "requestId"];
     const GLOBAL: Forbidden = &["requestId"];
@@ -229,7 +230,7 @@ fn event_stream_indexes(options: &Options) -> (Vec<Index>, Forbidden) {
     (indexes, forbidden)
 }
 
-/// Fields of commits by one value of which some are looked up and not all.
+/// Returns the fields of commits that have an index which makes a look-up by one value selective.
 pub(crate) fn indexed_fields_of_commits(options: &Options) -> Vec<&'static str> {
     let mut fields = vec!["_id", "aggregateId", "tenantId", "ownerId"];
     if options.requests == Requests::Global {
@@ -241,7 +242,7 @@ pub(crate) fn indexed_fields_of_commits(options: &Options) -> Vec<&'static str> 
     fields
 }
 
-/// The collections of a tenant's log, each with its indexes.
+/// Returns the collections of a tenant's log with their indexes.
 fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
     let version = Index {
         unique: true,
@@ -257,7 +258,7 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
         Index::unique("commit_1", &["coll", "commit"]),
         Index::unique("aggregate_1", &["aggregate", "id", "version"]),
         Index::ascending("types_1", &["types", "_id"]),
-        // Most commits have none, and pay nothing for it.
+        // Most commits have no tags, and need no entry in this index.
         Index { partial: Some(doc! { "tags": { "$exists": true } }), ..Index::ascending("tags_1", &["tags", "_id"]) },
     ];
     let plain = [EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY, BLOCKS, COLLECTIONS].map(|name| (name, Vec::new()));
@@ -268,7 +269,7 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
     all
 }
 
-/// Makes what a tenant's log needs, so that nothing has to be created inside a transaction.
+/// Creates what a tenant's log needs, since nothing can be created inside a transaction.
 ///
 /// # Errors
 /// `unsuitable_server` or `unreachable`.
@@ -282,10 +283,10 @@ pub(crate) async fn ensure_log(database: &Database, there: &[String], create: bo
     try_join_all(indexed.map(|(name, indexes)| reconcile(database, name, indexes, &[], create))).await.map(|_| ())
 }
 
-/// How many indexes and collections `ensure_log` and the first commit to each of these collections would make. Nothing is written.
+/// Returns how many collections and indexes `ensure_log` and the first commit to each of these collections would create. Writes nothing.
 ///
 /// # Errors
-/// `unsuitable_server` for an index that is not as it must be, `unreachable`.
+/// `unsuitable_server` for an index that differs, `unreachable`.
 pub(crate) async fn lacking(
     database: &Database,
     there: &[String],
@@ -304,7 +305,7 @@ pub(crate) async fn lacking(
     Ok(count)
 }
 
-/// The Dolittle Runtime's two of the log of a scope; neither is unique.
+/// Creates the Dolittle Runtime's two indexes of a scope's log, neither of which is unique, and the index of its streams' states.
 ///
 /// # Errors
 /// `unsuitable_server` or `unreachable`.
@@ -317,8 +318,8 @@ pub(crate) async fn ensure_scope(database: &Database, log: &str, states: &str, c
     reconcile(database, states, &[stream_states()], &[], create).await
 }
 
-/// What receiving into a scope needs: the Dolittle Runtime's index of subscriptions, and ours, by which no event of a subscription is in
-/// the log twice.
+/// Creates what receiving into a scope needs: the Dolittle Runtime's index of subscriptions, and ours, which prevents that an event of a
+/// subscription is in the log twice.
 ///
 /// # Errors
 /// `unsuitable_server` or `unreachable`.
@@ -335,13 +336,13 @@ pub(crate) async fn ensure_received(
     reconcile(database, arrivals, &[Index::unique("subscription_1_external_1", EXTERNAL)], &[], create).await
 }
 
-/// No two streams in one collection.
+/// Returns the index that prevents two streams from sharing a collection.
 fn stream_states() -> Index {
     Index::unique("collection_1", &["collection"])
 }
 
-/// The Dolittle Runtime's four of a stream, and ours: a partition is read in the order of its positions, which its own index on the
-/// partition does not give.
+/// Creates the Dolittle Runtime's four indexes of a stream, and ours: a partition is read in order of position, which the Runtime's index
+/// on the partition does not support.
 ///
 /// # Errors
 /// `unsuitable_server` or `unreachable`.
@@ -356,8 +357,8 @@ pub(crate) async fn ensure_stream(database: &Database, collection: &str, create:
     reconcile(database, collection, &indexes, &[], create).await
 }
 
-/// What is numbered is stored in the order of its numbers, where it is made here: there is no index of `_id` to be kept beside it, and
-/// whoever reads a range finds the documents where the range is. Who reads them sees no difference.
+/// Collections that are created clustered by `_id`, so that documents are stored in order of sequence number. There is no separate index
+/// of `_id` to maintain, and a range read is sequential. Readers see no difference.
 const CLUSTERED: [&str; 2] = [EVENT_LOG, ENTRIES];
 
 async fn create_collection(database: &Database, collection: &str) -> Result<(), OpenError> {
@@ -375,7 +376,7 @@ async fn create_collection(database: &Database, collection: &str) -> Result<(), 
     }
 }
 
-/// Where the commits of these aggregates are, and what an insert must name, once the collection is as it must be.
+/// Prepares the collection of an aggregate's commits. Returns its name, and the UUID that an insert must name.
 pub(crate) async fn ready(schema: &Schema, aggregate: &str) -> Result<(String, Ready), annals_core::CommitError> {
     let collection = event_stream(aggregate)?;
     let ready = schema.ensure(&collection).await.map_err(crate::refused::not_ready)?;

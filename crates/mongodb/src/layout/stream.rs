@@ -1,5 +1,5 @@
-//! An entry of a stream as a document, exactly as the Dolittle Runtime has it: the event as it is in the log, under its position, with its
-//! number in the log and its partition.
+//! An entry of a stream as a document, exactly in the Dolittle Runtime's layout: the event as in the log, with its position as `_id`, its
+//! sequence number and its partition.
 
 use annals_core::bson::raw::cstr;
 use annals_core::{ByteString, SequenceNumber, StreamEntry, StreamPosition};
@@ -8,18 +8,18 @@ use mongodb::bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf, doc};
 use super::fields::{inner, natural, text};
 use super::writer::decimal;
 
-/// What stands for no partition.
+/// The value that represents no partition.
 pub(crate) const NO_PARTITION: &str = "00000000-0000-0000-0000-000000000000";
 /// The field of an entry's partition.
 pub(crate) const PARTITION: &str = "Partition";
-/// The field of the event's number in the log.
+/// The field of the event's sequence number.
 pub(crate) const SEQUENCE_NUMBER: &str = "Metadata.EventLogSequenceNumber";
 
-/// The entry of an event, given as the log's document. What a redaction notes beside the event is left out: the Runtime's reader of
-/// streams does not know it.
+/// Writes the entry of an event, given the log's document. The field of a redaction is omitted, because the Runtime's reader of streams
+/// does not know it.
 ///
 /// # Errors
-/// A sentence that says what is not as it must be.
+/// A sentence that says what is wrong.
 pub(crate) fn write(
     event: &RawDocument,
     position: StreamPosition,
@@ -56,7 +56,7 @@ fn numbered(metadata: &RawDocument, number: SequenceNumber) -> Result<RawDocumen
     Ok(out)
 }
 
-/// The fields that [`read`] needs.
+/// Returns the projection that [`read`] needs.
 pub(crate) fn projection() -> Document {
     doc! { PARTITION: 1, SEQUENCE_NUMBER: 1 }
 }
@@ -64,7 +64,7 @@ pub(crate) fn projection() -> Document {
 /// Reads an entry. Other software may have written its partition as a binary UUID.
 ///
 /// # Errors
-/// A sentence that names the field that is not as it must be.
+/// A sentence that names the invalid field.
 pub(crate) fn read(document: &RawDocument) -> Result<StreamEntry, String> {
     let position = natural(document, "_id").ok_or("an entry's _id is no whole number")?;
     let number = inner(document, "Metadata").and_then(|metadata| natural(metadata, "EventLogSequenceNumber"));

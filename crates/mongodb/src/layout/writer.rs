@@ -1,10 +1,10 @@
-//! Writes a BSON document field by field, in the order given: the layouts promise their order, and a commit is written once.
+//! Writes a BSON document field by field in the given order, because the layouts guarantee their field order.
 
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Binary, RawDocumentBuf, spec::BinarySubtype};
 use uuid::Uuid;
 
-/// A document being written. Keys must hold no NUL, which the callers' rules see to.
+/// A document being written. Keys must not contain NUL, which the callers' rules ensure.
 pub(crate) struct Writer {
     out: Vec<u8>,
 }
@@ -44,13 +44,13 @@ impl Writer {
         self.out.push(u8::from(value));
     }
 
-    /// Milliseconds since 1970-01-01 UTC as a date.
+    /// Appends a date, in milliseconds since 1970-01-01 UTC.
     pub(crate) fn date(&mut self, key: &str, millis: i64) {
         self.key(0x09, key);
         self.out.extend_from_slice(&millis.to_le_bytes());
     }
 
-    /// A whole number as Decimal128.
+    /// Appends a whole number as Decimal128.
     pub(crate) fn decimal(&mut self, key: &str, value: u64) {
         self.key(0x13, key);
         self.out.extend_from_slice(&decimal_bytes(value));
@@ -72,13 +72,13 @@ impl Writer {
         self.out.extend_from_slice(bytes);
     }
 
-    /// A document that is written already.
+    /// Appends an encoded document.
     pub(crate) fn whole(&mut self, key: &str, document: &[u8]) {
         self.key(0x03, key);
         self.out.extend_from_slice(document);
     }
 
-    /// The value of the only field of a document, under another name; null where it has no field.
+    /// Appends the value of the only field of a document under another name; null if the document has no field.
     pub(crate) fn only(&mut self, key: &str, document: &[u8]) {
         match document[4..document.len() - 1].split_first() {
             Some((kind, rest)) => {
@@ -94,7 +94,7 @@ impl Writer {
         self.nested(0x03, key, fields);
     }
 
-    /// Its fields must be named `0`, `1`, `2` ….
+    /// Appends an array, whose fields must be named `0`, `1`, `2` ….
     pub(crate) fn array(&mut self, key: &str, fields: impl FnOnce(&mut Self)) {
         self.nested(0x04, key, fields);
     }
@@ -126,25 +126,25 @@ impl Writer {
         self.out
     }
 
-    /// The document for the driver.
+    /// Returns the document for the driver.
     pub(crate) fn raw(self) -> Result<RawDocumentBuf, mongodb::bson::error::Error> {
         RawDocumentBuf::from_bytes(self.finish())
     }
 }
 
-/// The coefficient of a Decimal128 with exponent 0 is the number itself.
+/// Upper half of a Decimal128 with exponent 0; the coefficient is the number itself.
 const DECIMAL_EXPONENT_0: u64 = 0x3040 << 48;
 
 fn decimal_bytes(value: u64) -> [u8; 16] {
     (u128::from(DECIMAL_EXPONENT_0) << 64 | u128::from(value)).to_le_bytes()
 }
 
-/// A whole number as Decimal128, for filters and updates.
+/// Returns a whole number as Decimal128, for filters and updates.
 pub(crate) fn decimal(value: u64) -> mongodb::bson::Decimal128 {
     mongodb::bson::Decimal128::from_bytes(decimal_bytes(value))
 }
 
-/// A UUID of subtype 4, for filters and updates.
+/// Returns a UUID with subtype 4, for filters and updates.
 pub(crate) fn uuid_value(value: Uuid) -> Binary {
     Binary { subtype: BinarySubtype::Uuid, bytes: value.as_bytes().to_vec() }
 }

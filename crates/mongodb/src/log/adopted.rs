@@ -1,5 +1,5 @@
-//! Events that a Dolittle Runtime numbered before the log was adopted: they are read where it wrote them, and their entries in
-//! `event-log-commits` say what they are. An aggregate goes on behind them.
+//! Events that a Dolittle Runtime numbered before the log was adopted. They are read where it wrote them, and their entries in
+//! `event-log-commits` describe them. Later commits of an aggregate continue after them.
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateQuery, DEFAULT_TENANT_ID, Identity, KnownAggregate, ReadError,
@@ -24,7 +24,7 @@ use crate::refused::{malformed, reading, unreadable};
 
 /// What was adopted with a log.
 pub(crate) struct Adopted {
-    /// Whether anything was. It never changes while a store is open: an adoption needs it closed.
+    /// Whether anything was adopted. It never changes while a store is open, because an adoption needs the store closed.
     pub(crate) there: bool,
     pub(crate) reader: Reader,
 }
@@ -38,9 +38,9 @@ impl Adopted {
     }
 }
 
-/// The events of these numbers as commits.
+/// Returns the events with these numbers as commits, and the bytes that were read.
 ///
-/// Behind `most` bytes it ends. The second number is how many it read.
+/// Stops after `most` bytes.
 pub(super) async fn fetch_events(
     log: &Log,
     numbers: &[&str],
@@ -59,12 +59,12 @@ pub(super) async fn fetch_events(
     Ok((commits, bytes))
 }
 
-/// Entries of adopted events of one aggregate, or of all of a name.
+/// Returns a filter for the entries of adopted events of an aggregate name.
 fn of(name: &str) -> Document {
     doc! { "coll": EVENT_LOG, "aggregate": name }
 }
 
-/// Where an aggregate stands that has no commits of its own yet.
+/// Returns the head of an aggregate that has no commits of its own yet.
 pub(super) async fn head(log: &Log, aggregate: &Aggregate) -> Result<Head, StoreError> {
     if !log.adopted.there {
         return Ok(Head::NONE);
@@ -79,7 +79,7 @@ pub(super) async fn head(log: &Log, aggregate: &Aggregate) -> Result<Head, Store
     Ok(Head { version, tenant_id: DEFAULT_TENANT_ID.into() })
 }
 
-/// The commits of an aggregate whose first ones may be adopted.
+/// Reads the commits of an aggregate whose first ones may be adopted.
 pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
     let others = query.tenant_id.as_deref().is_some_and(|tenant| tenant != DEFAULT_TENANT_ID);
     if others {
@@ -106,8 +106,7 @@ pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCo
     Ok(AggregateCommits { commits, version: found.version })
 }
 
-/// The adopted commits of an aggregate that the query means, in order of version, and whether none was left out for the sake of the
-/// page's size.
+/// Returns the adopted commits of an aggregate that match the query, in order of version, and whether all of them fit into the page.
 async fn commits(log: &Log, query: &AggregateQuery) -> Result<(Vec<RecordedCommit>, bool), ReadError> {
     let mut filter = of(&query.aggregate.name);
     filter.insert("id", &*query.aggregate.id);
@@ -143,7 +142,7 @@ async fn commits(log: &Log, query: &AggregateQuery) -> Result<(Vec<RecordedCommi
     Ok((commits, whole))
 }
 
-/// Ids of adopted aggregates of a name, in order.
+/// Returns ids of adopted aggregates of a name, in order.
 pub(super) async fn ids(
     log: &Log,
     name: &str,

@@ -1,4 +1,4 @@
-//! Commits of one aggregate, and the ids of the aggregates of a name.
+//! Reads the commits of one aggregate, and the ids of the aggregates of a name.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use crate::layout::foreign::{self, StoredCommit};
 use crate::layout::names::{ENTRIES, event_stream};
 use crate::refused::{changed_count, deleted, malformed, reading, unreadable};
 
-/// The largest version that the layout can count.
+/// The largest version that the layout can store.
 const VERSION_MAX: Version = i32::MAX as Version;
 
 pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
@@ -28,18 +28,18 @@ pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCo
     Ok(own(log, &query).await?.0)
 }
 
-/// What the collection of commits holds, and whether none was left out for the sake of the page's size.
+/// Reads the commits of the collection that match the query, and returns whether all of them fit into the page.
 pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateCommits, bool), ReadError> {
     let collection = event_stream(&query.aggregate.name)?;
     let epoch = log.heads.epoch();
     let untimed = query.from_time.is_none() && query.to_time.is_none();
     let whole_range = untimed && query.to_version >= VERSION_MAX;
-    // A page that reaches the end says what the end is. One of a range of versions or of times does not: the newest commit is outside, or
-    // may be, because times need not grow.
+    // A page that reaches the end determines the version. A page of a range of versions or times does not: the newest commit is or may be
+    // outside it, because times need not be monotonic.
     let asked =
         async { if whole_range { Ok(None) } else { log.read_head(&collection, &query.aggregate).await.map(Some) } };
     let (mut found, numbers, mut head) = match goes_on(query) {
-        // Mostly there is nothing behind a snapshot, and then nothing has numbers.
+        // There is usually nothing after a snapshot, and then there are no entries to read.
         true => {
             let (found, head) =
                 tokio::try_join!(self::commits(log, &collection, query), asked.map_err(ReadError::from))?;
@@ -63,12 +63,12 @@ pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateC
             return Ok((AggregateCommits { commits: Vec::new(), version: 0 }, true));
         }
         if found.commits.is_empty() && untimed && query.from_version.max(1) <= head.version.min(query.to_version) {
-            // They were read a moment before the head was. Now they reach it at least.
+            // The commits were read before the head was. A second read reaches at least that head.
             found = self::commits(log, &collection, query).await?;
         }
         version = head.version.max(newest(&found.commits));
     } else if let Some(last) = found.commits.iter().find(|commit| commit.info.version == version) {
-        // Whoever loads an aggregate mostly commits to it next.
+        // A caller that loads an aggregate usually commits to it next.
         log.heads.learn(&query.aggregate, Head { version, tenant_id: last.info.tenant_id.clone() }, epoch);
     }
     let Page { mut commits, whole, .. } = found;
@@ -81,7 +81,7 @@ pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateC
         let entry = numbers.get(&commit.info.version).filter(|entry| entry.commit == commit.key);
         let (first, count) = match entry {
             Some(entry) => (entry.first, entry.count),
-            // It has no numbers yet; or it stands in the place of another commit, which had this version and is gone.
+            // It has no numbers yet, or it replaced another commit of this version, which is gone.
             None => {
                 not_moved(log, &collection, &commit).await?;
                 log.number_of(Place::new(&collection, &commit.key)).await?
@@ -96,7 +96,7 @@ pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateC
     Ok((AggregateCommits { commits: recorded, version }, whole))
 }
 
-/// Checks that a commit did not get its sequence numbers under another version or id, before other software changed it.
+/// Checks that a commit did not get its sequence numbers under another version or id before other software changed it.
 async fn not_moved(log: &Log, collection: &str, commit: &StoredCommit) -> Result<(), ReadError> {
     let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
     let entry = entries.find_one(doc! { "coll": collection, "commit": &commit.key });
@@ -116,8 +116,8 @@ async fn not_moved(log: &Log, collection: &str, commit: &StoredCommit) -> Result
     Err(StoreError::other(Code::MalformedDocument, sentence).into())
 }
 
-/// Checks that the page has every commit of its range that got sequence numbers. Other software may have deleted one, or given it another
-/// version or aggregate; without it the others are another history. Versions that were accepted as missing have no entry.
+/// Checks that the page has every numbered commit of its range. Other software may have deleted one or moved it to another version or
+/// aggregate; the rest would then be a different history. Versions that were accepted as missing have no entry.
 async fn none_lost(
     log: &Log,
     collection: &str,
@@ -160,23 +160,23 @@ fn newest(commits: &[StoredCommit]) -> Version {
     commits.iter().map(|commit| commit.info.version).max().unwrap_or(0)
 }
 
-/// What the collection of commits has for a query.
+/// The commits that a collection has for a query.
 struct Page {
     commits: Vec<StoredCommit>,
-    /// Whether none was left out for the sake of the page's size.
+    /// Whether all of them fit into the page.
     whole: bool,
-    /// The version before the page's first, where that was looked for and is there; 0 otherwise.
+    /// The version before the page's first, if it was requested and exists; 0 otherwise.
     before: Version,
 }
 
-/// Whether the page goes on behind a version. The commit of that version is read along: where nothing is behind it, it says what the end
-/// is.
+/// Returns whether the page resumes after a version. The commit of that version is then read as well: if nothing follows it, it determines
+/// the aggregate's version.
 fn goes_on(query: &AggregateQuery) -> bool {
     let untimed = query.from_time.is_none() && query.to_time.is_none();
     untimed && !query.last && (2..=VERSION_MAX).contains(&query.from_version)
 }
 
-/// The commits that the query means.
+/// Reads the commits that match the query.
 async fn commits(log: &Log, collection: &str, query: &AggregateQuery) -> Result<Page, ReadError> {
     let along = u64::from(goes_on(query));
     let range = AggregateQuery { from_version: query.from_version - along, ..query.clone() };
@@ -214,14 +214,14 @@ async fn commits(log: &Log, collection: &str, query: &AggregateQuery) -> Result<
     Ok(Page { commits, whole, before })
 }
 
-/// The entries of the commits of these versions, as far as they have some.
+/// Reads the entries of the commits of these versions that have one.
 async fn numbers(log: &Log, query: &AggregateQuery) -> Result<HashMap<Version, Entry>, ReadError> {
     let (name, id) = (&*query.aggregate.name, &*query.aggregate.id);
     let filter = doc! { "aggregate": name, "id": id, "version": versions(query) };
     let order = if query.last { -1 } else { 1 };
     let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
     let find = entries.find(filter).sort(doc! { "version": order });
-    // With a range of times the versions that pass are not known here; those that are missing are looked up one by one.
+    // With a range of times, the matching versions are not known here; entries that are missing are looked up one by one.
     let find = find
         .limit(query.limit as i64)
         .batch_size(query.limit as u32 + 1)
@@ -244,7 +244,7 @@ pub(super) fn versions(query: &AggregateQuery) -> Document {
 pub(super) async fn ids(log: &Log, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
     let collection = &event_stream(&query.name)?;
     let commits = log.database.collection::<RawDocumentBuf>(collection);
-    // An id that is no text is of a malformed commit, which `annals held list` shows.
+    // Excludes malformed commits whose id is not a string; `annals held list` shows them.
     let after = query.after.as_deref().unwrap_or_default();
     let filter =
         doc! { "aggregateName": &*query.name, "version": 1, "aggregateId": { "$type": "string", "$gt": after } };

@@ -1,12 +1,11 @@
-//! Pages that are read before they are asked for: whoever went on from one page to the next mostly asks for the one behind it, and would
-//! wait for the server again.
+//! Prefetches pages: a reader that went from one page to the next usually requests the following one, and would wait for the server again.
 //!
 //! ```text
 //! page 0 asked ─▶ page 1 asked: that is a sequence ─▶ pages 2 and 3 are begun ─▶ page 2 asked: it is there, page 4 is begun ─▶ …
 //! ```
 //!
-//! Invariants: a page says what is in the log, and that does not change; one that may have met the end of the log is never kept, because
-//! the end moves. What nobody asks for is forgotten two seconds after it was read.
+//! INVARIANT: a page only contains what is in the log, which never changes. A page that may have met the end of the log is never kept,
+//! because the end moves. A page that is not requested is dropped after two seconds.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
@@ -18,20 +17,20 @@ use tokio::sync::oneshot;
 
 use super::{Log, read};
 
-/// Pages begun ahead of one reader, and of all readers of a log.
+/// Pages prefetched for one reader, and for all readers of a log.
 const PAGES: u64 = 2;
 const PAGES_MAX: usize = 8;
-/// Smaller pages are not worth it, and of larger ones too few fit into memory.
+/// Smaller pages are not worth prefetching, and too few larger ones fit into memory.
 const EVENTS_MIN: usize = 100;
 const BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Positions that readers were told to go on from, by which it is known that they do.
+/// Positions at which readers are expected to resume, by which sequential readers are recognised.
 const POSITIONS: usize = 64;
-/// How long a page is kept once it is read.
+/// How long a page is kept after it was read.
 const KEPT: Duration = Duration::from_secs(2);
-/// Who takes longer for a page gets none ahead: the second one would not be kept until it is asked for, and reading one takes little beside
-/// what is done with it.
+/// A reader that takes longer for a page gets none prefetched: the second one would expire before it is requested, and reading is fast
+/// compared with the reader's own work.
 const SOON: Duration = Duration::from_millis(500);
-/// How often pages that are begun ahead ask how far the log has come; the others tell what is known.
+/// How often a prefetched page reads the head of the log; the others use the head that is known.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -39,11 +38,11 @@ pub(super) struct Ahead(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Where readers of whole pages stand, and since when.
+    /// Where readers of whole pages will resume, and since when.
     positions: VecDeque<(SequenceNumber, Instant)>,
-    /// Who reads a page, by its first number and its limit.
+    /// Tasks that prefetch a page, by its first number and its limit.
     pages: HashMap<(SequenceNumber, usize), oneshot::Sender<Answer>>,
-    /// When a page ahead last asked how far the log has come.
+    /// When a prefetched page last read the head of the log.
     asked: Option<Instant>,
 }
 
@@ -54,7 +53,7 @@ impl Ahead {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The page from this number on, if it was begun and is full.
+    /// Returns the page from this number on, if it was prefetched and is full.
     pub(super) async fn take(&self, from: SequenceNumber, limit: usize) -> Option<LogPage> {
         let reader = self.state().pages.remove(&(from, limit))?;
         let (answer, page) = oneshot::channel();
@@ -62,7 +61,7 @@ impl Ahead {
         page.await.ok()
     }
 
-    /// Begins what comes behind the page from this number on, if the log has it and the page was asked for in a sequence.
+    /// Prefetches the pages that follow the one at `from`, if the log has them and the reader is sequential.
     pub(super) fn begin(&self, log: &Weak<Log>, from: SequenceNumber, limit: usize, head: SequenceNumber) {
         let mut state = self.state();
         let now = Instant::now();
@@ -86,7 +85,7 @@ impl Ahead {
         }
     }
 
-    /// Takes note of where the reader of this page, which begins at `from`, goes on.
+    /// Records where the reader of the page at `from` will resume.
     pub(super) fn note(&self, from: SequenceNumber, page: &LogPage, limit: usize) {
         let mut state = self.state();
         state.positions.retain(|(position, _)| *position != from);
@@ -99,14 +98,13 @@ impl Ahead {
     }
 }
 
-/// Whether a page is full, and small enough to be kept.
+/// Returns whether a page is full, and small enough to be kept.
 fn is_kept(page: &LogPage, limit: usize) -> bool {
     let bytes: usize = page.events.iter().map(|event| event.data.as_bytes().len()).sum();
     page.events.len() == limit && bytes <= BYTES_MAX
 }
 
-/// Reads a page and keeps it until it is asked for. Where it cannot be read or is not kept, and where nobody asks in time, whoever asks
-/// reads it.
+/// Reads a page and keeps it until it is requested. If it cannot be read, is not kept or expires, the requester reads it.
 fn spawn(log: Weak<Log>, from: SequenceNumber, limit: usize, ask: bool) -> oneshot::Sender<Answer> {
     let (reader, asked) = oneshot::channel::<Answer>();
     tokio::spawn(async move {
@@ -117,7 +115,7 @@ fn spawn(log: Weak<Log>, from: SequenceNumber, limit: usize, ask: bool) -> onesh
         };
         let kept = page.ok().filter(|page| is_kept(page, limit));
         if let (Some(page), Ok(Ok(answer))) = (kept, tokio::time::timeout(KEPT, asked).await) {
-            // Who asked may have gone away.
+            // The requester may be gone.
             let _ = answer.send(page);
         }
     });

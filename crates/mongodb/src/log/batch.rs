@@ -1,13 +1,13 @@
-//! One bulk insert, and what became of each of its documents: stored, refused, or unknown when it could not be found out.
+//! Sends one bulk insert and determines the outcome of each document: stored, refused, or unknown if it could not be found out.
 //!
-//! What is not known is never guessed. After an error that leaves it open (a broken connection, a primary that steps down, a write concern
-//! that failed) the same documents are sent again: they have ids, so those that were stored are not stored twice, and a majority
-//! acknowledgement of the second try covers the first. A document that is refused as a duplicate is looked up by its id at majority, in the
-//! session of the insert: so it is told from its own first try, and an answer that rests on another document rests on one that stays.
+//! INVARIANT: an unknown outcome is never guessed. After an error that leaves it open (a broken connection, a primary that steps down, a
+//! failed write concern) the same documents are sent again. They have ids, so none is stored twice, and the majority acknowledgement of
+//! the second attempt covers the first. A document refused as a duplicate is looked up by its id with read concern majority, in the
+//! session of the insert. This distinguishes it from its own first attempt, and makes sure that the other document is durable.
 //!
-//! An insert waits while another transaction, not committed yet, has written what it needs in a unique index, and MongoDB answers a
-//! command as a whole. So each command has a limit (`maxTimeMS`). When it expires, the documents that are stored are looked up at
-//! majority, and the others are returned to the lane, which sends them again (`blocked.rs`).
+//! An insert waits while another, uncommitted transaction has written a conflicting value of a unique index, and MongoDB responds only to
+//! a command as a whole. So each command has a limit (`maxTimeMS`). When it expires, the documents that a majority has stored are looked
+//! up, and the others are returned to the lane, which sends them again (`blocked.rs`).
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -24,44 +24,44 @@ use crate::layout::fields::{inner, integer, text};
 use crate::layout::writer::Writer;
 use crate::refused::{COLLECTION_UUID_MISMATCH, code_of, is_garbled, message_of};
 
-/// Between two tries.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the server works on a command. Far more than 512 documents take, far less than a caller waits: what is stored by then stays
-/// stored, so a server that is only slow loses little by being asked again.
+/// Time limit of a command in the server. It is far more than 512 documents take, and far less than a caller waits. Documents stored by
+/// then stay stored, so a server that is merely slow loses little.
 const LIMIT: Duration = Duration::from_millis(500);
 
 const DUPLICATE_KEY: i64 = 11000;
-/// The command, or its write concern, took longer than its limit.
+/// The command or its write concern exceeded its limit.
 const LIMIT_EXPIRED: i64 = 50;
 const REPLACED: i64 = COLLECTION_UUID_MISMATCH as i64;
 
-/// What became of a document.
+/// The outcome of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is stored, at majority and journaled.
+    /// It is stored by a majority and journaled.
     Stored,
-    /// Another document has the same values in a unique index; these are its fields, and none where they are not known. That document
-    /// stays, unless they are not known.
+    /// Another document has the same values in a unique index, with these fields; empty if they are not known. If they are known, that
+    /// document is durable.
     Duplicate(Vec<String>),
-    /// The server does not take it, and says why.
+    /// The server refuses it, for this reason.
     Refused(String),
-    /// It may be stored or not.
+    /// It may or may not be stored.
     Unknown(String),
-    /// It waited too long to be sent: nothing of it is stored.
+    /// It was pending for too long and was not sent: nothing of it is stored.
     NotSent,
-    /// The collection that it was to be stored in has been dropped or renamed: nothing of it is stored.
+    /// Its collection was dropped or renamed: nothing of it is stored.
     Replaced,
 }
 
-/// What is known of a document. None is one that is not stored, because the limit expired before its turn came.
+/// What is known about a document. `None` means that it is not stored, because the limit expired first.
 pub(super) type Known = Option<Outcome>;
 
-/// Sends a batch until every outcome is known or the time is up. A server that is cut off from the majority may answer never.
+/// Sends a batch until every outcome is known or the time is up. A server that is cut off from the majority may never respond.
 pub(super) async fn send(database: &Database, collection: &str, inserts: &[Insert], time: Duration) -> Vec<Known> {
     let ends = Instant::now() + time;
     let mut known = vec![Some(Outcome::Unknown("it was not sent".to_owned())); inserts.len()];
     let mut open: Vec<usize> = (0..inserts.len()).collect();
-    // Of what was sent before it is only known that it was not stored a moment ago: a router may have given up earlier than its shard.
+    // A document sent before was only not stored at the time of the look-up: a router may have given up earlier than its shard.
     let mut first = inserts.iter().all(|insert| !insert.sent);
     loop {
         let trying = attempt(database, collection, inserts, &open, first, &mut known);
@@ -94,7 +94,7 @@ async fn attempt(
         Ok(session) => session,
         Err(error) => return give_all(Some(Outcome::Unknown(message_of(&error)))),
     };
-    // Those that came first may name a collection that is gone; where it is, all of them are told.
+    // Earlier inserts may name a collection that is gone. If the newest one does too, the outcome is the same for all.
     let into = inserts.iter().last().map(|last| last.into).unwrap_or_default();
     let command = match command(collection, into, open.iter().map(|place| &*inserts[*place].document)) {
         Ok(command) => command,
@@ -105,8 +105,8 @@ async fn attempt(
         Ok(answer) => {
             let concern = inner(&answer, "writeConcernError");
             let late = concern.is_some_and(|concern| integer(concern, "code") == Some(LIMIT_EXPIRED));
-            // Without the majority's word nothing in the answer is known to stay, its refusals neither. Of a majority that is late the
-            // look-up has the word: it waits until the majority has everything that the answer rests on.
+            // Without a majority, nothing in the response is durable, not even its refusals. If the majority is merely late, the look-up
+            // decides: it waits until the majority has everything that the response relies on.
             if let Some(concern) = concern.filter(|_| !late) {
                 let why = text(concern, "errmsg").unwrap_or("the write concern failed").to_owned();
                 return give_all(Some(Outcome::Unknown(why)));
@@ -126,14 +126,14 @@ async fn attempt(
         Err(error) if first && code_of(&error) == Some(COLLECTION_UUID_MISMATCH) => {
             return give_all(Some(Outcome::Replaced));
         }
-        // A later try is refused before it is looked at; the first may have been stored all the same.
+        // A later attempt may be refused although the first one stored the document.
         Err(error) if first && is_refusal(&error) => return give_all(Some(Outcome::Refused(message_of(&error)))),
         Err(error) => return give_all(Some(Outcome::Unknown(message_of(&error)))),
     };
     confirm(database, collection, inserts, unconfirmed, first, &mut session, known).await;
 }
 
-/// Confirms by a majority look-up, in the session of the insert, what the server's answer does not say by itself.
+/// Confirms with a majority read, in the session of the insert, what the server's response leaves open.
 async fn confirm(
     database: &Database,
     collection: &str,
@@ -158,7 +158,7 @@ async fn confirm(
         };
         known[place] = match known[place].take() {
             None if is_stored => Some(Outcome::Stored),
-            // On the first try nothing of ours was there: an id that is taken is another's.
+            // Before the first attempt none of our documents was there, so an existing id belongs to another document.
             Some(Outcome::Duplicate(_)) if is_stored && !first => Some(Outcome::Stored),
             other => other,
         };
@@ -188,13 +188,13 @@ fn command<'a>(
     command.raw()
 }
 
-/// Whether the server refused the command as a whole before it did anything, for a reason that trying again does not change.
+/// Returns whether the server refused the whole command before doing anything, for a reason that a retry does not change.
 fn is_refusal(error: &Error) -> bool {
     const LASTING: [i32; 6] = [2, 9, 13, 14, 18, 10334];
     code_of(error).is_some_and(|code| LASTING.contains(&code))
 }
 
-/// Errors of single documents that a new primary, or the same one a moment later, does not repeat.
+/// Returns whether this error of a single document may not recur on a new primary, or on the same one a moment later.
 fn is_passing(code: i64) -> bool {
     const PASSING: [i64; 14] = [6, 7, 89, 91, 112, 133, 134, 189, 262, 264, 10107, 11600, 11602, 13435];
     PASSING.contains(&code)
@@ -207,12 +207,12 @@ fn read_write_errors(answer: &RawDocument, open: &[usize], first: bool, known: &
         let Some(place) = place else { continue };
         let message = || text(error, "errmsg").unwrap_or("the server gave no reason").to_owned();
         known[*place] = Some(match integer(error, "code") {
-            // A router says so of each document of a shard.
+            // A router reports this for each document of a shard.
             Some(LIMIT_EXPIRED) => {
                 known[*place] = None;
                 continue;
             }
-            // By the index's fields, never by the message: it quotes values, and a value may be called like an index.
+            // Uses the index's fields, never the message: it quotes values, and a value may look like an index name.
             Some(DUPLICATE_KEY) => {
                 let keys = inner(error, "keyPattern").map(|keys| keys.iter().flatten());
                 Outcome::Duplicate(keys.into_iter().flatten().map(|(key, _)| key.as_str().to_owned()).collect())
@@ -224,7 +224,8 @@ fn read_write_errors(answer: &RawDocument, open: &[usize], first: bool, known: &
     }
 }
 
-/// An answer came, and cannot be read: what is stored now is, and what is not was refused by an index that is not known.
+/// Determines outcomes after a response that cannot be parsed: a document that is stored now is stored, and any other was refused by an
+/// unknown index.
 async fn told_apart(
     database: &Database,
     collection: &str,
@@ -244,7 +245,8 @@ async fn told_apart(
     }
 }
 
-/// What an answer to the insert of one document says, in a transaction: what passes is tried again by who began it.
+/// Returns the outcome of a single document inserted in a transaction. Temporary errors are left to the caller, which retries the
+/// transaction.
 pub(super) fn judged(answer: &RawDocument) -> Outcome {
     let mut known = [Some(Outcome::Stored)];
     read_write_errors(answer, &[0], true, &mut known);
@@ -252,7 +254,7 @@ pub(super) fn judged(answer: &RawDocument) -> Outcome {
     outcome.unwrap_or_else(|| Outcome::Unknown("the server's limit of time has expired".to_owned()))
 }
 
-/// Which of these ids are stored at majority, after everything that the session has seen.
+/// Returns which of these ids a majority has stored, after everything that the session has seen.
 async fn stored_ids(
     database: &Database,
     collection: &str,

@@ -1,12 +1,12 @@
-//! Inserts that another transaction holds up: they are sent again in smaller batches, so that only those wait that have to.
+//! Inserts that another transaction blocks: they are sent again in smaller batches, so that only those wait that must.
 //!
 //! ```text
 //! batch ─▶ limit expired ─▶ not stored: the first alone, the rest in halves ─▶ …
 //! ```
 //!
-//! MongoDB inserts the documents of a command in their order and stops at the one that it cannot decide, so the first that is not stored is
-//! most often the one that waits. Others may wait too, so the rest is halved each time. What waits alone is sent again and again, until the
-//! other transaction ends or the commit's time is up.
+//! MongoDB inserts the documents of a command in order and stops at the one that it cannot decide, so the first document that is not
+//! stored is usually the blocked one. Others may be blocked too, so the rest is halved each time. A blocked document is resent alone until
+//! the other transaction ends or the commit's time is up.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use tokio::task::JoinSet;
 use super::batch::Outcome;
 use super::bulk::{Insert, Lane, fly};
 
-/// Maximum number of batches of several documents in flight, and of documents that are sent alone. They are bounded apart, so that
-/// documents that wait never keep those waiting that do not have to; together they leave a small connection pool room for reads.
+/// Maximum number of batches of several documents in flight, and of documents sent alone. The limits are separate, so that blocked
+/// documents never delay the others. Together they leave room for reads in a small connection pool.
 const FLIGHTS: usize = 4;
-/// Before a document that waits is sent again: a server whose limit expires at once must not be asked in a loop.
+/// Pause before a blocked document is sent again, so that a server whose limit expires at once is not called in a tight loop.
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
@@ -30,7 +30,7 @@ pub(super) struct Blocked {
     alone: Line,
 }
 
-/// Batches of one kind, in flight and due.
+/// Batches of one kind: pending and in flight.
 #[derive(Default)]
 struct Line {
     due: VecDeque<Vec<Insert>>,
@@ -60,9 +60,9 @@ impl Blocked {
         self.pieces.is_empty() && self.alone.is_empty()
     }
 
-    /// Takes inserts that were not stored when the limit expired.
+    /// Adds inserts that were not stored when the limit expired.
     pub(super) fn add(&mut self, left: Vec<Insert>) {
-        // A caller that has gone, as when the store is closed, needs no commit any more, and none is stored.
+        // If the caller is gone, as when the store is closed, the commit is no longer needed, and it is not stored.
         let mut left: Vec<Insert> = left.into_iter().filter(|insert| !insert.answer.is_closed()).collect();
         if left.is_empty() {
             return;
@@ -73,7 +73,7 @@ impl Blocked {
         self.pieces.due.extend([rest, second].into_iter().filter(|piece| !piece.is_empty()));
     }
 
-    /// Waits until a batch has landed; for ever where none is in flight.
+    /// Waits until a batch has landed; forever if none is in flight.
     pub(super) async fn landed(&mut self) {
         let left = tokio::select! {
             Some(left) = self.pieces.flights.join_next() => left,
@@ -83,7 +83,7 @@ impl Blocked {
         self.add(left.unwrap_or_default());
     }
 
-    /// Sends what is due. What has waited for too long is answered: nothing is known of it but that it was not stored.
+    /// Sends pending batches. Inserts that have waited too long are answered: all that is known is that they were not stored.
     pub(super) fn send(&mut self, lane: &Arc<Lane>) {
         let is_late = |batch: &Vec<Insert>| batch.iter().any(|insert| insert.sent_by <= Instant::now());
         for line in [&mut self.pieces, &mut self.alone] {

@@ -1,9 +1,9 @@
-//! Entries of many commits at once (`layout/block.rs`): read by whoever goes through the log from somewhere behind, written by whoever
-//! leads, when there are 1,000 more commits.
+//! Blocks, which hold the entries of many commits (`layout/block.rs`). They are read by readers that scan the log, and written by the
+//! leader whenever there are 1,000 more commits.
 //!
-//! Invariants: a block says what the entries say. It is believed only if its last entry is there and says the same when it is read, and
-//! who begins to lead removes those that go beyond the log before anything gets a number. What is in no block is read from the entries, so
-//! a block that is missing or cannot be read costs time and nothing else.
+//! INVARIANT: a block equals the entries it covers. It is used only if its last entry exists and agrees at the time of the read. A new
+//! leader removes blocks beyond the end of the log before it assigns any number. Whatever has no block is read from the entries, so a
+//! missing or unreadable block only costs time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,16 +23,16 @@ use crate::layout::fields::natural;
 use crate::layout::names::BLOCKS;
 use crate::refused::{code_of, message_of, reading, unreadable};
 
-/// Blocks that all logs of a store keep in memory together: those that readers are in.
+/// Blocks that all logs of a store cache together: those that readers are currently in.
 const KEPT: usize = 32;
-/// Blocks that are read together by who goes from one to the next.
+/// Blocks that a sequential reader fetches together.
 const TOGETHER: usize = 4;
 /// Smaller pages and scans are read from the entries: a block is as large as 300 of them.
 const EVENTS_MIN: u64 = 100;
-/// How long it is believed that there is no block.
+/// How long the absence of a block is remembered.
 const NONE_TIME: Duration = Duration::from_secs(1);
 
-/// Blocks, each with its tenant. The one that was read last stands last.
+/// Cached blocks, each with its tenant. The most recently used is last.
 #[derive(Default)]
 pub(crate) struct Kept(Mutex<VecDeque<(String, Arc<Block>)>>);
 
@@ -50,7 +50,7 @@ impl Kept {
         Some(block)
     }
 
-    /// Whether a block begins at this number, if there is one: there, and where another ends.
+    /// Returns whether a block, if there is one, begins at this number: at 0, and where another block ends.
     fn is_begin(&self, tenant: &str, number: SequenceNumber) -> bool {
         number == 0 || self.all().iter().any(|(of, block)| of == tenant && block.end == number)
     }
@@ -64,7 +64,7 @@ impl Kept {
     }
 }
 
-/// From where on a log had no blocks, and when that was.
+/// The number from which on a log had no blocks, and when that was found.
 #[derive(Default)]
 pub(super) struct Lacking(Mutex<Option<(SequenceNumber, Instant)>>);
 
@@ -79,9 +79,9 @@ impl Lacking {
     }
 }
 
-/// The block that holds this number, if there is one that can be read.
+/// Returns the block that contains this number, if there is one that can be read.
 pub(super) async fn holding(log: &Log, number: SequenceNumber) -> Option<Arc<Block>> {
-    // A log that was adopted may have holes, and none of these.
+    // An adopted log may have gaps, and has no blocks.
     if log.adopted.there {
         return None;
     }
@@ -96,7 +96,7 @@ pub(super) async fn holding(log: &Log, number: SequenceNumber) -> Option<Arc<Blo
     let found = stored(log, wanted).await.map_err(|error| message_of(&error));
     let read = |found: Vec<RawDocumentBuf>| found.iter().map(|one| block::read(one).map(Arc::new)).collect();
     let blocks: Vec<Arc<Block>> = found.and_then(read).unwrap_or_else(|why| {
-        // A server that is gone says so to who then asks for the entries.
+        // If the server is gone, the following read of the entries reports it.
         tracing::debug!(database = log.database.name(), why, "{BLOCKS} cannot be read; the entries are");
         Vec::new()
     });
@@ -108,17 +108,17 @@ pub(super) async fn holding(log: &Log, number: SequenceNumber) -> Option<Arc<Blo
     block
 }
 
-/// Whether so few events are read that blocks are not worth it.
+/// Returns whether so few events are read that blocks are not worth it.
 pub(super) fn too_few(events: u64) -> bool {
     events < EVENTS_MIN
 }
 
-/// Blocks with their proofs.
+/// Reads blocks together with their proofs.
 async fn stored(log: &Log, wanted: [Document; 4]) -> mongodb::error::Result<Vec<RawDocumentBuf>> {
     log.blocks().aggregate(wanted).with_type::<RawDocumentBuf>().await?.try_collect().await
 }
 
-/// The entries of the commits that hold the events from a number on, so many of them, if all are in blocks.
+/// Returns the entries of the commits that contain `limit` events from a number on, if blocks cover all of them.
 pub(super) async fn entries(log: &Log, from: SequenceNumber, limit: usize) -> Option<Vec<Entry>> {
     let to = from.saturating_add(limit as u64);
     if too_few(limit as u64) || to > log.numbers.seen() {
@@ -136,7 +136,7 @@ pub(super) async fn entries(log: &Log, from: SequenceNumber, limit: usize) -> Op
     Some(entries)
 }
 
-/// How far blocks go, as far as who writes them knows, and how far the log must be before there may be another.
+/// How far the blocks of a log reach, as far as their writer knows, and how large the log must be before the next one is due.
 #[derive(Default)]
 pub(crate) struct Reach {
     end: Option<SequenceNumber>,
@@ -144,11 +144,11 @@ pub(crate) struct Reach {
 }
 
 impl Log {
-    /// Writes one more block if the log has enough commits behind the last one; says whether it did. Any number of processes may do so at
-    /// once: they write the same, and one of them is refused.
+    /// Writes one more block if the log has enough commits after the last one, and returns whether it did. Several processes may do so at
+    /// once: they write the same content, and all but one are refused.
     ///
     /// # Errors
-    /// Those of the server. Nothing is half written.
+    /// Errors of the server. Nothing is partially written.
     pub(crate) async fn extend_blocks(&self, reach: &mut Reach) -> Result<bool, ReadError> {
         let seen = self.numbers.seen();
         if self.adopted.there || seen < reach.due.max(COMMITS as u64) {
@@ -165,7 +165,7 @@ impl Log {
         reach.end = Some(end);
         let entries = beginning(self, end, usize::MAX, COMMITS).await?;
         let Some(commits) = block::full(&entries, end) else {
-            // So many commits are missing at least; with as many as a block has there is a hole, which does not close soon.
+            // At least this many commits are missing. If there are as many as a block holds, there is a gap, which will not close soon.
             let missing = COMMITS - entries.len();
             reach.due = seen + if missing == 0 { COMMITS } else { missing } as u64;
             return Ok(false);
@@ -175,22 +175,22 @@ impl Log {
         let written = written.map_err(|error| unreadable(error.to_string()))?;
         match self.blocks().insert_one(written).await {
             Ok(_) => reach.end = entries.last().map(|last| last.first + last.count),
-            // Another process has written it, maybe of another version, which makes them larger or smaller.
+            // Another process has written it, possibly of another version of Annals with larger or smaller blocks.
             Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => reach.end = None,
             Err(error) => return Err(reading(&error).into()),
         }
         Ok(true)
     }
 
-    /// Removes blocks that go beyond the log. They are of another time of this database, of which a part was restored, and what they
-    /// hold may get other numbers.
+    /// Removes blocks beyond the end of the log. They remain from an earlier state of a database that was partially restored, and their
+    /// commits may get other numbers.
     ///
     /// # Errors
-    /// Those of the server.
+    /// Errors of the server.
     pub(crate) async fn cut_blocks(&self, head: SequenceNumber) -> mongodb::error::Result<()> {
         let blocks = self.blocks();
         let mut removed = blocks.delete_many(doc! { "_id": { "$gte": head as i64 } }).await?.deleted_count;
-        // Of the others only the last can end behind the log.
+        // Of the remaining blocks, only the last can end beyond the log.
         let last = blocks.find_one(doc! {}).sort(doc! { "_id": -1 }).projection(doc! { "end": 1 }).await?;
         if let Some(last) = last.filter(|last| natural(last, "end").is_none_or(|end| end > head)) {
             removed += blocks.delete_one(Document::try_from(&*last)?).await?.deleted_count;
@@ -209,7 +209,7 @@ impl Log {
         self.database.collection(BLOCKS)
     }
 
-    /// Whether their collection is there, or may be made.
+    /// Returns whether the collection of blocks exists or may be created.
     async fn may_have_blocks(&self) -> Result<bool, ReadError> {
         if self.makes_collections {
             return Ok(true);
@@ -223,21 +223,21 @@ impl Log {
         Ok(first.map_err(|error| reading(&error))?.is_some())
     }
 
-    /// Where the last block ends that is believed. Those behind it are removed: they are of another time of this database.
+    /// Returns where the last valid block ends. Invalid blocks after it are removed: they remain from an earlier state of this database.
     async fn end_of_blocks(&self) -> Result<SequenceNumber, ReadError> {
         loop {
-            // Looked at first: behind a first block that is there, others are written in order.
+            // Read first: if the first block exists, the others were written in order after it.
             let begun = self.has_first_block().await?;
             let last = stored(self, block::at(SequenceNumber::MAX)).await.map_err(|error| reading(&error))?;
             let Some(last) = last.first() else { return Ok(0) };
             let why = match block::read(last) {
                 Ok(block) if begun => return Ok(block.end),
-                // They were dropped while somebody wrote them, who went on.
+                // The blocks were dropped while another process was writing them and continued.
                 Ok(_) => "those before it are gone".to_owned(),
                 Err(why) => why,
             };
             tracing::warn!(database = self.database.name(), why, "a block of {BLOCKS} is removed, and written again");
-            // This one and no other that was written there meanwhile.
+            // Deletes exactly this document, not another one written in its place.
             let mut this = Document::try_from(&**last).map_err(|error| unreadable(error.to_string()))?;
             this.remove("proof");
             self.blocks().delete_one(this).await.map_err(|error| reading(&error))?;

@@ -21,34 +21,35 @@ use uuid::Uuid;
 use super::batch::{self, Outcome};
 use super::blocked::Blocked;
 
-/// Most documents of a batch.
+/// Maximum number of documents in a batch.
 const BATCH_MAX: usize = 512;
-/// A batch ends before it is larger than this: the documents stand in one command, which has MongoDB's limit of 16 MiB.
+/// Maximum size of a batch in bytes: all documents are in one command, for which MongoDB's limit is 16 MiB.
 const BATCH_BYTES_MAX: usize = 12 * 1024 * 1024;
-/// While so few documents are under way, more batches are sent beside them: waiting would cost more than it gathers.
+/// While fewer documents than this are in flight, more batches are sent concurrently: waiting would cost more than batching gains.
 const FEW: usize = 8;
-/// Most batches under way while they are small, and while more waits than one of them takes or one is slow. Otherwise there is one, and
-/// what comes meanwhile is the next: a batch costs the server as much by itself as some thirty documents in it do.
+/// Maximum number of batches in flight: the first while they are small, the second while more is pending than fits into one batch or a
+/// batch is slow. Otherwise there is one, and what arrives meanwhile forms the next: a batch costs the server as much as about thirty
+/// documents in it.
 const FLIGHTS: (usize, usize) = (4, 2);
-/// From then on what is under way holds up nobody else: a document of it may wait for another's transaction.
+/// After this time, a batch in flight no longer delays others: one of its documents may be waiting for another transaction.
 const SLOW: Duration = Duration::from_millis(50);
-/// Turns of the runtime, at most, in which those come whom a batch answered.
+/// Maximum number of scheduler turns in which callers answered by a batch may join the next one.
 const TURNS: usize = 64;
 
-/// A document to be inserted.
+/// A document to insert.
 pub(super) struct Insert {
     pub(super) id: String,
     pub(super) document: Vec<u8>,
-    /// The UUID of the collection that was found to be as it must be.
+    /// The UUID of the collection whose indexes were checked.
     pub(super) into: Uuid,
     pub(super) answer: oneshot::Sender<Outcome>,
-    /// Until then it is sent or answered as not sent.
+    /// It is sent before this time, or answered as not sent.
     pub(super) sent_by: Instant,
-    /// Whether it was sent before, and was not stored then.
+    /// Whether it was sent before and was not stored.
     pub(super) sent: bool,
 }
 
-/// The lanes of one database, one for each collection that is inserted into.
+/// The lanes of a database, one for each collection that is inserted into.
 pub(crate) struct Bulk {
     database: Database,
     outcome_time: Duration,
@@ -56,18 +57,18 @@ pub(crate) struct Bulk {
     pub(super) counts: Arc<Counts>,
 }
 
-/// What was done since the store was opened.
+/// Counters since the store was opened.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) batches: AtomicU64,
-    /// How long the acknowledgements took.
+    /// Durations of the acknowledgements.
     pub(super) times: SyncCounter,
     pub(super) stored: AtomicU64,
     pub(super) bytes: AtomicU64,
 }
 
 impl Counts {
-    /// Takes note of a batch that was answered: how many documents of it were stored, and their bytes.
+    /// Records a batch that was answered, with the number of documents stored and their bytes.
     pub(super) fn batch(&self, stored: u64, bytes: usize) {
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.stored.fetch_add(stored, Ordering::Relaxed);
@@ -80,12 +81,12 @@ impl Bulk {
         Self { database, outcome_time, lanes: Mutex::default(), counts: Arc::default() }
     }
 
-    /// Inserts a document with the next batch of its collection. How many wait is bounded by the caller.
+    /// Inserts a document with the next batch of its collection. The caller bounds how many are pending.
     pub(crate) async fn insert(&self, collection: &str, into: Uuid, id: String, document: Vec<u8>) -> Outcome {
         let (answer, answered) = oneshot::channel();
         let sent_by = Instant::now() + self.outcome_time;
         let mut insert = Insert { id, document, into, answer, sent_by, sent: false };
-        // A lane ends with the runtime that it was made on; a store may be used from a later one.
+        // A lane ends with the runtime on which it was created; a store may be used from a later one.
         for _ in 0..2 {
             match self.lane(collection).send(insert) {
                 Ok(()) => {
@@ -115,7 +116,7 @@ impl Bulk {
     }
 }
 
-/// Where the batches of one collection go.
+/// The target of the batches of one collection.
 pub(super) struct Lane {
     database: Database,
     collection: String,
@@ -123,13 +124,13 @@ pub(super) struct Lane {
     outcome_time: Duration,
 }
 
-/// Sends batches until nobody can give it anything more and all are answered.
+/// Sends batches until all senders are gone and all inserts are answered.
 async fn run(lane: Arc<Lane>, mut queue: mpsc::UnboundedReceiver<Insert>) {
     let mut waiting = VecDeque::new();
     let mut blocked = Blocked::default();
     let mut flights = JoinSet::new();
     let mut under_way = 0;
-    // When it was last that nothing was under way.
+    // When nothing was in flight last.
     let mut since = Instant::now();
     let mut open = true;
     while open || !waiting.is_empty() || !flights.is_empty() || !blocked.is_empty() {
@@ -146,8 +147,8 @@ async fn run(lane: Arc<Lane>, mut queue: mpsc::UnboundedReceiver<Insert>) {
             () = blocked.landed() => {}
             () = (since + SLOW).comes(), if flights.len() == 1 && !waiting.is_empty() => {}
         }
-        // Whoever was answered by the last batch gets to come with the next: they come one after the other, as long as each turn of the
-        // runtime brings some.
+        // Callers that the last batch answered may join the next one. They arrive one after the other, so this continues as long as each
+        // scheduler turn brings some.
         for _ in 0..TURNS {
             tokio::task::yield_now().await;
             let before = waiting.len();
@@ -173,7 +174,7 @@ async fn run(lane: Arc<Lane>, mut queue: mpsc::UnboundedReceiver<Insert>) {
     }
 }
 
-/// Batches that get no answer hold up what is behind them, which must not wait for ever either.
+/// Answers overdue inserts: those queued after a batch without a response must not wait forever.
 fn give_back_late(waiting: &mut VecDeque<Insert>) {
     while waiting.front().is_some_and(|oldest| oldest.sent_by <= Instant::now()) {
         let late = waiting.pop_front().map(|late| late.answer.send(Outcome::NotSent));
@@ -191,7 +192,7 @@ fn flights_max(under_way: usize, waiting: &VecDeque<Insert>, since: Instant) -> 
     }
 }
 
-/// How many of those that wait make a batch.
+/// Returns how many of the pending inserts form a batch.
 fn fitting(waiting: &VecDeque<Insert>) -> usize {
     let mut bytes = 0;
     let fits = |insert: &&Insert| {
@@ -199,14 +200,14 @@ fn fitting(waiting: &VecDeque<Insert>) -> usize {
         bytes <= BATCH_BYTES_MAX
     };
     let count = waiting.iter().take(BATCH_MAX).take_while(fits).count();
-    // One is let through whatever its size.
+    // A single document is accepted whatever its size.
     count.max(1).min(waiting.len())
 }
 
-/// Sends a batch, answers every caller whose outcome is known, and returns the other inserts: they are not stored.
+/// Sends a batch, answers every caller whose outcome is known, and returns the other inserts, which are not stored.
 pub(super) async fn fly(lane: &Lane, inserts: Vec<Insert>) -> Vec<Insert> {
     let Lane { database, collection, counts, outcome_time } = lane;
-    // What was sent before has only the rest of its time.
+    // An insert that was sent before only has the rest of its time.
     let rest = |insert: &Insert| if insert.sent { insert.sent_by - Instant::now() } else { *outcome_time };
     let time = inserts.iter().map(rest).max().unwrap_or_default();
     let began = Instant::now();
@@ -224,7 +225,7 @@ pub(super) async fn fly(lane: &Lane, inserts: Vec<Insert>) -> Vec<Insert> {
             counts.stored.fetch_add(1, Ordering::Relaxed);
             counts.bytes.fetch_add(insert.document.len() as u64, Ordering::Relaxed);
         }
-        // A caller that went away has stored its commit all the same.
+        // If the caller is gone, its commit is stored nonetheless.
         let _ = insert.answer.send(outcome);
     }
     left

@@ -1,9 +1,9 @@
-//! A commit: judged on the caller's task, inserted with the next batch, answered when it is stored, or has its numbers.
+//! A commit: checked on the caller's task, inserted with the next batch, answered when it is stored or has its sequence numbers.
 //!
-//! Judgement: the commit's rules, what this store does not have, the aggregate's tenantId, the request id, prepare keys, the version. The
-//! unique indexes decide; the head that this process knows only says which version to try. Invariant: the version that is tried is one
-//! more than one that is stored at majority, so the aggregate never gets a gap; and one that is there already is refused by the index, so
-//! nothing is ever filled in behind.
+//! Checks, in this order: the rules of a commit, unsupported features, the aggregate's tenantId, the request id, prepare keys, the
+//! version. The unique indexes decide; the head known to this process only determines which version to try. INVARIANT: a commit uses the
+//! version after one that a majority has stored, so an aggregate never gets a gap. The index refuses a version that exists, so no version
+//! is filled in later.
 
 use annals_core::{
     CommitError, CommitOutcome, ExpectedVersion, NewCommit, Reached, StoreError, Timestamp, Version, event_uuid,
@@ -26,13 +26,13 @@ use crate::options::Requests;
 use crate::patience::given_up;
 use crate::refused::not_ready;
 
-/// How often a commit at any version may be overtaken by other processes before it is given back.
+/// How often other processes may overtake a commit at any version before it is refused.
 const OVERTAKEN_MAX: usize = 1000;
 
-/// Largest document that MongoDB stores.
+/// The size in bytes of the largest document that MongoDB stores.
 const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// A commit with the ids that it has, whichever version it gets.
+/// A commit with its ids, which do not depend on the version that it gets.
 struct Request<'a> {
     commit: &'a NewCommit,
     commit_id: String,
@@ -66,7 +66,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         .map_err(|_| StoreError::Unreachable("its keys' collections could not be made ready in time".to_owned()))??;
     let request = Request::new(log, &commit);
     let logged = commit.wait.until >= Reached::Logged;
-    // Before it is stored, so that its number cannot be missed.
+    // Subscribe before the commit is stored, so that its number cannot be missed.
     let expected = logged.then(|| log.numbers.expect(Place::new(&collection, &request.commit_id)));
     let storing = async {
         let turn = tokio::time::timeout(log.outcome_time, log.turns.wait(&commit.aggregate)).await;
@@ -81,7 +81,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         Ok(stored) => stored,
         Err(error @ CommitError::Store(_)) => return Err(error),
         Err(refusal) => {
-            // Who waits for the log is told of nothing that is not in it.
+            // A caller that waits for the log learns nothing that is not in it.
             if logged {
                 let waiting = log.until_logged(&collection, &commit.aggregate);
                 log.patience.during(waiting).await.ok_or_else(given_up)??;
@@ -104,15 +104,15 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         && first_sequence_number.is_none()
         && let Some(disturbed) = log.disturbed()
     {
-        // It will have none until an operator acts, so who asked for one is told, and not left to guess.
-        // The same reason as that of the next commit, which is refused.
+        // The commit gets no number until an operator acts, so a caller that waits for one gets an error now, for the reason for which the
+        // next commit is refused.
         let sentence = format!("commit {commit_id} is stored, and gets its number once this has ended: {disturbed}");
         return Err(StoreError::other(disturbed.code(), sentence).into());
     }
     Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate, stage: None })
 }
 
-/// What this store does not have is refused by name.
+/// Refuses features that this store does not support, by name.
 fn supported(commit: &NewCommit) -> Result<(), StoreError> {
     if commit.append_condition.is_some() {
         return Err(StoreError::NotSupported("an append condition (on MongoDB)".to_owned()));
@@ -172,14 +172,14 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What became of a commit: the version that it has, and the first commit of its request if that was another.
+/// The outcome of a stored commit: its version, and the first commit of its request if this one was a repeat.
 struct Stored {
     version: Version,
     repeated: Option<StoredCommit>,
 }
 
-/// The head after which a commit is tried first. A first commit needs no look-up, because the index knows whether it is one, unless the
-/// collection took the place of another one.
+/// Returns the head after which a commit is tried first. A first commit needs no look-up, because the unique index detects an existing
+/// one, unless the collection replaced another.
 async fn first_head(log: &Log, collection: &str, there: Ready, commit: &NewCommit) -> Result<Head, StoreError> {
     let first_only = matches!(commit.expected_version, ExpectedVersion::Empty | ExpectedVersion::Exact(0));
     match log.heads.get(&commit.aggregate) {
@@ -194,11 +194,11 @@ async fn store(log: &Log, collection: &str, there: Ready, request: &Request<'_>)
     let mut epoch = log.heads.epoch();
     let commit = request.commit;
     let expected = commit.expected_version;
-    // Whether `head` is known to be no older than this commit, so that a refusal may rest on it.
+    // Whether `head` was read after this commit began, so that a refusal may rely on it.
     let (mut head, mut current) = (first_head(log, collection, there, commit).await?, false);
     let mut collided = false;
     for _ in 0..OVERTAKEN_MAX {
-        // Of an aggregate whose commits were deleted it is not known.
+        // The tenantId is unknown if the aggregate's commits were deleted.
         let known = head.version > 0 && !head.tenant_id.is_empty();
         if known && *head.tenant_id != *request.tenant_id() {
             return Err(CommitError::AggregateOfOtherTenant { tenant_id: head.tenant_id.to_string() });
@@ -208,7 +208,7 @@ async fn store(log: &Log, collection: &str, there: Ready, request: &Request<'_>)
             (head, current) = (log.confirm_head(collection, &commit.aggregate).await?, true);
             continue;
         }
-        // After the head was read: had the request been stored since, it would be found.
+        // Looked up after the head was read: a request stored in the meantime is found.
         if (collided || !admitted)
             && commit.request_id.is_some()
             && let Some(first) = repeat::find(log, collection, &commit.aggregate, &request.request_id).await?
@@ -258,11 +258,11 @@ async fn store(log: &Log, collection: &str, there: Ready, request: &Request<'_>)
                 let of_other = of_requests
                     && repeat::find(log, collection, &commit.aggregate, &request.request_id).await?.is_none();
                 if of_other {
-                    // Request ids are unique in all aggregates of the name here, and this one is another aggregate's.
+                    // Here request ids are unique across all aggregates of the name, and this one belongs to another aggregate.
                     return Err(CommitError::RequestIdReused { request_id: request.request_id.clone() });
                 }
-                // The refused insert was acknowledged by a majority; a transaction that was given up was not, and an answer that
-                // cannot be read proves nothing.
+                // The refused insert was acknowledged by a majority. An aborted transaction was not, and a response that cannot be parsed
+                // proves nothing.
                 head = match commit.keys.is_empty() && known {
                     true => log.read_head(collection, &commit.aggregate).await?,
                     false => log.confirm_head(collection, &commit.aggregate).await?,
@@ -287,7 +287,7 @@ async fn store(log: &Log, collection: &str, there: Ready, request: &Request<'_>)
     Err(StoreError::Overloaded.into())
 }
 
-/// Makes a collection ready in place of one that was dropped or renamed.
+/// Prepares a collection in place of one that was dropped or renamed.
 async fn renewed(log: &Log, collection: &str, before: Uuid) -> Result<Uuid, CommitError> {
     log.schema.forget(collection, before);
     log.schema.ensure(collection).await.map(|ready| ready.uuid).map_err(not_ready)

@@ -1,4 +1,4 @@
-//! The entries of a part of the log in their order, some at a time: of blocks as far as there are any, then one by one.
+//! Iterates over the entries of a range of the log, in order: from blocks as far as there are any, then one by one.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::layout::entry::{self, Entry};
 use crate::layout::names::ENTRIES;
 use crate::refused::{reading, unreadable};
 
-/// Entries of a batch of the cursor.
+/// Entries in a batch of the cursor.
 const BATCH: u32 = 4000;
 
-/// Entries that may pass a filter, from where a commit begins to a number.
+/// The entries in a range of the log that may match a filter. The range starts where a commit begins.
 pub(super) struct Entries {
     log: Arc<Log>,
-    /// What they must have, if they need not be all.
+    /// The condition on entries; empty if all match.
     passing: Document,
     next: SequenceNumber,
     end: SequenceNumber,
@@ -28,14 +28,14 @@ pub(super) struct Entries {
 
 enum Source {
     Blocks,
-    /// A block, and where in it they go on.
+    /// A block, and the index of its next entry.
     Block(Arc<Block>, usize),
     Cursor(Box<SessionCursor<RawDocumentBuf>>),
     Stored,
 }
 
 impl Entries {
-    /// Those from `start`, where a commit begins, to `end`; the session has seen that the log reaches so far.
+    /// Creates the iterator from `start`, where a commit begins, to `end`. The session has seen that the log reaches `end`.
     pub(super) fn new(
         log: Arc<Log>,
         filter: &Filter,
@@ -47,7 +47,7 @@ impl Entries {
         Self { log, passing: read::passing(filter), next: start, end, source, session }
     }
 
-    /// The next of them, so many at most; none behind the last.
+    /// Returns at most `most` further entries; none after the last.
     pub(super) async fn some(&mut self, most: usize) -> Result<Vec<Entry>, ReadError> {
         if self.next >= self.end {
             return Ok(Vec::new());

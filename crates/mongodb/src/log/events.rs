@@ -1,4 +1,4 @@
-//! Events by their numbers, which may lie far apart: the work is in proportion to how many they are.
+//! Reads events by their sequence numbers, which may be far apart. The cost is proportional to the number of events.
 
 use annals_core::{ReadError, RecordedEvent, SequenceNumber, limits};
 use futures_util::TryStreamExt;
@@ -10,12 +10,12 @@ use crate::layout::entry::{self, Entry};
 use crate::layout::names::ENTRIES;
 use crate::refused::{reading, unreadable};
 
-/// A range of the log is read as a whole where at least one event in so many is wanted; otherwise each number is looked up.
+/// A range of the log is read as a whole if at least one in this many events is wanted; otherwise each number is looked up.
 const SPARSE: u64 = 8;
 
 impl Log {
-    /// The events of these numbers, which ascend and are below the head. It ends early once it holds
-    /// [`limits::PAGE_BYTES_MAX`] bytes of event data, and holds one event at least.
+    /// Returns the events with these numbers, which are ascending and below the head. It ends early once it has [`limits::PAGE_BYTES_MAX`]
+    /// bytes of event data, but returns at least one event.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -50,7 +50,7 @@ impl Log {
     }
 }
 
-/// The entries of a range of the log; the first may begin before it.
+/// Reads the entries of a range of the log; the first may begin before it.
 async fn range(log: &Log, first: SequenceNumber, last: SequenceNumber) -> Result<Vec<Entry>, ReadError> {
     let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
     let holding = entries.find_one(doc! { "_id": { "$lte": first as i64 } }).sort(doc! { "_id": -1 });
@@ -66,7 +66,7 @@ async fn range(log: &Log, first: SequenceNumber, last: SequenceNumber) -> Result
     Ok(found)
 }
 
-/// The entry that holds each number: one look into the index for each, in one round trip.
+/// Finds the entry that contains each number: one index look-up per number, in a single round trip.
 async fn each(log: &Log, numbers: &[SequenceNumber]) -> Result<Vec<Entry>, ReadError> {
     let wanted: Vec<Document> = numbers.iter().map(|number| doc! { "n": *number as i64 }).collect();
     let holding = doc! {

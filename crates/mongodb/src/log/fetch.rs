@@ -1,4 +1,4 @@
-//! Commits of the log, fetched in the order of the entries that name them.
+//! Fetches commits of the log in the order of their entries.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,19 +16,19 @@ use crate::layout::foreign::{self, StoredCommit};
 use crate::layout::names::{EVENT_LOG, aggregate_of};
 use crate::refused::{changed_count, deleted, malformed, reading, unreadable};
 
-/// About so many bytes of commits are fetched together.
+/// Approximate limit of the bytes of commits that are fetched together.
 const BYTES: usize = 4 * 1024 * 1024;
-/// Behind so many bytes a fetch ends: how many commits it asks for rests on what those before them took.
+/// A fetch stops after this many bytes: it requests a number of commits based on the size of earlier ones.
 const BYTES_MAX: usize = 4 * BYTES;
 /// Commits that are fetched together at first, and at most.
 const FIRST: usize = 100;
 const MOST: usize = 1000;
-/// How often and how long apart commits are looked for that an entry names: after a change of the primary it may show the one a moment
-/// before the other.
+/// How often, and at which interval, commits of an entry are looked up again: after a change of the primary, the entry may be visible a
+/// moment before its commit.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How many commits are fetched together, by the size of those that were.
+/// The number of commits to fetch together, adapted to the size of earlier ones.
 pub(super) struct Pace(AtomicUsize);
 
 impl Default for Pace {
@@ -48,7 +48,7 @@ impl Pace {
     }
 }
 
-/// The next of these entries with their commits, as many as are fetched together.
+/// Returns the next entries with their commits, as many as are fetched together.
 pub(super) async fn fetch_next<'a>(
     log: &Log,
     rest: &mut &'a [Entry],
@@ -60,11 +60,11 @@ pub(super) async fn fetch_next<'a>(
     Ok(some.iter().zip(commits))
 }
 
-/// The commits of the first of these entries, in their order: of all of them, unless they are much larger than those before, or one is not
-/// what got the numbers. One at least.
+/// Fetches the commits of these entries in order. Returns all of them, unless they are much larger than earlier ones or one no longer
+/// matches its entry. Returns at least one.
 ///
 /// # Errors
-/// Those of the server, and `malformed_document` where the first one was changed or deleted.
+/// Errors of the server; `malformed_document` if the first commit was changed or deleted.
 pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<Vec<StoredCommit>, ReadError> {
     let mut collections: HashMap<&str, Wanted<'_>> = HashMap::new();
     for (place, entry) in entries.iter().enumerate() {
@@ -81,7 +81,7 @@ pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<V
     if cut.contains(&true) {
         commits.truncate(commits.iter().position(Option::is_none).unwrap_or(commits.len()));
         if commits.is_empty() {
-            // What was read came from behind it: alone it is not cut.
+            // Only later commits were read before the limit; a single commit is not cut off.
             return Box::pin(fetch(log, &entries[..1], pace)).await;
         }
     }
@@ -92,15 +92,15 @@ pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<V
         match commit {
             Ok(commit) => whole.push(commit),
             Err(why) if whole.is_empty() => return Err(why.into()),
-            // Those before it are whole; it is told to who asks for it.
+            // The earlier commits are intact; a reader that resumes here gets the error.
             Err(_) => break,
         }
     }
     Ok(whole)
 }
 
-/// A commit that has as many events as got numbers. One that other software has made longer or shorter would give numbers twice, or leave
-/// some out.
+/// Checks that a commit has as many events as were numbered. If other software has added or removed events, sequence numbers would be used
+/// twice or left out.
 pub(super) fn same_events(log: &Log, entry: &Entry, commit: StoredCommit) -> Result<StoredCommit, StoreError> {
     let (due, there) = (entry.count, commit.events.len() as u64);
     if due == there {
@@ -109,20 +109,20 @@ pub(super) fn same_events(log: &Log, entry: &Entry, commit: StoredCommit) -> Res
     Err(changed_count(&log.database, &entry.collection, &entry.commit, due, there))
 }
 
-/// A commit with its place among those that were asked for.
+/// A commit with its index among the requested ones.
 type Found = (usize, Result<StoredCommit, StoreError>);
 
-/// The ids of commits of one collection, and their places among those that were asked for.
+/// The requested ids of one collection, with their indexes in the request.
 #[derive(Default)]
 struct Wanted<'a> {
-    /// In the order of the ids once they are sorted.
+    /// Sorted by id.
     ids: Vec<(&'a str, usize)>,
-    /// Where the next one is expected: a range is mostly read in the order of the ids.
+    /// Where the next id is expected: a range is usually read in the order of ids.
     next: usize,
 }
 
 impl Wanted<'_> {
-    /// The place of a commit, if it is wanted.
+    /// Returns the index of a commit, if it was requested.
     fn place(&mut self, id: &str) -> Option<usize> {
         let at = match self.ids.get(self.next) {
             Some((next, _)) if *next == id => self.next,
@@ -133,7 +133,7 @@ impl Wanted<'_> {
     }
 }
 
-/// The commits of one collection, and whether they were cut because they are too large together.
+/// Fetches the commits of one collection, and returns whether the byte limit cut them off.
 async fn of_collection(
     log: &Log,
     collection: &str,
@@ -181,8 +181,7 @@ fn keep_missing<'a>(missing: &mut Vec<&'a str>, wanted: &Wanted<'a>, found: &[Fo
     }
 }
 
-/// Reads the commits whose `_id` is so, of `most` documents at most. Says whether it ended before the last of them, because they are too
-/// large together.
+/// Reads commits by a condition on `_id`, at most `most` documents. Returns whether the byte limit stopped it before the last one.
 async fn of_ids(
     log: &Log,
     collection: &str,
@@ -201,19 +200,18 @@ async fn of_ids(
         if read.fetch_add(document.as_bytes().len(), Ordering::Relaxed) > BYTES_MAX {
             return Ok(true);
         }
-        // A range has others between those that are wanted.
+        // A range includes documents between the requested ones.
         let Some(place) = text(document, "_id").and_then(|id| wanted.place(id)) else { continue };
         let commit = foreign::read(document, name);
-        // It was well-formed when it got its numbers.
+        // It was well-formed when it was numbered.
         let commit = commit.map_err(|why| malformed(&log.database, collection, document, why));
         found.push((place, commit));
     }
     Ok(false)
 }
 
-/// The least and the greatest of these ids, where most that lies between is wanted too: ids of ours begin with the time at which they were
-/// made, and follow each other in about the order of the log. The server reads a range without looking for each. What it does not show is
-/// looked for by its id.
+/// Returns the lowest and highest id if a range read is worthwhile: the ids are UUIDv7, which begin with their time, so most ids between
+/// them are requested too. The server reads a range without looking up each id. Commits that the range misses are looked up by id.
 fn range<'a>(ids: &[&'a str]) -> Option<(&'a str, &'a str)> {
     const FEW: usize = 16;
     const VERSION_AT: usize = 14;

@@ -1,24 +1,24 @@
-//! Where aggregates stand, as far as this process knows: of those that it committed to or read lately.
+//! A cache of the heads of aggregates that this process committed to or read lately.
 //!
-//! Invariant: every head in it was acknowledged or read at majority. Other processes commit too, so it may be behind, never ahead: what it
-//! refuses is looked up again first, and what it admits is checked by the unique index.
+//! INVARIANT: every cached head was acknowledged or read at majority. Other processes commit too, so a head may be stale but never ahead.
+//! A refusal based on it is first looked up again, and an admission is checked by the unique index.
 //!
-//! Invariant: the index of a collection that took the place of another one refuses none of that one's versions. So all heads of its
-//! aggregates are forgotten before it is inserted into, and what was read or stored before that is not learned any more: see [`Epoch`].
+//! INVARIANT: the indexes of a collection that replaced another do not refuse the versions of the old one. So all heads of its aggregates
+//! are forgotten before the first insert, and heads read or stored earlier are no longer cached: see [`Epoch`].
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use annals_core::{Aggregate, ByteString, Version};
 
-/// Aggregates of a generation; the two together take about 20 MB when they are full.
+/// Aggregates in a generation. Two full generations take about 20 MB.
 const GENERATION: usize = 64 * 1024;
 
 /// An aggregate's version and tenantId.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) version: Version,
-    /// Empty while the version is 0, and where its commits were deleted by other software.
+    /// Empty while the version is 0, and if other software deleted the aggregate's commits.
     pub(crate) tenant_id: ByteString,
 }
 
@@ -31,11 +31,11 @@ pub(crate) struct Heads {
     known: Mutex<Generations>,
 }
 
-/// The time between two collections of commits that took the place of others. A head is learned in the epoch in which its reading began.
+/// The period between two replacements of collections of commits. A head is cached only in the epoch in which its read began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Epoch(u64);
 
-/// What was used since the last turn, and in the turn before it. What stands in both is right in `young`.
+/// The aggregates used since the last rotation, and in the generation before. If an aggregate is in both, `young` is right.
 #[derive(Default)]
 struct Generations {
     epoch: Epoch,
@@ -61,7 +61,7 @@ impl Heads {
         [young, old].into_iter().for_each(|heads| heads.retain(|aggregate, _| *aggregate.name != *name));
     }
 
-    /// Takes note of where an aggregate stands, unless a collection was replaced since this epoch. What is known to be further on stays.
+    /// Caches a head, unless a collection was replaced since this epoch or a later version is cached.
     pub(crate) fn learn(&self, aggregate: &Aggregate, head: Head, since: Epoch) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.epoch != since {

@@ -1,10 +1,10 @@
-//! A commit that changes prepare keys: the keys and the commit's document are one transaction, so that neither a refusal nor a crash
-//! leaves a key that no commit holds. A key that moves without a commit (`prepare.rs`) goes the same way.
+//! A commit that changes prepare keys: the keys and the commit's document are written in one transaction, so neither a refusal nor a crash
+//! leaves a key without its commit. A move of a key without a commit (`prepare.rs`) uses the same path.
 //!
-//! Invariants:
-//! - Every key that is judged is written, so of two transactions that judge one key the server lets one happen.
-//! - A refusal rests on a key that a majority confirmed after it was read: a transaction that is given up confirms nothing.
-//! - A commit is sent until its outcome is known: the server answers a repeat of it as it answered the first.
+//! INVARIANTS:
+//! - Every key that is evaluated is also written, so the server lets only one of two transactions on a key succeed.
+//! - A refusal relies on a key that a majority confirmed after it was read: an aborted transaction confirms nothing.
+//! - A commit is resent until its outcome is known: the server answers a repeated commit like the first.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -26,31 +26,31 @@ use crate::layout::writer::Writer;
 use crate::refused::{COLLECTION_UUID_MISMATCH, code_of, is_garbled, malformed, message_of, not_ready};
 use crate::sessions::{Session, was_ended};
 
-/// Between two tries, growing.
+/// Pause between two attempts; it grows.
 const PAUSE: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// What one transaction does.
+/// The content of one transaction.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     pub(super) keys: &'a KeyChanges,
-    /// The commit's collection, its UUID, and the document. None where keys change alone: then a key that is taken is told before one that
-    /// is not held.
+    /// The commit's collection, its UUID and the document. `None` if keys change without a commit: a taken key is then reported before one
+    /// that is not held.
     pub(super) commit: Option<(&'a str, Uuid, &'a [u8])>,
     pub(super) now: Timestamp,
 }
 
-/// What became of the commit.
+/// The outcome of a commit with keys.
 pub(super) enum Keyed {
     Outcome(Outcome),
     /// `key_taken` or `key_not_held`: nothing was written.
     Refused(CommitError),
 }
 
-/// Who holds the keys that a commit names; who is missing, nobody does.
+/// The holders of the keys that a commit names; keys without a holder are absent.
 type Holders = HashMap<(String, String), KeyHolder>;
 
-/// Sees to it that the collections of these keys are as they must be.
+/// Prepares the collections of these keys.
 pub(super) async fn ready(log: &Log, keys: &KeyChanges) -> Result<(), CommitError> {
     for name in keys.names().map(|(name, _)| &**name).collect::<BTreeSet<_>>() {
         let collection = prepare::collection(name, || path_of(keys, name))?;
@@ -70,7 +70,7 @@ fn collection(name: &str) -> Result<String, Invalid> {
     prepare::collection(name, || "keys".to_owned())
 }
 
-/// Why these changes would be refused now; nothing when they would not.
+/// Returns why these changes would be refused now, if so.
 pub(super) async fn refusal(log: &Log, keys: &KeyChanges, now: Timestamp) -> Result<Option<CommitError>, CommitError> {
     let mut holders = Holders::new();
     for (name, key) in keys.names() {
@@ -91,10 +91,10 @@ fn judge(task: Task<'_>, holders: &Holders) -> Result<Vec<Change>, CommitError> 
     Ok(made.into_iter().map(|((name, key), holder)| (name.to_owned(), key.to_owned(), holder)).collect())
 }
 
-/// A key's name, the key, and who holds it then.
+/// A key's name, the key, and its holder after the change.
 type Change = (String, String, Option<KeyHolder>);
 
-/// Who holds a key, confirmed by a majority behind the reading.
+/// Reads the holder of a key with a linearizable read, which a majority confirms.
 async fn confirmed(log: &Log, name: &str, key: &str) -> Result<Option<KeyHolder>, CommitError> {
     let keys = log.keys.collection::<RawDocumentBuf>(&collection(name)?);
     let find = keys.find_one(doc! { "_id": key }).read_concern(ReadConcern::linearizable()).max_time(log.outcome_time);
@@ -110,7 +110,7 @@ fn holder(log: &Log, collection: &str, found: &RawDocumentBuf) -> Result<KeyHold
     prepare::read(found).map_err(|why| malformed(&log.keys, collection, found, why).into())
 }
 
-/// Inserts a commit and changes its keys, or neither.
+/// Inserts a commit and changes its keys, or does neither.
 pub(super) async fn carry_out(log: &Log, task: Task<'_>) -> Result<Keyed, CommitError> {
     let ends = Instant::now() + log.outcome_time;
     let mut pause = PAUSE;
@@ -149,7 +149,7 @@ pub(super) async fn carry_out(log: &Log, task: Task<'_>) -> Result<Keyed, Commit
     }
 }
 
-/// Whether the refusal stands once a majority has confirmed the key that it is about.
+/// Returns whether the refusal holds after a majority has confirmed the key that it names.
 async fn still(log: &Log, task: Task<'_>, refusal: &CommitError, holders: &mut Holders) -> Result<bool, CommitError> {
     let (CommitError::KeyTaken { name, key } | CommitError::KeyNotHeld { name, key }) = refusal else {
         return Ok(true);
@@ -165,7 +165,7 @@ async fn still(log: &Log, task: Task<'_>, refusal: &CommitError, holders: &mut H
 enum Attempt {
     Ended(Outcome),
     Refused(CommitError, Holders),
-    /// Nothing was written: another transaction came first, or the server went away before the commit.
+    /// Nothing was written: another transaction came first, or the server was lost before the commit.
     Again(Error),
 }
 
@@ -199,8 +199,8 @@ async fn begin(log: &Log) -> mongodb::error::Result<Session> {
     Ok(taken)
 }
 
-/// Whether trying again changes nothing: the user may not do this, there is no room, the document is none that the server takes. What
-/// passes has a label; a key that another transaction inserted a moment ago has none.
+/// Returns whether a retry cannot help: the user lacks the right, there is no room, or the server rejects the document. Temporary errors
+/// have a label, except for a key that another transaction has just inserted.
 fn lasts(error: &Error) -> bool {
     const DUPLICATE_KEY: i32 = 11000;
     let passes = error.contains_label(TRANSIENT_TRANSACTION_ERROR) || was_ended(error);
@@ -228,7 +228,7 @@ async fn finish(session: &mut ClientSession, ends: Instant) -> Attempt {
 enum Filled {
     Written,
     Judged(CommitError, Holders),
-    /// What the insert of the commit came to.
+    /// The outcome of inserting the commit, if it was not stored.
     Insert(Outcome),
 }
 
@@ -283,7 +283,7 @@ async fn fill(log: &Log, task: Task<'_>, session: &mut ClientSession) -> Result<
     }
 }
 
-/// Who holds the keys at the transaction's moment.
+/// Reads the holders of the keys in the transaction's snapshot.
 async fn holders(log: &Log, keys: &KeyChanges, session: &mut ClientSession) -> Result<Holders, Fault> {
     let mut wanted: HashMap<&str, BTreeSet<&str>> = HashMap::new();
     for (name, key) in keys.names() {
@@ -296,7 +296,7 @@ async fn holders(log: &Log, keys: &KeyChanges, session: &mut ClientSession) -> R
         let found = log.keys.collection::<RawDocumentBuf>(&collection);
         let mut found = found.find(doc! { "_id": { "$in": ids } }).session(&mut *session).await?;
         while let Some(found) = found.next(&mut *session).await.transpose()? {
-            // Only texts are asked for, and a text is equal to nothing else.
+            // Only strings are requested, and a string equals no other type.
             let key = found.get_str("_id").unwrap_or_default().to_owned();
             let holder = holder(log, &collection, &found).map_err(Fault::Read)?;
             holders.insert((name.to_owned(), key), holder);

@@ -1,4 +1,4 @@
-//! Lists the names of aggregates: each collection of commits that holds one, and what was adopted.
+//! Lists the names of aggregates: those of collections with at least one commit, and adopted ones.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::Log;
 use crate::layout::names::{ENTRIES, EVENT_STREAM, aggregate_of};
 use crate::refused::reading;
 
-/// Collections that are looked into together.
+/// Collections that are checked concurrently.
 const TOGETHER: usize = 16;
 
 pub(super) async fn list(log: &Log, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
@@ -34,7 +34,7 @@ pub(super) async fn list(log: &Log, query: AggregateNamesQuery) -> Result<Vec<By
     Ok(names)
 }
 
-/// A collection is made before its first commit, which may be refused.
+/// Returns whether a collection has a commit: it is created before its first commit, which may be refused.
 async fn has_commit(log: &Log, name: &str, known: bool) -> Result<bool, ReadError> {
     if known {
         return Ok(true);
@@ -44,7 +44,8 @@ async fn has_commit(log: &Log, name: &str, known: bool) -> Result<bool, ReadErro
     Ok(found.map_err(|error| reading(&error))?.is_some())
 }
 
-/// Names that entries have, from the index of aggregates; none where nothing was adopted, because each then has its collection.
+/// Returns the names in the entries, from the index of aggregates. Returns none if nothing was adopted, because each name then has a
+/// collection.
 async fn adopted(log: &Log, after: &str) -> Result<BTreeSet<ByteString>, ReadError> {
     if !log.adopted.there {
         return Ok(BTreeSet::new());

@@ -1,4 +1,4 @@
-//! What the sequencer tells the callers of this process: how far the log has come, and which number a commit got.
+//! What the sequencer announces to callers in this process: the head of the log, and the sequence numbers of commits.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use annals_core::SequenceNumber;
 use tokio::sync::{oneshot, watch};
 
-/// How far a log has come, and who waits for a number of it.
+/// The head of a log, and the callers that wait for a number.
 pub(crate) struct Numbers {
-    /// The highest head that this process has seen; none once the store is closed.
+    /// The highest head that this process has seen; `None` once the store is closed.
     head: watch::Sender<Option<SequenceNumber>>,
     waiting: Mutex<HashMap<Place, Vec<oneshot::Sender<SequenceNumber>>>>,
 }
 
-/// A number that is asked for, until this is dropped.
+/// A subscription to the number of a commit, until it is dropped.
 pub(crate) struct Expected<'a> {
     numbers: &'a Numbers,
     pub(crate) place: Place,
@@ -21,7 +21,7 @@ pub(crate) struct Expected<'a> {
 }
 
 impl Drop for Expected<'_> {
-    /// Nobody may ever give the number: the commit may have been refused.
+    /// Removes the waiter, since the number may never be assigned: the commit may have been refused.
     fn drop(&mut self) {
         self.number.close();
         let mut waiting = self.numbers.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +55,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Announces that the log has come so far. An older announcement that comes late changes nothing.
+    /// Announces a head. A late announcement of an earlier head has no effect.
     pub(crate) fn publish(&self, head: SequenceNumber) {
         self.head.send_if_modified(|known| match known {
             Some(known) if *known < head => {
@@ -70,18 +70,18 @@ impl Numbers {
         self.head.subscribe()
     }
 
-    /// The highest head seen; 0 once closed.
+    /// Returns the highest head seen; 0 once closed.
     pub(crate) fn seen(&self) -> SequenceNumber {
         self.head.borrow().unwrap_or(0)
     }
 
-    /// Wakes everybody with the news that nothing more comes.
+    /// Closes the channel and wakes all waiters.
     pub(crate) fn close(&self) {
         self.head.send_replace(None);
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Asks for the number of a commit, which need not be stored yet.
+    /// Subscribes to the number of a commit, which need not be stored yet.
     pub(crate) fn expect(&self, place: Place) -> Expected<'_> {
         let (sender, number) = oneshot::channel();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,22 +89,22 @@ impl Numbers {
         Expected { numbers: self, place, number }
     }
 
-    /// Tells everybody who waits for it.
+    /// Announces the number of a commit to its waiters.
     pub(crate) fn give(&self, place: &Place, first: SequenceNumber) {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(place);
         for sender in waiting.into_iter().flatten() {
-            // Whoever asked may have gone away.
+            // The waiter may be gone.
             let _ = sender.send(first);
         }
     }
 
-    /// The same for many commits at once, by collection and `_id`.
+    /// Announces the numbers of many commits at once, by collection and `_id`.
     pub(crate) fn give_all<'a>(&self, numbered: impl Iterator<Item = (&'a str, &'a str, SequenceNumber)>) {
         let mut given = Vec::new();
         {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             for (collection, commit, first) in numbered {
-                // Mostly nobody waits for any.
+                // Usually there are no waiters.
                 if waiting.is_empty() {
                     break;
                 }
@@ -112,12 +112,12 @@ impl Numbers {
             }
         }
         for (sender, first) in given.into_iter().flat_map(|(all, first)| all.into_iter().map(move |one| (one, first))) {
-            // Whoever asked may have gone away.
+            // The waiter may be gone.
             let _ = sender.send(first);
         }
     }
 
-    /// The commits that somebody waits for.
+    /// Returns the commits that callers wait for.
     pub(crate) fn waiting(&self) -> Vec<Place> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }

@@ -1,7 +1,7 @@
-//! Prepare keys as a service: each change but a move is one compare-and-set of one document, with Wow's filters, at majority. A move is a
-//! transaction (`keyed.rs`).
+//! Prepare keys as a service: each change except a move is one compare-and-set of one document, with Wow's filters, at majority. A move is
+//! a transaction (`keyed.rs`).
 //!
-//! What is refused rests on what a majority has, too: a write that changes nothing is only answered when a majority has what it found.
+//! Refusals rely on majority-committed data as well: a write that changes nothing is acknowledged only once a majority has what it found.
 
 use annals_core::{
     CommitError, FoundKey, KeyChange, KeyError, KeyHolder, KeyPage, KeysQuery, ListedKey, PrepareKeys, Release,
@@ -49,7 +49,7 @@ impl PrepareKeys for Log {
                 KeyChange::Move { .. } => exchange(self, &change, now).await,
             }
         };
-        // A transaction that moves a key ends by itself, a little earlier.
+        // A transaction that moves a key ends by itself, slightly earlier.
         let changing = tokio::time::timeout(self.outcome_time * 2, changing);
         let changed = self.patience.during(changing).await.ok_or_else(given_up)?;
         let changed = changed.map_err(|_| StoreError::Unreachable(no_answer(self.outcome_time * 2)))?;
@@ -82,7 +82,7 @@ impl PrepareKeys for Log {
     }
 }
 
-/// The keys of a page, from the index of `_id`. What expired and was not removed yet is left out.
+/// Reads a page of keys from the index of `_id`. Expired keys that were not removed yet are excluded.
 async fn listed(log: &Log, collection: &str, query: &KeysQuery) -> Result<KeyPage, KeyError> {
     let keys = log.keys.collection::<RawDocumentBuf>(collection);
     let find = keys.find(prepare::held_after(query.after.as_deref(), log.clock.now())).sort(doc! { "_id": 1 });
@@ -99,7 +99,7 @@ async fn listed(log: &Log, collection: &str, query: &KeysQuery) -> Result<KeyPag
 }
 
 impl Log {
-    /// A place among those who wait for MongoDB.
+    /// Acquires one of the limited places for requests that wait for MongoDB.
     fn place(&self) -> Result<SemaphorePermit<'_>, StoreError> {
         if self.is_closed() {
             return Err(StoreError::Closed);
@@ -132,13 +132,13 @@ fn document(new: &Reserve) -> Result<RawDocumentBuf, Error> {
     prepare::write(&new.key, &KeyHolder::from(new.clone())).map_err(Error::custom)
 }
 
-/// Replaces a key that has expired, or inserts it; the unique index refuses one that is held.
+/// Replaces an expired key or inserts a new one; the unique index refuses a key that is held.
 async fn take(log: &Log, keys: &Collection<RawDocumentBuf>, new: &Reserve, now: Timestamp) -> Result<bool, Fault> {
     let expired = prepare::with_time(&new.key, "$lt", now);
     match keys.replace_one(expired, document(new)?).upsert(true).await {
         Ok(_) => Ok(true),
         Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => Ok(false),
-        // The server refuses it in words that cannot be read, as it does with long keys.
+        // The server's refusal cannot be parsed, as happens with long keys.
         Err(error) if is_garbled(&error) => match log.look(&new.name, &new.key).await {
             Ok(Some(found)) if !found.expired => Ok(false),
             Ok(_) => Err(error.into()),
@@ -156,7 +156,7 @@ async fn give_back(keys: &Collection<RawDocumentBuf>, old: &Release, now: Timest
     Ok(keys.delete_one(filter).await?.deleted_count == 1)
 }
 
-/// Takes one key and gives another back, in one transaction.
+/// Takes one key and releases another, in one transaction.
 async fn exchange(log: &Log, change: &KeyChange, now: Timestamp) -> Result<bool, Fault> {
     let keys = change.made();
     match keyed::carry_out(log, Task { keys: &keys, commit: None, now }).await {
@@ -177,7 +177,7 @@ fn refused(why: &str) -> String {
     format!("MongoDB refuses the change of a key: {why}")
 }
 
-/// What a write came to that the server did not carry out, or of which that is not known.
+/// Classifies the error of a write that the server refused or whose outcome is unknown.
 fn writing(error: &Error) -> StoreError {
     let why = message_of(error);
     match &*error.kind {

@@ -1,7 +1,7 @@
-//! A page of the log: entries say which commits stand where, the commits hold the events.
+//! Reads a page of the log: entries say which commit has which sequence numbers, and the commits contain the events.
 //!
-//! Both are immutable once they are in the log, so a page needs no snapshot: what it shows was there. What it must not do is take the end
-//! of what one read showed for the end of the log: another read may have been of an earlier moment.
+//! Both are immutable once they are in the log, so a page needs no snapshot. INVARIANT: the end of what one read returned is never
+//! mistaken for the end of the log, because another read may have seen an earlier state.
 //!
 //! ```text
 //! all events:    head ┐
@@ -27,12 +27,12 @@ use crate::layout::names::ENTRIES;
 use crate::reach;
 use crate::refused::{deleted, reading, unreadable};
 
-/// Entries that are looked at in one go.
+/// Entries that are read together.
 const ENTRIES_MAX: i64 = 1000;
-/// How often, and how long apart, entries are read again that were of an earlier moment than the head.
+/// How often, and at which interval, entries are read again that are older than the head.
 const BEHIND_MAX: usize = 200;
 const PAUSE: Duration = Duration::from_millis(25);
-/// How often they are, before one that is missing is looked for.
+/// Retries before a missing entry is searched for.
 const BEFORE_LOST: usize = 20;
 
 pub(super) async fn page(log: &Log, query: LogQuery) -> Result<LogPage, ReadError> {
@@ -42,7 +42,7 @@ pub(super) async fn page(log: &Log, query: LogQuery) -> Result<LogPage, ReadErro
     if let Some(page) = log.tail.page(&query) {
         return Ok(LogPage { head: page.head.max(log.numbers.seen()), ..page });
     }
-    // A log that was adopted has the holes that it had.
+    // An adopted log may have gaps from before its adoption.
     let gap_free = query.filter.is_all() && !log.adopted.there;
     let page = if gap_free { next(log, &query).await } else { chosen(log, &query).await }?;
     if page.events.is_empty() {
@@ -51,7 +51,7 @@ pub(super) async fn page(log: &Log, query: LogQuery) -> Result<LogPage, ReadErro
     Ok(page)
 }
 
-/// All events from a number on, and what is behind them is begun.
+/// Reads all events from a number on, and prefetches the following pages.
 async fn next(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
     let (from, limit) = (query.from.unwrap_or(0), query.limit);
     log.ahead.begin(&log.itself, from, limit, log.numbers.seen());
@@ -63,8 +63,8 @@ async fn next(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
     Ok(page)
 }
 
-/// All events from a number on. `ask` says whether the server is asked how far the log has come; where it is known to go on behind the
-/// page, that need not be.
+/// Reads all events from a number on. `ask` means that the head is read from the server; that is not needed if the log is known to
+/// continue after the page.
 pub(super) async fn whole(log: &Log, query: &LogQuery, ask: bool) -> Result<LogPage, ReadError> {
     let from = query.from.unwrap_or(0);
     let stand = async || if ask { log.read_log_head().await } else { Ok(log.numbers.seen()) };
@@ -93,7 +93,7 @@ pub(super) async fn whole(log: &Log, query: &LogQuery, ask: bool) -> Result<LogP
             let full = page.take(log, following, from).await?;
             return Ok(LogPage { events: page.events, next: full.unwrap_or(end), head: head.max(end) });
         }
-        // Others may have moved the head, whose numbers nobody may pass over unseen.
+        // Other software may have moved the head; its numbers must not be skipped silently.
         judge(log).await?;
         if tries >= BEFORE_LOST && lost(log, from, head).await? {
             return Err(deleted(&log.database, ENTRIES, format_args!("the entry of event {from}")).into());
@@ -103,7 +103,7 @@ pub(super) async fn whole(log: &Log, query: &LogQuery, ask: bool) -> Result<LogP
     Err(behind(from, head))
 }
 
-/// Events of a part of the log, by an index, or backwards.
+/// Reads the events that match a filter, by an index, or backwards.
 async fn chosen(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
     let mut session = session(log).await?;
     let head = log.read_log_head_in(&mut session).await?;
@@ -113,12 +113,12 @@ async fn chosen(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
         None => 0,
     };
     let mut page = Page::new(query);
-    // The commit that holds `from` may begin before it.
+    // The commit that contains `from` may begin before it.
     let mut bound = if query.backwards { next } else { start(log, next, &mut session).await? };
     loop {
         let entries = passing_entries(log, query, bound, head, &mut session).await?;
         let Some(last) = entries.last() else { break };
-        // Behind these entries nothing is known yet; before that point all is.
+        // Nothing is known yet about what follows these entries; everything before is complete.
         let seen_to = if query.backwards { last.first } else { last.first + last.count };
         let full = page.take(log, &entries, next).await?;
         next = full.unwrap_or(seen_to);
@@ -134,7 +134,8 @@ async fn chosen(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
     Ok(LogPage { events: Vec::new(), next: end, head })
 }
 
-/// Whether the log has an entry behind this number, and none that holds it: then it will have none, because they are written in order.
+/// Returns whether an entry is permanently missing: later entries exist and none contains this number. Entries are written in order, so it
+/// will not appear.
 async fn lost(log: &Log, from: SequenceNumber, head: SequenceNumber) -> Result<bool, ReadError> {
     let mut session = session(log).await?;
     let stored = log.read_log_head_in(&mut session).await?;
@@ -152,7 +153,7 @@ async fn judge(log: &Log) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// What was counted cannot be read: never taken for the end.
+/// Returns the error for counted events that cannot be read: they are never taken for the end of the log.
 pub(super) fn behind(next: SequenceNumber, head: SequenceNumber) -> ReadError {
     let sentence = format!(
         "the log has {head} events, and what follows {next} cannot be read yet: MongoDB shows an earlier state; try again"
@@ -160,13 +161,14 @@ pub(super) fn behind(next: SequenceNumber, head: SequenceNumber) -> ReadError {
     StoreError::Unreachable(sentence).into()
 }
 
-/// A session in which each read is of a moment that is no earlier than that of the one before it, whichever member answers.
+/// Starts a causally consistent session, in which each read sees the same or a later state than the previous one, whichever member
+/// responds.
 pub(super) async fn session(log: &Log) -> Result<ClientSession, ReadError> {
     let session = log.database.client().start_session().causal_consistency(true).await;
     session.map_err(|error| reading(&error).into())
 }
 
-/// The entries of commits that begin at `from` or less than `events` behind it, in their order, so many at most.
+/// Reads at most `most` entries of commits that begin in the range of `events` numbers starting at `from`, in order.
 pub(super) async fn beginning(
     log: &Log,
     from: SequenceNumber,
@@ -185,7 +187,7 @@ pub(super) async fn beginning(
     Ok(found)
 }
 
-/// As many of the entries as stand without a hole from the commit that holds `from`.
+/// Returns the longest prefix of the entries without a gap, starting at the commit that contains `from`.
 fn following(entries: &[Entry], from: SequenceNumber) -> &[Entry] {
     let mut next = match entries.first() {
         Some(first) if first.first <= from && first.first + first.count > from => first.first,
@@ -199,7 +201,7 @@ fn following(entries: &[Entry], from: SequenceNumber) -> &[Entry] {
     &entries[..hole.unwrap_or(entries.len())]
 }
 
-/// The entry of the commit that holds `from` and begins before it, if there is one.
+/// Returns the entry of the commit that contains `from` and begins before it, if there is one.
 async fn holding(log: &Log, from: SequenceNumber, session: &mut ClientSession) -> Result<Option<Entry>, ReadError> {
     let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
     let before = entries.find_one(doc! { "_id": { "$lt": from.min(i64::MAX as u64) as i64 } }).sort(doc! { "_id": -1 });
@@ -208,7 +210,7 @@ async fn holding(log: &Log, from: SequenceNumber, session: &mut ClientSession) -
     Ok(before.filter(|entry| entry.first + entry.count > from))
 }
 
-/// Where the commit begins that holds `from`.
+/// Returns the first number of the commit that contains `from`.
 pub(super) async fn start(
     log: &Log,
     from: SequenceNumber,
@@ -217,7 +219,7 @@ pub(super) async fn start(
     Ok(if from == 0 { 0 } else { holding(log, from, session).await?.map_or(from, |entry| entry.first) })
 }
 
-/// The entries of commits that may hold what is asked for, in its direction from the bound, which is where a commit begins or ends.
+/// Reads entries of commits that may match the query, in its direction from `bound`, at which a commit begins or ends.
 async fn passing_entries(
     log: &Log,
     query: &LogQuery,
@@ -233,7 +235,7 @@ async fn passing_entries(
     };
     filter.insert("_id", range);
     let order = if query.backwards { -1 } else { 1 };
-    // Each entry holds an event at least.
+    // Each entry has at least one event.
     let limit = if query.filter.is_all() { query.limit as i64 + 1 } else { ENTRIES_MAX };
     let find = collection.find(filter).sort(doc! { "_id": order }).limit(limit).batch_size(limit as u32);
     let mut cursor = find.projection(entry::places()).session(&mut *session).await.map_err(|error| reading(&error))?;
@@ -244,7 +246,7 @@ async fn passing_entries(
     Ok(entries)
 }
 
-/// What an entry must have so that one of its events may pass.
+/// Returns the condition that an entry must meet for one of its events to match.
 pub(super) fn passing(wanted: &Filter) -> Document {
     let texts = |texts: &[annals_core::ByteString]| texts.iter().map(|text| Bson::from(&**text)).collect::<Vec<_>>();
     let mut filter = Document::new();
@@ -272,7 +274,7 @@ impl<'a> Page<'a> {
         Self { query, events: Vec::new(), bytes: 0 }
     }
 
-    /// Takes the events of these entries that pass, from `from` on. Where the page is full it says where to go on.
+    /// Adds the matching events of these entries, starting at `from`. If the page becomes full, returns where to resume.
     async fn take(
         &mut self,
         log: &Log,
@@ -283,7 +285,7 @@ impl<'a> Page<'a> {
         while let Some(first) = rest.first() {
             let fetched = match fetch_next(log, &mut rest, &log.pace).await {
                 Ok(fetched) => fetched,
-                // The page ends before a commit that cannot be read, which is told to who goes on there.
+                // The page ends before a commit that cannot be read; a reader that resumes there gets the error.
                 Err(ReadError::Store(error)) if error.code() == Code::MalformedDocument && !self.events.is_empty() => {
                     let next = if self.query.backwards { first.first + first.count } else { first.first };
                     return Ok(Some(next));

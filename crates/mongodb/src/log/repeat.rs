@@ -1,7 +1,7 @@
-//! Whether a commit repeats an earlier one: found by its request id, compared by its content.
+//! Detects whether a commit repeats an earlier one: it is found by its request id and compared by its content.
 //!
 //! The content is what the digest of other stores covers ([`NewCommit::content_digest`]): types, generations, data, tags, public,
-//! metadata, the ids that the client gave, and the prepare keys. Here the first commit is read anyway, so the contents themselves are
+//! metadata, the ids that the client gave, and the prepare keys. The first commit is read here anyway, so the contents themselves are
 //! compared, and commits of other software need no digest.
 
 use annals_core::{Aggregate, CommitOutcome, NewCommit, ReadError, StoreError, event_uuid};
@@ -13,7 +13,7 @@ use super::numbers::Place;
 use crate::layout::foreign::{StoredCommit, read};
 use crate::refused::{malformed, reading};
 
-/// The commit of this request, if there is one at majority.
+/// Returns the commit of this request, if a majority has one.
 pub(super) async fn find(
     log: &Log,
     collection: &str,
@@ -27,7 +27,7 @@ pub(super) async fn find(
     found.map(|found| read(&found, &aggregate.name).map_err(|why| wrong(&found, why))).transpose()
 }
 
-/// Whether a request of this id is stored at majority.
+/// Returns whether a majority has stored a request with this id.
 pub(super) async fn exists(
     log: &Log,
     collection: &str,
@@ -40,11 +40,11 @@ pub(super) async fn exists(
     Ok(found.map_err(|error| reading(&error))?.is_some())
 }
 
-/// The outcome of a request's first commit at majority, with its numbers if it has them yet.
+/// Returns the outcome of a request's first commit at majority, with its sequence numbers if they are assigned.
 ///
 /// # Errors
-/// Those of the server, and `malformed_document` where other software changed the number of its events: counted from the first number, the
-/// ids of the document as it is now would be at numbers of other commits.
+/// Errors of the server; `malformed_document` if other software changed the number of its events: counted from the first number, the ids
+/// in the current document would belong to the numbers of other commits.
 pub(super) async fn outcome(
     log: &Log,
     collection: &str,
@@ -67,14 +67,14 @@ pub(super) async fn outcome(
     }))
 }
 
-/// Whether a request of this id is stored for any aggregate of the name.
+/// Returns whether a request with this id is stored for any aggregate of the name.
 pub(super) async fn elsewhere(log: &Log, collection: &str, request_id: &str) -> Result<bool, StoreError> {
     let commits = log.database.collection::<RawDocumentBuf>(collection);
     let found = commits.find_one(doc! { "requestId": request_id }).projection(doc! { "_id": 1 }).await;
     Ok(found.map_err(|error| reading(&error))?.is_some())
 }
 
-/// Whether `commit` has the content of the stored one.
+/// Returns whether `commit` has the same content as the stored one.
 pub(super) fn is_same(first: &StoredCommit, commit: &NewCommit) -> bool {
     let foreign = first.is_foreign();
     first.keys == commit.keys
@@ -83,7 +83,7 @@ pub(super) fn is_same(first: &StoredCommit, commit: &NewCommit) -> bool {
             let made = event_uuid(first.info.commit_id, place as u32);
             let same_id = match new.id {
                 Some(id) => id == stored.id,
-                // An id that the first request gave is content that this one lacks; one that follows from the commit's is not.
+                // An id that the first request gave is content that this one lacks; a derived id is not.
                 None => foreign || stored.id == made,
             };
             same_id

@@ -1,4 +1,4 @@
-//! A scan of the log: while events are visited, the next commits are on their way.
+//! A scan of the log: while events are visited, the next commits are being fetched.
 //!
 //! ```text
 //! head ─▶ entries, of blocks or in the head's session ─▶ commits, some fetches at once ─▶ visit, in order
@@ -17,7 +17,7 @@ use super::read;
 use crate::layout::entry::Entry;
 use crate::layout::foreign::StoredCommit;
 
-/// Fetches under way at once, one of which is being visited.
+/// Fetches in flight at once, one of which is being visited.
 const FETCHES: usize = 3;
 
 pub(super) async fn scan(log: &Log, query: ScanQuery, visit: &mut Visit<'_>) -> Result<SequenceNumber, ReadError> {
@@ -43,16 +43,16 @@ pub(super) async fn scan(log: &Log, query: ScanQuery, visit: &mut Visit<'_>) -> 
         Ok::<_, ReadError>((chunk, commits))
     });
     let mut fetched = pin!(fetched.try_buffered(FETCHES).fuse());
-    // A log that was adopted has the holes that it had.
+    // An adopted log may have gaps from before its adoption.
     let gap_free = filter.is_all() && !log.adopted.there;
     let mut visitor = Visitor { next: start, from, end, filter: &filter, gap_free, visit };
-    // What is visited takes its own time; each piece is waited for as a page is.
+    // The time of the visits is not limited; each chunk has the timeout of a page.
     while let Some((chunk, commits)) = answers.of(fetched.try_next()).await? {
         let mut rest = &chunk[commits.len()..];
         if let ControlFlow::Break(next) = visitor.take(chunk.iter().zip(commits))? {
             return Ok(next);
         }
-        // They are much larger than those before them, and the others wait until these are done with.
+        // These commits are much larger than earlier ones; the rest of the chunk is fetched after them.
         while !rest.is_empty() {
             let found = answers.of(fetch_next(log, &mut rest, &pace)).await?;
             if let ControlFlow::Break(next) = visitor.take(found)? {
@@ -64,9 +64,9 @@ pub(super) async fn scan(log: &Log, query: ScanQuery, visit: &mut Visit<'_>) -> 
     if gap_free && next < end { Err(read::behind(next, end)) } else { Ok(end) }
 }
 
-/// Hands over what is asked for.
+/// Passes the requested events to the visitor.
 struct Visitor<'a, 'v> {
-    /// The number behind the last commit.
+    /// The sequence number after the last commit.
     next: SequenceNumber,
     from: SequenceNumber,
     end: SequenceNumber,
@@ -76,7 +76,7 @@ struct Visitor<'a, 'v> {
 }
 
 impl Visitor<'_, '_> {
-    /// The events of these commits; where the visitor has enough it says where to go on.
+    /// Visits the events of these commits. If the visitor stops, returns where to resume.
     fn take<'e>(
         &mut self,
         commits: impl Iterator<Item = (&'e Entry, StoredCommit)>,

@@ -1,7 +1,7 @@
-//! The newest events of the log, kept in the process that numbers them: whoever follows the log there gets them without asking MongoDB.
+//! A cache of the newest events in the process that numbers them: followers in that process get them without a query.
 //!
-//! Invariants: what is kept is in the log at majority, and without a hole between its first number and its end. It says nothing about what
-//! is behind its end, which another process may have written.
+//! INVARIANT: cached events are in the log at majority, and contiguous from the first number to the end of the cache. The cache says
+//! nothing about what follows its end, which another process may have written.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,11 @@ use annals_core::{LogPage, LogQuery, RecordedEvent, SequenceNumber, limits};
 
 use crate::layout::foreign::StoredCommit;
 
-/// Events that are kept, and the bytes of their data.
+/// Maximum number of cached events, and of bytes of their data.
 const EVENTS_MAX: usize = 4096;
 const BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Batches that are kept after somebody has read the end of the log; then nobody seems to follow, and keeping them would be for nothing.
+/// Batches that are cached after a reader last read the end of the log; after that there seems to be no follower, and caching is
+/// pointless.
 const WANTED: u32 = 500;
 
 #[derive(Default)]
@@ -32,12 +33,12 @@ impl Tail {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody reads at the end of the log, and will want what comes next.
+    /// Records that a reader is at the end of the log and will want the next events.
     pub(super) fn want(&self) {
         self.kept().wanted = WANTED;
     }
 
-    /// Takes commits that are in the log from the number `first` on.
+    /// Adds commits that are in the log from the number `first` on.
     pub(crate) fn push<'a>(&self, first: SequenceNumber, commits: impl Iterator<Item = &'a StoredCommit>) {
         let mut kept = self.kept();
         kept.wanted = kept.wanted.saturating_sub(1);
@@ -54,7 +55,7 @@ impl Tail {
         }
     }
 
-    /// What the query, which goes forwards, asks for, if its first number is kept.
+    /// Returns the page of a forward query, if its first number is cached.
     pub(super) fn page(&self, query: &LogQuery) -> Option<LogPage> {
         let mut kept = self.kept();
         let from = query.from.unwrap_or(0);

@@ -1,8 +1,8 @@
-//! One commit of an aggregate at a time in this process: the next one's version is that of one that was acknowledged, so that a refused
-//! one cannot leave a gap behind its successor.
+//! Admits one commit of an aggregate at a time in this process: each commit's version follows one that was acknowledged, so a refused
+//! commit cannot leave a gap before its successor.
 //!
-//! Every aggregate has a turn of its own. A commit may wait for another transaction for as long as an answer is waited for, and must not
-//! hold up an aggregate that happens to share its place in a table.
+//! Every aggregate has its own lock. A commit may wait for another transaction as long as callers wait for a response, and must not delay
+//! another aggregate that happens to share a bucket.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,16 +16,16 @@ pub(crate) struct Turns {
     taken: Mutex<HashMap<Aggregate, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// An aggregate's turn, or a place in the queue for it. It ends when it is dropped.
+/// The turn of an aggregate, or a place in the queue for it. It ends on drop.
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
     aggregate: &'a Aggregate,
-    /// None while it waits.
+    /// `None` while queued.
     guard: Option<OwnedMutexGuard<()>>,
 }
 
 impl Turns {
-    /// Waits for the aggregate's turn, in the order of asking.
+    /// Waits for the aggregate's turn, in order of arrival.
     pub(crate) async fn wait<'a>(&'a self, aggregate: &'a Aggregate) -> Turn<'a> {
         let lock = {
             let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,7 +44,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut taken = self.turns.taken.lock().unwrap_or_else(PoisonError::into_inner);
         self.guard = None;
-        // Whoever waits has a copy of the lock; the last one removes it.
+        // Each waiter has a clone of the lock; the last one removes it.
         if taken.get(self.aggregate).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             taken.remove(self.aggregate);
         }

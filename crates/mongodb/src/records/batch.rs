@@ -1,17 +1,18 @@
-//! What came at once as one transaction: what is there, the judgement, the changes, their notes. See `write.rs`.
+//! Runs jobs that arrived together as one transaction: reads the records, evaluates the changes, writes them and their notes. See
+//! `write.rs`.
 //!
-//! Invariants:
-//! - Everything that a job is judged by is written by its transaction, or by one that conflicts with it: records that it changes, records
-//!   that it checks (checks.rs), and the writer that stands for its catalogue entries (fence.rs). So two transactions on different records
-//!   never wait for each other, and two that depend on each other never both commit.
-//! - A commit is sent until its outcome is known: the server answers a repeat of it, on the same session, as it answered the first. It is
-//!   never judged by looking for what it would have written.
-//! - A refusal is answered once what it rests on is at majority: with the transaction that it was judged in, or by a write of its own that
-//!   changes nothing and waits for all before it. That write goes to a document that no transaction writes.
+//! INVARIANTS:
+//! - Everything that a job is evaluated against is written by its transaction, or by one that conflicts with it. That is: records that it
+//!   changes, records that it checks (checks.rs), and the writer that represents its catalog entries (fence.rs). So two transactions on
+//!   different records never wait for each other, and two that depend on each other never both commit.
+//! - A commit is resent until its outcome is known: the server answers a repeat on the same session like the first. The outcome is never
+//!   inferred from the presence of what was written.
+//! - A refusal is returned once the data it relies on is at majority. Either the transaction in which it was evaluated ensures that, or a
+//!   separate write that changes nothing and waits for all earlier ones. That write goes to a document that no transaction writes.
 //!
-//! What fails: another transaction came first, the server gave this one up, or its session was ended (the process was taken for dead):
-//! it is attempted again. A connection broke or a primary stepped down amid the commit: the commit is repeated. The server stays silent for
-//! `TIME_MAX`: the outcome is unknown, and said to be.
+//! Failures: if another transaction came first, the server aborted this one, or its session was ended (the process was believed dead), the
+//! transaction is retried. If a connection broke or a primary stepped down during the commit, the commit is repeated. If the server does
+//! not respond within `TIME_MAX`, the outcome is unknown and reported as such.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -38,65 +39,66 @@ use crate::connect::strict;
 use crate::refused::message_of;
 use crate::sessions::{Sessions, was_ended};
 
-/// How long a transaction is attempted again, and its commit repeated.
+/// How long a transaction is retried, and its commit repeated.
 const TIME_MAX: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 pub(super) type Answer = Result<Vec<Revision>, RecordError>;
 
-/// What became of jobs.
+/// The outcome of jobs.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// An answer for each.
+    /// One answer per job.
     pub(super) answers: Vec<Answer>,
-    /// How far feeds have moved.
+    /// The newest change numbers of the feeds.
     pub(super) feeds: Feeds,
 }
 
 impl Outcome {
-    /// The same error for every job.
+    /// Returns the same error for every job.
     fn all(jobs: &[Work], error: &StoreError) -> Self {
         Self { answers: jobs.iter().map(|_| Err(error.clone().into())).collect(), feeds: Feeds::new() }
     }
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 enum Attempt {
-    /// Every job is answered.
+    /// Every job has its answer.
     Answered(Outcome),
-    /// Nothing was written: the server did not take a change. It is judged alone, so that a refusal rests on nothing that may yet fail.
+    /// Nothing was written: the server refused a change. The job is retried alone, so that its refusal does not rely on other jobs that
+    /// may still fail.
     Refused { job: usize, error: RecordError },
     /// Nothing was written: another transaction came first.
     Again,
-    /// Nothing was written: the catalogue entries are stale.
+    /// Nothing was written: the catalog entries are stale.
     Stale,
-    /// The commit was sent, and its outcome is not known.
+    /// The commit was sent, and its outcome is unknown.
     Unknown(Error),
 }
 
-/// The order in which what was judged is sent.
+/// The order in which changes are sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// That of the changes.
+    /// The order of the changes.
     Changes,
-    /// By collection, and in that order within each: few commands.
+    /// By collection, in the given order within each: this needs few commands.
     Collections,
 }
 
-/// Where the records are.
+/// The database of the records, and what writers share.
 pub(super) struct Place {
     pub(super) database: Database,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn Randomness>,
     pub(super) revisions: Revisions,
     pub(super) fence: Fence,
-    /// When it is to be looked for what has expired.
+    /// When to look for expired records.
     pub(super) due: Due,
     pub(super) sessions: Arc<Sessions>,
 }
 
-/// Applies jobs, each whole or not at all, in their order.
+/// Applies jobs in order, each completely or not at all.
 pub(super) async fn run(place: &Place, jobs: &[Work]) -> Outcome {
     if let Some(outcome) = together(place, jobs).await {
         return outcome;
@@ -110,8 +112,8 @@ pub(super) async fn run(place: &Place, jobs: &[Work]) -> Outcome {
     outcome
 }
 
-/// None when they must be tried one by one. A server that is cut off from the majority may answer never; then it is not known what
-/// happened.
+/// Runs the jobs in one transaction; `None` if they must be run one by one. If the server does not respond in time, as when it is cut off
+/// from the majority, the outcome is unknown.
 async fn together(place: &Place, jobs: &[Work]) -> Option<Outcome> {
     let trying = tokio::time::timeout(TIME_MAX + PAUSE_MAX, until_answered(place, jobs)).await;
     trying.unwrap_or_else(|_| {
@@ -134,7 +136,8 @@ async fn until_answered(place: &Place, jobs: &[Work]) -> Option<Outcome> {
         let error = match attempt(place, &entries, jobs, order, ends).await {
             Ok(Attempt::Answered(outcome)) => return Some(outcome),
             Ok(Attempt::Refused { .. }) if jobs.len() > 1 => return None,
-            // Another change may come before it in the batch that is refused too, and the first of them is the answer.
+            // In order of collections, another refused change may precede it in the batch; the answer is the first refusal in order of
+            // changes.
             Ok(Attempt::Refused { .. }) if order == Order::Collections => {
                 order = Order::Changes;
                 continue;
@@ -159,7 +162,8 @@ async fn until_answered(place: &Place, jobs: &[Work]) -> Option<Outcome> {
     }
 }
 
-/// Half of a pause to all of it. Two writers that met each other would otherwise meet again after the same pause.
+/// Returns a random pause between half and all of the given one, so that two conflicting writers do not conflict again after the same
+/// pause.
 fn jittered(pause: Duration, bits: u128) -> Duration {
     let half = pause / 2;
     half + half.mul_f64(f64::from(bits as u32) / f64::from(u32::MAX))
@@ -169,7 +173,7 @@ fn unreachable(error: &Error) -> StoreError {
     StoreError::Unreachable(message_of(error))
 }
 
-/// Returns a refusal once what it rests on is at majority: a write that changes nothing waits for all before it.
+/// Returns a refusal once the data it relies on is at majority: a write that changes nothing waits for all earlier ones.
 async fn settled(place: &Place, refusal: Answer) -> Answer {
     let state = place.database.collection::<Document>(STATE);
     match state.update_one(doc! { "_id": "settled" }, doc! { "$max": { "at": 0_i64 } }).await {
@@ -217,7 +221,7 @@ async fn attempt(
         }
     };
     let committed = commit(place, session, ends).await;
-    // After the commit: a sweep that looked before it has not seen the marker.
+    // After the commit: a sweep that ran before it has not seen the marker.
     expires.into_iter().for_each(|at| place.due.at(at));
     taken.done();
     match committed {
@@ -227,7 +231,7 @@ async fn attempt(
     }
 }
 
-/// Commits, again and again until the outcome is known or the time is up.
+/// Commits repeatedly until the outcome is known or the time is up.
 async fn commit(place: &Place, session: &mut ClientSession, ends: Instant) -> mongodb::error::Result<()> {
     let mut pause = PAUSE;
     loop {
@@ -241,7 +245,7 @@ async fn commit(place: &Place, session: &mut ClientSession, ends: Instant) -> mo
     }
 }
 
-/// Whether a commit that ended so may have happened.
+/// Returns whether a commit that failed with this error may have succeeded.
 fn is_unknown(error: &Error) -> bool {
     error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) || was_ended(error)
 }
@@ -249,14 +253,14 @@ fn is_unknown(error: &Error) -> bool {
 enum Filled {
     Written {
         outcome: Outcome,
-        /// The earliest expiry of what was written, in milliseconds.
+        /// The earliest expiry among the records written, in milliseconds.
         expires: Option<i64>,
     },
-    /// Everything was refused, or nothing is to be done.
+    /// Everything was refused, or there is nothing to write.
     Nothing(Vec<Answer>),
-    /// The catalogue entries are stale.
+    /// The catalog entries are stale.
     Stale,
-    /// None when another transaction came first.
+    /// `None` if another transaction came first.
     Refused(usize, Option<RecordError>),
 }
 
@@ -301,13 +305,13 @@ async fn fill(
         return Ok(told(collections, &judge, &refused));
     }
     markers::mark(place, session, &judge.markers).await?;
-    // Last: from here on no other transaction with notes of these collections can commit before this one.
+    // Written last: from here on, no other transaction with notes of these collections can commit before this one.
     let feeds = feed::append(&place.database, session, &judge.notes).await?;
     let expires = judge.markers.iter().filter_map(|marker| marker.at).min();
     Ok(Filled::Written { outcome: Outcome { answers, feeds }, expires })
 }
 
-/// Notes or markers that fit into one command: an id may be large.
+/// Splits notes or markers into parts that fit into one command each: an id may be large.
 pub(super) fn parts(notes: &[Document]) -> Vec<&[Document]> {
     const BYTES_MAX: usize = 8 * 1024 * 1024;
     let mut parts = Vec::new();

@@ -1,21 +1,21 @@
-//! What may stand behind a place in an order, as a filter: so that a page is not read from the beginning of all pages.
+//! Expresses "after a position in a sort order" as a filter, so that a page is not read from the beginning of all pages.
 //!
-//! It holds for every record that stands behind the place, and for a few that do not: an array counts by one of its elements in an
-//! order, by any of them in a filter. Whoever uses it compares exactly what comes.
+//! The filter matches every record after the position, and a few others: in a sort order, an array counts by one of its elements; in a
+//! filter, by any of them. The caller compares the results exactly.
 
 use annals_core::bson::{Bson, Document, RawBson, doc};
 use annals_core::order::{Direction, TypeOrder};
 
 use super::filter::visible;
 
-/// A field of the sort, and its value at the place.
+/// A field of the sort, and its value at the position.
 pub(super) struct At<'a> {
     pub(super) path: &'a str,
     pub(super) direction: Direction,
     pub(super) value: &'a Bson,
 }
 
-/// Records behind the place, or equal to it in all fields and behind it by their `_id`.
+/// Returns a filter for records after the position: by the fields, or equal in all fields and after it by `_id`.
 pub(super) fn behind(fields: &[At<'_>], id: &Bson) -> Document {
     let mut either = Vec::new();
     let mut same: Vec<Document> = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn behind(fields: &[At<'_>], id: &Bson) -> Document {
         Some(Direction::Descending) => "$lt",
         _ => "$gt",
     };
-    // An expression compares values of all types, as the order does.
+    // An expression compares values of all types, like the sort order.
     same.push(doc! { "$expr": { operator: ["$_id", { "$literal": id.clone() }] } });
     either.push(all_of(same));
     match either.len() {
@@ -45,7 +45,7 @@ fn all_of(mut parts: Vec<Document>) -> Document {
     }
 }
 
-/// Values that stand behind.
+/// Returns a filter for values after that of the field.
 fn beyond(field: &At<'_>) -> Document {
     let path = &*visible(field.path);
     let kind = kind_of(field.value);
@@ -58,7 +58,7 @@ fn beyond(field: &At<'_>) -> Document {
     if comparable {
         either.push(doc! { path: { comparison: field.value.clone() } });
         if kind == TypeOrder::Number && field.direction == Direction::Descending {
-            // It stands before all numbers and is less than none.
+            // NaN sorts before all numbers, and is less than none.
             either.push(doc! { path: { "$eq": f64::NAN } });
         }
     }
@@ -80,7 +80,7 @@ fn beyond(field: &At<'_>) -> Document {
     doc! { "$or": either }
 }
 
-/// Values that stand at the same place.
+/// Returns a filter for values equal to that of the field.
 fn equal(field: &At<'_>) -> Document {
     let path = &*visible(field.path);
     let kind = kind_of(field.value);
@@ -98,7 +98,7 @@ fn equal(field: &At<'_>) -> Document {
     doc! { "$or": either }
 }
 
-/// Records of which a path may lead to nothing: it does so too where it leads through an array to an element that has no fields.
+/// Returns a filter for records in which a path may lead to no value, also because it leads through an array to an element without fields.
 fn nothing(path: &str) -> Document {
     let mut either = vec![doc! { path: { "$eq": Bson::Null } }, doc! { path: { "$exists": false } }];
     for (end, _) in path.match_indices('.') {
@@ -107,7 +107,7 @@ fn nothing(path: &str) -> Document {
     doc! { "$or": either }
 }
 
-/// Whether the server's comparison with the value is the order's, among values of its type.
+/// Returns whether, among values of its type, the server's comparison with the value equals that of the sort order.
 fn is_comparable(value: &Bson) -> bool {
     match value {
         Bson::Double(value) => !value.is_nan(),
@@ -128,7 +128,7 @@ fn kind_of(value: &Bson) -> TypeOrder {
     RawBson::try_from(value.clone()).map_or(TypeOrder::Null, |raw| TypeOrder::of(&raw.as_raw_bson_ref()))
 }
 
-/// The server's codes of types, by their place in the order.
+/// The server's type codes, by type in the sort order.
 const TYPES: [(TypeOrder, i32); 21] = [
     (TypeOrder::MinKey, -1),
     (TypeOrder::Undefined, 6),

@@ -1,4 +1,4 @@
-//! The declared collections.
+//! The catalog of declared collections.
 //!
 //! ```text
 //! annals-records: {_id: the collection's name, indexes: [{name, fields: [[path, 1 or -1]], unique, hashed, text, sparse, partial,
@@ -9,8 +9,8 @@
 //!                  unmarked: an index that expires was added, and records may lack their markers; see expiry.rs
 //! ```
 //!
-//! Entries are cached. Indexes and feeds are only ever added, so readers do without the newest entry, except that an entry without a feed
-//! is read again before a reader of the feed is refused. Writers need the newest entry: see fence.rs, which says when to forget.
+//! Entries are cached. Indexes and feeds are only ever added, so readers can use a stale entry; only an entry without a feed is read again
+//! before a reader of the feed is refused. Writers need the newest entry: see fence.rs, which says when to forget entries.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::refused::reading;
 
-/// Where they are kept.
+/// The collection of the catalog.
 pub(super) const CATALOG: &str = "annals-records";
 
 const FEED: &str = "feed";
@@ -34,11 +34,11 @@ const UNMARKED: &str = "unmarked";
 
 /// A declared collection.
 pub(super) struct Known {
-    /// It has a feed only once that can be followed.
+    /// Its `feed` is true only once the feed can be followed.
     collection: Collection,
-    /// Its changes are noted.
+    /// Whether its changes are noted.
     pub(super) notes: bool,
-    /// Records that expire may lack their markers.
+    /// Whether records that expire may lack their markers.
     pub(super) unmarked: bool,
 }
 
@@ -57,7 +57,7 @@ impl From<Collection> for Known {
     }
 }
 
-/// The declared collections, as far as this process knows them.
+/// The declared collections that this process knows.
 pub(super) struct Catalog {
     database: Database,
     state: Mutex<State>,
@@ -66,7 +66,7 @@ pub(super) struct Catalog {
 #[derive(Default)]
 struct State {
     known: HashMap<String, Arc<Known>>,
-    /// How often everything was forgotten.
+    /// How often all entries were forgotten.
     forgotten: u64,
 }
 
@@ -100,14 +100,14 @@ impl Catalog {
         }
     }
 
-    /// Reads a collection again: another process may have declared more of it.
+    /// Reads an entry again, because another process may have declared more.
     pub(super) async fn read(&self, name: &str) -> Result<Option<Arc<Known>>, StoreError> {
         let forgotten = self.state().forgotten;
         let found = self.database.collection::<Document>(CATALOG).find_one(doc! { "_id": name }).await;
         let Some(found) = found.map_err(|error| reading(&error))? else { return Ok(None) };
         let known = Arc::new(known_of(&found)?);
         let mut state = self.state();
-        // What was read before everything was forgotten may be what was to be forgotten.
+        // An entry read before all were forgotten may be one of those to forget.
         if state.forgotten == forgotten {
             state.known.insert(name.to_owned(), known.clone());
         }
@@ -121,7 +121,7 @@ impl Catalog {
         state.known.clear();
     }
 
-    /// Returns all of them, in the order of their names.
+    /// Returns all declared collections, in order of name.
     pub(super) async fn all(&self) -> Result<Vec<Collection>, StoreError> {
         let asked = |error: mongodb::error::Error| reading(&error);
         let mut found =
@@ -134,7 +134,7 @@ impl Catalog {
         Ok(all)
     }
 
-    /// Adds the collection and its indexes that are not there yet. A feed is added by start.rs.
+    /// Adds the collection and those of its indexes that are missing. A feed is added by start.rs.
     pub(super) async fn add(&self, declared: &Collection) -> Result<(), StoreError> {
         let asked = |error: mongodb::error::Error| reading(&error);
         let catalog = self.database.collection::<Document>(CATALOG);
@@ -151,7 +151,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Has writers that read the entry from now on note changes.
+    /// Makes writers that read the entry from now on note changes.
     pub(super) async fn start_feed(&self, name: &str) -> Result<(), StoreError> {
         self.update(doc! { "_id": name, FEED: { "$ne": true } }, doc! { "$set": { FEED: STARTING } }).await
     }
@@ -159,7 +159,7 @@ impl Catalog {
     /// Lets readers follow the feed: every record that expires by an index of this entry has its marker.
     pub(super) async fn finish_feed(&self, known: &Known) -> Result<(), StoreError> {
         let count = i64::try_from(known.indexes.len()).unwrap_or(i64::MAX);
-        // Not if another index was added meanwhile: its declaration marks records again.
+        // Does not match if another index was added in the meantime; its declaration marks records again.
         let same = doc! { "_id": &known.name, "indexes": { "$size": count } };
         self.update(same, doc! { "$unset": { UNMARKED: "" } }).await?;
         self.update(doc! { "_id": &known.name }, doc! { "$set": { FEED: true } }).await
@@ -171,14 +171,14 @@ impl Catalog {
     }
 }
 
-/// An index as it is stored.
+/// The stored form of an index.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Stored {
     name: String,
     fields: Vec<(String, i32)>,
     unique: bool,
-    // Left out by versions that had none.
+    // Absent from entries of earlier versions.
     #[serde(default)]
     hashed: bool,
     #[serde(default)]

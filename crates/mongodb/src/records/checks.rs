@@ -1,16 +1,16 @@
-//! Checked records: a transaction that rests on a record without changing it must not commit beside another one that changes it.
+//! Checked records: a transaction that depends on a record without changing it must not commit concurrently with one that changes it.
 //!
-//! Snapshot isolation lets two transactions commit of which each reads what the other writes (write skew): the server compares writes only.
-//! So the transaction writes what it checked:
+//! Snapshot isolation permits write skew, since the server compares writes only: two transactions that each read what the other writes may
+//! both commit. So a transaction writes the records that it checked:
 //!
-//! - A record that is there gets `_annals.checks` incremented. (An update that changes nothing would not conflict.) Its revision stays.
-//! - For a record that is absent, a document with its `_id` is inserted and deleted again. Nobody ever reads it, because both happen in one
-//!   transaction; but a transaction that inserts this `_id` at the same time conflicts with it, and a plain insertion waits for it. The
-//!   document has a value of its own on every path of a declared unique index, so that it collides with no record. A change stream shows
-//!   it as an insertion and a deletion.
+//! - For an existing record, `_annals.checks` is incremented. (An update that changes nothing would not conflict.) Its revision stays.
+//! - For an absent record, a document with its `_id` is inserted and deleted again. No reader ever sees it, because both happen in one
+//!   transaction. A transaction that inserts this `_id` at the same time conflicts with it, and a plain insert waits for it. The document
+//!   has a unique value at every path of a declared unique index, so it collides with no record. A change stream shows it as an insert and
+//!   a delete.
 //!
-//! So two batches that check the same record conflict too: one of them is sent again. Nothing is written where the batch changes the
-//! record itself, or changes nothing at all. A deletion that may find its record absent is a check where it does.
+//! So two batches that check the same record conflict too, and one of them is retried. Nothing is written if the batch changes the record
+//! itself, or changes nothing at all. A delete is a check if it finds its record absent.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ use annals_core::{Collection, Index};
 
 use super::judge::{Judge, Key, Op, encoded};
 
-/// What is written so that the transaction conflicts with changes of what it checked.
+/// Returns the writes by which the transaction conflicts with changes of the records that it checked.
 pub(super) fn touches(judge: &Judge<'_>) -> Vec<(usize, usize, Op)> {
     let mut written: HashSet<Key> = judge.ops.iter().map(|(_, _, op)| op.key()).collect();
     let mut touches = Vec::new();
@@ -42,13 +42,13 @@ pub(super) fn touches(judge: &Judge<'_>) -> Vec<(usize, usize, Op)> {
     touches
 }
 
-/// A document of this `_id` that has the key of no record in any unique index.
+/// Returns a document with this `_id` that has no record's key in any unique index.
 fn stand_in(declared: &Collection, id: &Bson, encoded: &[u8]) -> Document {
     let own: String = encoded.iter().map(|byte| format!("{byte:02x}")).collect();
     let own = format!("annals: absent {own}");
     let unique = declared.indexes.iter().filter(|index| index.is_unique());
     let mut paths: Vec<&str> = unique.flat_map(Index::fields).map(|(path, _)| path).collect();
-    // The longest first: a path that leads to others is a document then, which is as much its own.
+    // The longest path first: a path that leads to others is then a document, which is just as unique.
     paths.sort_unstable_by_key(|path| std::cmp::Reverse(path.len()));
     let mut document = Document::new();
     document.insert("_id", id.clone());

@@ -1,4 +1,4 @@
-//! Changes as commands of the server, as many in one as fit and follow each other.
+//! Turns changes into commands, with as many consecutive changes in each as fit.
 
 use annals_core::bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use annals_core::bson::{Bson, Document, RawBson, doc};
@@ -10,11 +10,11 @@ use super::document::is_odd;
 use super::judge::Op;
 use crate::refused::is_garbled;
 
-/// Bytes of one command, but for one document that is larger; the server takes 16 MiB.
+/// Approximate limit of the bytes of one command; a larger document is sent alone. The server accepts 16 MiB.
 const BYTES_MAX: usize = 12 * 1024 * 1024;
 const COUNT_MAX: usize = 5_000;
 
-/// What the server did not take, and which of the changes it was.
+/// A change that the server refused, and its error.
 pub(super) struct Refused {
     pub(super) op: usize,
     pub(super) error: Document,
@@ -88,7 +88,7 @@ fn by_id(id: Bson) -> Result<RawDocumentBuf, annals_core::bson::error::Error> {
     RawDocumentBuf::try_from(&doc! { "_id": { "$eq": id } })
 }
 
-/// An update that changes fields, and our own beside them.
+/// Returns an update of fields, together with our own field.
 fn set(fields: &[(String, Bson)], unset: &[String], revision: Revision, id_at: i32) -> Document {
     let mut set: Document = fields.iter().cloned().collect();
     set.insert(super::document::REVISION, revision.cast_signed());
@@ -100,7 +100,7 @@ fn set(fields: &[(String, Bson)], unset: &[String], revision: Revision, id_at: i
     doc! { "$set": set, "$unset": gone }
 }
 
-/// An update that sets the whole document and looks at nothing in it.
+/// Returns an update that replaces the whole document without interpreting its content.
 fn as_it_is(document: &RawDocumentBuf) -> RawArrayBuf {
     let mut literal = RawDocumentBuf::new();
     literal.append(cstr!("$literal"), document.clone());
@@ -111,14 +111,14 @@ fn as_it_is(document: &RawDocumentBuf) -> RawArrayBuf {
     stages
 }
 
-/// Orders changes by collection, so that those of each follow each other and few commands carry them. Those of one collection stay in their
-/// order: one may free the key of a unique index that a later one takes. Whatever they rest on was judged before, so their order among
-/// collections changes no outcome, except which of several refusals comes first.
+/// Sorts changes by collection, so that fewer commands are needed. Changes of one collection keep their order: one may free a key of a
+/// unique index that a later one takes. All preconditions were evaluated before, so the order of collections affects only which of several
+/// refusals comes first.
 pub(super) fn by_collection(ops: &mut [(usize, usize, Op)]) {
     ops.sort_by(|(_, _, one), (_, _, other)| one.collection().cmp(other.collection()));
 }
 
-/// Sends changes in their order. The server ends the transaction at the first that it does not take.
+/// Sends changes in order. The server aborts the transaction at the first one that it refuses.
 pub(super) async fn send(
     database: &Database,
     session: &mut ClientSession,
@@ -143,7 +143,7 @@ pub(super) async fn send(
         command.append(list, entries);
         let answer = match database.run_raw_command(command).session(&mut *session).await {
             Err(error) if is_garbled(&error) => {
-                // Only a value that a unique index refuses is quoted at such length.
+                // Only values refused by a unique index are quoted at such length.
                 let message = "a unique index has such a value already; the server's message about it cannot be read";
                 return Ok(Some(Refused { op: start, error: doc! { "code": 11000, "errmsg": message } }));
             }
@@ -160,7 +160,7 @@ pub(super) async fn send(
     Ok(None)
 }
 
-/// How many go into one command.
+/// Returns how many changes go into one command.
 fn run_of(ops: &[(usize, usize, Op)]) -> usize {
     let first = &ops[0].2;
     let mut bytes = first.bytes();
@@ -172,7 +172,7 @@ fn run_of(ops: &[(usize, usize, Op)]) -> usize {
 }
 
 impl Refused {
-    /// Whether another transaction came first with this `_id`.
+    /// Returns whether another transaction was first to insert this `_id`.
     pub(super) fn is_overtaken(&self) -> bool {
         let keys = self.error.get_document("keyPattern");
         self.is_duplicate() && keys.is_ok_and(|keys| keys.len() == 1 && keys.contains_key("_id"))
@@ -182,7 +182,7 @@ impl Refused {
         self.error.get_i32("code").is_ok_and(|code| code == 11000)
     }
 
-    /// The port's error for it.
+    /// Returns the port's error for the refusal.
     pub(super) fn told(&self, declared: &Collection, change: usize) -> RecordError {
         let message = self.error.get_str("errmsg").unwrap_or("it says nothing");
         if !self.is_duplicate() {

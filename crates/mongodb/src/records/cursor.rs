@@ -1,4 +1,4 @@
-//! Where a page ended, as text: a document in digits.
+//! Encodes the position at which a page ended as text: a document in hexadecimal.
 //!
 //! ```text
 //! {of int64, order binary, values [], id}      of: tells queries apart     order: the place, exactly
@@ -13,18 +13,18 @@ use annals_core::bson::{Binary, Bson, Document, doc};
 use annals_core::{Code, Cursor, Invalid, RecordQuery};
 use siphasher::sip::SipHasher13;
 
-/// Where a page ended.
+/// The position at which a page ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Position {
-    /// The last record's place in the order that was asked for.
+    /// The last record's key in the requested sort order.
     pub(super) order: Vec<u8>,
-    /// The values that it is sorted by.
+    /// The values by which it is sorted.
     pub(super) values: Vec<Bson>,
     /// Its `_id`.
     pub(super) id: Bson,
 }
 
-/// The text for the next page of this query.
+/// Returns the cursor for the next page of this query.
 pub(super) fn write(query: &RecordQuery, position: Position) -> Result<Cursor, Invalid> {
     let order = Binary { subtype: BinarySubtype::Generic, bytes: position.order };
     let document = doc! { "of": fingerprint(query), "order": order, "values": position.values, "id": position.id };
@@ -33,7 +33,7 @@ pub(super) fn write(query: &RecordQuery, position: Position) -> Result<Cursor, I
     Ok(Cursor::new(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect::<String>()))
 }
 
-/// What the text says; refused when it is not of this query.
+/// Decodes a cursor, and refuses one of another query.
 pub(super) fn read(query: &RecordQuery, cursor: &Cursor) -> Result<Position, Invalid> {
     parts(query, cursor.as_str()).ok_or_else(|| {
         let message = "is not a cursor of this query; begin again without one".to_owned();
@@ -58,7 +58,7 @@ fn bytes_of(text: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| Some(nibble(*pair.first()?)? << 4 | nibble(*pair.get(1)?)?)).collect()
 }
 
-/// Tells queries apart, so that one's cursor is not taken for another's.
+/// Returns a hash of the query, so that a cursor is not accepted for another one.
 fn fingerprint(query: &RecordQuery) -> i64 {
     let mut hasher = SipHasher13::new_with_keys(0, 0);
     hasher.write(query.collection.as_bytes());

@@ -1,7 +1,8 @@
-//! Declaring collections: what there must be is compared with what is there, and what is missing is made; nothing is dropped.
+//! Declares collections: compares the declaration with what exists, and creates what is missing. Nothing is dropped.
 //!
-//! Some declared indexes are not made, because the server has none like them and answers are the same without: another index on `_id`, one
-//! that differs from another in its name only, and a partial condition that only bounds what an index that is not unique holds.
+//! Some declared indexes are not created, because the server cannot have them and answers are the same without. These are another index on
+//! `_id`, and an index that differs from another only in its name. A partial condition is omitted if it merely limits what a non-unique
+//! index contains.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ const NAMESPACE_EXISTS: i32 = 48;
 const DUPLICATE_KEY: i32 = 11000;
 const CONFLICTS: [i32; 2] = [85, 86];
 
-/// Returns the entry that the catalogue then has. With `create` off everything that is declared must be there already.
+/// Declares a collection, and returns the resulting catalog entry. With `create` off, everything declared must already exist.
 pub(super) async fn declare(
     database: &Database,
     catalog: &Catalog,
@@ -57,14 +58,14 @@ pub(super) async fn declare(
         false => all_there(declared, there.is_none(), &missing)?,
     }
     catalog.add(declared).await?;
-    // Another process may have declared another index of the same name at the same time.
+    // Another process may have declared a different index of the same name at the same time.
     let known = catalog.read(&declared.name).await?;
     let known = known.ok_or_else(|| RecordError::UnknownCollection(declared.name.clone()))?;
     compare(declared, &known)?;
     Ok(known)
 }
 
-/// Those that are new.
+/// Returns the indexes that are new, and refuses those that differ from a known one of the same name.
 fn compare<'a>(declared: &'a Collection, known: &Collection) -> Result<Vec<&'a Index>, RecordError> {
     let mut new = Vec::new();
     for index in &declared.indexes {
@@ -86,7 +87,7 @@ fn conflict(collection: &Collection, index: &Index, message: String) -> RecordEr
     RecordError::IndexConflict { collection: collection.name.clone(), index: index.name().to_owned(), message }
 }
 
-/// Collections that this store writes itself, and our own field.
+/// Refuses collections that this store writes itself, and indexes on our own field.
 fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
     const OWNED: [&str; 16] = [
         names::EVENT_LOG,
@@ -123,7 +124,7 @@ fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The index as the server makes it; none when it makes none like it.
+/// Returns the index as the server creates it; `None` if it is not created.
 pub(super) fn physical(index: &Index) -> Result<Option<Document>, RecordError> {
     let fields = index.fields();
     let key: Document = match index {
@@ -156,7 +157,7 @@ pub(super) fn physical(index: &Index) -> Result<Option<Document>, RecordError> {
             due.insert("sparse", true);
         }
         (true, Some(partial)) => {
-            // The server does not mix the two.
+            // The server does not allow both options together.
             let any: Vec<Bson> = fields.iter().map(|(path, _)| doc! { *path: { "$exists": true } }.into()).collect();
             due.insert("partialFilterExpression", doc! { "$and": [partial, { "$or": any }] });
         }
@@ -171,7 +172,7 @@ pub(super) fn physical(index: &Index) -> Result<Option<Document>, RecordError> {
     Ok(Some(due))
 }
 
-/// Whether the server takes the condition for a partial index.
+/// Returns whether the server accepts the condition for a partial index.
 fn is_bound(condition: &Condition) -> bool {
     match condition {
         Condition::All => true,
@@ -191,7 +192,7 @@ fn is_bound(condition: &Condition) -> bool {
     }
 }
 
-/// Whether two are the same to the server, apart from their names and expiry.
+/// Returns whether two indexes are the same to the server, apart from their names and expiry.
 fn same(found: &Document, due: &Document) -> bool {
     if text::is_text(due) {
         return text::same(found, due);
@@ -224,7 +225,7 @@ fn expiry(index: &Document) -> Option<i64> {
     }
 }
 
-/// The indexes that are there; none when the collection is not.
+/// Lists the existing indexes; `None` if the collection does not exist.
 async fn listed(database: &Database, collection: &str) -> mongodb::error::Result<Option<Vec<Document>>> {
     match database.run_command(doc! { "listIndexes": collection, "cursor": { "batchSize": 200 } }).await {
         Ok(answer) => {
@@ -236,7 +237,7 @@ async fn listed(database: &Database, collection: &str) -> mongodb::error::Result
     }
 }
 
-/// Where nothing is made, what is missing is named.
+/// Refuses a declaration that would have to create something, and names what is missing.
 fn all_there(declared: &Collection, absent: bool, missing: &[Document]) -> Result<(), StoreError> {
     let name = &declared.name;
     let names: Vec<_> = missing.iter().filter_map(|index| index.get_str("name").ok()).collect();
@@ -249,7 +250,7 @@ fn all_there(declared: &Collection, absent: bool, missing: &[Document]) -> Resul
     Err(StoreError::ReadOnly(format!("{what}, and auto_init_schema is off; make them, or switch it on")))
 }
 
-/// All in one command, which makes all or none of them.
+/// Creates the indexes in a single command, which creates all or none.
 async fn make(
     database: &Database,
     declared: &Collection,
@@ -276,7 +277,7 @@ fn refused(declared: &Collection, missing: &[Document], error: &mongodb::error::
     let answer = error.server_response().and_then(|answer| Document::try_from(&**answer).ok()).unwrap_or_default();
     let pattern = answer.get_document("keyPattern").ok();
     let of_pattern = |index: &&Document| index.get_document("key").ok() == pattern;
-    // Of several on the same fields the server names the index in its sentence only.
+    // If several are on the same fields, only the server's message names the index.
     let named =
         |index: &&Document| index.get_str("name").is_ok_and(|name| message.contains(&format!("index: {name} ")));
     let unique = |index: &&Document| index.get_bool("unique").unwrap_or(false);
@@ -291,13 +292,13 @@ fn refused(declared: &Collection, missing: &[Document], error: &mongodb::error::
             RecordError::DuplicateKey { collection, index: name, key, change: 0 }
         }
         Some(code) if CONFLICTS.contains(&code) => RecordError::IndexConflict { collection, index: name, message },
-        // It names no index: a collection has one of texts at most, and other software made another.
+        // The error names no index: a collection has at most one text index, and other software created another.
         Some(67) if message.contains("only one text index") => {
             let text = missing.iter().find(|index| text::is_text(index));
             let index = text.and_then(|index| index.get_str("name").ok()).unwrap_or_default().to_owned();
             RecordError::IndexConflict { collection, index, message }
         }
-        // A document with two arrays, or a declaration that the server does not take.
+        // A document with parallel arrays, or a declaration that the server refuses.
         Some(171) => Invalid::new(Code::InvalidRecord, "document", message).into(),
         Some(67 | 72 | 73 | 197) => Invalid::new(Code::InvalidCollection, "indexes", message).into(),
         _ => reading(error).into(),

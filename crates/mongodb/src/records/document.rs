@@ -1,4 +1,4 @@
-//! A record as it is stored: its document with `_id` in front, where MongoDB puts it, and one field of our own at the end.
+//! The stored form of a record: its document with `_id` first, as MongoDB requires, and one field of our own at the end.
 //!
 //! ```text
 //! {_id, …, _annals: {revision int64, idAt int32, checks int64}}
@@ -6,7 +6,7 @@
 //!      checks: how often other changes depended on it since it was written; see checks.rs
 //! ```
 //!
-//! Whoever looks for fields by their names finds them where they would be without us. A document without the field was written by other
+//! Software that accesses fields by name finds them as in the original document. A document without our field was written by other
 //! software: its revision is 0.
 
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf, cstr};
@@ -18,16 +18,16 @@ use crate::layout::fields::{inner, integer, natural};
 /// The field of our own.
 pub(super) const OWN: &str = "_annals";
 
-/// Which write a record is of.
+/// The path of the record's revision.
 pub(super) const REVISION: &str = "_annals.revision";
-/// Before which field the `_id` stood.
+/// The path of the index of the field before which the `_id` originally was.
 pub(super) const ID_AT: &str = "_annals.idAt";
-/// Counts the transactions that checked the record.
+/// The path of the number of transactions that checked the record.
 pub(super) const CHECKS: &str = "_annals.checks";
 
 const ID: &str = "_id";
 
-/// Whether what a change writes can be stored.
+/// Checks that the document or fields of a change can be stored.
 ///
 /// # Errors
 /// `invalid_record`.
@@ -57,13 +57,13 @@ fn own(path: &str) -> Invalid {
     Invalid::new(Code::InvalidRecord, path, message)
 }
 
-/// Before which field of a document its `_id` stands.
+/// Returns the index of the field before which a document's `_id` is.
 pub(super) fn id_at(document: &RawDocument) -> i32 {
     let at = document.iter().flatten().position(|(name, _)| name.as_str() == ID);
     at.and_then(|at| i32::try_from(at).ok()).unwrap_or(0)
 }
 
-/// The document as it is stored.
+/// Returns the stored form of a document.
 pub(super) fn stored(document: &RawDocument, revision: Revision) -> RawDocumentBuf {
     let mut out = RawDocumentBuf::new();
     out.append(cstr!("_id"), id_of(document));
@@ -84,7 +84,7 @@ pub(super) fn stored(document: &RawDocument, revision: Revision) -> RawDocumentB
     out
 }
 
-/// The document as it was given, from what is stored.
+/// Returns the original document of a stored record.
 pub(super) fn given(stored: &RawDocument) -> RawDocumentBuf {
     let id_at =
         inner(stored, OWN).and_then(|own| integer(own, "idAt")).and_then(|at| usize::try_from(at).ok()).unwrap_or(0);
@@ -109,22 +109,22 @@ pub(super) fn given(stored: &RawDocument) -> RawDocumentBuf {
     out
 }
 
-/// Which write a stored document is of.
+/// Returns the revision of a stored document.
 pub(super) fn revision_of(stored: &RawDocument) -> Revision {
     inner(stored, OWN).and_then(|own| natural(own, "revision")).unwrap_or(0)
 }
 
-/// The `_id` of a document.
+/// Returns the `_id` of a document.
 pub(super) fn id_of(document: &RawDocument) -> RawBsonRef<'_> {
     document.get(ID).ok().flatten().unwrap_or(RawBsonRef::Null)
 }
 
-/// The `_id` of a document, on its own.
+/// Returns a copy of the `_id` of a document.
 pub(super) fn owned_id(document: &RawDocument) -> Bson {
     Bson::try_from(id_of(document)).unwrap_or(Bson::Null)
 }
 
-/// A document that has nothing but this id.
+/// Returns a document with nothing but this `_id`.
 pub(super) fn only_id(id: &Bson) -> Result<RawDocumentBuf, Invalid> {
     let invalid = |error: annals_core::bson::error::Error| {
         Invalid::new(Code::InvalidRecord, "_id", format!("cannot be stored: {error}"))
@@ -132,7 +132,7 @@ pub(super) fn only_id(id: &Bson) -> Result<RawDocumentBuf, Invalid> {
     RawDocumentBuf::try_from(&annals_core::bson::doc! { "_id": id.clone() }).map_err(invalid)
 }
 
-/// Whether the server sets a field to this value as it is: in an update it looks at documents, and fills in empty timestamps.
+/// Returns whether a `$set` stores this value unchanged: the server interprets documents, and fills in empty timestamps.
 pub(super) fn is_plain(value: &Bson) -> bool {
     !matches!(
         value,
@@ -141,8 +141,8 @@ pub(super) fn is_plain(value: &Bson) -> bool {
         || matches!(value, Bson::Array(inner) if inner.iter().all(is_plain))
 }
 
-/// Whether the server would change the document on its way in, or not take it, in an ordinary insert or replacement: it fills in empty
-/// timestamps, and takes names that begin with a dollar for operators.
+/// Returns whether the server would change or refuse the document in an ordinary insert or replacement: it fills in empty timestamps, and
+/// interprets names that begin with a dollar as operators.
 pub(super) fn is_odd(document: &RawDocument) -> bool {
     let odd = |value: RawBsonRef<'_>| matches!(value, RawBsonRef::Timestamp(at) if at.time == 0 && at.increment == 0);
     document.iter().flatten().any(|(name, value)| name.as_str().starts_with('$') || odd(value))

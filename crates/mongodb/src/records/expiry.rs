@@ -1,13 +1,13 @@
-//! Records that expire.
+//! Expiry of records.
 //!
-//! The server deletes them by itself where an index says so, and tells nobody. Where nobody follows the collection, that is all. Where it
-//! has a feed, a marker stands beside each record that expires, written in the transaction that writes the record: a marker without its
-//! record is a deletion that is not noted yet. It is noted by the next sweep, or before the record's next insertion, whichever comes first,
-//! and the marker goes with the note: once each, in order. Records that were there before the feed get their markers when it is turned on
+//! The server deletes expired records by itself, without notice. That suffices for a collection without a feed. In a collection with a
+//! feed, each record that expires has a marker, written in the transaction that writes the record. A marker without its record is a
+//! deletion that is not noted yet. It is noted by the next sweep or before the record's next insert, whichever comes first, and the marker
+//! is deleted with it. So each deletion is noted once, in order. Records older than the feed get their markers when it is turned on
 //! (start.rs).
 //!
-//! The database is asked when the earliest marker that this process knows of is due, and once a minute, because other processes write
-//! markers too, and may have gone since. So a tenant whose records do not expire costs next to nothing.
+//! The database is queried when the earliest marker known to this process is due, and once a minute, because other processes write markers
+//! too and may have ended since. So a tenant whose records do not expire costs next to nothing.
 //!
 //! ```text
 //! annals-record-expiries: {_id: {c: collection, id}, at date}      index at_1
@@ -27,16 +27,16 @@ use super::write::Work;
 use crate::layout::fields::{inner, text};
 use crate::refused::reading;
 
-/// Where the markers are.
+/// The collection of the markers.
 pub(super) const EXPIRIES: &str = "annals-record-expiries";
 
-/// How often it is looked, in this process, whether a marker is due.
+/// How often this process checks whether a marker is due.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// After so many looks the database is asked in any case.
+/// After this many checks the database is queried in any case.
 const LOOKS_MAX: u32 = 30;
 const DELETED_AT_ONCE: i64 = 500;
 
-/// When a document expires, in milliseconds; none when it does not.
+/// Returns when a document expires, in milliseconds; `None` if it does not.
 pub(super) fn of_document(declared: &Collection, document: &RawDocument) -> Option<i64> {
     declared.indexes.iter().filter_map(|index| of_index(index, document)).min()
 }
@@ -57,36 +57,37 @@ fn of_index(index: &Index, document: &RawDocument) -> Option<i64> {
     Some(dates.min()?.saturating_add(i64::from(seconds) * 1_000))
 }
 
-/// The date that is encoded, if it is one.
+/// Decodes a key that is a date.
 fn date(key: &[u8]) -> Option<i64> {
     let (kind, rest) = key.split_first()?;
     let bytes: [u8; 8] = rest.try_into().ok()?;
     (*kind == TypeOrder::DateTime as u8).then(|| (u64::from_be_bytes(bytes) ^ (1 << 63)).cast_signed())
 }
 
-/// When the earliest marker that this process knows of is due: milliseconds of the store's clock, `i64::MAX` for never.
+/// When the earliest marker known to this process is due: milliseconds of the store's clock, `i64::MAX` for never.
 pub(super) struct Due(AtomicI64);
 
 impl Default for Due {
-    /// At once: markers of before are not known yet.
+    /// Due at once, because earlier markers are not known yet.
     fn default() -> Self {
         Self(AtomicI64::new(i64::MIN))
     }
 }
 
 impl Due {
-    /// A marker is there that is due then.
+    /// Records that a marker is due at this time.
     pub(super) fn at(&self, millis: i64) {
         self.0.fetch_min(millis, Ordering::SeqCst);
     }
 
-    /// Whether one is due. Forgets it then: what is there is looked at from now on, and what comes says so after it has come.
+    /// Returns whether a marker is due, and resets the time: the caller now reads the existing markers, and later ones are recorded after
+    /// they are written.
     fn take(&self, now: i64) -> bool {
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |due| (due <= now).then_some(i64::MAX)).is_ok()
     }
 }
 
-/// Sweeps as long as the records are there and open.
+/// Sweeps as long as the records are open.
 pub(super) async fn run(records: std::sync::Weak<MongoRecords>) {
     let mut looks = 0;
     loop {
@@ -109,7 +110,7 @@ pub(super) async fn run(records: std::sync::Weak<MongoRecords>) {
     }
 }
 
-/// Deletes and notes what has expired by now, and finds out when the next is due.
+/// Deletes and notes the records that have expired, and determines when the next one is due.
 async fn sweep(records: &MongoRecords) -> Result<(), RecordError> {
     loop {
         let now = DateTime::from_millis(records.clock.now().as_millis());

@@ -1,4 +1,4 @@
-//! How the server finds the records of a query.
+//! Explains how the server finds the records of a query.
 
 use annals_core::bson::{Bson, Document, doc};
 use annals_core::{Explained, RecordError, RecordQuery};
@@ -6,7 +6,7 @@ use mongodb::Database;
 
 use super::find::{FirstPage, refused};
 
-/// Runs the find that reads a page first, and tells what the server did.
+/// Runs the find that would read the first page, and returns the server's statistics.
 pub(super) async fn explain(database: &Database, query: &RecordQuery) -> Result<Explained, RecordError> {
     let page = FirstPage::of(query)?;
     let mut find = doc! { "find": &query.collection, "filter": page.filter.ask, "sort": page.sort };
@@ -39,7 +39,7 @@ fn number(document: &Document, name: &str) -> u64 {
     number.unsigned_abs()
 }
 
-/// The name of the first index that a plan reads.
+/// Returns the name of the first index that a plan reads.
 fn index_of(plan: &Document) -> Option<String> {
     match plan.get_str("stage") {
         Ok("IDHACK") => return Some("_id_".to_owned()),
@@ -56,7 +56,7 @@ fn has_stage(plan: &Document, stage: &str) -> bool {
     plan.get_str("stage").is_ok_and(|found| found == stage) || below(plan).any(|plan| has_stage(plan, stage))
 }
 
-/// The stages that a stage reads from. A plan of the slot-based engine has one of the usual form inside.
+/// Returns the input stages of a stage. A plan of the slot-based engine contains one in the classic form.
 fn below(plan: &Document) -> impl Iterator<Item = &Document> {
     let one = ["queryPlan", "inputStage"].into_iter().filter_map(|name| plan.get_document(name).ok());
     let several = plan.get_array("inputStages").into_iter().flatten().filter_map(Bson::as_document);

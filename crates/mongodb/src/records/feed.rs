@@ -1,4 +1,4 @@
-//! The feeds of collections that ask for one: a note of each change, written with the change itself.
+//! The feeds of collections that request one: a note of each change, written together with the change.
 //!
 //! ```text
 //! annals-record-changes: {_id: {c: collection, n int64: the number}, id, w: "i" "r" or "d"}
@@ -8,9 +8,9 @@
 //!                        {_id: "writer:{process}", …}        see fence.rs
 //! ```
 //!
-//! INVARIANT: the transaction that writes a note also moves `last` from the number before it. So numbers have no gaps, of two transactions
-//! with notes of one collection one is attempted again, and no reader sees a number before a smaller one. `last` moves at the end of the
-//! transaction. Collections without a feed write nothing here.
+//! INVARIANT: the transaction that writes a note also advances `last`, from the number before the first note. So numbers have no gaps, one
+//! of two transactions with notes of one collection is retried, and no reader sees a number before a lower one. `last` is advanced at the
+//! end of the transaction. Collections without a feed write nothing here.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,12 +26,12 @@ use crate::layout::fields::{inner, integer, natural, text};
 use crate::moment::{Moment, Tries};
 use crate::refused::reading;
 
-/// The notes.
+/// The collection of the notes.
 pub(super) const NOTES: &str = "annals-record-changes";
-/// How far they go.
+/// The collection of the feeds' states.
 pub(super) const STATE: &str = "annals-record-state";
 
-/// The newest change of each collection that a transaction noted changes of.
+/// The newest change number of each collection for which a transaction wrote notes.
 pub(super) type Feeds = HashMap<String, ChangeNumber>;
 
 fn of(collection: &str) -> Document {
@@ -42,8 +42,7 @@ fn former() -> Document {
     doc! { "_id": "changes" }
 }
 
-/// Makes what the first write needs: nothing is created inside a transaction.
-/// With `create` off it must be there already.
+/// Creates what the first write needs, since nothing can be created inside a transaction. With `create` off it must already exist.
 pub(super) async fn begin(database: &Database, create: bool) -> Result<(), StoreError> {
     let made = match create {
         true => make(database).await,
@@ -81,8 +80,8 @@ async fn make(database: &Database) -> mongodb::error::Result<()> {
     Ok(())
 }
 
-/// Ends the one feed of all collections that former versions kept. Without `last`, a process of such a version cannot write any more: it
-/// would write to collections with a feed without notes. Nobody follows the former notes, so they are removed.
+/// Ends the single feed of all collections that earlier versions kept. Without `last`, a process of such a version can no longer write; it
+/// would write to collections with a feed without notes. The former notes have no followers, so they are removed.
 async fn leave_former(database: &Database) -> mongodb::error::Result<()> {
     let last = doc! { "$ifNull": ["$former", { "$ifNull": ["$last", 0_i64] }] };
     let left = vec![doc! { "$set": { "former": last } }, doc! { "$unset": "last" }];
@@ -93,8 +92,8 @@ async fn leave_former(database: &Database) -> mongodb::error::Result<()> {
     Ok(())
 }
 
-/// Makes the state of a collection's feed. Its numbers begin above those of a feed of a former version, so that a position in that one is
-/// refused as no longer kept and never taken for one in this feed.
+/// Creates the state of a collection's feed. Its numbers begin above those of a feed of an earlier version: a position in that feed is
+/// refused as no longer kept, and never mistaken for one in this feed.
 pub(super) async fn start(database: &Database, collection: &str) -> Result<(), StoreError> {
     let asked = |error: mongodb::error::Error| reading(&error);
     let state = database.collection::<RawDocumentBuf>(STATE);
@@ -106,7 +105,7 @@ pub(super) async fn start(database: &Database, collection: &str) -> Result<(), S
     Ok(())
 }
 
-/// A change to be noted. Its number is assigned last.
+/// A change to note. Its number is assigned last.
 pub(super) struct Note {
     pub(super) collection: String,
     pub(super) id: Bson,
@@ -140,7 +139,7 @@ fn read(note: &RawDocument) -> Option<RecordedChange> {
     Some(RecordedChange { number: natural(place, "n")?, collection: text(place, "c")?.to_owned(), id, what })
 }
 
-/// Writes the notes of a transaction: each feed moves once, and the notes of all go together.
+/// Writes the notes of a transaction: advances each feed once, and inserts the notes of all feeds together.
 pub(super) async fn append(
     database: &Database,
     session: &mut ClientSession,
@@ -174,7 +173,7 @@ pub(super) async fn last(database: &Database, collection: &str) -> Result<Change
     Ok(state.and_then(|state| natural(&state, "last")).unwrap_or(0))
 }
 
-/// Returns changes after a number, oldest first: one moment of the state and the notes.
+/// Returns changes after a number, oldest first. The state and the notes are read at the same point in time.
 pub(super) async fn changes(
     database: &Database,
     collection: &str,
@@ -210,13 +209,13 @@ pub(super) async fn changes(
     Ok(changes)
 }
 
-/// The notes with numbers above one and up to another.
+/// Returns a filter for the notes with numbers above `after` and up to `last`.
 fn between(collection: &str, after: ChangeNumber, last: ChangeNumber) -> Document {
     let id = |number: ChangeNumber| id_of(collection, number.cast_signed());
     doc! { "_id": { "$gt": id(after), "$lte": id(last) } }
 }
 
-/// Removes notes beyond those that are kept. The state says so first, so nobody takes the rest for all.
+/// Removes notes that are no longer kept. The state is updated first, so no reader takes the rest for complete.
 pub(super) async fn trim(
     database: &Database,
     collection: &str,

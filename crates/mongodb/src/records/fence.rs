@@ -1,8 +1,8 @@
-//! The fence between writers and declarations: a declaration that gives writers more to do waits for every transaction that does not know
-//! of it, and no later transaction is without it.
+//! The fence between writers and declarations: a declaration that requires more of writers waits for every transaction that does not know
+//! of it, and every later transaction complies with it.
 //!
-//! A process caches catalogue entries. If a feed is turned on (or an index that expires is added to a collection with one), a transaction
-//! judged by the older entry writes records without notes. Time cannot bound how long such a transaction stays in flight, so the server's
+//! A process caches catalog entries. If a feed is turned on (or an index that expires is added to a collection with one), a transaction
+//! based on the older entry writes records without notes. Time cannot bound how long such a transaction stays in flight, so the server's
 //! conflict detection does:
 //!
 //! ```text
@@ -12,15 +12,16 @@
 //!  transaction   a increments `n` of its own writer, first of all, and compares `fence` with that of its entries ─▶ … ─▶ commit
 //! ```
 //!
-//! Invariants:
-//! - A process reads catalogue entries for writing only after its writer is stored, and belongs them to the fence that it read before them.
+//! INVARIANTS:
+//! - A process reads catalog entries for writing only after its writer is stored, and associates them with the fence that it read before
+//!   them.
 //! - Every transaction that writes records writes its own writer first. So step 2 waits until the transactions in flight have ended, and a
-//!   transaction whose snapshot is older than step 2 conflicts and is attempted again.
-//! - A transaction that finds another fence than its entries belong to, or no writer, writes nothing: its entries are read again.
-//! - A writer that is stored after step 2 looked for writers reads its entries after step 1.
+//!   transaction whose snapshot is older than step 2 conflicts and is retried.
+//! - A transaction that finds a fence other than that of its entries, or no writer, writes nothing: its entries are read again.
+//! - A writer that is stored after step 2 has searched for writers reads its entries after step 1.
 //!
 //! Each process has a writer of its own, and one transaction at a time, so writers never conflict with each other. A process that dies
-//! leaves its writer behind; one that was not used for a day is deleted, and a process that is merely idle stores its own again.
+//! leaves its writer behind. A writer that was not used for a day is deleted; a process that was merely idle stores its own again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,11 +36,11 @@ use super::feed::STATE;
 use crate::layout::fields::integer;
 use crate::refused::{message_of, reading};
 
-/// How the writers' documents are called.
+/// Prefix of the `_id`s of writers.
 const PREFIX: &str = "writer:";
-/// All of them: `;` follows `:`.
+/// Upper bound of the `_id`s of writers: `;` follows `:`.
 const AFTER_PREFIX: &str = "writer;";
-/// After how long a writer that was not used is deleted, in milliseconds.
+/// Milliseconds after which an unused writer is deleted.
 const UNUSED_MAX: i64 = 24 * 60 * 60 * 1_000;
 
 /// The writer of this process.
@@ -47,7 +48,7 @@ pub(super) struct Fence {
     database: Database,
     catalog: Arc<Catalog>,
     id: String,
-    /// The fence that the cached entries belong to. None while the writer is not stored.
+    /// The fence that the cached entries are associated with; `None` while the writer is not stored.
     known: Mutex<Option<i64>>,
 }
 
@@ -74,7 +75,7 @@ impl Fence {
         doc! { "_id": &self.id }
     }
 
-    /// Returns the entries of these collections and the fence that they belong to. An undeclared collection has no entry.
+    /// Returns the entries of these collections and their fence. An undeclared collection has no entry.
     pub(super) async fn entries(&self, names: &BTreeSet<&str>) -> Result<Entries, StoreError> {
         let known = *self.known();
         let fence = match known {
@@ -86,7 +87,7 @@ impl Fence {
             match self.catalog.declared(name).await {
                 Ok(entry) => drop(collections.insert((*name).to_owned(), entry)),
                 Err(annals_core::RecordError::Store(error)) => return Err(error),
-                // Judged as undeclared.
+                // Evaluated as undeclared.
                 Err(_) => {}
             }
         }
@@ -116,7 +117,7 @@ impl Fence {
         }
     }
 
-    /// Begins a transaction: writes the writer. Returns false if the entries must be read again before anything is written.
+    /// Begins a transaction by writing the writer. Returns false if the entries must be read again before anything is written.
     pub(super) async fn enter(&self, entries: &Entries, session: &mut ClientSession) -> mongodb::error::Result<bool> {
         let writers = self.database.collection::<RawDocumentBuf>(STATE);
         let used = doc! { "$inc": { "n": 1_i64 }, "$currentDate": { "at": true } };
@@ -130,14 +131,14 @@ impl Fence {
         Ok(false)
     }
 
-    /// Waits until no transaction is in flight that was judged by entries from before now, and has later ones read them again.
+    /// Waits until no transaction based on earlier entries is in flight, and makes later ones read the entries again.
     pub(super) async fn raise(&self) -> Result<(), StoreError> {
         let all = doc! { "_id": { "$gte": PREFIX, "$lt": AFTER_PREFIX } };
         let raised = self.state().update_many(all, doc! { "$inc": { "fence": 1_i64 } }).await;
         raised.map(drop).map_err(|error| reading(&error))
     }
 
-    /// Deletes the writer: the process writes no more.
+    /// Deletes the writer: the process no longer writes.
     pub(super) async fn leave(&self) {
         let stored = self.known().take().is_some();
         if stored && let Err(error) = self.state().delete_one(self.own()).await {

@@ -1,35 +1,35 @@
-//! Conditions as filters of MongoDB, with the same meaning.
+//! Converts conditions to MongoDB filters with the same meaning.
 //!
-//! Some cannot be: those that the server would not read because of their depth or size, or of what a list holds. Then every document is
-//! asked for, and judged here.
+//! Some cannot be converted: those that the server would refuse because of their depth, their size or the content of a list. All documents
+//! are then requested, and evaluated here.
 
 use annals_core::bson::{Bson, Document, Regex, doc};
 use annals_core::{Condition, Deletion, Fragment, Invalid, Matcher, Test};
 
 use super::document::OWN;
 
-/// Parts inside parts that are sent. The server reads about three times as many.
+/// Maximum depth of a filter that is sent. The server accepts about three times as much.
 const DEPTH_MAX: usize = 30;
-/// Documents inside documents that are sent. The server reads 200.
+/// Maximum nesting of documents that are sent. The server accepts 200.
 const NESTING_MAX: usize = 150;
-/// Bytes that are sent; a command has at most 16 MiB.
+/// Maximum size of a filter in bytes; a command has at most 16 MiB.
 const BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// What to ask for, and how to judge what comes.
+/// The filter to send, and how to evaluate the results.
 pub(super) struct Filter {
     pub(super) ask: Document,
-    /// Documents that come must pass it, as they were given; none when the server has judged.
+    /// The condition that original documents must additionally match; `None` if the server evaluates everything.
     pub(super) rest: Option<Matcher>,
 }
 
 impl Filter {
     /// # Errors
-    /// `invalid_condition` for what the server would not read and cannot be judged here either.
+    /// `invalid_condition` if the server would refuse the condition and it cannot be evaluated here either.
     pub(super) fn of(condition: &Condition) -> Result<Self, Invalid> {
         match filter_of(condition) {
             Some(ask) => Ok(Self { ask, rest: None }),
             None => {
-                // Words are the server's to find, by its index.
+                // Only the server can search for words, by its text index.
                 let ask = condition.text_search().map_or_else(Document::new, text);
                 let rest = condition.without_text_search();
                 rest.judgeable()?;
@@ -39,18 +39,19 @@ impl Filter {
     }
 }
 
-/// The filter document that a store on MongoDB asks for a condition that is [`resolved`](Condition::resolved); none when the server would
-/// not take it, because of its depth or size or of what a list holds, so that the store reads every document and judges it itself.
+/// Returns the filter that a store on MongoDB sends for a condition that is [`resolved`](Condition::resolved). Returns `None` if the
+/// server would refuse it, because of its depth, its size or the content of a list; the store then reads every document and evaluates the
+/// condition itself.
 pub fn filter_of(condition: &Condition) -> Option<Document> {
     compile(condition).filter(fits)
 }
 
-/// The filter that means the same; none when the server would not take it.
+/// Returns the filter with the same meaning; `None` if there is none that the server accepts.
 pub(super) fn compile(condition: &Condition) -> Option<Document> {
     part(condition, 0, &visible)
 }
 
-/// `name` says how a path is asked for.
+/// Converts a part of a condition; `name` converts its paths.
 fn part(condition: &Condition, depth: usize, name: &dyn Fn(&str) -> String) -> Option<Document> {
     if depth > DEPTH_MAX {
         return None;
@@ -85,13 +86,13 @@ fn field(path: &str, test: &Test, depth: usize) -> Option<Document> {
         Some(doc! { path: Regex { pattern, options } })
     };
     let list = |operator: &str, values: &[Bson]| {
-        // The server takes a dollar in a list for an operator.
+        // The server interprets a dollar in a list as an operator.
         let dollar =
             |value: &Bson| value.as_document().is_some_and(|inner| inner.keys().any(|name| name.starts_with('$')));
         (!values.iter().any(dollar)).then(|| doc! { path: { operator: values.to_vec() } })
     };
     match test {
-        // What could be taken for operators is not written the short way.
+        // A value that may be mistaken for operators needs the explicit form.
         Test::Eq(value @ (Bson::Document(_) | Bson::Array(_))) => one("$eq", value),
         Test::Eq(value) => Some(doc! { path: value.clone() }),
         Test::Ne(value) => one("$ne", value),
@@ -112,8 +113,8 @@ fn field(path: &str, test: &Test, depth: usize) -> Option<Document> {
     }
 }
 
-/// One end of a range. Of those that a missing field passes, the server says nothing of records that a sparse index on the field leaves
-/// out, unless it is asked for null.
+/// Returns one bound of a range. If a missing field is within the range, the server would omit records that a sparse index on the field
+/// lacks, unless the filter also asks for null.
 fn bound(path: &str, operator: &str, value: &Bson) -> Document {
     let plain = doc! { path: { operator: value.clone() } };
     match (operator, value) {
@@ -125,7 +126,7 @@ fn bound(path: &str, operator: &str, value: &Bson) -> Document {
     }
 }
 
-/// The path as it is asked for. Our own field is in no document that was given, so a path to it leads to nothing.
+/// Returns the path to use in a filter. The original documents do not have our own field, so a path to it must lead to nothing.
 pub(super) fn visible(path: &str) -> String {
     match path.strip_prefix(OWN) {
         Some(rest) if rest.is_empty() || rest.starts_with('.') => format!("{OWN}.nothing{rest}"),

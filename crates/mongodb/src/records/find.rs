@@ -1,4 +1,4 @@
-//! Finding and counting records. A page is one moment of the server's: a snapshot at majority, from the primary.
+//! Finds and counts records. A page is read at a single point in time: a snapshot at majority, from the primary.
 
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
 use annals_core::bson::{Bson, Document, doc};
@@ -17,10 +17,10 @@ use crate::layout::fields::inner;
 use crate::moment::{Moment, Tries};
 use crate::refused::{code_of, message_of, reading};
 
-/// Bytes that a page's records must not pass by more than one record.
+/// Maximum bytes of a page's records, which the last record may exceed.
 const BYTES_MAX: usize = limits::PAGE_BYTES_MAX;
 
-/// A page of records.
+/// Reads a page of records.
 pub(super) async fn find(database: &Database, query: &RecordQuery) -> Result<RecordPage, RecordError> {
     let after = query.after.as_ref().map(|text| cursor::read(query, text)).transpose()?;
     let mut tries = Tries::default();
@@ -34,14 +34,14 @@ pub(super) async fn find(database: &Database, query: &RecordQuery) -> Result<Rec
     }
 }
 
-/// Counts the records that match, at most so many.
+/// Counts the matching records, up to `at_most`.
 pub(super) async fn count(
     database: &Database,
     collection: &str,
     condition: &Condition,
     at_most: u64,
 ) -> Result<u64, RecordError> {
-    // A stage that limits takes no 0.
+    // A `$limit` stage does not accept 0.
     let Some(at_most) = i64::try_from(at_most).map_or(Some(i64::MAX), |at_most| (at_most > 0).then_some(at_most))
     else {
         return Ok(0);
@@ -75,16 +75,16 @@ async fn counted(database: &Database, collection: &str, filter: Filter, at_most:
     Ok(counted.get("n").and_then(|n| n.as_i64().or_else(|| n.as_i32().map(i64::from))).unwrap_or(0).unsigned_abs())
 }
 
-/// What of a query a store on MongoDB asks first.
+/// The first request of a store on MongoDB for a query.
 pub(super) struct FirstPage {
     pub(super) filter: Filter,
     pub(super) sort: Document,
-    /// 0 for all.
+    /// 0 means all.
     pub(super) limit: i64,
 }
 
 impl FirstPage {
-    /// The page behind the query's cursor, or the first.
+    /// Creates the request for the page after the query's cursor, or the first page.
     pub(super) fn of(query: &RecordQuery) -> Result<Self, RecordError> {
         let after = query.after.as_ref().map(|text| cursor::read(query, text)).transpose()?;
         let filter = filter_of(query, after.as_ref())?;
@@ -103,7 +103,7 @@ fn filter_of(query: &RecordQuery, after: Option<&Position>) -> Result<Filter, In
     Ok(filter)
 }
 
-/// What the server says of a query that it does not take is said of the query.
+/// Converts the server's error about a query that it refused into an error of the query.
 pub(super) fn refused(condition: &Condition, error: &Error) -> RecordError {
     const BAD_VALUE: i32 = 2;
     const FAILED_TO_PARSE: i32 = 9;
@@ -158,7 +158,7 @@ struct Reading<'a> {
     filter: Filter,
 }
 
-/// Records found so far.
+/// The records found so far.
 #[derive(Default)]
 struct Found {
     page: RecordPage,
@@ -178,8 +178,8 @@ impl<'a> Reading<'a> {
         Ok(Self { moment, query, after, filter })
     }
 
-    /// Reads the first records that stand behind the place, and one more to know whether there is more. The server is told how many are
-    /// wanted, so that it need not sort all; those that its filter lets through and that are not behind come first.
+    /// Reads the first records after the position, and one more to know whether there are more. The server gets a limit, so that it need
+    /// not sort everything; records that match its filter and are not after the position come first.
     async fn page(&mut self) -> Result<RecordPage, Ended> {
         let mut wanted = self.query.limit as i64 + 1;
         loop {
@@ -230,7 +230,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// What the server has sorted a record by.
+/// Returns the values by which the server sorted a record.
 fn values(query: &RecordQuery, stored: &RawDocument) -> Result<Vec<Bson>, StoreError> {
     let damaged = || StoreError::Io("the server did not say what it sorts by".to_owned());
     if query.sort.is_empty() {
@@ -241,10 +241,10 @@ fn values(query: &RecordQuery, stored: &RawDocument) -> Result<Vec<Bson>, StoreE
     values.collect::<Option<Vec<_>>>().ok_or_else(damaged)
 }
 
-/// Where the server puts what it has sorted by: into our own field, which no reader sees.
+/// Where the server puts the sort key: in our own field, which no reader sees.
 const SORT_KEY: &str = "_annals.sortKey";
 
-/// By the fields, then by `_id` in the direction of the last.
+/// Returns the sort of the server: by the fields, then by `_id` in the direction of the last field.
 pub(super) fn sort_of(sort: &[SortBy]) -> Document {
     let way = |direction| if direction == Direction::Descending { -1_i32 } else { 1 };
     let mut out: Document = sort.iter().map(|by| (visible(&by.path), way(by.direction).into())).collect();
@@ -254,7 +254,7 @@ pub(super) fn sort_of(sort: &[SortBy]) -> Document {
     out
 }
 
-/// The place of a record in an order: the keys that it is sorted by, then its id.
+/// Returns the position of a record in a sort order: its sort keys, then its id.
 fn order_of(sort: &[SortBy], document: &RawDocument) -> Result<Vec<u8>, Invalid> {
     let paths: Vec<_> = sort.iter().map(|by| (by.path.as_str(), by.direction)).collect();
     let (keys, _) = document_keys(document, &paths).map_err(|error| {

@@ -1,10 +1,10 @@
-//! Grouping records: the server groups them, unless it does not evaluate the condition. A page is one moment of the server's.
+//! Groups records. The server does it, unless it cannot evaluate the condition. A page is read at a single point in time.
 //!
 //! ```text
 //! $match the condition ─▶ $group by {k: the key} ─▶ $match after the cursor ─▶ $sort ─▶ $limit
 //! ```
 //!
-//! The key is in a document, which the server compares as a whole. A bare array would be sorted by its lowest element.
+//! The key is wrapped in a document, which the server compares as a whole. A bare array would be sorted by its lowest element.
 
 use annals_core::bson::raw::RawDocumentBuf;
 use annals_core::bson::{Bson, DateTime, Document, doc};
@@ -98,11 +98,11 @@ fn stages(query: &GroupQuery, filter: Document, after: Option<Bson>) -> Vec<Docu
     stages
 }
 
-/// The expression of a record's key.
+/// Returns the expression of a record's key.
 fn key(query: &GroupQuery) -> Bson {
     let Some(path) = &query.by else { return Bson::Null };
     match query.every {
-        // Null, missing and undefined are one key.
+        // Null, missing and undefined count as the same key.
         None => doc! { "$ifNull": [value(path), Bson::Null] }.into(),
         Some(unit) => {
             let is_date = doc! { "$eq": [{ "$type": value(path) }, "date"] };
@@ -111,7 +111,7 @@ fn key(query: &GroupQuery) -> Bson {
     }
 }
 
-/// The expression of the beginning of the unit that a date is in. `$dateTrunc` refuses dates far from now.
+/// Returns the expression of the start of the time unit that contains a date. `$dateTrunc` refuses dates far from now.
 fn beginning(unit: Every, path: &str) -> Document {
     let length = unit.millis();
     let rest = doc! { "$mod": [{ "$toLong": value(path) }, length] };
@@ -121,7 +121,7 @@ fn beginning(unit: Every, path: &str) -> Document {
     doc! { "$cond": [has_none_before, first, { "$subtract": [value(path), rest] }] }
 }
 
-/// The expression of the value at a path: null where it leads through an array.
+/// Returns the expression of the value at a path: null if the path leads through an array.
 fn value(path: &str) -> Bson {
     let path = visible(path);
     let above = path.match_indices('.').map(|(end, _)| doc! { "$isArray": [format!("${}", &path[..end])] });
@@ -143,7 +143,7 @@ fn group_of(query: &GroupQuery, mut row: Document) -> Result<Group, Ended> {
             return Err(decimals_not_summed(name).into());
         }
         let figure = row.remove(format!("f{n}")).ok_or_else(damaged)?;
-        // A sum of small numbers is a small one; ours is of one type.
+        // The server sums small numbers as int32; the port always returns int64.
         figures.push(if what.of_numbers() { whole(&figure).map_or(figure, Bson::Int64) } else { figure });
     }
     Ok(Group { key, count: count.unsigned_abs(), figures })

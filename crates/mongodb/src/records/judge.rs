@@ -1,4 +1,5 @@
-//! Judging changes one after the other, each as those before it leave the records. Nothing is asked here: what is stored was read before.
+//! Evaluates changes one after the other, each against the records as the earlier ones leave them. Pure: the stored records were read
+//! before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use super::{document, expiry};
 /// A record by its collection and the encoding of its `_id`.
 pub(super) type Key = (String, Vec<u8>);
 
-/// A record as it is now.
+/// The current state of a record.
 #[derive(Clone)]
 pub(super) enum State {
     Absent,
@@ -34,7 +35,7 @@ pub(super) enum State {
     },
 }
 
-/// What is sent to the server for a change.
+/// A write that is sent to the server for a change.
 pub(super) enum Op {
     Insert {
         collection: String,
@@ -49,7 +50,7 @@ pub(super) enum Op {
         collection: String,
         id: Bson,
     },
-    /// Changes fields of what is there, and gives it a revision.
+    /// Changes fields of an existing record, and sets its revision.
     Set {
         collection: String,
         id: Bson,
@@ -103,26 +104,26 @@ pub(super) struct Checked {
     pub(super) change: usize,
     pub(super) collection: String,
     pub(super) id: Bson,
-    /// Whether it is there.
+    /// Whether the record exists.
     pub(super) there: bool,
 }
 
-/// When a record expires, to be kept beside it; none when it does not any more.
+/// The marker to write for a record: when it expires; `None` if it no longer does.
 pub(super) struct Marker {
     pub(super) collection: String,
     pub(super) id: Bson,
     pub(super) at: Option<i64>,
 }
 
-/// What is known before, and what comes of it.
+/// The input and the results of an evaluation.
 pub(super) struct Judge<'a> {
     pub(super) collections: &'a HashMap<String, Arc<Known>>,
     revisions: &'a Revisions,
-    /// What is stored; what is not in it is absent.
+    /// The stored records; records without an entry are absent.
     pub(super) states: HashMap<Key, State>,
     /// The stored documents of which fields are changed.
     pub(super) documents: HashMap<Key, RawDocumentBuf>,
-    /// Whether the condition of a change (by its job and place) holds for what is stored.
+    /// Whether the condition of a change, given by job and index, holds for the stored record.
     pub(super) holds: HashMap<(usize, usize), bool>,
     /// Records that have markers. Those of collections without a feed have none.
     pub(super) marked: HashMap<Key, i64>,
@@ -167,7 +168,7 @@ impl<'a> Judge<'a> {
             return Err(error);
         }
         if self.ops.len() == before.0 {
-            // It changes nothing, so it is of the moment of its snapshot, whatever else the transaction writes.
+            // It changes nothing, so it is consistent with its snapshot, whatever else the transaction writes.
             self.checked.truncate(before.3);
         }
         numbers
@@ -196,7 +197,7 @@ impl<'a> Judge<'a> {
             RecordChange::Delete { id, expected, .. } => {
                 self.check((job, at), name, id, &state, expected)?;
                 let stored = match &state {
-                    // Nothing to delete, which the other changes of the batch depend on as on a check.
+                    // There is nothing to delete. The other changes of the batch depend on that, as on a check.
                     State::Absent => {
                         let (collection, id) = (name.to_owned(), id.clone());
                         self.checked.push(Checked { job, change: at, collection, id, there: false });
@@ -222,7 +223,7 @@ impl<'a> Judge<'a> {
                 let document = document.map_err(|error| error.inside(&format!("changes[{at}]")))?;
                 let set = !matches!(state, State::Absent) && fields.iter().all(|(_, value)| document::is_plain(value));
                 let revision = self.put(job, at, key, name, state, &document)?;
-                // A value that the server would take for something else goes with the whole document.
+                // If the server would interpret a value, the whole document is sent instead.
                 if set && let Some((_, _, op)) = self.ops.last_mut() {
                     let (collection, id_at) = (name.to_owned(), document::id_at(&document));
                     let (id, fields, unset) = (document::owned_id(&document), fields.clone(), unset.clone());
@@ -287,7 +288,7 @@ impl<'a> Judge<'a> {
         let id = document::owned_id(document);
         let there = !matches!(state, State::Absent);
         if !there && self.marked.contains_key(&key) {
-            // The server deleted it when it expired, and it was not noted yet.
+            // The server deleted the record when it expired, and the deletion is not noted yet.
             self.note(name, &id, ChangeKind::Deleted);
         }
         self.note(name, &id, if there { ChangeKind::Replaced } else { ChangeKind::Inserted });
@@ -316,7 +317,7 @@ impl<'a> Judge<'a> {
         self.set(key, State::Absent, None);
     }
 
-    /// Deletes a record if it has expired, and notes what the server deleted already.
+    /// Deletes a record if it has expired, or notes that the server has already deleted it.
     pub(super) fn expire(&mut self, job: usize, now: i64, collection: &str, id: &Bson, stored: Option<&RawDocument>) {
         let key = (collection.to_owned(), encoded(id));
         if !self.marked.contains_key(&key) {
@@ -334,7 +335,7 @@ impl<'a> Judge<'a> {
             (Some(stored), Some(due)) if due <= now => {
                 self.delete(job, 0, key, collection, document::owned_id(stored));
             }
-            // Other software changed it; or a former version marked it, and nobody follows the collection.
+            // Other software changed it, or an earlier version marked it and the collection has no feed.
             (Some(_), due) => {
                 let at = due.filter(|_| notes);
                 self.markers.push(Marker { collection: collection.to_owned(), id: id.clone(), at });
@@ -342,13 +343,13 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Gives a record its marker if it expires and has none.
+    /// Adds a marker to a record that expires and has none.
     pub(super) fn mark(&mut self, job: usize, collection: &str, id: &Bson, stored: Option<&RawDocument>) {
         let key = (collection.to_owned(), encoded(id));
         let declared = self.collections.get(collection).filter(|declared| declared.notes);
         let due = declared.zip(stored).and_then(|(declared, stored)| expiry::of_document(declared, stored));
         let Some(at) = due.filter(|_| !self.marked.contains_key(&key)) else { return };
-        // A transaction that changes the record meanwhile saw no marker, so the two must not both commit.
+        // A concurrent transaction that changes the record has seen no marker, so the two must not both commit.
         self.ops.push((job, 0, Op::Touch { collection: collection.to_owned(), id: id.clone() }));
         self.markers.push(Marker { collection: collection.to_owned(), id: id.clone(), at: Some(at) });
         self.marked.insert(key, at);
@@ -377,7 +378,7 @@ fn put_back<V>(map: &mut HashMap<Key, V>, key: &Key, value: Option<V>) {
     };
 }
 
-/// The record that a change is about.
+/// Returns the key of the record that a change concerns.
 pub(super) fn key_of(change: &RecordChange) -> Key {
     let id = match change {
         RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } => {

@@ -1,4 +1,4 @@
-//! Reading what changes are about, inside the transaction that makes them. See `batch.rs`.
+//! Reads the records that changes concern, inside the transaction that makes the changes. See `batch.rs`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::judge::{Judge, Key, State, encoded, key_of};
 use super::write::Work;
 use super::{document, markers};
 
-/// Ids that are looked up at once.
+/// Ids that are looked up together.
 const IDS_MAX: usize = 1_000;
 
-/// Reads what the changes are about: whether it is there, and whether their conditions hold for it. Documents are looked at as they come,
-/// and only those that may have expired are kept.
+/// Reads the records that the changes concern: whether each exists, and whether the conditions of changes hold for it. Conditions are
+/// evaluated as the documents arrive, and only documents that may have expired are kept.
 pub(super) async fn look(
     place: &Place,
     collections: &HashMap<String, Arc<Known>>,
@@ -83,16 +83,16 @@ pub(super) async fn look(
     Ok(kept)
 }
 
-/// A change's place in the batch, and the condition that it has on what is stored.
+/// A change's position in the batch, and its condition on the stored record.
 type Conditional<'a> = ((usize, usize), &'a Condition);
 
-/// What is wanted of a collection.
+/// What to read from a collection.
 #[derive(Default)]
 struct Wanted<'a> {
     ids: HashMap<Vec<u8>, Bson>,
-    /// The conditions of changes, by the record that they are about.
+    /// The conditions of changes, by record.
     conditions: HashMap<Vec<u8>, Vec<Conditional<'a>>>,
-    /// Whole documents.
+    /// Whether whole documents are needed.
     whole: bool,
     keep: bool,
     /// Records of which fields are changed.

@@ -1,4 +1,4 @@
-//! Markers of records that expire, inside the transaction that writes the records: see `expiry.rs`.
+//! Markers of records that expire, read and written inside the transaction that writes the records: see `expiry.rs`.
 
 use std::collections::HashSet;
 
@@ -32,7 +32,7 @@ pub(super) async fn marked(
     Ok(())
 }
 
-/// Writes the markers: those of a command's worth of records in one round trip.
+/// Writes markers, with one round trip per command.
 pub(super) async fn mark(place: &Place, session: &mut ClientSession, markers: &[Marker]) -> mongodb::error::Result<()> {
     let (set, gone) = marks(markers);
     for (verb, list, entries) in [("update", "updates", set), ("delete", "deletes", gone)] {
@@ -47,7 +47,7 @@ pub(super) async fn mark(place: &Place, session: &mut ClientSession, markers: &[
     Ok(())
 }
 
-/// The updates and deletions of markers: of several for one record the last counts.
+/// Returns the updates and deletions of markers. If a record has several, the last one counts.
 fn marks(markers: &[Marker]) -> (Vec<Document>, Vec<Document>) {
     let mut seen = HashSet::new();
     let (mut set, mut gone) = (Vec::new(), Vec::new());

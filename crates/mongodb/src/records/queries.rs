@@ -1,4 +1,4 @@
-//! Queries of snapshots and commits: the collections of Wow's layout, whoever wrote them. They need no declaration.
+//! Queries of snapshots and commits: the collections of Wow's layout, whichever software wrote them. They need no declaration.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::moment::{Moment, Tries};
 
 /// The snapshots and commits of a tenant.
 pub(crate) struct MongoDocuments {
-    /// Whose database has the commits.
+    /// The records of the database with the commits.
     commits: Arc<MongoRecords>,
-    /// Whose database has the snapshots.
+    /// The records of the database with the snapshots.
     snapshots: Arc<MongoRecords>,
-    /// Fields of commits by which some are looked up and not all.
+    /// Fields of commits with an index that makes a look-up selective.
     indexed: Arc<[&'static str]>,
 }
 
@@ -32,7 +32,7 @@ impl MongoDocuments {
         Self { commits, snapshots, indexed }
     }
 
-    /// Where the documents are.
+    /// Returns where the documents of a source are.
     fn place(&self, source: &QuerySource) -> Result<(&Database, String), ReadError> {
         let (records, collection) = match source {
             QuerySource::Snapshots(name) => (&self.snapshots, snapshot_collection(name)?),
@@ -103,7 +103,8 @@ impl From<Invalid> for Ended {
     }
 }
 
-/// Reads the wanted documents in one moment. What the server does not judge is passed over and counted here.
+/// Reads the requested documents at a single point in time. If the server cannot evaluate the condition, skipping and counting happen
+/// here.
 async fn read<'q>(
     database: &Database,
     collection: &str,
@@ -118,7 +119,7 @@ async fn read<'q>(
     if filter.rest.is_some() {
         skip = query.skip;
     } else {
-        // The server wants both together to be a number of 63 bits.
+        // The server requires the sum of both to fit into 63 bits.
         let before = query.skip.min(i64::MAX as u64);
         let most = query.limit.min(i64::MAX as u64 - before);
         find = find.skip(before).limit(if query.limit == u64::MAX { 0 } else { most.cast_signed() });

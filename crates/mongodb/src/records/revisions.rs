@@ -1,10 +1,10 @@
-//! Revisions of records: which write a record is of.
+//! Issues the revisions of records.
 //!
-//! Invariants:
-//! - A revision is greater than the one that its record had.
+//! INVARIANTS:
+//! - A revision is greater than the previous one of its record.
 //! - A process issues each revision once, whatever its clock does.
-//! - Two processes issue the same revision for one `_id` only if the record was deleted in between, and the second process's clock shows,
-//!   at the reinsertion, the very microsecond of the first one's write. Each process therefore writes in microseconds of its own.
+//! - Two processes issue the same revision for one `_id` only if the record was deleted in between and the second process's clock, at the
+//!   reinsertion, shows the exact microsecond of the first one's write. Each process therefore writes in microseconds of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use annals_core::{Clock, Randomness, Revision};
 
 const MICROS_IN_MILLI: u64 = 1_000;
-/// How far ahead of the clock the revision of another process counts as a time. One that is further ahead is other software's number.
+/// How far a revision may be ahead of the clock to count as another process's time. One further ahead was written by other software.
 const AHEAD_MAX: u64 = 24 * 60 * 60 * 1_000 * MICROS_IN_MILLI;
 
 /// Issues the revisions of one process.
 pub(super) struct Revisions {
     clock: Arc<dyn Clock>,
-    /// The microsecond of each millisecond that belongs to this process.
+    /// The microsecond within each millisecond that belongs to this process.
     own: u64,
     issued: AtomicU64,
 }

@@ -1,4 +1,4 @@
-//! Turning a feed on, and adding an index that expires to a collection with one: steps after the catalogue has the declaration.
+//! Turns a feed on, or completes an index that expires in a collection with one: the steps after the catalog has the declaration.
 //!
 //! ```text
 //!  1 the feed's state is made                    nobody reads it yet
@@ -8,8 +8,8 @@
 //!  5 the entry says that there is a feed         it can be followed
 //! ```
 //!
-//! A process that dies in between leaves "starting" behind: changes are noted, nobody follows. The next declaration with the feed runs all
-//! steps again; each may be repeated, also by several processes at once.
+//! A process that dies in between leaves "starting" behind: changes are noted, and the feed cannot be followed. The next declaration with
+//! the feed runs all steps again; each may be repeated, also by several processes at once.
 
 use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
 use annals_core::{Index, RecordError, StoreError};
@@ -19,15 +19,15 @@ use super::write::Work;
 use super::{MongoRecords, document, feed};
 use crate::refused::reading;
 
-/// How many records get their markers in one transaction.
+/// Records that get their markers in one transaction.
 const MARKED_AT_ONCE: usize = 500;
 
-/// Whether a declaration that is stored leaves something to do here.
+/// Returns whether a stored declaration needs these steps.
 pub(super) fn is_due(known: &Known, with_feed: bool) -> bool {
     (with_feed && !known.feed) || (known.notes && known.unmarked)
 }
 
-/// Does it. Once this returns, every change of the collection that is answered later is noted.
+/// Runs the steps. Once this returns, every later acknowledged change of the collection is noted.
 pub(super) async fn run(records: &MongoRecords, name: &str) -> Result<(), RecordError> {
     feed::start(&records.database, name).await?;
     records.catalog.start_feed(name).await?;
@@ -40,7 +40,7 @@ pub(super) async fn run(records: &MongoRecords, name: &str) -> Result<(), Record
     Ok(())
 }
 
-/// Gives every record that expires its marker. Records that are written meanwhile get theirs from their writers.
+/// Adds the markers of all records that expire. Records written in the meantime get theirs from their writers.
 async fn mark(records: &MongoRecords, known: &Known) -> Result<(), RecordError> {
     let expiring = known.indexes.iter().filter(|index| index.expires_after_seconds().is_some());
     let paths = expiring.flat_map(Index::fields);
@@ -67,7 +67,7 @@ async fn mark(records: &MongoRecords, known: &Known) -> Result<(), RecordError> 
     }
 }
 
-/// A store that is closing leaves the rest to the next declaration.
+/// Converts the answer; if the store is closing, the rest is left to the next declaration.
 fn answered(answer: Result<Vec<u64>, RecordError>) -> Result<(), StoreError> {
     match answer {
         Ok(_) => Ok(()),

@@ -1,12 +1,13 @@
-//! Text indexes as the server makes them. Without a language, words are what stands in a text; with one, the server compares their stems.
+//! Text indexes as the server creates them. Without a language, words match as they are written; with one, the server compares their
+//! stems.
 
 use annals_core::TextIndex;
 use annals_core::bson::{Bson, Document, doc};
 
-/// The field of a document in which the server would look for its language. It can be told another one, and not that there is none.
+/// The name of the field in which the server looks for a document's language. It can be changed, but not switched off.
 const NO_FIELD: &str = "no field has a language";
 
-/// The index as it is to be made.
+/// Returns the index to create.
 pub(super) fn physical(index: &TextIndex) -> Document {
     let key: Document = index.paths.iter().map(|path| (path.clone(), Bson::from("text"))).collect();
     let field = index.language_override.as_deref().unwrap_or(NO_FIELD);
@@ -16,13 +17,13 @@ pub(super) fn physical(index: &TextIndex) -> Document {
     }
 }
 
-/// Whether an index to be made is one of texts.
+/// Returns whether an index to create is a text index.
 pub(super) fn is_text(due: &Document) -> bool {
     due.contains_key("textIndexVersion")
 }
 
-/// Whether two are the same to the server, apart from their names. One that is there has its fields as
-/// weights, in the order of their names.
+/// Returns whether two indexes are the same to the server, apart from their names. An existing one has its fields as weights, in order of
+/// name.
 pub(super) fn same(found: &Document, due: &Document) -> bool {
     const OPTIONS: [&str; 2] = ["default_language", "language_override"];
     let option = |name: &&str| found.get_str(name).ok() == due.get_str(name).ok();
@@ -31,7 +32,7 @@ pub(super) fn same(found: &Document, due: &Document) -> bool {
     fields(found) == fields(due) && version && plain && OPTIONS.iter().all(option)
 }
 
-/// The fields of a text index that all weigh the same and have nothing beside them; none of another.
+/// Returns the fields of a text index whose weights are all 1 and which has no other keys; `None` for any other index.
 fn fields(index: &Document) -> Option<Vec<&str>> {
     let key = index.get_document("key").ok()?;
     let mut fields: Vec<&str> = match index.get_document("weights") {

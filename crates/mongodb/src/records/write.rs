@@ -1,7 +1,7 @@
-//! Group commit of changes: what arrives while a transaction is in flight goes into the next one together.
+//! Group commit of changes: changes that arrive while a transaction is in flight go into the next one together.
 //!
-//! A process has one transaction in flight, so its own never conflict with each other. Transactions of several processes run at the same
-//! time; where they change the same records, or collections with the same feed, the server decides and the later one is attempted again.
+//! A process has one transaction in flight, so its own never conflict with each other. Transactions of several processes run concurrently;
+//! if they change the same records, or collections with the same feed, the server decides, and the later one is retried.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,14 +16,14 @@ use super::feed::{self, Feeds};
 use super::fence::Fence;
 use crate::patience::{Patience, given_up};
 
-/// Most jobs of one transaction.
+/// Maximum number of jobs in one transaction.
 const JOBS_MAX: usize = 500;
-/// Notes that are removed at once, about.
+/// Approximate number of notes that are removed together.
 const TRIMMED_AT_ONCE: u64 = 10_000;
 
-/// What is to be done.
+/// The content of a job.
 pub(super) enum Work {
-    /// Changes, all or none.
+    /// Changes that are applied all or none.
     Changes(Vec<RecordChange>),
     /// Records that may have expired.
     Expired(Vec<(String, Bson)>),
@@ -53,10 +53,10 @@ pub(super) struct Writer {
 struct Inner {
     place: Place,
     queue: Mutex<Queue>,
-    /// Whether nothing is under way.
+    /// Whether nothing is in flight.
     idle: watch::Sender<bool>,
     announced: watch::Sender<Announced>,
-    /// The newest number of each feed, in ten thousands, when notes were removed last.
+    /// For each feed, its newest number divided by ten thousand when notes were last removed.
     trimmed: Mutex<HashMap<String, u64>>,
     kept: u64,
 }
@@ -64,16 +64,16 @@ struct Inner {
 /// What this process has written.
 #[derive(Default)]
 pub(super) struct Announced {
-    /// How many transactions.
+    /// The number of transactions.
     pub(super) transactions: u64,
-    /// How far feeds have moved.
+    /// The newest change number of each feed.
     pub(super) feeds: Feeds,
-    /// It writes no more.
+    /// Whether the process has stopped writing.
     pub(super) closed: bool,
 }
 
 impl Announced {
-    /// Whether a collection's feed is known to have moved past a number.
+    /// Returns whether a collection's feed is known to have passed a number.
     pub(super) fn is_past(&self, collection: &str, after: ChangeNumber) -> bool {
         self.feeds.get(collection).is_some_and(|last| *last > after)
     }
@@ -90,12 +90,12 @@ impl Writer {
         self.inner.announced.subscribe()
     }
 
-    /// What keeps writers and declarations apart.
+    /// Returns the fence between writers and declarations.
     pub(super) fn fence(&self) -> &Fence {
         &self.inner.place.fence
     }
 
-    /// When it is to be looked for what has expired.
+    /// Returns when to look for expired records.
     pub(super) fn due(&self) -> &Due {
         &self.inner.place.due
     }
@@ -104,7 +104,7 @@ impl Writer {
         self.inner.queue().closed
     }
 
-    /// Does it with the next transaction. A caller that goes away has asked for it all the same.
+    /// Runs the job in the next transaction. If the caller goes away, the job is still run.
     pub(super) async fn write(&self, work: Work) -> Answer {
         let (answer, answered) = oneshot::channel();
         let begins = {
@@ -124,7 +124,7 @@ impl Writer {
             begins
         };
         if begins {
-            // Without the lock, because a runtime that shuts down drops the task at once, and the task then takes the lock.
+            // Outside the lock, because a runtime that shuts down drops the task at once, and the task then takes the lock.
             tokio::spawn(run(Running { inner: self.inner.clone(), ended: false }));
         }
         let ended = || RecordError::Store(StoreError::Unreachable("the writer's task has ended".to_owned()));
@@ -132,7 +132,7 @@ impl Writer {
         answer.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Takes no more, waits until everybody is answered, and wakes who waits for changes.
+    /// Accepts no more jobs, waits until all are answered, and wakes callers that wait for changes.
     pub(super) async fn close(&self) {
         self.inner.queue().closed = true;
         let _ = self.inner.idle.subscribe().wait_for(|idle| *idle).await;
@@ -140,7 +140,7 @@ impl Writer {
         self.inner.place.fence.leave().await;
     }
 
-    /// Takes no more, and answers everybody without waiting for MongoDB any longer.
+    /// Accepts no more jobs, and answers all callers without waiting for MongoDB any longer.
     pub(super) fn give_up(&self) {
         {
             let mut queue = self.inner.queue();
@@ -164,7 +164,7 @@ impl Inner {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes whoever waits for writes, with the news that none come any more.
+    /// Wakes all waiters and tells them that no more writes will come.
     fn end(&self) {
         self.announced.send_modify(|announced| announced.closed = true);
     }
@@ -180,10 +180,10 @@ impl Inner {
     }
 }
 
-/// A task that writes. It ends with its runtime too; a store may be used from a later one.
+/// The task that writes. It may also end with its runtime, and the store may be used from a later one.
 struct Running {
     inner: Arc<Inner>,
-    /// It has ended in order, and another may run already.
+    /// Whether it has ended regularly, so that another may already be running.
     ended: bool,
 }
 
@@ -206,7 +206,7 @@ async fn run(mut running: Running) {
             let mut queue = inner.queue();
             let jobs = take(&mut queue.waiting);
             if jobs.is_empty() {
-                // Still under the lock: whoever comes after finds that nobody runs.
+                // Still under the lock: the next caller finds that no task is running.
                 queue.running = false;
                 inner.idle.send_replace(true);
                 running.ended = true;
@@ -216,10 +216,10 @@ async fn run(mut running: Running) {
         };
         let (works, answers): (Vec<_>, Vec<_>) = jobs.into_iter().map(|job| (job.work, job.answer)).unzip();
         let outcome = batch::run(&inner.place, &works).await;
-        // Before the answers: a caller that then waits for its own change need not wait for another look.
+        // Before the answers: a caller that then waits for its own change need not check again.
         inner.announce(&outcome.feeds);
         for (answer, outcome) in answers.into_iter().zip(outcome.answers) {
-            // A caller that went away has its outcome all the same.
+            // If the caller is gone, its job is done nonetheless.
             let _ = answer.send(outcome);
         }
         for (collection, last) in outcome.feeds {
@@ -228,7 +228,7 @@ async fn run(mut running: Running) {
     }
 }
 
-/// Jobs for one transaction: at least one.
+/// Takes the jobs for one transaction: at least one.
 fn take(waiting: &mut VecDeque<Job>) -> Vec<Job> {
     let (mut count, mut changes, mut bytes) = (0, 0, 0);
     for job in waiting.iter().take(JOBS_MAX) {
@@ -243,7 +243,7 @@ fn take(waiting: &mut VecDeque<Job>) -> Vec<Job> {
 }
 
 impl Work {
-    /// Adds the collections that it is about.
+    /// Adds the collections that it concerns.
     pub(super) fn add_collections<'w>(&'w self, names: &mut BTreeSet<&'w str>) {
         match self {
             Self::Changes(changes) => names.extend(changes.iter().map(RecordChange::collection)),
@@ -264,7 +264,7 @@ impl Work {
     }
 }
 
-/// Removes notes now and then: each time that the numbers of a feed pass another ten thousand.
+/// Removes old notes each time the numbers of a feed pass another ten thousand.
 async fn trim(inner: &Inner, collection: String, last: ChangeNumber) {
     let part = last / TRIMMED_AT_ONCE;
     {

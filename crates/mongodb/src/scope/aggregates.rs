@@ -1,5 +1,5 @@
-//! Events of an aggregate in the log of a scope. A Runtime receives events without their aggregates; where a document names one all the
-//! same, it is read as in an adopted log.
+//! Reads events of aggregates in the log of a scope. A Runtime receives events without their aggregates; if a document names one
+//! nonetheless, it is read as in an adopted log.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ pub(super) async fn read(log: &ScopeLog, query: AggregateQuery) -> Result<Aggreg
     Ok(AggregateCommits { commits, version: newest.info.version })
 }
 
-/// The layout counts events from 0, and a commit is one event.
+/// Returns the range of versions: the layout counts events from 0, and a commit is one event.
 fn versions(query: &AggregateQuery) -> Document {
     let before = |version: Version| decimal(version.saturating_sub(1));
     doc! { "$gte": before(query.from_version), "$lte": before(query.to_version) }
@@ -78,7 +78,7 @@ pub(super) async fn ids(log: &ScopeLog, query: AggregateIdsQuery) -> Result<Vec<
     Ok(ids)
 }
 
-/// Names of aggregates whose events this log holds, from the index of aggregates.
+/// Returns the names of the aggregates with events in this log.
 pub(super) async fn names(log: &ScopeLog, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
     let all = log.all();
     let types = all.distinct("Aggregate.TypeId", doc! { "Aggregate.WasAppliedByAggregate": true }).await;

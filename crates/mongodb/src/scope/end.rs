@@ -1,8 +1,8 @@
-//! How far the log of a scope reaches. Other software writes it, so it is looked at again and again while somebody waits.
+//! Determines how far the log of a scope reaches. Other software writes it, so it is polled while there are waiters.
 //!
-//! Invariant: a head that was told is never passed by an event that comes later with a lower number. Whoever writes gives a number only
-//! behind the one before, so what is there when the log is opened is all that comes up to its end, and a number that is missing there
-//! was deleted. Of what comes later the head covers what has no hole; at a hole it stands still until the number is there.
+//! INVARIANT: once a head was announced, no event appears with a lower number. Writers assign each number after the previous one, so the
+//! numbers below the end at the time of opening are final, and a number missing there was deleted. Of later events, the head covers those
+//! before the first gap, and stays there until the missing number appears.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::layout::fields::natural;
 use crate::layout::writer::decimal;
 use crate::refused::{deleted, reading};
 
-/// How often it is looked at while somebody waits.
+/// Polling interval while there are waiters.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// What this process knows of the end.
+/// The end of the log as this process knows it.
 pub(super) struct End {
-    /// The highest head seen; none once the store is closed.
+    /// The highest head seen; `None` once the store is closed.
     head: watch::Sender<Option<SequenceNumber>>,
     /// The number that is missing before later ones.
     hole: Mutex<Option<SequenceNumber>>,
-    /// One of those who wait looks for all.
+    /// Held by the waiter that polls on behalf of all waiters.
     looking: tokio::sync::Mutex<()>,
 }
 
@@ -36,7 +36,7 @@ impl End {
         Self { head: watch::Sender::new(Some(head)), hole: Mutex::default(), looking: tokio::sync::Mutex::default() }
     }
 
-    /// The highest head seen; 0 once closed.
+    /// Returns the highest head seen; 0 once closed.
     pub(super) fn seen(&self) -> SequenceNumber {
         self.head.borrow().unwrap_or(0)
     }
@@ -49,8 +49,8 @@ impl End {
         self.head.send_replace(None);
     }
 
-    /// Wakes readers where the numbers from `first` to `next` were written by this process. Where the head stands before them, a look finds
-    /// out what is between.
+    /// Announces that this process wrote the numbers from `first` to `next`. If the head is below `first`, a later poll determines what is
+    /// between.
     pub(super) fn received(&self, first: SequenceNumber, next: SequenceNumber) {
         if self.seen() == first {
             self.publish(next);
@@ -68,17 +68,17 @@ impl End {
     }
 }
 
-/// One past the number of the last event.
+/// Returns one past the number of the last event.
 pub(super) async fn last(database: &Database, collection: &str) -> mongodb::error::Result<SequenceNumber> {
     let events = database.collection::<RawDocumentBuf>(collection);
     let last = events.find_one(doc! {}).sort(doc! { "_id": -1 }).projection(doc! { "_id": 1 }).await?;
-    // What is no number is told by whoever reads the event.
+    // An `_id` that is not a number is reported when the event is read.
     Ok(last.and_then(|last| natural(&last, "_id")).map_or(0, |number| number + 1))
 }
 
 pub(super) async fn read(log: &ScopeLog) -> Result<SequenceNumber, ReadError> {
     let asked = |error: mongodb::error::Error| ReadError::from(reading(&error));
-    // Before the look, so that what others see meanwhile is no news here.
+    // Read before the poll, so that heads announced in the meantime are not mistaken for new.
     let known = log.end.seen();
     if let Some(hole) = log.end.hole()
         && hole == known
@@ -96,13 +96,13 @@ pub(super) async fn read(log: &ScopeLog) -> Result<SequenceNumber, ReadError> {
     Ok(whole)
 }
 
-/// The number up to which nothing is missing between these two.
+/// Returns the number up to which nothing is missing between these two.
 async fn whole(log: &ScopeLog, known: SequenceNumber, end: SequenceNumber) -> mongodb::error::Result<SequenceNumber> {
     let (mut low, mut high) = (known, end);
     if count(log, low, high).await? == high - low {
         return Ok(high);
     }
-    // Nothing is missing below `low`, and something below `high`.
+    // Nothing is missing below `low`, and something is missing below `high`.
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if count(log, low, middle).await? == middle - low { low = middle } else { high = middle }
@@ -143,7 +143,7 @@ pub(super) async fn wait_past(log: &ScopeLog, head: SequenceNumber) -> Result<Se
     }
 }
 
-/// Looks until the head is past `head`, while nobody else does.
+/// Polls until the head is past `head`, as the only waiter that does.
 async fn look(log: &ScopeLog, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
     let _turn = log.end.looking.lock().await;
     loop {

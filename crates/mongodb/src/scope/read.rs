@@ -1,4 +1,4 @@
-//! Pages of the log of a scope, and events by their numbers.
+//! Reads pages of a scope's log, and events by their numbers.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::layout::names::uuid_of;
 use crate::layout::writer::decimal;
 use crate::refused::{deleted, reading};
 
-/// Events that are looked up at once.
+/// Events that are looked up together.
 const EVENTS_MAX: usize = 1_000;
 
 pub(super) async fn page(log: &ScopeLog, query: LogQuery) -> Result<LogPage, ReadError> {
@@ -41,7 +41,7 @@ pub(super) async fn page(log: &ScopeLog, query: LogQuery) -> Result<LogPage, Rea
         let (page, after) = take(log, &query, found.await.map_err(|error| reading(&error))?).await?;
         next = after.unwrap_or(end);
         let mut events = recorded(log, page).await?;
-        // A UUID that stands for a name is found under both, and each of its events is called by one of them.
+        // A UUID with an assigned name is found under both, and each event matches only one of them.
         events.retain(|event| query.filter.admits(event));
         if !events.is_empty() || next == end {
             return Ok(LogPage { events, next, head });
@@ -49,7 +49,7 @@ pub(super) async fn page(log: &ScopeLog, query: LogQuery) -> Result<LogPage, Rea
     }
 }
 
-/// The events of a page, and where the next one begins unless these are all.
+/// Returns the events of a page, and where the next one begins; `None` if these are all.
 async fn take(
     log: &ScopeLog,
     query: &LogQuery,
@@ -71,11 +71,11 @@ async fn take(
     Ok((page, None))
 }
 
-/// What the documents have that pass; none where nothing can. It lets through what [`Filter::admits`] does, and may let through more: what
-/// an event of this store's receiving is called is not in its document.
+/// Returns the filter for a query; `None` if nothing can match. It matches everything that [`Filter::admits`], and possibly more: the
+/// names of events that this store received are not in their documents.
 fn passing(log: &ScopeLog, filter: &Filter) -> Option<Document> {
     let mut passing = Document::new();
-    // The layout has no place for tags.
+    // The layout has no tags.
     if !filter.tags.is_empty() {
         return None;
     }
@@ -92,7 +92,7 @@ fn passing(log: &ScopeLog, filter: &Filter) -> Option<Document> {
     Some(passing)
 }
 
-/// What the events of an aggregate have, or of all of a name.
+/// Returns a filter for the events of an aggregate, or of all aggregates of a name.
 pub(super) fn of_aggregate(log: &ScopeLog, name: &str, id: Option<&str>) -> Option<Document> {
     let forms = forms(log, Kind::Aggregate, name);
     if forms.is_empty() {
@@ -103,7 +103,7 @@ pub(super) fn of_aggregate(log: &ScopeLog, name: &str, id: Option<&str>) -> Opti
     Some(filter)
 }
 
-/// The forms of the UUID that is called so; none where events of it are called otherwise.
+/// Returns the forms of the UUID with this name; empty if its events have another name.
 fn forms(log: &ScopeLog, kind: Kind, name: &str) -> Vec<Bson> {
     let uuid = log.reader.mapping.uuid(kind, name);
     let is_called_so = *log.reader.mapping.name(kind, uuid) == *name;

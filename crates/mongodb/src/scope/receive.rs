@@ -1,5 +1,5 @@
-//! Receiving events over the event horizon: judged by where the subscription stands at majority, stored by one transaction that moves it
-//! from there.
+//! Receives events over the event horizon: a batch is checked against the position of its subscription at majority, and stored by one
+//! transaction that advances that position.
 //!
 //! ```text
 //! state ─▶ repeat, moved, other events ─▶ answer
@@ -7,13 +7,14 @@
 //!   └─ moved meanwhile, or aborted ──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Invariants, each kept by that transaction:
-//! - Where a subscription stands follows from its last event.
-//! - The numbers of the scope's log are assigned by moving `NextEventOffset` from where it was, so two writers never assign the same.
-//! - An event of a subscription is in the log at most once: the state is moved from its expected position, and the producer's numbers are
-//!   unique by an index as well, in case other software sets a state back.
+//! INVARIANTS, each maintained by that transaction:
+//! - The position of a subscription follows from its last event.
+//! - Sequence numbers of the scope's log are assigned by moving `NextEventOffset` from its expected value, so two writers never assign the
+//!   same number.
+//! - An event of a subscription is in the log at most once, because the state is moved from its expected position. In case other software
+//!   sets a state back, a unique index covers the producer's numbers as well.
 //!
-//! An outcome that cannot be found out in time is `unreachable`. The caller sends the batch again, and it is stored or a repeat.
+//! An outcome that cannot be determined in time is `unreachable`. The caller sends the batch again; it is then stored, or is a repeat.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ use crate::transaction::{Backoff, Ended, Fill, NotInserted, TIME_MAX, attempt, i
 
 const DUPLICATE_KEY: i32 = 11000;
 
-/// What receives into a scope.
+/// Receives events into a scope.
 pub(crate) struct ScopeReceiving {
     inner: Arc<Inner>,
 }
@@ -50,10 +51,10 @@ struct Inner {
     log: Arc<ScopeLog>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Randomness>,
-    /// Whether collections and indexes are made when they are missing.
+    /// Whether missing collections and indexes are created.
     create: bool,
     ready: OnceCell<()>,
-    /// One transaction at a time in this process: each moves the scope's next number.
+    /// Held during a transaction: there is one at a time in this process, because each moves the scope's next number.
     turn: Mutex<()>,
     intake: Intake,
 }
@@ -72,12 +73,12 @@ impl ScopeReceiving {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Takes no more batches, and waits until those in flight are answered.
+    /// Accepts no more batches, and waits until those in flight are answered.
     pub(crate) async fn close(&self) {
         self.inner.intake.drain().await;
     }
 
-    /// Answers what is in flight without waiting for MongoDB any longer.
+    /// Answers batches in flight without waiting for MongoDB any longer.
     pub(crate) fn give_up(&self) {
         self.inner.intake.give_up();
     }
@@ -100,7 +101,7 @@ impl Receiving for ScopeReceiving {
     }
 }
 
-/// The layout's numbers are read as int64, and one past each is stored.
+/// Checks the batch against the layout's limits: numbers are int64, and one past each is stored.
 fn within_layout(batch: &ReceivedBatch) -> Result<(), Invalid> {
     const MOST: u64 = i64::MAX as u64 - 1;
     for (place, event) in batch.events.iter().enumerate() {
@@ -114,10 +115,10 @@ fn within_layout(batch: &ReceivedBatch) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The next number of the scope's log.
+/// The next sequence number of the scope's log.
 struct Next {
     number: SequenceNumber,
-    /// As it is stored; none where the log has no such document.
+    /// Its stored value; `None` if the log has no such document.
     stored: Option<SequenceNumber>,
 }
 
@@ -163,7 +164,7 @@ impl Inner {
         }
     }
 
-    /// Makes what is missing: nothing is created inside a transaction.
+    /// Creates what is missing, since nothing can be created inside a transaction.
     async fn begin(&self) -> Result<(), StoreError> {
         let ScopeLog { database, collection, subscriptions, arrivals, .. } = &*self.log;
         schema::ensure_received(database, subscriptions, arrivals, self.create).await.map_err(unready)?;
@@ -177,7 +178,7 @@ impl Inner {
         }
     }
 
-    /// Where a subscription stands, at majority.
+    /// Reads the position of a subscription at majority.
     async fn standing(&self, key: &Key) -> Result<Standing, StoreError> {
         let ScopeLog { database, subscriptions, .. } = &*self.log;
         let states = database.collection::<RawDocumentBuf>(subscriptions);
@@ -186,7 +187,7 @@ impl Inner {
         standing(&found).map_err(|why| malformed(database, subscriptions, &found, why))
     }
 
-    /// As the Runtime determines it: numbers may be missing at the end of a log, and are not assigned again.
+    /// Determines the next number as the Runtime does: numbers missing at the end of a log are not assigned again.
     async fn next(&self) -> Result<Next, StoreError> {
         let ScopeLog { database, collection, .. } = &*self.log;
         let offsets = database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
@@ -204,7 +205,7 @@ impl Inner {
         Ok(Next { number: last.max(stored.unwrap_or(0)), stored })
     }
 
-    /// The answer to a batch that ends where the subscription stands or before.
+    /// Answers a batch that ends at or before the position of the subscription.
     async fn repeat(&self, batch: &ReceivedBatch, key: &Key, standing: &Standing) -> Result<Received, ReceiveError> {
         let numbers: Vec<_> = batch.events.iter().map(|event| Bson::Int64(event.sequence_number as i64)).collect();
         let mut filter = key.of_arrivals();
@@ -225,14 +226,14 @@ impl Inner {
         Ok(Received { first: first.unwrap_or_default(), state: standing.state(), duplicate: true })
     }
 
-    /// Whether an event stands before everything that this store has received of the subscription. A Runtime received what is there, so it
-    /// cannot be compared.
+    /// Returns whether an event is earlier than everything that this store has received of the subscription. A Runtime received such
+    /// events, so they cannot be compared.
     async fn is_of_before(&self, batch: &ReceivedBatch, key: &Key, place: usize) -> Result<bool, StoreError> {
         let first = self.arrivals(key.of_arrivals(), 1).await?;
         Ok(first.first().is_none_or(|first| batch.events[place].position < first.position as u64))
     }
 
-    /// Those of one subscription that the filter finds, in the order of the producer's numbers.
+    /// Returns the arrivals of one subscription that match the filter, in order of the producer's numbers.
     async fn arrivals(&self, filter: Document, limit: i64) -> Result<Vec<Arrival>, StoreError> {
         let ScopeLog { database, arrivals, .. } = &*self.log;
         let kept = database.collection::<RawDocumentBuf>(arrivals);
@@ -258,19 +259,19 @@ fn unreachable(error: &Error) -> ReceiveError {
 
 /// Why nothing was stored.
 enum Left {
-    /// The subscription or the log is not where it was believed to be.
+    /// The subscription or the log is not at the expected position.
     Moved,
-    /// A document is refused.
+    /// A document was refused.
     Refused(StoreError),
 }
 
-/// What a transaction writes.
+/// The content of a transaction.
 struct Writes<'a> {
     log: &'a ScopeLog,
     key: &'a Key,
     standing: &'a Standing,
     next: &'a Next,
-    /// What the state becomes.
+    /// The new state of the subscription.
     state: Document,
     events: Vec<RawDocumentBuf>,
     arrivals: Vec<RawDocumentBuf>,
@@ -317,7 +318,7 @@ impl<'a> Writes<'a> {
         let is_new = self.standing.id.is_none();
         let moving = states.update_one(believed, doc! { "$set": &self.state }).upsert(is_new).session(session);
         match moving.await {
-            // It is there by now.
+            // Another writer has created it.
             Ok(moved) if is_new => Ok(moved.upserted_id.is_some()),
             Ok(moved) => Ok(moved.matched_count == 1),
             Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => Ok(false),
@@ -345,13 +346,14 @@ impl Fill for Writes<'_> {
 
 fn event_refused(collection: &str, error: &NotInserted) -> Left {
     if error.has_same_id() {
-        // Other software has written the number without moving the offset first, as a Runtime does.
+        // Other software has written this number without moving the offset first, as a Runtime does.
         return Left::Moved;
     }
     Left::Refused(StoreError::ReadOnly(format!("MongoDB refuses an event of {collection}: {}", error.message)))
 }
 
-/// The subscription and the log were where they were believed to be, so what is there already does not belong to them.
+/// Returns why an arrival was refused. The subscription and the log were at the expected positions, so an existing document does not
+/// belong to them.
 fn arrival_refused(log: &ScopeLog, error: &NotInserted) -> Left {
     let ScopeLog { arrivals, subscriptions, .. } = log;
     let Some((_, value)) = &error.duplicate else {

@@ -1,4 +1,4 @@
-//! What came with received events: it is kept beside them, because the Dolittle Runtime's document of an event has no room for it.
+//! Additional data of received events, which is stored separately because the Dolittle Runtime's document of an event cannot hold it.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::layout::foreign::StoredCommit;
 use crate::layout::received::{Arrival, Horizon, horizon};
 use crate::refused::{malformed, reading};
 
-/// An event as its own document says it.
+/// An event as read from its own document.
 pub(super) struct Found {
     pub(super) number: SequenceNumber,
     commit: StoredCommit,
@@ -29,13 +29,13 @@ impl Found {
         Ok(Self { number: event.number, commit, horizon: horizon(document) })
     }
 
-    /// How many bytes its data takes.
+    /// Returns the size of its data in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.commit.events.iter().map(|event| event.data.as_bytes().len()).sum()
     }
 }
 
-/// Adds what came with those that this store received. What a Runtime received stays as its documents say it.
+/// Adds the additional data of events that this store received. Events that a Runtime received are returned as in their documents.
 pub(super) async fn recorded(log: &ScopeLog, mut found: Vec<Found>) -> Result<Vec<RecordedEvent>, ReadError> {
     let numbers = found.iter().filter(|one| one.horizon.is_some()).map(|one| one.number);
     let arrivals = arrivals(log, &numbers.collect::<Vec<_>>()).await?;

@@ -1,4 +1,4 @@
-//! What the log of a scope holds, counted by reading all of it.
+//! Computes statistics of a scope's log by reading all of it.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::received::{Found, recorded};
 use crate::layout::writer::decimal;
 use crate::refused::reading;
 
-/// Events between two reports, at most.
+/// Maximum number of events between two progress reports.
 const TOLD_EVERY: usize = 1_000;
 
 pub(super) async fn count(log: &ScopeLog, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {

@@ -1,9 +1,9 @@
-//! How many events each aggregate has applied, in `aggregates`, as the Dolittle Runtime counts them: the newest count of each aggregate of
-//! a batch.
+//! Writes how many events each aggregate has applied to `aggregates`, as the Dolittle Runtime counts them: the latest count of each
+//! aggregate of a batch.
 //!
-//! Neither plans a query: an aggregate that has applied none has no document, so its first one is an insert, and later ones are updated by
-//! the document's `_id`, which is remembered. Where other software has made a document all the same, or what is remembered is not true any
-//! more, the server refuses a duplicate, and everything is upserted by what the document means.
+//! No write needs a query plan. An aggregate that has applied no events has no document, so its first write is an insert; later writes
+//! update by the document's `_id`, which is cached. If other software has created a document, or the cache is stale, the server refuses a
+//! duplicate, and all counts are upserted by aggregate.
 
 use std::collections::HashMap;
 
@@ -21,17 +21,17 @@ use crate::layout::writer::Writer;
 use crate::log::Log;
 use crate::refused::{WriteRefused, code_of};
 
-/// Documents whose `_id`s are remembered. Beyond it all are forgotten and looked up again.
+/// `_id`s that are cached. When there are more, all are forgotten and looked up again.
 const KNOWN_MAX: usize = 200_000;
 
-/// Where an aggregate stands behind a batch.
+/// The count of an aggregate after a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Standing {
-    /// Events that it applied.
+    /// Number of events that the aggregate applied.
     pub(super) applied: u64,
     /// Whether it had applied none before.
     pub(super) new: bool,
-    /// Its document's `_id`, if it is known.
+    /// The `_id` of its document, if known.
     pub(super) id: Option<ObjectId>,
 }
 
@@ -46,9 +46,9 @@ impl Known {
         self.0.clear();
     }
 
-    /// Gives each its document's `_id`: a fresh one where it is new. One without keeps none.
+    /// Sets the `_id` of each document: a new one for a new aggregate, the known one for others. It stays unset if no document is found.
     pub(super) async fn identify(&mut self, log: &Log, standings: &mut Standings<'_>) -> Result<()> {
-        // What was adopted may be written in other forms, and several times.
+        // Adopted documents may have other forms, and there may be several for one aggregate.
         if log.adopted.there {
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl Known {
         Ok(())
     }
 
-    /// Remembers what was written.
+    /// Caches the `_id`s that were written.
     pub(super) fn remember(&mut self, standings: &Standings<'_>) {
         if self.0.len() > KNOWN_MAX {
             self.0.clear();
@@ -93,10 +93,11 @@ impl Known {
     }
 }
 
-/// Writes the counts in the session's transaction. False when one that is new has a document: the transaction cannot be committed then.
+/// Writes the counts in the session's transaction. Returns false if a new aggregate already has a document or a cached `_id` is stale; the
+/// transaction must then be aborted.
 pub(super) async fn write(log: &Log, session: &mut ClientSession, aggregates: &Standings<'_>) -> Result<bool> {
     const DUPLICATE_KEY: i32 = 11000;
-    // What was adopted may be written in other forms, which no insert would run into.
+    // Adopted documents may have other forms, which an insert would not collide with.
     let (new, known): (Vec<_>, Vec<_>) =
         aggregates.iter().partition(|(_, standing)| standing.new && !log.adopted.there);
     if !new.is_empty() {
@@ -164,7 +165,7 @@ fn filter(
     }
     let uuid = log.adopted.reader.mapping.uuid(Kind::Aggregate, name);
     if log.adopted.there {
-        // An adopted document may have other forms of the same values.
+        // An adopted document may have the same values in another form.
         let (source, kind) = (doc! { "$in": guid::source_forms(id) }, doc! { "$in": guid::forms(uuid) });
         return RawDocumentBuf::try_from(&doc! { "EventSource": source, "AggregateType": kind });
     }

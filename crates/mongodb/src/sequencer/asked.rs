@@ -1,5 +1,5 @@
-//! What an operator asks for a held commit, done by the process that leads. It may be asked more than once and by a stream that goes
-//! back: what is done is read from `sequencer-held` each time, and what was done is not there any more.
+//! Executes an operator's requests about held commits in the leader. A request may be seen more than once, also by a stream that resumes
+//! earlier: the current state is read from `sequencer-held` each time, and a completed request is no longer there.
 
 use std::collections::HashSet;
 
@@ -18,13 +18,13 @@ use crate::layout::fields::{inner, text};
 use crate::layout::names::{ENTRIES, HELD};
 use crate::sequencing::ACCEPT;
 
-/// Held commits that are looked at together.
+/// Held commits that are fetched together.
 pub(super) const TOGETHER: usize = 500;
-/// Aggregates that are looked up side by side.
+/// Aggregates that are looked up concurrently.
 const LOOKS: usize = 16;
 
 impl Place {
-    /// Does what is asked for one held commit.
+    /// Executes the request about one held commit.
     pub(super) async fn answer(&mut self, collection: &str, commit: &str) -> Result<(), Ended> {
         let all = self.log.database.collection::<RawDocumentBuf>(HELD);
         let Some(found) = all.find_one(id_of(collection, commit)).await? else { return Ok(()) };
@@ -34,21 +34,21 @@ impl Place {
         let Some(held) = HeldCommit::read(&found) else { return Ok(()) };
         tracing::info!(collection, commit, accept, "an operator asks for a held commit");
         self.look_again(&held, accept).await?;
-        // If it is still held, whoever asked learns why.
+        // If it is still held, the operator learns why.
         let answered = doc! { "$set": { "answered": name }, "$unset": { "asked": "" } };
         all.update_one(id_of(collection, commit), answered).await?;
         Ok(())
     }
 
-    /// Gives a held commit its numbers, if it may have them now, and those behind it.
+    /// Assigns numbers to a held commit, if that is possible now, and to those that wait for it.
     ///
-    /// Who accepts a commit takes every version for missing that is not stored. What is held of the versions before it is stored, so it
-    /// goes first: once the log has passed it, it could have no numbers any more.
+    /// INVARIANT: accepting a commit declares only versions missing that are not stored. Held commits of lower versions are stored, so
+    /// they go first: once the log has passed a version, it can no longer be numbered.
     async fn look_again(&mut self, held: &HeldCommit, accept: bool) -> Result<(), Ended> {
         let mut wanted = if accept { self.held.before(&held.aggregate, held.version) } else { Vec::new() };
         wanted.push(held.clone());
         for one in wanted {
-            // It may have followed on the one before it.
+            // It may have been released after the previous one.
             if self.held.find(&one.collection, &one.commit).is_none() && one != *held {
                 continue;
             }
@@ -64,7 +64,7 @@ impl Place {
         Ok(())
     }
 
-    /// Commits that were held and are not stored any more.
+    /// Removes held commits that are no longer stored.
     pub(super) async fn forget(&mut self, gone: Vec<HeldCommit>) -> Result<(), Ended> {
         if gone.is_empty() {
             return Ok(());
@@ -80,7 +80,7 @@ impl Place {
         Ok(())
     }
 
-    /// Takes the versions before this commit for missing, if that is what holds it back.
+    /// Declares the versions before this commit missing, if they are what it waits for.
     async fn accept(&mut self, collection: &str, document: &RawDocument) -> Result<(), Ended> {
         let incoming = Incoming::stored(self.log.database.name(), collection, document.to_owned());
         let Ok((key, commit)) = Arrived::read(incoming).read else { return Ok(()) };
@@ -92,7 +92,8 @@ impl Place {
         Ok(())
     }
 
-    /// Looks again at everything that is held back: it may have been mended. Then at what was asked while nobody led.
+    /// Examines all held commits again, since they may have been repaired. Then executes the requests that were made while there was no
+    /// leader.
     pub(super) async fn retry_held(&mut self) -> Result<(), Ended> {
         let mut all = self.held.all();
         while !all.is_empty() {
@@ -117,14 +118,15 @@ impl Place {
         Ok(())
     }
 
-    /// Where an aggregate stands in the log, by its newest entry.
+    /// Returns the head of an aggregate in the log, from its newest entry.
     async fn newest(&self, (name, id): &AggregateKey) -> Result<Option<Head>, Ended> {
         let entries = self.log.database.collection::<RawDocumentBuf>(ENTRIES);
         let newest = entries.find_one(doc! { "aggregate": name, "id": id }).sort(doc! { "version": -1 }).await?;
         Ok(newest.and_then(|found| self.standing(&found)))
     }
 
-    /// Where the aggregate of an entry stands behind it; none, and its commits come too early, where other software has changed the entry.
+    /// Returns the head of an aggregate after an entry. Returns `None` if other software has changed the entry; commits of the aggregate
+    /// are then held.
     pub(super) fn standing(&self, found: &RawDocument) -> Option<Head> {
         match entry::standing(found) {
             Ok((version, applied)) => Some(Head { version, applied }),
@@ -135,7 +137,7 @@ impl Place {
         }
     }
 
-    /// Looks up where these aggregates stand by their newest entries, some at a time.
+    /// Looks up the heads of these aggregates from their newest entries, [`LOOKS`] at a time.
     pub(super) async fn look_up_newest(&mut self, aggregates: Vec<(AggregateKey, Version)>) -> Result<(), Ended> {
         for some in aggregates.chunks(LOOKS) {
             let newest = try_join_all(some.iter().map(|(key, _)| self.newest(key))).await?;

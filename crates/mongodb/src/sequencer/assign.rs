@@ -1,4 +1,4 @@
-//! Which commits of a batch get numbers now, and which are held back. Pure: what it needs to know was looked up before.
+//! Decides which commits of a batch get numbers now and which are held. Pure: everything it needs was looked up before.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,21 +12,21 @@ use crate::layout::fields::text;
 use crate::layout::foreign::{StoredCommit, read};
 use crate::layout::names::{aggregate_of, uuid_of};
 
-/// A commit as it came.
+/// A commit as it arrived.
 pub(super) struct Arrived {
     pub(super) collection: String,
     /// Its `_id`.
     pub(super) commit: String,
-    /// What it is, or what is wrong with it.
+    /// Its content, or what is wrong with it.
     pub(super) read: Result<(AggregateKey, StoredCommit), Malformed>,
 }
 
-/// Bytes of the `_id` and the aggregate's id of a commit that gets numbers, at most: it is looked up by them together with others.
+/// Maximum length in bytes of a commit's `_id` and aggregate id for it to be numbered: look-ups combine many of them in one query.
 const ID_BYTES_MAX: usize = 4096;
 
 /// A commit that cannot be read.
 pub(super) struct Malformed {
-    /// The aggregate's name by the collection, and its id as far as there is one.
+    /// The aggregate's name according to the collection, and its id if it has one.
     key: AggregateKey,
     why: String,
 }
@@ -59,8 +59,8 @@ fn of_bounded_ids(commit: StoredCommit) -> Result<StoredCommit, String> {
     Ok(commit)
 }
 
-/// A commit's `_id` as text: what it is called in messages and in `sequencer-held`. One that is too long to be looked up by begins like
-/// it, and ends with what tells it from others.
+/// Returns a commit's `_id` as text, which names it in messages and in `sequencer-held`. A very long `_id` is shortened to its beginning
+/// and a hash that makes it unique.
 pub(crate) fn label(document: &RawDocument) -> String {
     let label = match document.get("_id") {
         Ok(Some(id)) => id.as_str().map_or_else(|| format!("{id:?}"), str::to_owned),
@@ -72,27 +72,27 @@ pub(crate) fn label(document: &RawDocument) -> String {
     }
 }
 
-/// Stands between the beginning of a long `_id` and what tells it from others.
+/// Separates the beginning of a long `_id` from its hash.
 const CUT: &str = "…#";
-/// Bytes that a label has of a long `_id`, about.
+/// Bytes of a long `_id` that its label keeps, at most.
 const BEGINNING: usize = 200;
 
 fn beginning(text: &str) -> &str {
     cut(text, BEGINNING)
 }
 
-/// The text up to a number of bytes, whole characters only.
+/// Returns a prefix of at most `bytes` bytes that ends at a character boundary.
 fn cut(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }
 
-/// How an `_id` begins whose label this is, where the label is a shorter one.
+/// Returns the beginning of the `_id` for which this shortened label stands; `None` if the label is not shortened.
 pub(super) fn begins(label: &str) -> Option<&str> {
     label.rsplit_once(CUT).map(|(beginning, _)| beginning)
 }
 
-/// The lowest version of each aggregate.
+/// Returns the lowest version of each aggregate.
 pub(super) fn first_versions(arrived: &[Arrived]) -> HashMap<&AggregateKey, Version> {
     let mut first = HashMap::new();
     for (key, commit) in arrived.iter().filter_map(|one| one.read.as_ref().ok()) {
@@ -102,34 +102,34 @@ pub(super) fn first_versions(arrived: &[Arrived]) -> HashMap<&AggregateKey, Vers
     first
 }
 
-/// A commit that gets the next numbers.
+/// A commit that gets the next sequence numbers.
 pub(super) struct Numbered<'a> {
     pub(super) collection: &'a str,
     pub(super) key: &'a AggregateKey,
     pub(super) commit: &'a StoredCommit,
-    /// Where its aggregate stands before it.
+    /// The head of its aggregate before it.
     pub(super) before: Head,
 }
 
 impl Numbered<'_> {
-    /// Where its aggregate stands after it.
+    /// Returns the head of its aggregate after it.
     pub(super) fn after(&self) -> Head {
         let applied = if self.commit.applied { self.commit.events.len() as u64 } else { 0 };
         Head { version: self.commit.info.version, applied: self.before.applied + applied }
     }
 }
 
-/// Bytes of a reason, at most: some quote what other software stored.
+/// Maximum length of a reason in bytes: some quote data of other software.
 const REASON_BYTES_MAX: usize = 1000;
 
-/// What is to be written.
+/// The outcome of an assignment, to be written.
 #[derive(Default)]
 pub(super) struct Batch<'a> {
-    /// In the order of their numbers.
+    /// In the order of their sequence numbers.
     pub(super) numbered: Vec<Numbered<'a>>,
-    /// What was not held before.
+    /// Commits that become held, or whose reason has changed.
     pub(super) held: Vec<HeldCommit>,
-    /// What was held and is numbered now.
+    /// Commits that were held and are numbered now.
     pub(super) released: Vec<HeldCommit>,
 }
 
@@ -142,24 +142,24 @@ impl Batch<'_> {
 /// A commit by its collection and `_id`.
 pub(super) type CommitKey = (String, String);
 
-/// What is known of commits that cannot have the next numbers although they are well-formed.
+/// Why well-formed commits cannot get the next sequence numbers.
 #[derive(Default)]
 pub(super) struct Obstacles {
-    /// Those whose versions the log has passed without them, with the commit that has the version in the log, if one has.
+    /// Commits whose versions the log has passed without them, with the commit that has the version in the log, if there is one.
     pub(super) late: HashMap<CommitKey, Option<Taken>>,
-    /// Those that could not be written, and why.
+    /// Commits that could not be written, with the reason.
     pub(super) refused: HashMap<CommitKey, String>,
 }
 
-/// The commit of the log that has a version, and its first number.
+/// The commit that has a version in the log, and its first sequence number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) commit: String,
     pub(super) first: SequenceNumber,
 }
 
-/// A commit gets its numbers when the one before it has them. One that comes too early is held back, and with it only what comes later
-/// of the same aggregate; a malformed one as well, because what is behind it has a gap before it.
+/// Assigns numbers to each commit whose predecessor has numbers. A commit that arrives too early is held, and so are only the later
+/// commits of its aggregate. A malformed commit is held as well, which leaves a gap before its successors.
 pub(super) fn assign<'a>(
     arrived: &'a [Arrived],
     heads: &HashMap<AggregateKey, Head>,
@@ -208,7 +208,7 @@ pub(super) fn assign<'a>(
                             format!("taken: {came}, whose version {version} is commit {commit:?} at number {first}");
                         hold(key, version, why)
                     }
-                    // In the log already.
+                    // Already in the log.
                     (_, None) => continue,
                 }
             }

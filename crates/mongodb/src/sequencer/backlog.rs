@@ -1,7 +1,7 @@
-//! Commits that the change stream does not show, because they are older than it: found in the collections, and sequenced in an order that
-//! no aggregate contradicts. Each aggregate in the order of its versions, aggregates merged by the running maximum of createTime.
+//! Finds commits that are older than the change stream in the collections, and assigns numbers in an order that is consistent with every
+//! aggregate. Each aggregate is in order of version; aggregates are merged by the running maximum of createTime.
 //!
-//! The server sorts, and may use its disk for it; here are one row of each collection, and one batch of commits.
+//! The server sorts, with its disk if needed. This process holds one row of each collection and one batch of commits.
 
 use std::collections::HashMap;
 
@@ -15,25 +15,25 @@ use super::stream::Incoming;
 use crate::layout::fields::{integer, natural, text};
 use crate::layout::names::{aggregate_of, collections};
 
-/// Commits that are looked for in the log together.
+/// Commits that are looked up in the log together.
 const BATCH_MAX: usize = 1000;
-/// Commits that are fetched and sequenced together, and their bytes; one is let through whatever its size.
+/// Commits that are fetched and sequenced together, and their bytes; a single commit is accepted whatever its size.
 const FETCH_MAX: usize = 500;
 const FETCH_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// A commit's place in the order.
+/// The position of a commit in the order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Order {
-    /// The greatest createTime of its aggregate up to it.
+    /// The greatest createTime of its aggregate so far.
     time: i64,
     collection: String,
     aggregate: String,
     version: u64,
-    /// Its `_id` as text, whatever it is.
+    /// Its `_id` as text, whatever its type.
     commit: String,
 }
 
-/// A commit that may be missing in the log.
+/// A commit that may be missing from the log.
 #[derive(Debug)]
 struct Row {
     order: Order,
@@ -47,7 +47,7 @@ impl Row {
     }
 }
 
-/// Sequences whatever is in the collections and not in the log.
+/// Assigns numbers to all commits that are in the collections and not in the log.
 pub(super) async fn bring_up(place: &mut Place) -> Result<(), Ended> {
     let mut sources = Vec::new();
     for collection in collections(&place.log.database).await? {
@@ -57,7 +57,7 @@ pub(super) async fn bring_up(place: &mut Place) -> Result<(), Ended> {
     }
     let from = place.next;
     let mut batch = Vec::new();
-    // The collections are few; the least of their first rows is the next of all.
+    // Merge of sorted sources. There are few collections, so the minimum is found by a linear search.
     let order = |source: &Source| source.row.as_ref().map(|row| row.order.clone());
     while let Some(least) = sources.iter_mut().filter(|source| source.row.is_some()).min_by_key(|source| order(source))
     {
@@ -88,7 +88,7 @@ async fn sequence(place: &mut Place, rows: Vec<Row>) -> Result<(), Ended> {
     for piece in pieces(&missing) {
         let mut found = fetch(place, piece).await?;
         let database = place.log.database.name().to_owned();
-        // One that is not there any more was deleted a moment ago.
+        // A commit that is no longer there was deleted a moment ago.
         let commits = piece.iter().filter_map(|row| {
             let document = found.remove(&row.place())?;
             Some(Incoming::stored(&database, &row.order.collection, document))
@@ -99,7 +99,7 @@ async fn sequence(place: &mut Place, rows: Vec<Row>) -> Result<(), Ended> {
     Ok(())
 }
 
-/// Pieces that fit into memory together with what is made of them.
+/// Splits the rows into pieces that fit into memory together with what is made of them.
 fn pieces<'a, 'b>(rows: &'b [&'a Row]) -> Vec<&'b [&'a Row]> {
     let (mut pieces, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (at, row) in rows.iter().enumerate() {
@@ -115,7 +115,7 @@ fn pieces<'a, 'b>(rows: &'b [&'a Row]) -> Vec<&'b [&'a Row]> {
     pieces
 }
 
-/// The commits of these rows, with one query for each collection.
+/// Fetches the commits of these rows, with one query per collection.
 async fn fetch<'a>(place: &Place, rows: &[&'a Row]) -> Result<HashMap<(&'a str, &'a str), RawDocumentBuf>, Ended> {
     let mut by_collection: HashMap<&str, HashMap<&str, &'a Row>> = HashMap::new();
     for row in rows {
@@ -137,7 +137,7 @@ async fn fetch<'a>(place: &Place, rows: &[&'a Row]) -> Result<HashMap<(&'a str, 
     Ok(fetched)
 }
 
-/// The commits of one collection in order.
+/// The commits of one collection, in order.
 struct Source {
     collection: String,
     cursor: Cursor<RawDocumentBuf>,
@@ -147,7 +147,7 @@ struct Source {
 impl Source {
     async fn open(place: &Place, collection: String) -> Result<Self, Ended> {
         let running = doc! { "$max": "$createTime", "window": { "documents": ["unbounded", "current"] } };
-        // Other software may store anything under these names; the server refuses to partition by an array, or to sort by several.
+        // Other software may store any value in these fields; the server refuses to partition by an array, or to sort by several.
         let text = doc! { "$cond": [{ "$eq": [{ "$type": "$aggregateId" }, "string"] }, "$aggregateId", ""] };
         let number = |field: &str| doc! { "$cond": [{ "$isNumber": field }, field, 0] };
         let pipeline = [

@@ -1,5 +1,5 @@
-//! Blocks of entries (`layout/block.rs`), behind the log and beside everything else: whoever leads writes one whenever a log has enough
-//! commits behind the last. A log that is there already gets all of its own.
+//! Writes blocks of entries (`layout/block.rs`) in the background: the leader writes one whenever a log has enough commits after its last
+//! block. An existing log gets blocks for all of its entries.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use annals_system::{Instant, sleep};
 use super::Cluster;
 use crate::log::blocks::Reach;
 
-/// Between two looks, which ask the server only where a log has grown enough.
+/// Interval between two checks. They query the server only if a log has grown enough.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a log is left alone after an error, which nobody but readers of whole logs feels.
+/// Pause after an error, which affects only readers of whole logs.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
-/// Writes what is due, for ever.
+/// Writes blocks that are due, forever.
 pub(super) async fn write(cluster: &Cluster) -> Infallible {
     let mut logs: Vec<_> = cluster.logs.iter().map(|log| (log, Reach::default(), Instant::now())).collect();
     let mut pause = LOOK_EVERY;
@@ -32,7 +32,7 @@ pub(super) async fn write(cluster: &Cluster) -> Infallible {
                 }
             }
         }
-        // Of a log that is being brought up the commits get most of the time.
+        // While a log is being brought up, commits get most of the time.
         pause = if written { begun.elapsed() * 2 } else { LOOK_EVERY };
     }
 }

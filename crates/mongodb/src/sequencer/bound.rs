@@ -1,5 +1,5 @@
-//! The collections of a log, bound to their UUIDs: one that other software drops or renames must not come back by an insert, without its
-//! indexes and without what it held.
+//! Binds the collections of a log to their UUIDs: a collection that other software dropped or renamed must not be recreated by an insert,
+//! without its indexes and its documents.
 
 use mongodb::bson::RawDocumentBuf;
 use mongodb::{ClientSession, Database};
@@ -11,9 +11,9 @@ use crate::layout::names::{ENTRIES, EVENT_LOG};
 use crate::layout::writer::Writer;
 use crate::refused::{COLLECTION_UUID_MISMATCH, WriteRefused, code_of, is_garbled};
 
-/// Bytes of one command, but for one document that is larger: the server takes 16 MiB and a little.
+/// Approximate limit of the bytes of one command; a single larger document is sent alone. The server accepts slightly more than 16 MiB.
 const COMMAND_BYTES_MAX: usize = 12 * 1024 * 1024;
-/// Documents of one command.
+/// Maximum number of documents of one command.
 const DOCUMENTS_MAX: usize = 10_000;
 
 /// The UUIDs of a log's collections.
@@ -24,7 +24,7 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Those that are there; none where one is missing.
+    /// Reads the UUIDs; `None` if a collection is missing.
     ///
     /// # Errors
     /// The driver's.
@@ -35,10 +35,10 @@ impl Bound {
     }
 }
 
-/// Inserts documents in the session's transaction; false, and nothing is inserted, where the collection is another one.
+/// Inserts documents in the session's transaction. Returns false, without inserting anything more, if the collection has been replaced.
 ///
 /// # Errors
-/// The driver's, and the server's of the first document that it refuses.
+/// Errors of the driver, and the server's error for the first document that it refuses.
 pub(super) async fn insert(
     database: &Database,
     collection: &str,
@@ -52,7 +52,7 @@ pub(super) async fn insert(
         rest = behind;
         match database.run_raw_command(command(collection, uuid, some)?).session(&mut *session).await {
             Err(error) if code_of(&error) == Some(COLLECTION_UUID_MISMATCH) => return Ok(false),
-            // Its message quotes a value that a unique index has, and ends in the middle of a character.
+            // The message quotes a value of a unique index, and is cut within a character.
             Err(error) if is_garbled(&error) => return Err(WriteRefused::duplicate().into()),
             Err(error) => return Err(error),
             Ok(answer) => {

@@ -1,4 +1,4 @@
-//! One turn of leading without following: for who gives numbers to what is there, and then goes.
+//! One term as leader without following the stream: assigns numbers to all existing commits and ends.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::progress::Progress;
 use super::{Cluster, Ended, lead, step};
 use crate::refused::asking;
 
-/// How long the lease holds here.
+/// The duration of the lease.
 const HOLDS: Duration = Duration::from_secs(3);
-/// Between two tries to take it.
+/// Interval between two attempts to take the lease.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How often a lease that another process has is asked for: for longer than one of a process that was killed holds.
+/// Attempts to take a lease that another process holds: enough to outlast the lease of a process that was killed.
 const TRIES: usize = 6;
 
-/// The lease, taken.
+/// A lease that was taken.
 pub(crate) struct Turn {
     lease: Lease,
     epoch: i64,
@@ -26,10 +26,10 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Takes the lease that lies in `database`.
+    /// Takes the lease that is stored in `database`.
     ///
     /// # Errors
-    /// `store_locked` when another process keeps it; `unreachable`.
+    /// `store_locked` if another process keeps it; `unreachable`.
     pub(crate) async fn take(database: Database, holder: String) -> Result<Self, OpenError> {
         let lease = Lease::new(database.clone(), holder, HOLDS, step::nothing);
         for _ in 0..TRIES {
@@ -43,12 +43,12 @@ impl Turn {
         Err(OpenError::new(Code::StoreLocked, message))
     }
 
-    /// Works as long as the lease is kept.
+    /// Runs `work` as long as the lease is kept.
     ///
     /// # Errors
-    /// `store_locked` when it is lost; those of the work.
+    /// `store_locked` if the lease is lost; the errors of `work`.
     pub(crate) async fn keep<T>(&self, work: impl Future<Output = Result<T, OpenError>>) -> Result<T, OpenError> {
-        // Nobody asks how far one is behind who only brings up what is there.
+        // The progress is not reported, because only existing commits are brought up.
         let progress = Progress::default();
         let worked = tokio::select! {
             lost = self.lease.keep(self.epoch, &progress) => {
@@ -60,13 +60,13 @@ impl Turn {
         worked
     }
 
-    /// Gives numbers to every commit that has none and can have one.
+    /// Assigns numbers to every commit that has none and can have them.
     ///
     /// # Errors
     /// `foreign_numbers`, `store_locked`, `store_damaged`, `unreachable`.
     pub(crate) async fn bring_up(&self, cluster: &Cluster) -> Result<(), OpenError> {
         let name = self.database.name();
-        // Where the change stream stands does not matter: whatever is in the collections is looked for in the log.
+        // The position in the change stream does not matter: every commit in the collections is looked up in the log.
         let ended = match lead::open(cluster, &self.lease, self.epoch, true).await {
             Ok(opened) => match opened.stalled.into_values().next() {
                 None => return Ok(()),

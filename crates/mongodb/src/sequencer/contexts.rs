@@ -1,6 +1,5 @@
-//! Commits of other contexts than the log's: they get numbers like all others, because Wow's reader does not ask whose a commit is, and a
-//! log without them would not be what it reads. A person is told of each such context: two applications may write to one database by
-//! mistake.
+//! Commits of contexts other than the log's. They get numbers like all others: Wow's reader does not check the context of a commit, and
+//! the log must contain what it reads. Each such context is reported, because two applications may be writing to one database by mistake.
 //!
 //! ```text
 //! sequencer-state: {_id: "contexts", others: [names]}     once noted, always there
@@ -17,16 +16,16 @@ use crate::layout::names::SEQUENCER;
 use crate::log::Log;
 
 const ID: &str = "contexts";
-/// Contexts that are noted, and bytes of their names: what is more is a mistake that these show as well.
+/// Maximum number of contexts that are recorded, and of bytes of a name. These are enough to show a mistake.
 const NOTED_MAX: usize = 50;
 const NAME_BYTES_MAX: usize = 200;
 
-/// The other contexts that this process has met while it leads.
+/// The other contexts that this process has met as leader.
 #[derive(Default)]
 pub(super) struct Contexts(BTreeSet<String>);
 
 impl Contexts {
-    /// Takes note of the contexts of these commits, and warns of each that is new.
+    /// Records the contexts of these commits, and warns about each new one.
     ///
     /// # Errors
     /// The driver's.
@@ -54,7 +53,7 @@ impl Contexts {
     }
 }
 
-/// The other contexts that any sequencer of this log has met, in the order of meeting.
+/// Returns the other contexts that any leader of this log has met, oldest first.
 ///
 /// # Errors
 /// The driver's.

@@ -1,6 +1,6 @@
-//! Transactions of processes that are gone (`sessions.rs`): one that was killed leaves them open, and keys, versions and records that
-//! they wrote are blocked until the server gives them up, after a minute. Whoever leads looks for notes that were not renewed, and ends
-//! their sessions.
+//! Ends transactions of processes that have died (`sessions.rs`). A killed process leaves them open, and keys, versions and records that
+//! they wrote stay blocked until the server expires them after a minute. The leader looks for registrations that were not renewed, and
+//! ends their sessions.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::layout::names::SEQUENCER;
 use crate::refused::{code_of, message_of};
 use crate::sessions::{PREFIX, note_of};
 
-/// Between two looks, at a collection of some documents.
+/// Interval between two checks of a collection with few documents.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks and ends, for ever.
+/// Checks and ends transactions, forever.
 pub(super) async fn end_transactions(cluster: &Cluster) -> Infallible {
     loop {
         sleep(LOOK_EVERY).await;
@@ -28,10 +28,10 @@ pub(super) async fn end_transactions(cluster: &Cluster) -> Infallible {
     }
 }
 
-/// Of every process but this one.
+/// Ends the sessions of all other processes whose registration has expired.
 async fn end(database: &Database, own: &str, time: Duration) -> mongodb::error::Result<()> {
     let others = doc! { "$regex": format!("^{PREFIX}"), "$ne": note_of(own) };
-    // Judged by the server's clock, by which they were noted.
+    // Compared with the server's clock, which also set the time.
     let gone = doc! { "_id": others, "$expr": { "$lt": ["$until", "$$NOW"] } };
     let notes = database.collection::<RawDocumentBuf>(SEQUENCER);
     let mut found = in_time(time, notes.find(gone)).await?;
@@ -48,7 +48,7 @@ async fn end(database: &Database, own: &str, time: Duration) -> mongodb::error::
             let admin = database.client().database("admin");
             match in_time(time, admin.run_command(doc! { "killSessions": sessions })).await {
                 Ok(_) => {}
-                // The server answers, and does not let this user: asking again changes nothing.
+                // The server responds and denies this user: a retry would not help.
                 Err(error) if code_of(&error).is_some() => {
                     let error = message_of(&error);
                     tracing::warn!(error, "transactions of a process that is gone may be open for a minute");
@@ -56,7 +56,7 @@ async fn end(database: &Database, own: &str, time: Duration) -> mongodb::error::
                 Err(error) => return Err(error),
             }
         }
-        // One that was renewed meanwhile stays.
+        // A registration that was renewed in the meantime stays.
         let until = note.get("until").cloned().unwrap_or(Bson::Null);
         in_time(time, notes.delete_one(doc! { "_id": process, "until": until })).await?;
     }

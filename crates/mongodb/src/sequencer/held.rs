@@ -1,4 +1,4 @@
-//! Commits that cannot be given numbers yet: visible in `sequencer-held` with the reason, and taken up again when it is gone.
+//! Commits that cannot be numbered yet. They are listed in `sequencer-held` with the reason, and released when it no longer applies.
 //!
 //! ```text
 //! sequencer-held: {_id: {coll, commit}, aggregate, id, version, reason, since date, asked?: {id, what}, answered?: id}
@@ -17,26 +17,26 @@ use crate::layout::fields::{inner, natural, text};
 use crate::layout::names::HELD;
 use crate::refused::WriteRefused;
 
-/// How the reason begins of a commit that came before its turn.
+/// Prefix of the reason of a commit that arrived before its predecessor.
 pub(super) const GAP: &str = "gap: ";
-/// Bytes of held commits that are fetched together, about.
+/// Approximate limit of the bytes of held commits that are fetched together.
 const FETCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// A commit that is held back.
+/// A held commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HeldCommit {
     pub(super) collection: String,
     /// Its `_id`, as text.
     pub(super) commit: String,
-    /// Where it is malformed, the name by its collection, and the id as far as there is one.
+    /// If it is malformed: the name according to its collection, and the id if it has one.
     pub(super) aggregate: AggregateKey,
-    /// 0 where it is malformed, so that it is the next of no aggregate.
+    /// 0 if it is malformed, so that it is never the next version of an aggregate.
     pub(super) version: Version,
     pub(super) reason: String,
 }
 
 impl HeldCommit {
-    /// One as it is stored; none when its `_id` is no place.
+    /// Reads a held commit from its document; `None` if the `_id` is not that of a held commit.
     pub(super) fn read(document: &RawDocument) -> Option<Self> {
         let part = |key: &str| text(document, key).unwrap_or_default().to_owned();
         let id = inner(document, "_id")?;
@@ -50,7 +50,7 @@ impl HeldCommit {
         })
     }
 
-    /// Whether it gets its numbers by itself once its turn comes. What is wrong with the others does not end by itself.
+    /// Returns whether it is released automatically once its predecessor is numbered. Other reasons need an operator.
     fn waits(&self) -> bool {
         self.version > 0 && self.reason.starts_with(GAP)
     }
@@ -63,7 +63,7 @@ impl HeldCommit {
         doc! { "coll": &self.collection, "commit": &self.commit }
     }
 
-    /// An update that writes it with the server's time.
+    /// Returns an update that stores it with the server's time.
     fn update(&self) -> Document {
         let (aggregate, id) = &self.aggregate;
         let literal = |text: &str| doc! { "$literal": text };
@@ -75,11 +75,11 @@ impl HeldCommit {
     }
 }
 
-/// All that is held back of one log.
+/// All held commits of a log.
 #[derive(Default)]
 pub(super) struct Held {
     commits: HashMap<CommitKey, HeldCommit>,
-    /// Those that wait for a version, by aggregate and in the order of versions.
+    /// Commits that wait for an earlier version, by aggregate and in order of version.
     waiting: HashMap<AggregateKey, BTreeSet<(Version, CommitKey)>>,
 }
 
@@ -95,7 +95,7 @@ impl Held {
         Ok(held)
     }
 
-    /// Takes note of what was held just now.
+    /// Adds a commit that has just become held.
     pub(super) fn add(&mut self, held: HeldCommit) {
         tracing::warn!(
             collection = held.collection,
@@ -136,14 +136,14 @@ impl Held {
         self.commits.get(&(collection.to_owned(), commit.to_owned()))
     }
 
-    /// In the order of their versions.
+    /// Returns all held commits in order of version.
     pub(super) fn all(&self) -> Vec<HeldCommit> {
         let mut all: Vec<_> = self.commits.values().cloned().collect();
         all.sort_by_key(|held| held.version);
         all
     }
 
-    /// Takes note that these were looked at: what is still held of them does not wait any more.
+    /// Records that these were examined: those that are still held no longer wait for an earlier version.
     pub(super) fn looked_at(&mut self, some: &[HeldCommit]) {
         for one in some {
             if let Some(waiting) = self.waiting.get_mut(&one.aggregate) {
@@ -153,13 +153,13 @@ impl Held {
         self.waiting.retain(|_, waiting| !waiting.is_empty());
     }
 
-    /// Those of an aggregate that wait for a lower version, in the order of their versions.
+    /// Returns the waiting commits of an aggregate below a version, in order of version.
     pub(super) fn before(&self, key: &AggregateKey, version: Version) -> Vec<HeldCommit> {
         let of = self.waiting.get(key).into_iter().flatten();
         of.take_while(|(its, _)| *its < version).filter_map(|(_, key)| self.commits.get(key).cloned()).collect()
     }
 
-    /// Commits whose turn it is, so many at most: the next of an aggregate, and those that follow on it.
+    /// Returns at most `most` commits that can be numbered: for each aggregate, the next version and those that follow without a gap.
     pub(super) fn ready(&self, heads: &HashMap<AggregateKey, Head>, most: usize) -> Vec<HeldCommit> {
         let mut ready = Vec::new();
         for (key, waiting) in &self.waiting {
@@ -177,10 +177,10 @@ impl Held {
     }
 }
 
-/// So many are written by one command.
+/// Maximum number of held commits written by one command.
 const WRITTEN_MAX: usize = 500;
 
-/// Writes in the session's transaction that these are held, and those no more.
+/// Inserts and deletes documents of held commits in the session's transaction.
 pub(super) async fn write(
     database: &Database,
     session: &mut ClientSession,
@@ -202,7 +202,8 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// Held commits as they are stored now, in their order, and those that are gone. Where they are large together, some are neither.
+/// Returns the documents of held commits, in the same order, and the held commits whose documents are gone. If they are large together,
+/// some are in neither list.
 pub(super) async fn fetch(
     database: &Database,
     held: &[HeldCommit],
@@ -237,7 +238,8 @@ pub(super) async fn fetch(
     Ok((there, gone))
 }
 
-/// The commit whose `_id` is no text, or a long one: it is malformed, and is known by what its `_id` looks like.
+/// Finds a held commit whose `_id` is not a string or is very long. Such a commit is malformed, and is identified by the label of its
+/// `_id`.
 async fn strange(database: &Database, held: &HeldCommit) -> Result<Option<RawDocumentBuf>, Ended> {
     let long = begins(&held.commit).map(|beginning| format!("{beginning}\u{10ffff}"));
     let long = long.zip(begins(&held.commit)).map(|(end, beginning)| doc! { "_id": { "$gte": beginning, "$lt": end } });

@@ -1,4 +1,5 @@
-//! Leading: opens the stream where the logs stand, brings up what it does not cover, then takes what comes, batch by batch.
+//! Leading: opens the change stream at the position of the logs, brings up the commits it does not cover, then processes batches of
+//! commits.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,14 +16,14 @@ use super::stream::{self, Changed, Incoming, News, Replaced, Stream};
 use super::{Cluster, Ended, backlog};
 use crate::reach;
 
-/// So many commits are taken out of the stream in one go, and what came together with the last of them.
+/// Commits after which a batch is complete; those received together with the last one are included.
 const BATCH_MAX: usize = 1000;
-/// How often the position is saved while nothing comes, so that the oplog does not run away from it.
+/// How often the position is saved while the stream is idle, so that it stays within the oplog.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
-/// How often logs that were put aside are looked at.
+/// How often logs that were put aside are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Leads until something ends it. `forgotten` says that the stored positions are of no use.
+/// Leads until something ends it. `forgotten` means that the stored positions cannot be used.
 pub(super) async fn lead(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten: bool) -> Ended {
     match work(cluster, lease, epoch, forgotten).await {
         Ok(never) => match never {},
@@ -50,7 +51,7 @@ async fn work(
         }
         let worked = !commits.is_empty() || idle.is_some();
         work.take(commits).await?;
-        // All that came before is numbered or held. One whose log is put aside is asked for again.
+        // Everything before the replacement is numbered or held. If a log is put aside, its request is repeated.
         for Replaced { database, collection, uuid } in replaced {
             if let Some(place) = work.places.get(&database) {
                 let admitted = place.admit(&collection, uuid).await;
@@ -90,7 +91,7 @@ async fn work(
     }
 }
 
-/// The logs of all tenants, none of which stands in the way of another: one that fails is put aside, and tried again later.
+/// The logs of all tenants. INVARIANT: a log that fails does not affect the others; it is put aside and retried later.
 struct Work<'a> {
     cluster: &'a Cluster,
     lease: &'a Lease,
@@ -100,7 +101,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Each log gets its own commits, in their order.
+    /// Passes its commits to each log, in order.
     async fn take(&mut self, commits: Vec<Incoming>) -> Result<(), Ended> {
         let mut of: HashMap<String, Vec<Incoming>> = HashMap::new();
         for commit in commits {
@@ -114,7 +115,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Some of the commits whose turn has come. Says whether there may be more of them.
+    /// Releases held commits that are ready, a limited number at a time. Returns whether there may be more.
     async fn release(&mut self) -> Result<bool, Ended> {
         let released =
             self.places.iter_mut().map(|(database, place)| async { (database.clone(), place.release().await) });
@@ -135,7 +136,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Puts a log aside that failed for a reason of its own.
+    /// Puts a log aside if it failed for a reason that concerns only this log.
     fn aside_if_failed(&mut self, database: &str, done: Result<(), Ended>) -> Result<(), Ended> {
         if let Err(ended) = done {
             let why = ended.of_one()?;
@@ -146,7 +147,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Whether a log that was put aside is as it must be again, or has waited long enough for another try.
+    /// Returns whether a log that was put aside is consistent again and its pause is over.
     async fn can_go_on(&mut self) -> Result<bool, Ended> {
         let aside: Vec<_> =
             self.cluster.logs.iter().filter(|log| !self.places.contains_key(log.database.name())).collect();
@@ -170,21 +171,21 @@ fn put_aside(cluster: &Cluster, database: &str, why: &str) {
     cluster.put_aside(database);
 }
 
-/// Logs that have all that came before the stream.
+/// The logs after everything older than the stream was brought up.
 pub(super) struct Opened {
     pub(super) places: HashMap<String, Place>,
     pub(super) stream: Stream,
-    /// Those that cannot get numbers.
+    /// Logs that cannot get sequence numbers.
     pub(super) stalled: Stalled,
 }
 
-/// Opens the stream where the logs stand, and brings up what it does not cover.
+/// Opens the stream at the earliest position of the logs, and brings up the commits it does not cover.
 pub(super) async fn open(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten: bool) -> Result<Opened, Ended> {
     cluster.progress.moves();
     let (mut places, mut stalled) = (HashMap::new(), Stalled::new());
     for log in &cluster.logs {
         let database = log.database.name();
-        // Where one was put aside its position may be long ago, to which the others' stream must not go back.
+        // The position of a log that was put aside may be old, and the stream of the other logs must not go back that far.
         let forgotten = forgotten || cluster.was_aside(database);
         match Place::open(cluster, lease, log.clone(), forgotten).await {
             Ok(place) => drop(places.insert(database.to_owned(), place)),
@@ -198,8 +199,8 @@ pub(super) async fn open(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten
     let after = places.values().filter_map(|place| place.token.clone()).reduce(earlier);
     let stream = stream::open(cluster, after.as_ref()).await?;
     (cluster.at_step)(Step::StreamOpened);
-    // Acknowledged at majority and later than the stream's beginning: so whatever the stream does not show because it is older can be
-    // read at majority from here on.
+    // INVARIANT: this write is acknowledged by a majority and later than the start of the stream. So everything that is too old for the
+    // stream can be read with read concern majority from here on.
     let sessions = places.values().map(Place::session_id).collect();
     if !lease.note_sessions(epoch, sessions).await? {
         return Err(Ended::Deposed("another process has taken the lease"));
@@ -221,7 +222,7 @@ pub(super) async fn open(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten
 }
 
 async fn bring_up(cluster: &Cluster, place: &mut Place, start: Option<&Token>) -> Result<(), Ended> {
-    // First the stream, then the collections: what comes in between is in both, and known the second time.
+    // The stream is open before the collections are read: a commit stored in between is in both, and is recognised the second time.
     if place.token.is_none() {
         backlog::bring_up(place).await?;
         (cluster.at_step)(Step::BroughtUp);
@@ -241,25 +242,25 @@ async fn bring_up(cluster: &Cluster, place: &mut Place, start: Option<&Token>) -
 #[derive(Default)]
 struct Batch {
     commits: Vec<Incoming>,
-    /// What other software did to commits.
+    /// Changes that other software made to commits.
     changed: Vec<Changed>,
-    /// Held commits that an operator asks for.
+    /// Held commits with a request of an operator.
     asked: Vec<Held>,
-    /// Collections that are to be admitted.
+    /// Collections to be admitted.
     replaced: Vec<Replaced>,
-    /// Where the stream stands behind them, if it has nothing more.
+    /// The position of the stream after this batch, if nothing more is pending.
     idle: Option<Token>,
     ended: Option<Ended>,
 }
 
-/// A held commit of a log.
+/// A held commit with a request of an operator.
 struct Held {
     database: String,
     collection: String,
     commit: String,
 }
 
-/// Waits for news and takes what is there with it; where there is more to do it does not wait.
+/// Waits for news and takes all that are ready. With `more`, returns at once if none are.
 async fn next(news: &mut mpsc::Receiver<Vec<News>>, more: bool) -> Batch {
     let mut batch = Batch::default();
     let mut some = match news.try_recv() {

@@ -1,4 +1,4 @@
-//! Who leads. Everything is judged by the server's clock, so that clocks of processes may differ.
+//! The lease, which determines the leader. All times are those of the server's clock, so clocks of processes may differ.
 //!
 //! ```text
 //! sequencer-state: {_id: "lease", holder, process, epoch, until, lag, sessions: [ids of the sessions it writes with],
@@ -8,7 +8,7 @@
 //!                  failing: why no log gets numbers   stalled: the databases whose logs get none, while the others do
 //! ```
 //!
-//! What stands in the way of numbers is stored here, so that every process tells it, whoever found it (`witness.rs`).
+//! Why commits get no numbers is stored here, so that every process reports it, whichever found it (`witness.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,27 +29,27 @@ use crate::layout::names::SEQUENCER;
 use crate::refused::message_of;
 
 const ID: &str = "lease";
-/// No lease lasts longer than a minute. One that ends later than this was not written by a sequencer, or before the server's clock was
-/// set back: it counts as expired.
+/// No lease is longer than a minute. One that ends later than this was not written by a sequencer, or the server's clock was set back
+/// since: it counts as expired.
 const HOLDS_MAX: Duration = Duration::from_secs(120);
 
 pub(super) struct Lease {
     database: Database,
     holder: String,
-    /// How long it holds. A process that was killed is succeeded within this and half a second.
+    /// Its duration. A killed process is succeeded within this time and half a second.
     holds: Duration,
     at_step: AtStep,
-    /// Whether the document is there, as far as is known.
+    /// Whether the document is believed to exist.
     there: AtomicBool,
-    /// The sessions that this process writes with, while it leads.
+    /// The sessions that this process writes with as leader.
     sessions: Mutex<Vec<Bson>>,
     pub(super) left: Arc<Left>,
-    /// What was told last of logs without numbers; none where something else may be stored.
+    /// The last stored list of logs without numbers; `None` if it is not known.
     told: Mutex<Option<Stalled>>,
     pub(super) trouble: Trouble,
 }
 
-/// Databases whose logs get no numbers, and why.
+/// Databases whose logs get no numbers, with the reason.
 pub(super) type Stalled = BTreeMap<String, String>;
 
 impl Lease {
@@ -67,8 +67,8 @@ impl Lease {
         }
     }
 
-    /// Takes the lease if it is free, and ends the transactions of whoever had it: a process that was killed leaves one open, which
-    /// would hold up its successor for a minute.
+    /// Takes the lease if it is free, and ends the transactions of the previous holder: one that was killed leaves a transaction open,
+    /// which would block its successor for a minute.
     pub(super) async fn take(&self) -> mongodb::error::Result<Option<i64>> {
         if !self.there.load(Ordering::Relaxed) {
             self.begin().await?;
@@ -80,9 +80,9 @@ impl Lease {
         let free = doc! { "_id": ID, "$expr": free };
         let take = vec![doc! { "$set": {
             "holder": &self.holder, "process": { "$literal": process() }, "lag": 0_i64, "until": self.until(),
-            // Whatever other software left there must not keep every process from leading.
+            // Values that other software left here must not prevent every process from leading.
             "epoch": { "$add": [{ "$cond": [{ "$isNumber": "$epoch" }, "$epoch", 0_i64] }, 1_i64] },
-            // What an earlier one did not come to end is still to be ended.
+            // Sessions that a previous holder did not end are still to be ended.
             "before": { "$setUnion": [array("$before"), array("$sessions")] }, "sessions": [],
         } }];
         let taken = state.find_one_and_update(free, take).return_document(ReturnDocument::After);
@@ -96,21 +96,21 @@ impl Lease {
         Ok(taken.get_i64("epoch").ok())
     }
 
-    /// Makes a lease that nobody has, where there is none.
+    /// Creates an expired lease if there is none.
     async fn begin(&self) -> mongodb::error::Result<()> {
         let nobodys = doc! { "$setOnInsert": { "epoch": 0_i64, "until": DateTime::from_millis(0), "sessions": [] } };
         let state = self.database.collection::<Document>(SEQUENCER);
         in_time(self.holds, state.update_one(doc! { "_id": ID }, nobodys).upsert(true)).await.map(|_| ())
     }
 
-    /// Says whether they were ended.
+    /// Ends these sessions, and returns whether that succeeded.
     async fn end_sessions(&self, sessions: &[Bson]) -> bool {
         if sessions.is_empty() {
             return true;
         }
         let admin = self.database.client().database("admin");
         let command = doc! { "killSessions": sessions.to_vec() };
-        // It waits for what the sessions are doing, which may be long; leading must not wait for it.
+        // The command waits for the operations of the sessions, which may take long; leading must not wait for it.
         let ended = in_time(self.holds / 3, admin.run_command(command)).await;
         if let Err(error) = &ended {
             tracing::warn!(
@@ -121,7 +121,7 @@ impl Lease {
         ended.is_ok()
     }
 
-    /// Notes the sessions that this process writes with. Those of earlier holders are ended by now, or are being ended.
+    /// Records the sessions that this process writes with. Those of previous holders have been ended by now, or are being ended.
     pub(super) async fn note_sessions(&self, epoch: i64, sessions: Vec<Document>) -> mongodb::error::Result<bool> {
         let state = self.database.collection::<Document>(SEQUENCER);
         *self.sessions.lock().unwrap_or_else(PoisonError::into_inner) = sessions.iter().map(Bson::from).collect();
@@ -129,8 +129,8 @@ impl Lease {
         Ok(noted.matched_count == 1)
     }
 
-    /// Renews the lease until it is lost, and says how. By a server that does not answer, as one that is cut off from the majority, it is
-    /// lost too.
+    /// Renews the lease until it is lost, and returns the reason. It also counts as lost if the server does not respond in time, as when
+    /// it is cut off from the majority.
     pub(super) async fn keep(&self, epoch: i64, progress: &Progress) -> &'static str {
         let state = self.database.collection::<Document>(SEQUENCER);
         let mut renewed = Instant::now();
@@ -158,7 +158,7 @@ impl Lease {
         }
     }
 
-    /// Stores which logs get no numbers while the others do, where that has changed.
+    /// Stores which logs get no numbers while others do, if that has changed.
     pub(super) async fn tell(&self, epoch: i64, stalled: &Stalled) -> mongodb::error::Result<()> {
         if self.told.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(stalled) {
             return Ok(());
@@ -168,7 +168,7 @@ impl Lease {
             (database.clone(), Bson::from(doc! { "why": { "$literal": why }, "since": since(database) }))
         };
         let all: Document = stalled.iter().map(of).collect();
-        // By another name first: to set a document adds to the one that is there.
+        // Uses another field first, because `$set` of a document merges it into the existing one.
         let next = if all.is_empty() { Bson::from(doc! { "$literal": {} }) } else { all.into() };
         let update = vec![
             doc! { "$set": { "next": next } },
@@ -181,7 +181,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Stores that no log gets numbers. What is stored stays until some do.
+    /// Stores why no log gets numbers. It stays until commits get numbers again.
     pub(super) async fn fail(&self, epoch: i64, why: &str) {
         let state = self.database.collection::<Document>(SEQUENCER);
         let update = vec![doc! { "$set": { "failing": failing(why) } }];
@@ -190,10 +190,10 @@ impl Lease {
         }
     }
 
-    /// Gives it back, so that the next need not wait.
+    /// Releases the lease, so that the next leader need not wait.
     ///
-    /// This process ends its sessions: one that was deposed may have begun a transaction after its successor had ended those that were
-    /// open, and would leave it open for a minute. Where that cannot be done here they stay noted, and the next one ends them.
+    /// Ends the sessions of this process: after it was deposed, it may have begun a transaction later than its successor ended the open
+    /// ones, which would stay open for a minute. If that fails, the sessions stay recorded and the next leader ends them.
     pub(super) async fn release(&self, epoch: i64) {
         let sessions = std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner));
         let ended = self.end_sessions(&sessions).await;
@@ -203,7 +203,7 @@ impl Lease {
             release.insert("sessions", Vec::<Bson>::new());
         }
         match in_time(self.holds / 3, state.update_one(self.mine(epoch), vec![doc! { "$set": release }])).await {
-            // Nobody else has taken note of them meanwhile, and nobody will.
+            // No other process has recorded these sessions, and none will.
             Ok(released) if ended && released.matched_count == 1 => self.left.give_back(),
             Ok(_) => self.left.abandon(),
             Err(error) => {
@@ -213,7 +213,7 @@ impl Lease {
         }
     }
 
-    /// Takes note that the document may be gone.
+    /// Records that the document may be gone.
     pub(super) fn lost(&self) {
         self.there.store(false, Ordering::Relaxed);
     }
@@ -227,17 +227,17 @@ impl Lease {
     }
 }
 
-/// The value of a field if it is an array, otherwise an empty one.
+/// Returns an expression for a field if it is an array, and for an empty array otherwise.
 fn array(field: &str) -> Document {
     doc! { "$cond": [{ "$isArray": field }, field, []] }
 }
 
-/// What is the matter, since it was stored first.
+/// Returns the value of `failing`, which keeps the time of an earlier one.
 fn failing(why: &str) -> Document {
     doc! { "why": { "$literal": why }, "since": { "$ifNull": ["$failing.since", "$$NOW"] } }
 }
 
-/// Where this process runs, for people.
+/// Returns the host and process id of this process, for people.
 fn process() -> String {
     let named = |name: &String| !name.trim().is_empty();
     let host = std::env::var("HOSTNAME").ok().filter(named);

@@ -36,23 +36,23 @@ const COUNTED_MAX: u64 = 50_000;
 /// What is known about the counts of one log.
 #[derive(Default)]
 struct Counts {
-    /// How many events fewer than sequence numbers were counted: those that an adoption found missing, and those that were reported.
+    /// How many more sequence numbers than counted events are known: gaps found by an adoption, and those already reported.
     events_short: Option<u64>,
-    /// The commits that had been numbered here and the entries that were there, as of the last comparison.
+    /// The commits numbered by this process and the entries counted, as of the last comparison.
     entries: Option<(u64, u64)>,
-    /// Whether the last search of each collection was in vain.
+    /// Whether the last search of each collection found nothing.
     vain: [bool; 2],
 }
 
-/// Whether the counts are believed as they are now. A count changes before a majority has what changed, and a search reads what a majority
-/// has: only a second search in vain means that the count is wrong, as it can be after a crash.
+/// Returns whether the current count is accepted. A count changes before the majority has the change, while a search reads what the
+/// majority has. So only a second search that finds nothing means that the count is wrong, as after a crash.
 fn settles(found: Option<SequenceNumber>, vain: &mut bool) -> bool {
     let settles = found.is_some() || *vain;
     *vain = !settles;
     settles
 }
 
-/// Compares, forever.
+/// Compares the counts, forever.
 pub(super) async fn look(cluster: &Cluster) -> Infallible {
     let mut counts: HashMap<&str, Counts> = HashMap::new();
     let (all, mut turn) = (cluster.logs.len(), 0);
@@ -78,18 +78,18 @@ async fn compare(log: &Log, counts: &mut Counts) -> mongodb::error::Result<()> {
     for found in found(database).await? {
         if is_there(database, &found).await? {
             forget(database, &found).await?;
-            // There may be more behind it.
+            // More documents may be missing after it.
             restored(log, &found.collection).await?;
         }
     }
-    // What is numbered after this can only make the counts higher.
+    // Sequence numbers assigned after this can only make the counts higher.
     let (next, numbered) = (log.numbers.seen(), log.numbered.get());
     let events = database.collection::<Document>(EVENT_LOG).estimated_document_count().await?;
     let entries = database.collection::<Document>(ENTRIES).estimated_document_count().await?;
     let short = next.saturating_sub(events);
     let expected = match counts.events_short {
         Some(known) => known,
-        // An adopted log has the gaps that it had.
+        // An adopted log keeps the gaps that it had.
         None if log.adopted.there => short,
         None => 0,
     };
@@ -118,7 +118,7 @@ async fn compare(log: &Log, counts: &mut Counts) -> mongodb::error::Result<()> {
     Ok(())
 }
 
-/// Searches a collection again in which a missing document is there again.
+/// Searches a collection again after a missing document was restored.
 async fn restored(log: &Log, collection: &str) -> mongodb::error::Result<()> {
     let next = log.numbers.seen();
     let number = match collection {
@@ -160,7 +160,7 @@ async fn is_there(database: &Database, found: &MissingDocument) -> mongodb::erro
     Ok(documents.find_one(doc! { "_id": id }).projection(doc! { "_id": 1 }).await?.is_some())
 }
 
-/// The end of what was adopted, before which sequence numbers may be missing.
+/// Returns the end of the adopted part, in which sequence numbers may be missing.
 async fn beginning(log: &Log) -> mongodb::error::Result<SequenceNumber> {
     Ok(identity::adopted(&log.database).await?.unwrap_or(0))
 }
@@ -188,7 +188,7 @@ async fn first_missing_event(log: &Log, next: SequenceNumber) -> mongodb::error:
     Ok(None)
 }
 
-/// Searches `event-log-commits`, whose entries must follow each other.
+/// Searches `event-log-commits`, whose entries must be contiguous.
 async fn first_missing_entry(log: &Log, next: SequenceNumber) -> mongodb::error::Result<Option<SequenceNumber>> {
     let mut due = beginning(log).await?;
     let range = doc! { "_id": { "$gte": due.cast_signed(), "$lt": next.cast_signed() } };

@@ -1,4 +1,4 @@
-//! A log as the sequencer knows it: where it stands, where its aggregates stand in it, and what is held back.
+//! The sequencer's state of one log: its next sequence number, the heads of its aggregates, and its held commits.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,71 +34,71 @@ use crate::log::numbers::Place as CommitPlace;
 use crate::reach;
 use crate::refused::{code_of, message_of};
 
-/// An aggregate in the log.
+/// The position of an aggregate in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Head {
     pub(super) version: Version,
-    /// Events that it applied.
+    /// Number of events that the aggregate applied.
     pub(super) applied: u64,
 }
 
 /// An aggregate's name and id.
 pub(super) type AggregateKey = (String, String);
 
-/// How often the position in the stream is saved with what is written: what the log has beyond it is told apart after a restart, so it
-/// may lie behind, and saving it costs a round trip inside the transaction.
+/// How often the resume token is saved with a batch. It may lag, because a restart recognises what the log already has after it, and
+/// saving it costs a round trip inside the transaction.
 const SAVE_EVERY: Duration = Duration::from_millis(500);
 
-/// How much is looked up before a batch is written. What a unique index refuses is looked at with more.
+/// How much is looked up before a batch is written. A refusal by a unique index leads to a retry with more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Care {
-    /// What the stream shows is taken for new, and follows on what is known.
+    /// Commits from the stream are assumed to be new, and to follow the known heads.
     Little,
-    /// Where each aggregate stands is read from its newest entry.
+    /// The head of each aggregate is read from its newest entry.
     More,
-    /// And each commit is written alone.
+    /// In addition, each commit is written alone.
     Most,
 }
 
-/// Aggregates whose heads are kept. Beyond it all are forgotten and looked up again.
+/// Heads that are cached. When there are more, all are forgotten and looked up again.
 const HEADS_MAX: usize = 200_000;
 
 pub(super) struct Place {
     pub(super) log: Arc<Log>,
     pub(super) session: Writing,
-    /// The collections that it writes to.
+    /// The collections that it writes to, by UUID.
     pub(super) bound: Bound,
-    /// How much fits into a transaction.
+    /// The size limit of a transaction.
     pub(super) room: Room,
     pub(super) at_step: AtStep,
     pub(super) steps: Arc<Steps>,
-    /// The number that the next event gets.
+    /// The next sequence number.
     pub(super) next: SequenceNumber,
     pub(super) token: Option<Token>,
     pub(super) heads: HashMap<AggregateKey, Head>,
     pub(super) aggregates: Known,
     pub(super) held: Held,
-    /// Whether what comes may be in the log already: from the opening of the stream until something came that was not. It spares what
-    /// the unique index would refuse, and decides nothing.
+    /// Whether incoming commits may already be in the log: from the opening of the stream until the first new one. INVARIANT: this only
+    /// avoids refusals by the unique index; correctness does not depend on it.
     replaying: bool,
-    /// When the position was saved; none before the first time.
+    /// When the position was last saved.
     saved: Option<Instant>,
     contexts: Contexts,
     progress: Arc<Progress>,
 }
 
 impl Place {
-    /// Whether this commit is held.
+    /// Returns whether this commit is held.
     pub(super) fn holds(&self, collection: &str, commit: &str) -> bool {
         self.held.find(collection, commit).is_some()
     }
 
     pub(super) async fn open(cluster: &Cluster, lease: &Lease, log: Arc<Log>, forgotten: bool) -> Result<Self, Ended> {
-        // The offset decides whether a batch may be written. Nothing before it needs to be waited for: a session that is causally
-        // consistent would wait for the majority to have what others wrote meanwhile.
+        // The offset decides whether a batch may be written, so no earlier write needs to be awaited. A causally consistent session would
+        // wait for the majority to have the writes of others.
         let session = cluster.client.start_session().causal_consistency(false).await?;
         let session = Writing::new(session, lease.left.clone());
-        // One moment: who moved the offset without an entry gave numbers that nobody here knows of.
+        // Read at a single point in time: an offset that moved without an entry means that other software assigned numbers.
         let reach = reach::read(&log.database).await?;
         if let Some(fault) = reach::fault_of_open(log.database.name(), &reach) {
             log.disturb(Some((fault.code, fault.message.clone())));
@@ -110,7 +110,7 @@ impl Place {
         let missing = || Ended::Damaged(format!("{}: a collection of the log is missing", log.database.name()));
         let bound = Bound::of(&log.database).await?.ok_or_else(missing)?;
         match log.cut_blocks(next).await {
-            // Who may not remove them may not write them either.
+            // A user without the right to delete blocks has no right to write them either.
             Err(error) if code_of(&error).is_some() => {
                 tracing::warn!(error = message_of(&error), tenant = log.tenant, "blocks of entries cannot be kept");
             }
@@ -150,7 +150,7 @@ impl Place {
         })
     }
 
-    /// Admits a collection of commits: all that was stored in the one before it has come.
+    /// Admits a collection of commits: everything stored in the collection it replaced has been processed.
     pub(super) async fn admit(&self, collection: &str, uuid: Uuid) -> Result<(), Ended> {
         register::admit(&self.log.database, collection, uuid).await?;
         tracing::info!(tenant = self.log.tenant, collection, "a collection of commits was replaced; commits go on");
@@ -161,14 +161,14 @@ impl Place {
         self.session.id().clone()
     }
 
-    /// Saves how far the log has come where nothing of its own came.
+    /// Saves the stream position of a log for which the stream had no commits.
     pub(super) async fn save(&mut self, token: &Token) -> Result<(), Ended> {
         state::save(&self.log.database, token, self.next).await?;
         self.token = Some(token.clone());
         Ok(())
     }
 
-    /// Gives numbers to commits in the order in which they come, and to some that waited for them.
+    /// Assigns numbers to commits in order of arrival, and to some held commits that they unblock.
     pub(super) async fn sequence(&mut self, commits: Vec<Incoming>) -> Result<(), Ended> {
         self.take(commits).await?;
         self.release().await.map(drop)
@@ -188,8 +188,8 @@ impl Place {
                 let known = self.leave_out_known(&mut arrived, |_| true, &mut numbered_before).await?;
                 self.replaying = known;
             }
-            // A stream that goes back shows a commit as it was inserted, although it was mended since and has its numbers: what cannot
-            // be read is looked for in the log by its place alone.
+            // A stream that resumes earlier shows a commit as it was inserted, even if it has been repaired and numbered since. Commits
+            // that cannot be read are therefore looked up in the log by collection and `_id` alone.
             self.leave_out_known(&mut arrived, |one| one.read.is_err(), &mut numbered_before).await?;
             self.look_up_heads(&arrived, care).await?;
             obstacles.late = self.late(&arrived).await?;
@@ -206,7 +206,7 @@ impl Place {
                     break;
                 }
                 Written::Refused(commits) => obstacles.refused.extend(commits),
-                // Something of it is in the log already, or seems to be: told apart, and the rest once more.
+                // Part of the batch is in the log, or seems to be: look more closely and retry the rest.
                 Written::Known(_) if care == Care::Little => {
                     care = Care::More;
                     self.replaying = true;
@@ -223,8 +223,8 @@ impl Place {
         Ok(())
     }
 
-    /// Leaves out what is in the log already, of those that are asked about; says whether there was any. What is held of it is noted: its
-    /// numbers were written, and that it is held no more was not.
+    /// Removes those of the selected commits that are already in the log, and returns whether there were any. Those of them that are still
+    /// marked as held are added to `held`: their numbers were written, but not their release.
     async fn leave_out_known(
         &self,
         arrived: &mut Vec<Arrived>,
@@ -242,11 +242,11 @@ impl Place {
         Ok(!known.is_empty())
     }
 
-    /// Why a unique index refuses one of these although none of them is in the log: that commit, and what is in its way. None where
-    /// nothing is found; they are tried one by one then.
+    /// Returns the commit that a unique index refuses although none of `part` is in the log, with the reason. Returns `None` if the
+    /// conflict is not found; the commits are then tried one by one.
     ///
     /// # Errors
-    /// Where numbers were given that are due here, this log gets none until that has ended.
+    /// If other software has assigned the next sequence numbers. The log then gets no numbers until that ends.
     async fn conflict(&self, part: &[Numbered<'_>]) -> Result<Option<(CommitKey, String)>, Ended> {
         let database = &self.log.database;
         for name in [EVENT_LOG, ENTRIES] {
@@ -274,8 +274,8 @@ impl Place {
         })
     }
 
-    /// What `event-log` has at the versions of this commit's events: it counts them by the UUID of the aggregate's name, which other
-    /// names may stand for too.
+    /// Returns the reason if `event-log` already has one of the versions of this commit's events. It identifies an aggregate by the UUID
+    /// of its name, and several names may map to one UUID.
     async fn same_version(&self, one: &Numbered<'_>) -> Result<Option<String>, Ended> {
         let (name, id) = one.key;
         let uuid = self.log.adopted.reader.mapping.uuid(Kind::Aggregate, name);
@@ -303,7 +303,7 @@ impl Place {
         Ended::Disturbed(sentence)
     }
 
-    /// Remembers what was written up to the number `next`, and tells who waits.
+    /// Records the commits written up to the sequence number `next`, and wakes their waiters.
     pub(super) fn note(&mut self, written: &[Numbered<'_>], next: SequenceNumber) {
         if self.heads.len() > HEADS_MAX {
             self.heads.clear();
@@ -311,7 +311,7 @@ impl Place {
         let mut first = std::mem::replace(&mut self.next, next);
         self.progress.moves();
         self.log.numbered.add(written.len() as u64);
-        // Before anybody is woken to read it.
+        // INVARIANT: the tail has the commits before any reader is woken.
         self.log.tail.push(first, written.iter().map(|one| one.commit));
         self.log.numbers.publish(next);
         self.log.numbers.give_all(written.iter().map(|one| {
@@ -327,7 +327,7 @@ impl Place {
         }
     }
 
-    /// Which of these, by collection and `_id`, are in the log already.
+    /// Returns which of these commits, by collection and `_id`, are already in the log.
     pub(super) async fn known(&self, wanted: &[(&str, &str)]) -> Result<HashSet<(String, String)>, Ended> {
         let mut by_collection: HashMap<&str, Vec<&str>> = HashMap::new();
         for (collection, commit) in wanted {
@@ -349,7 +349,7 @@ impl Place {
         Ok(known)
     }
 
-    /// Which of these have a version that the log has passed without them: gaps before later ones were accepted, or the version was used
+    /// Returns the commits whose version the log has already passed without them: a gap was accepted earlier, or the version was used
     /// again after its commit had been deleted.
     async fn late(&self, arrived: &[Arrived]) -> Result<HashMap<CommitKey, Option<Taken>>, Ended> {
         let is_passed = |one: &&Arrived| match &one.read {
@@ -369,7 +369,7 @@ impl Place {
         Ok(late)
     }
 
-    /// The commit that has a version of an aggregate in the log.
+    /// Returns the commit that has this version of the aggregate in the log.
     async fn taken(&self, (name, id): &AggregateKey, version: Version) -> Result<Option<Taken>, Ended> {
         let entries = self.log.database.collection::<RawDocumentBuf>(ENTRIES);
         let entry = entries.find_one(doc! { "aggregate": name, "id": id, "version": version as i64 }).await?;
@@ -379,8 +379,8 @@ impl Place {
         Ok(entry.and_then(taken))
     }
 
-    /// Looks up where the aggregates stand that are not known, by the entry before their first commit here. A first version needs none,
-    /// unless care is taken: then each is looked up by its newest entry.
+    /// Looks up unknown heads by the entry of the version before each aggregate's first commit in the batch. With [`Care::Little`], a
+    /// first version needs no look-up; with more care, every head is looked up by its newest entry.
     async fn look_up_heads(&mut self, arrived: &[Arrived], care: Care) -> Result<(), Ended> {
         let unknown = first_versions(arrived).into_iter().filter(|(key, _)| !self.heads.contains_key(*key));
         let unknown: Vec<(AggregateKey, Version)> = unknown.map(|(key, version)| (key.clone(), version)).collect();
@@ -403,12 +403,13 @@ impl Place {
                 self.heads.insert((part("aggregate"), part("id")), head);
             }
         }
-        // Where the version before is not in the log there is a gap.
+        // If the previous version is not in the log, there is a gap.
         let missing = unknown.into_iter().filter(|(key, version)| *version > 1 && !self.heads.contains_key(key));
         self.look_up_newest(missing.collect()).await
     }
 
-    /// Gives numbers to held commits whose turn it is, some at a time, so that nobody else waits long. Says whether there may be more.
+    /// Assigns numbers to held commits that are ready, a limited number at a time so that new commits are not delayed. Returns whether
+    /// there may be more.
     pub(super) async fn release(&mut self) -> Result<bool, Ended> {
         let ready = self.held.ready(&self.heads, TOGETHER);
         if ready.is_empty() {
@@ -420,7 +421,7 @@ impl Place {
         let database = self.log.database.name().to_owned();
         let of = |(one, document): (HeldCommit, RawDocumentBuf)| Incoming::stored(&database, &one.collection, document);
         self.take(there.into_iter().map(of).collect()).await?;
-        // If one is not what it was when it was held, it is looked at again by the next sequencer.
+        // A commit that changed since it was held is examined again by the next leader.
         self.held.looked_at(&looked_at);
         Ok(true)
     }
@@ -435,7 +436,7 @@ impl Place {
     }
 }
 
-/// The number that the next event of this log gets, at majority.
+/// Reads the next sequence number of a log, as stored by a majority.
 pub(super) async fn read_next(log: &Log) -> Result<SequenceNumber, Ended> {
     let metadata = log.database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
     let found = metadata.find_one(doc! { "_id": EVENT_LOG }).await?;

@@ -1,4 +1,4 @@
-//! How the work of the process that leads goes on, as the others are told.
+//! The progress of the leader, as other processes see it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use annals_system::Instant;
 
-/// Work that makes no progress for so long is told to people.
+/// Work that makes no progress for this long is reported.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// How the work goes on.
+/// The progress of the leader's work.
 #[derive(Default)]
 pub(super) struct Progress {
-    /// How long the newest commit that got numbers had been stored by then, in milliseconds; 0 when the stream has nothing more.
+    /// How long the newest numbered commit had been stored before it got its numbers, in milliseconds; 0 when the stream has nothing more.
     pub(super) lag: AtomicU64,
-    /// Since when the work that is under way has made no progress; none while there is none.
+    /// When the work in flight last made progress; `None` while idle.
     still: Mutex<Option<Instant>>,
 }
 
 impl Progress {
-    /// Something is under way, and has come further.
+    /// Records progress of the work in flight.
     pub(super) fn moves(&self) {
         *self.still.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Nothing is under way.
+    /// Records that the sequencer is idle.
     pub(super) fn rests(&self) {
         *self.still.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// What is the matter, where the work stands still.
+    /// Returns a message if the work in flight is stuck.
     pub(super) fn stuck(&self) -> Option<String> {
         let still = *self.still.lock().unwrap_or_else(PoisonError::into_inner);
         let time = still.map(|since| since.elapsed()).filter(|time| *time >= STUCK)?;

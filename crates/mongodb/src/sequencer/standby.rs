@@ -1,4 +1,4 @@
-//! Standing by: watching the heads that the sequencer of another process moves, until the lease is free.
+//! Standing by: watches the heads that the leader moves, until the lease is free.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD};
 use crate::log::Log;
 use crate::log::numbers::Place;
 
-/// How often the lease is asked for: a process that was killed is succeeded within its lease and this.
+/// How often the lease is requested: a killed process is succeeded within its lease and this interval.
 const TAKE_EVERY: Duration = Duration::from_millis(500);
 
-/// Answers with the epoch once this process leads.
+/// Waits until this process leads, and returns the epoch.
 pub(super) async fn until_leading(cluster: &Cluster, lease: &Lease) -> i64 {
-    // Most often the lease is free or about to be, and a watch would be for nothing.
+    // Usually the lease is free or about to be, and a watch would be wasted.
     if let Some(epoch) = ask(cluster, lease).await {
         return epoch;
     }
@@ -51,7 +51,7 @@ async fn ask(cluster: &Cluster, lease: &Lease) -> Option<i64> {
     }
 }
 
-/// Tells who waits here what the sequencer of another process has done. It is a wake-up: whoever waits looks for itself too.
+/// Wakes local waiters for what the leader in another process has done. This is only a wake-up: waiters also check for themselves.
 async fn watching(cluster: &Cluster, lease: &Lease) -> std::convert::Infallible {
     loop {
         if let Err(error) = watch(cluster).await {
@@ -63,7 +63,7 @@ async fn watching(cluster: &Cluster, lease: &Lease) -> std::convert::Infallible 
 
 async fn watch(cluster: &Cluster) -> mongodb::error::Result<()> {
     let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
-    // The offsets of streams stand beside that of the log.
+    // The offsets of streams are in the same collection as that of the log.
     let heads = doc! { "$match": {
         "ns.db": { "$in": databases },
         "$or": [{ "ns.coll": EVENT_LOG_METADATA, "documentKey._id": EVENT_LOG }, { "ns.coll": HELD }],
@@ -91,9 +91,9 @@ async fn count_held(log: &Log) -> mongodb::error::Result<()> {
     Ok(())
 }
 
-/// Reads the head and the numbers that somebody waits for.
+/// Reads the head, and the numbers that callers wait for.
 async fn look(log: &Log) -> mongodb::error::Result<()> {
-    // The head is announced by the reading of it.
+    // Reading the head also announces it.
     let _ = annals_core::EventLog::head(log).await;
     let mut wanted: HashMap<String, Vec<String>> = HashMap::new();
     for Place { collection, commit } in log.numbers.waiting() {

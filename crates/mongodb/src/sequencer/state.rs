@@ -1,4 +1,4 @@
-//! How far a log has come in the change stream.
+//! The stored position of a log in the change stream.
 //!
 //! ```text
 //! sequencer-state: {_id: "event-log", token, next int64}     moved with the log twice a second at most, and every ten seconds while idle
@@ -12,7 +12,7 @@ use mongodb::{Client, Database};
 
 use crate::layout::names::{EVENT_LOG, SEQUENCER};
 
-/// A position in the change stream, as the server gave it.
+/// A resume token of the change stream, as the server sent it.
 pub(super) type Token = Document;
 
 pub(super) fn resume(token: &Token) -> Option<ResumeToken> {
@@ -23,7 +23,7 @@ pub(super) fn stored(token: &ResumeToken) -> Option<Token> {
     mongodb::bson::serialize_to_document(token).ok()
 }
 
-/// Of two positions of one cluster the earlier: the server documents that their text can be compared.
+/// Returns the earlier of two resume tokens of one cluster. MongoDB documents that their `_data` strings can be compared.
 pub(super) fn earlier(a: Token, b: Token) -> Token {
     match (a.get_str("_data"), b.get_str("_data")) {
         (Ok(left), Ok(right)) if right < left => b,
@@ -36,21 +36,21 @@ pub(super) async fn read(database: &Database) -> mongodb::error::Result<Option<T
     Ok(state.and_then(|state| state.get_document("token").ok().filter(|token| is_position(token)).cloned()))
 }
 
-/// Whether it has the form of one. Whatever else stands there, nothing can be left out on the strength of it.
+/// Returns whether a token has the form of a resume token. Any other content must not cause commits to be skipped.
 fn is_position(token: &Token) -> bool {
     let text = token.get_str("_data").unwrap_or_default();
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The seconds of the server's time that a position stands for; none where the text says none. A position is a text in hexadecimal: the
-/// kind of a time, then its seconds.
+/// Returns the cluster time of a token in seconds, if its text has one. A token is a hexadecimal string: a type byte for a timestamp, then
+/// the seconds.
 fn seconds(token: &Token) -> Option<u32> {
     let text = token.get_str("_data").ok()?;
     text.strip_prefix("82").and_then(|rest| u32::from_str_radix(rest.get(..8)?, 16).ok())
 }
 
-/// Whether a position lies ahead of everything that this server has written, as one does that was copied here from another cluster. The
-/// server would wait for the time to come, and show nothing before.
+/// Returns whether a token is later than everything this server has written, as one copied from another cluster may be. The server would
+/// wait for that time to come, and return no changes until then.
 pub(super) async fn is_ahead(client: &Client, token: &Token) -> mongodb::error::Result<bool> {
     let hello = client.database("admin").run_command(doc! { "hello": 1 }).await?;
     let written = hello.get_document("lastWrite").and_then(|last| last.get_document("opTime"));

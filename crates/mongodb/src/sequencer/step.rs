@@ -1,35 +1,35 @@
-//! The named steps of the sequencer's work, at which tests end a process or make it wait.
+//! The named steps of the sequencer, at which tests kill or pause its process.
 
-/// A step that the sequencer has taken. Whatever happens to its process there, the log stays what it must be, and the next sequencer goes
-/// on from it.
+/// A step that the sequencer has completed. INVARIANT: whatever happens to its process at a step, the log stays consistent, and the next
+/// leader continues from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// The lease is taken; transactions of the earlier sequencer may still be open.
+    /// The lease is taken; transactions of the previous leader may still be open.
     LeaseTaken,
-    /// The change stream is open; the next sequencer does not know this one's sessions yet.
+    /// The change stream is open; the next leader does not know this one's sessions yet.
     StreamOpened,
-    /// The sessions are noted with the lease.
+    /// The sessions are recorded in the lease.
     SessionsNoted,
-    /// Commits that the stream does not show are in the log; the position is not saved.
+    /// Commits older than the stream are in the log; the position is not saved yet.
     BroughtUp,
-    /// Commits came out of the stream.
+    /// Commits were received from the stream.
     CommitsTaken,
-    /// Inside the transaction of a batch: the offset is moved.
+    /// Inside the transaction of a batch: the offset has been moved.
     OffsetMoved,
-    /// Inside it: the events and their entries are written.
+    /// Inside the transaction: the events and their entries have been written.
     EventsWritten,
-    /// Inside it: everything is written, and nothing committed.
+    /// Inside the transaction: everything has been written, nothing is committed.
     BatchWritten,
-    /// The transaction is committed; nobody here knows it yet.
+    /// The transaction is committed; no caller has been notified yet.
     BatchCommitted,
-    /// Everybody who waited for the batch is told.
+    /// All callers that waited for the batch have been notified.
     BatchTold,
-    /// The position was saved while nothing came.
+    /// The position was saved while the stream was idle.
     PositionSaved,
 }
 
 impl Step {
-    /// All, in the order of the work.
+    /// All steps, in the order in which they happen.
     pub const ALL: [Self; 11] = [
         Self::LeaseTaken,
         Self::StreamOpened,
@@ -45,8 +45,8 @@ impl Step {
     ];
 }
 
-/// What is called at each step, on the sequencer's task.
+/// A function called at each step, on the sequencer's task.
 pub type AtStep = fn(Step);
 
-/// Nothing happens at any step.
+/// Does nothing at any step.
 pub(crate) fn nothing(_: Step) {}

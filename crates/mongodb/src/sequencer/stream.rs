@@ -1,4 +1,4 @@
-//! The one change stream over the commits of all tenants: every further one would read the whole oplog again.
+//! The change stream over the commits of all tenants. There is only one, because each further stream would read the whole oplog again.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -18,50 +18,50 @@ use crate::layout::names::{AGGREGATES, COLLECTIONS, ENTRIES, EVENT_LOG, EVENT_ST
 use crate::layout::register;
 use crate::refused::code_of;
 
-/// Changes that are handed over in one piece, at most, and pieces read ahead.
+/// Maximum number of changes handed over together, and of such pieces read ahead.
 const TOGETHER_MAX: usize = 256;
 const AHEAD_MAX: usize = 16;
-/// KiB of changes read ahead, at most; one change is let through whatever its size.
+/// KiB of changes read ahead, at most; a single change is accepted whatever its size.
 const AHEAD_KIB_MAX: usize = 64 * 1024;
-/// How long the server waits for a change before it says how far it has looked.
+/// How long the server waits for a change before it reports its position.
 const WAIT: Duration = Duration::from_millis(500);
 
-/// What comes out of the stream.
+/// An item of the stream.
 pub(super) enum News {
     /// A commit was inserted.
     Commit(Incoming),
-    /// An operator asks for a held commit.
+    /// An operator made a request about a held commit.
     Asked { database: String, collection: String, commit: String },
-    /// A collection of commits took the place of another one, of which all has come.
+    /// A collection of commits replaced another one, whose commits have all arrived.
     Replaced(Replaced),
     /// Other software changed or deleted a commit.
     Changed(Changed),
-    /// Nothing more for now; everything up to this position has come.
+    /// The stream is idle; everything up to this position has arrived.
     Idle(Option<Token>),
     /// The stream has ended.
     Ended(Ended),
 }
 
-/// A collection of commits that is to be admitted.
+/// A collection of commits to be admitted.
 pub(super) struct Replaced {
     pub(super) database: String,
     pub(super) collection: String,
     pub(super) uuid: Uuid,
 }
 
-/// What other software did to a commit, or to a collection of commits.
+/// A change that other software made to a commit or to a collection of commits.
 pub(super) struct Changed {
-    /// The server's word for it, such as `delete`.
+    /// The operation type as MongoDB names it, such as `delete`.
     pub(super) what: String,
     pub(super) database: String,
     pub(super) collection: String,
-    /// Empty where all of a collection was concerned.
+    /// Empty if the whole collection was affected.
     pub(super) commit: String,
 }
 
 impl Changed {
-    /// Logs it. To mend or delete a commit that is held is what the documentation says to do; the log holds all others, and stays as it
-    /// is.
+    /// Logs the change. Repairing or deleting a held commit is what the documentation recommends. For all other commits the log stays as
+    /// it is.
     pub(super) fn report(&self, is_held: bool) {
         let Self { what, database, collection, commit } = self;
         if is_held {
@@ -84,16 +84,16 @@ impl Changed {
     }
 }
 
-/// A commit as it came.
+/// A commit as it arrived.
 pub(super) struct Incoming {
     pub(super) database: String,
     pub(super) collection: String,
     pub(super) document: RawDocumentBuf,
-    /// The position behind it; none for one that was read from its collection.
+    /// The resume token after it; `None` for a commit that was read from its collection.
     pub(super) token: Option<Token>,
     /// When the server stored it, in milliseconds since 1970.
     pub(super) stored: Option<i64>,
-    /// Its share of what may be read ahead.
+    /// Its share of the read-ahead budget.
     share: Option<OwnedSemaphorePermit>,
 }
 
@@ -104,10 +104,10 @@ impl Incoming {
     }
 }
 
-/// An open stream, read ahead by a task of its own.
+/// An open change stream, which a task of its own reads ahead.
 pub(super) struct Stream {
     pub(super) news: mpsc::Receiver<Vec<News>>,
-    /// The position at which it was opened, if it began now.
+    /// The resume token at its opening, if it starts at the present.
     pub(super) start: Option<Token>,
     reader: JoinHandle<()>,
 }
@@ -118,7 +118,7 @@ impl Drop for Stream {
     }
 }
 
-/// Opens the stream behind `after`, or from now on.
+/// Opens the stream after the position `after`, or at the present.
 pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Stream, Ended> {
     let hello = cluster.client.database("admin").run_command(doc! { "hello": 1 }).await?;
     let sharded = hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid");
@@ -133,10 +133,10 @@ pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Str
     Ok(Stream { news, start, reader: tokio::spawn(read(changes, sender)) })
 }
 
-/// Changes of commits, and of what is held back. What the sequencer itself writes is most of what there is, and is left out by its exact
-/// names first, while the server reads the oplog. The end of a name is compared in a stage of its own: in the first one the server would
-/// make an expression of it, and evaluate that before it compares any name. Not for shards: a mongos may take the second stage for its
-/// own, and get everything that passes the first.
+/// Returns the pipeline that selects changes of commits, held commits and the register of collections. The sequencer's own writes are most
+/// of the oplog, so the first stage excludes them by exact name while the server reads it. The suffix of a name is matched in a second
+/// stage: in the first, the server would turn it into an expression and evaluate that before comparing any name. Sharded clusters need it
+/// in the first stage, because a mongos may run the second stage itself and receive everything that passes the first.
 fn filter(cluster: &Cluster, sharded: bool) -> Vec<Document> {
     let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
     let ends = format!(".{EVENT_STREAM}$|^{HELD}$|^{COLLECTIONS}$");
@@ -149,8 +149,8 @@ fn filter(cluster: &Cluster, sharded: bool) -> Vec<Document> {
     vec![own, doc! { "$redact": { "$cond": [named, "$$KEEP", "$$PRUNE"] } }]
 }
 
-/// Hands over what the server sent together in one piece. One by one, the first of them would get a transaction of its own, for whose end
-/// the others would wait.
+/// Reads the stream, and hands over together what the server sent together. One by one, the first commit would get a transaction of its
+/// own, and the others would wait for its end.
 async fn read(mut changes: mongodb::change_stream::ChangeStream<RawDocumentBuf>, sender: mpsc::Sender<Vec<News>>) {
     let budget = Arc::new(Semaphore::new(AHEAD_KIB_MAX));
     let mut ready = Vec::new();
@@ -159,7 +159,7 @@ async fn read(mut changes: mongodb::change_stream::ChangeStream<RawDocumentBuf>,
             let mut next = pin!(changes.next_if_any());
             match poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await {
                 Poll::Ready(next) => next,
-                // The server is asked for more.
+                // The server is about to be asked for more.
                 Poll::Pending => {
                     if !hand_over(&mut ready, &sender).await {
                         return;
@@ -181,7 +181,7 @@ async fn read(mut changes: mongodb::change_stream::ChangeStream<RawDocumentBuf>,
             let kib = (commit.document.as_bytes().len() / 1024 + 1).min(AHEAD_KIB_MAX) as u32;
             commit.share = match budget.clone().try_acquire_many_owned(kib) {
                 Ok(share) => Some(share),
-                // What is waited for may be what stands ready here.
+                // The budget may be held by what is ready here, so hand it over first.
                 Err(_) if hand_over(&mut ready, &sender).await => budget.clone().acquire_many_owned(kib).await.ok(),
                 Err(_) => return,
             };
@@ -196,30 +196,30 @@ async fn read(mut changes: mongodb::change_stream::ChangeStream<RawDocumentBuf>,
     }
 }
 
-/// False when nobody listens any more.
+/// Returns false if the receiver is gone.
 async fn hand_over(ready: &mut Vec<News>, sender: &mpsc::Sender<Vec<News>>) -> bool {
     ready.is_empty() || sender.send(std::mem::take(ready)).await.is_ok()
 }
 
-/// Anything but an insert is reported and never followed, because commits do not change.
+/// Converts a change. Commits never change, so anything but an insert is reported and not applied.
 fn incoming(change: &RawDocumentBuf) -> Option<News> {
     let what = text(change, "operationType").unwrap_or_default();
     let place = inner(change, "ns");
     let (database, collection) = (place.and_then(|ns| text(ns, "db"))?, place.and_then(|ns| text(ns, "coll"))?);
     if collection == HELD {
         let updated = inner(change, "updateDescription").and_then(|update| inner(update, "updatedFields"));
-        // Anything else that happens to it is this sequencer's own doing.
+        // All other changes to it are made by this sequencer.
         updated.filter(|updated| inner(updated, "asked").is_some())?;
         let id = inner(change, "documentKey").and_then(|key| inner(key, "_id"))?;
         let part = |key: &str| text(id, key).map(str::to_owned);
         return Some(News::Asked { database: database.to_owned(), collection: part("coll")?, commit: part("commit")? });
     }
     if collection == COLLECTIONS {
-        // That it is admitted is this sequencer's own doing, and shows no document.
+        // The admission is this sequencer's own update, which has no full document.
         let (collection, uuid) = register::asked_for(inner(change, "fullDocument")?)?;
         return Some(News::Replaced(Replaced { database: database.to_owned(), collection, uuid }));
     }
-    // A collection without a name before the ending, or one of MongoDB's own.
+    // Skips collections without a name before the suffix, and MongoDB's own.
     aggregate_of(collection)?;
     if what != "insert" {
         let commit = inner(change, "documentKey").map_or_else(String::new, label);
@@ -233,7 +233,8 @@ fn incoming(change: &RawDocumentBuf) -> Option<News> {
     Some(News::Commit(Incoming { database, collection, document, token, stored, share: None }))
 }
 
-/// A position that the server cannot read is as good as one that it has forgotten: what it stood for is found in the collections.
+/// Classifies an error on opening. A resume token that the server cannot read is treated like one older than the oplog: its commits are
+/// found in the collections.
 fn refused(error: mongodb::error::Error, resuming: bool) -> Ended {
     const BAD_TOKENS: std::ops::RangeInclusive<i32> = 50_000..=60_000;
     match code_of(&error) {
@@ -242,8 +243,8 @@ fn refused(error: mongodb::error::Error, resuming: bool) -> Ended {
     }
 }
 
-/// Errors that say that the oplog does not reach back to the position, that the position is none, or that a change cannot be shown: one
-/// of a document with an `_id` of megabytes is larger than any message. Resuming there would meet it again, so the collections are read.
+/// Classifies an error of the stream. `Forgotten` applies if the oplog no longer has the position, if the token is invalid, or if a change
+/// cannot be sent: with an `_id` of megabytes it exceeds the message limit. Resuming would fail again, so the collections are read.
 fn ended(error: mongodb::error::Error) -> Ended {
     const FORGOTTEN: [i32; 5] = [136, 260, 280, 286, 10334];
     match code_of(&error) {

@@ -1,4 +1,5 @@
-//! Logs that the sequencer cannot reach MongoDB: once when that begins and once when it is over, however often it asks meanwhile.
+//! Logs that the sequencer cannot reach MongoDB: once when the failure begins and once when it ends, whatever the number of retries
+//! between.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +11,7 @@ use crate::refused::message_of;
 pub(super) struct Trouble(AtomicBool);
 
 impl Trouble {
-    /// Notes that something failed; `what` says what.
+    /// Records a failure; `what` names the operation.
     pub(super) fn met(&self, what: &'static str, error: &Error) {
         let error = message_of(error);
         if self.begins() {
@@ -20,7 +21,7 @@ impl Trouble {
         }
     }
 
-    /// Notes that MongoDB answers.
+    /// Records a success.
     pub(super) fn over(&self) {
         if self.ends() {
             tracing::info!("the sequencer works with MongoDB again");

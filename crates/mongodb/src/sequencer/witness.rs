@@ -1,6 +1,5 @@
-//! What stands in the way of numbers, as every process sees it: whether a process leads and what it says of itself is read from the
-//! lease, whether other software gave numbers from the logs. So readiness and refusals are the same wherever they are asked for, also in a
-//! process that never led.
+//! Watches, in every process, whether commits get numbers: the lease tells whether a process leads and what it reports, and the logs tell
+//! whether other software assigned numbers. So readiness and refusals are the same in every process, including those that never led.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -18,18 +17,18 @@ use crate::log::Log;
 use crate::reach;
 use crate::refused::message_of;
 
-/// Between two looks.
+/// Interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Logs that are looked at each time, in turn: a cluster may have thousands.
+/// Logs that are checked each time, in turn: a cluster may have thousands.
 const LOGS: usize = 8;
-/// Looks between two at the indexes of the collections that this process commits to.
+/// Checks between two checks of the indexes of the collections that this process commits to.
 const SCHEMA_EVERY: u64 = 10;
-/// How long nobody leads before that is told, beside the time of a lease: another process takes over within half a second.
+/// Milliseconds without a leader, after its lease has expired, until that is reported: another process takes over within half a second.
 const WITHOUT_LEADER: i64 = 5000;
-/// What fails for so long is told. An election, and a leader that takes over, are shorter.
+/// Milliseconds of failing until it is reported. An election and a takeover are shorter.
 const FAILING: i64 = 3000;
 
-/// Looks, for ever.
+/// Checks, forever.
 pub(super) async fn look(cluster: &Cluster, lease: &Lease) -> Infallible {
     let (mut turn, mut looks) = (0, 0_u64);
     loop {
@@ -51,11 +50,11 @@ pub(super) async fn look(cluster: &Cluster, lease: &Lease) -> Infallible {
     }
 }
 
-/// Whether commits get numbers, as the lease says.
+/// Updates from the lease which logs get no numbers.
 async fn of_lease(cluster: &Cluster, lease: &Lease) -> mongodb::error::Result<()> {
     let Some(first) = cluster.logs.first() else { return Ok(()) };
     let state = first.database.collection::<RawDocumentBuf>(SEQUENCER);
-    // Judged by the server's clock, as the lease is.
+    // Compared with the server's clock, like the lease itself.
     let pipeline = [doc! { "$match": { "_id": "lease" } }, doc! { "$set": { "now": "$$NOW" } }];
     let read = async {
         let mut found = state.aggregate(pipeline).with_type::<RawDocumentBuf>().await?;
@@ -79,10 +78,10 @@ async fn of_lease(cluster: &Cluster, lease: &Lease) -> mongodb::error::Result<()
     Ok(())
 }
 
-/// Why no log gets numbers.
+/// Returns why no log gets numbers, if that is so.
 fn of_all(lease: &RawDocument, grace: i64) -> Option<String> {
     let now = date(lease, "now")?;
-    // Nobody has ever led, or other software wrote the lease.
+    // No process has ever led, or other software wrote the lease.
     let Some(until) = date(lease, "until").filter(|until| *until > 0) else {
         return Some("no process is the sequencer".to_owned());
     };
@@ -96,7 +95,7 @@ fn of_all(lease: &RawDocument, grace: i64) -> Option<String> {
     (lasts >= FAILING).then(|| format!("the sequencer has been failing for {} s: {why}", lasts / 1000))
 }
 
-/// The databases whose logs get no numbers while the others do, and why.
+/// Returns the databases whose logs get no numbers while others do, with the reason.
 fn of_some(lease: &RawDocument) -> HashMap<String, String> {
     let stalled = inner(lease, "stalled").into_iter().flatten().flatten();
     let why = |value: mongodb::bson::RawBsonRef<'_>| Some(text(value.as_document()?, "why")?.to_owned());
@@ -107,7 +106,7 @@ fn date(document: &RawDocument, key: &str) -> Option<i64> {
     document.get_datetime(key).ok().map(DateTime::timestamp_millis)
 }
 
-/// Whether the collections of commits have the indexes that decide.
+/// Checks that the collections of commits have the required unique indexes.
 async fn of_schema(cluster: &Cluster) {
     for log in &cluster.logs {
         if let Err(error) = log.look_at_schema().await {
@@ -116,7 +115,7 @@ async fn of_schema(cluster: &Cluster) {
     }
 }
 
-/// Whether anybody else gave numbers to a log.
+/// Checks whether other software assigned numbers to a log.
 async fn of_log(log: &Log, time: Duration) -> mongodb::error::Result<()> {
     let reach = in_time(time, reach::read(&log.database)).await?;
     let fault = reach::fault_of_open(log.database.name(), &reach);

@@ -1,5 +1,5 @@
-//! A batch of a log as one transaction: the offset, the events, the entries, the aggregates, what is held and released, and the position
-//! in the stream. So one that was deposed writes nothing, nobody sees a part, and a crash leaves nothing to be mended.
+//! Writes a batch of a log as one transaction: the offset, the events, the entries, the aggregates, the held and released commits, and the
+//! stream position. So a deposed leader writes nothing, no reader sees part of a batch, and a crash leaves nothing to repair.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,27 +24,27 @@ use crate::layout::{entry, event};
 use crate::log::Log;
 use crate::refused::{code_of, message_of};
 
-/// Bytes of the commits of one transaction, about.
+/// Approximate limit of the bytes of commits in one transaction.
 const BYTES_MAX: usize = 12 * 1024 * 1024;
-/// Events of one transaction, about.
+/// Approximate limit of the events in one transaction.
 const EVENTS_MAX: usize = 10_000;
-/// How often a transaction that the server gave up is tried again.
+/// Retry limit for transactions that the server aborted.
 const TRIES: usize = 100;
-/// How often one of several commits is tried before it is halved.
+/// Attempts with several commits before the transaction is halved.
 const TRIES_WHOLE: usize = 25;
-/// Largest document that MongoDB stores.
+/// The size in bytes of the largest document that MongoDB stores.
 const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// How writing ended.
+/// The outcome of a write.
 pub(super) enum Written {
     Done,
-    /// A unique index refuses something of these commits, so some may be in the log already; of them nothing was written.
+    /// A unique index refused one of these commits, so some of them may already be in the log. None of them was written.
     Known(Range<usize>),
-    /// The server never takes these commits, each with the reason. Nothing of them was written, nor of what stands beside the commits.
+    /// The server will never accept these commits; the reason is given for each. Neither they nor the rest of the batch was written.
     Refused(Vec<(CommitKey, String)>),
 }
 
-/// How much fits into one transaction: less where the server says that its cache is too small.
+/// The size limit of a transaction. It is reduced if the server reports that its cache is too small.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     bytes: usize,
@@ -63,7 +63,7 @@ impl Room {
     }
 }
 
-/// What one transaction writes.
+/// The documents that one transaction writes.
 #[derive(Default)]
 struct Documents<'a> {
     events: Vec<RawDocumentBuf>,
@@ -71,8 +71,8 @@ struct Documents<'a> {
     aggregates: Standings<'a>,
 }
 
-/// Writes as many transactions as the batch's size needs; all but the first are small in number. Commits that are written are noted in
-/// `place` at once. Where the server refuses a transaction for what is in it, it is halved, until the commit is found that it refuses.
+/// Writes a batch in as many transactions as its size requires, usually one. Commits that are written are recorded in `place` at once. If
+/// the server refuses a transaction because of its content, it is halved until the refused commit is found.
 pub(super) async fn write(
     place: &mut Place,
     batch: &Batch<'_>,
@@ -86,7 +86,8 @@ pub(super) async fn write(
     let room = if alone { Room { bytes: 0, events: 0 } } else { place.room };
     let (mut due, mut refused) = (parts(all, room), Vec::new());
     while let Some(range) = due.pop_front() {
-        // Only the last one has come to the position, and has the rest of the batch. What was refused must be held before that is saved.
+        // Only the last transaction reaches the position, and it includes the rest of the batch. Refused commits must be held before the
+        // position is saved.
         let last = due.is_empty() && refused.is_empty();
         let (token, rest) = if last { (token, Some(batch)) } else { (None, None) };
         let part = &all[range.clone()];
@@ -116,13 +117,13 @@ pub(super) async fn write(
         };
         let Range { start, end } = range;
         match part {
-            // What is refused belongs to no commit, but to this log.
+            // Nothing of a commit was refused, so the fault concerns the log.
             [] => return Err(Ended::Damaged(format!("database {}: {}", log.database.name(), why.sentence))),
             [one] if !last || (batch.held.is_empty() && batch.released.is_empty() && token.is_none()) => {
                 due = without(due, all, start);
                 refused.push((key_of(one), why.sentence));
             }
-            // What stands beside the commit is written apart: it may be the one or the other.
+            // Either the commit or the rest of the batch may be refused: write them separately.
             [_] => due.extend([start..end, end..end]),
             _ => {
                 if why.is_room {
@@ -141,7 +142,7 @@ fn key_of(one: &Numbered<'_>) -> CommitKey {
     (one.collection.to_owned(), one.commit.key.clone())
 }
 
-/// What is still due without a commit that is refused, and without the commits of its aggregate that follow on it.
+/// Returns the ranges that remain without a refused commit and the later commits of its aggregate.
 fn without(due: VecDeque<Range<usize>>, all: &[Numbered<'_>], refused: usize) -> VecDeque<Range<usize>> {
     let mut left = VecDeque::new();
     for range in due {
@@ -157,7 +158,7 @@ fn without(due: VecDeque<Range<usize>>, all: &[Numbered<'_>], refused: usize) ->
     left
 }
 
-/// Parts that fit into a transaction each; at least one, which may be empty.
+/// Splits the commits into ranges that each fit into a transaction. Returns at least one range, which may be empty.
 fn parts(numbered: &[Numbered<'_>], room: Room) -> VecDeque<Range<usize>> {
     let mut parts = VecDeque::new();
     let (mut start, mut bytes, mut events) = (0, 0, 0);
@@ -174,7 +175,7 @@ fn parts(numbered: &[Numbered<'_>], room: Room) -> VecDeque<Range<usize>> {
     parts
 }
 
-/// The commit of a part, by its place in it, that no document can be made of, and why.
+/// The index within its part of a commit that cannot become a document, and the reason.
 type Unwritable = (usize, String);
 
 fn documents<'a>(place: &Place, part: &[Numbered<'a>]) -> Result<Result<Documents<'a>, Unwritable>, Ended> {
@@ -214,24 +215,25 @@ fn documents<'a>(place: &Place, part: &[Numbered<'a>]) -> Result<Result<Document
     Ok(Ok(documents))
 }
 
-/// How a transaction ended.
+/// The outcome of a transaction.
 enum Transacted {
     Done,
     Known,
     Refused(Refusal),
 }
 
-/// Why the server never takes what a transaction writes.
+/// Why the server will never accept the content of a transaction.
 struct Refusal {
     sentence: String,
-    /// Whether less of it may be taken.
+    /// Whether a smaller transaction may be accepted.
     is_room: bool,
 }
 
-/// Whether the server refuses what is written, and would refuse it again: not who writes it, or the moment.
+/// Returns the refusal if the server rejected the content itself and would reject it again, as opposed to the user's rights or a temporary
+/// state.
 fn refusal(error: &Error) -> Option<Refusal> {
     const TOO_LARGE_FOR_CACHE: i32 = 388;
-    // Bad values, documents and keys that are too large, what a validator refuses, and what an index cannot hold.
+    // Bad values, documents and keys that are too large, failed validation, and values that an index cannot hold.
     const CONTENT: [i32; 11] = [2, 9, 22, 121, 146, 171, 10334, 16766, 17280, 17419, 17420];
     let message = message_of(error);
     match code_of(error)? {
@@ -267,7 +269,7 @@ async fn transaction(
         match attempted {
             Ok(Filled::Whole) => return Ok(Transacted::Done),
             Ok(Filled::Moved) => {
-                // Where there is none any more, this log has failed, and not who leads.
+                // If the metadata is gone, the log has failed, not the leader.
                 read_next(&place.log).await?;
                 return Err(Ended::Deposed("another process has moved the log"));
             }
@@ -277,7 +279,7 @@ async fn transaction(
                 documents.aggregates.values_mut().for_each(|one| (one.new, one.id) = (false, None));
             }
             Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(Transacted::Known),
-            // A cache that is nearly full can look like a conflict.
+            // A cache that is nearly full can look like a write conflict.
             Err(error)
                 if error.contains_label(TRANSIENT_TRANSACTION_ERROR)
                     && tries >= TRIES_WHOLE
@@ -288,11 +290,11 @@ async fn transaction(
             Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {
                 sleep(std::time::Duration::from_millis(5)).await;
             }
-            // The commit's outcome is not known: the offset tells, because it moves with everything else.
+            // The outcome of the commit is unknown. The offset decides, because it moves atomically with everything else.
             Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) => {
                 let now = read_next(&place.log).await?;
                 if now != place.next {
-                    // Moved by this transaction, or by a successor; either way it is read anew from here.
+                    // Moved by this transaction or by another leader; the state is reloaded in both cases.
                     return Err(Ended::Deposed("the outcome of a transaction was unknown"));
                 }
             }
@@ -312,19 +314,19 @@ fn replaced(log: &Log, name: &str) -> String {
     )
 }
 
-/// What became of the inside of a transaction. Only a whole one is committed.
+/// The outcome inside a transaction. Only [`Filled::Whole`] is committed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Filled {
     Whole,
-    /// The offset is not where it is believed to be.
+    /// The offset is not at its expected value.
     Moved,
-    /// An aggregate that no commit here was applied by is known by other software.
+    /// An aggregate that was believed to be new already has a document, or a cached `_id` of one is stale.
     AggregateThere,
-    /// A collection of the log is not the one that it was.
+    /// A collection of the log was replaced.
     Replaced(&'static str),
 }
 
-/// Writes everything, or nothing.
+/// Runs one transaction: writes everything or nothing.
 #[expect(clippy::too_many_arguments, reason = "parts of the place that are borrowed apart")]
 async fn attempt(
     log: &Log,
@@ -341,7 +343,7 @@ async fn attempt(
     match written {
         Ok(Filled::Whole) => {}
         other => {
-            // The server ends it by itself when this does not reach it.
+            // If the abort does not reach the server, the server expires the transaction.
             let _ = session.abort_transaction().await;
             return other;
         }

@@ -1,12 +1,12 @@
-//! The sessions that the sequencer writes with. Whoever leads next ends them (`killSessions`), so none of them may be used for anything
-//! else before nobody does: the driver gives a session that is dropped to the next operation, which would be ended with it.
+//! The sessions of the sequencer's transactions. The next leader ends them with `killSessions`, so they must not be reused while that can
+//! happen. The driver would give a dropped session to the next operation, which would then be ended with it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mongodb::ClientSession;
 
-/// Sessions of which the work was broken off.
+/// Sessions whose work was interrupted.
 #[derive(Default)]
 pub(super) struct Left(Mutex<Vec<ClientSession>>);
 
@@ -15,20 +15,20 @@ impl Left {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Gives them back to the driver: they were ended, and are noted nowhere.
+    /// Returns the sessions to the driver. They have been ended and are recorded nowhere.
     pub(super) fn give_back(&self) {
         drop(self.take());
     }
 
-    /// Leaves them to the server, which forgets them after half an hour: another process may end them at any moment.
+    /// Leaves the sessions to the server, which expires them after half an hour: another process may end them at any moment.
     pub(super) fn abandon(&self) {
         self.take().into_iter().for_each(std::mem::forget);
     }
 }
 
-/// A session of a log's transactions.
+/// The session of a log's transactions.
 pub(super) struct Writing {
-    /// There until it is dropped.
+    /// `Some` until drop.
     session: Option<ClientSession>,
     left: Arc<Left>,
 }

@@ -1,4 +1,5 @@
-//! Appending verdicts: judged by the stream's state at majority, stored by one transaction that moves the state from there.
+//! Appends verdicts: they are checked against the stream's state at majority, and stored by one transaction that moves the state from its
+//! expected value.
 //!
 //! ```text
 //! judge ─▶ repeat, moved ─▶ answer
@@ -7,8 +8,8 @@
 //!   └───────────────────────────────────┴─────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! So of two filters that write to one stream one comes first, and the other is judged by what that left. Nothing is answered that does
-//! not rest on majority.
+//! So if two filters write to one stream, one comes first, and the other is checked against the result. INVARIANT: every answer is based
+//! on data at majority.
 
 use annals_core::bson::raw::RawDocumentBuf;
 use annals_core::{Appended, Code, Invalid, StoreError, StreamError, Verdicts};
@@ -30,9 +31,9 @@ use crate::transaction::{Backoff, Ended, Fill, NotInserted, TIME_MAX, attempt, i
 
 /// Why nothing was stored.
 enum Left {
-    /// The stream is not where it was believed to be.
+    /// The stream is not in the expected state.
     Moved,
-    /// An entry is refused.
+    /// An entry was refused.
     Refused(StoreError),
 }
 
@@ -46,7 +47,7 @@ pub(super) async fn append(inner: &Inner, verdicts: &Verdicts) -> Result<Appende
     let _turn = known.turn.lock().await;
     let ends = Instant::now() + TIME_MAX;
     let mut backoff = Backoff::default();
-    // An append that may have happened in an earlier round of the loop.
+    // The token of an append that may have succeeded in an earlier iteration.
     let mut unknown = None;
     loop {
         let meta = meta::read(collections, &verdicts.stream).await.map_err(refused)?;
@@ -77,7 +78,7 @@ pub(super) async fn append(inner: &Inner, verdicts: &Verdicts) -> Result<Appende
                 return Err(StoreError::ReadOnly(sentence).into());
             }
             Ended::Again(error) => error,
-            // The second time there is no time left to find it out again.
+            // After the second unknown outcome there is no time left to resolve it.
             Ended::Unknown(error) if unknown.is_some() => return Err(unreachable(&error)),
             Ended::Unknown(error) => {
                 fence(collections, &verdicts.stream).await.map_err(|_| unreachable(&error))?;
@@ -96,7 +97,7 @@ fn unreachable(error: &Error) -> StreamError {
     StoreError::Unreachable(message_of(error)).into()
 }
 
-/// The layout has a text for no partition, so nobody else can have it.
+/// Refuses the partition whose text the layout uses for "no partition".
 fn told_from_none(verdicts: &Verdicts) -> Result<(), Invalid> {
     let is_none = |included: &annals_core::Included| included.partition.as_deref() == Some(NO_PARTITION);
     match verdicts.included.iter().position(is_none) {
@@ -116,17 +117,17 @@ async fn within_log(inner: &Inner, verdicts: &Verdicts) -> Result<(), StreamErro
     if verdicts.to > head { Err(StreamError::BeyondLog { to: verdicts.to, head }) } else { Ok(()) }
 }
 
-/// Waits until a transaction on this stream has ended, one way or the other: it writes where that wrote.
+/// Waits until a transaction on this stream has ended in either way, by writing to the document that it writes to.
 async fn fence(collections: &Collections, stream: &str) -> mongodb::error::Result<()> {
     let states = collections.database.collection::<Document>(&collections.states);
     states.update_one(doc! { "_id": stream }, doc! { "$inc": { "fence": 1_i64 } }).await.map(|_| ())
 }
 
-/// What a transaction makes of a stream.
+/// The content of a transaction.
 struct Moves<'a> {
     collections: &'a Collections,
     verdicts: &'a Verdicts,
-    /// How it is believed to be.
+    /// The expected state.
     meta: &'a Meta,
     head: u64,
     by: &'a str,
@@ -157,7 +158,7 @@ impl Fill for Moves<'_> {
     }
 }
 
-/// The state was where it was believed to be, so an entry that is there already is not of this store.
+/// Returns the error for an entry that was refused. The state was the expected one, so an existing entry was not written by this store.
 fn not_inserted(collection: &str, error: &NotInserted) -> StoreError {
     let Some((_, value)) = &error.duplicate else {
         return StoreError::ReadOnly(format!("MongoDB refuses an entry of {collection}: {}", error.message));

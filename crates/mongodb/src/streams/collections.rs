@@ -1,4 +1,4 @@
-//! Where the streams of a scope are, and the log that they are of.
+//! The collections of a scope's streams, and the log that the streams are derived from.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::layout::names::{EVENT_LOG, STREAMS, of_scope, stream_collection};
 use crate::log::{Log, Means};
 use crate::scope::ScopeLog;
 
-/// A log that streams are of.
+/// The log that streams are derived from.
 #[derive(Clone)]
 pub(crate) enum LogOfStreams {
     Default(Arc<Log>),
@@ -17,7 +17,7 @@ pub(crate) enum LogOfStreams {
 }
 
 impl LogOfStreams {
-    /// The highest head that this process has seen.
+    /// Returns the highest head that this process has seen.
     pub(super) fn seen(&self) -> SequenceNumber {
         match self {
             Self::Default(log) => log.numbers.seen(),
@@ -32,7 +32,7 @@ impl LogOfStreams {
         }
     }
 
-    /// The number of events in it, at majority.
+    /// Returns the number of events in the log, at majority.
     pub(super) async fn head(&self) -> Result<SequenceNumber, ReadError> {
         match self {
             Self::Default(log) => log.read_log_head().await,
@@ -40,7 +40,8 @@ impl LogOfStreams {
         }
     }
 
-    /// The events of these numbers, which ascend and are below the head. It ends early where they are large, and holds one at least.
+    /// Returns the events with these numbers, which are ascending and below the head. It ends early if they are large, but returns at
+    /// least one.
     pub(super) async fn events(&self, numbers: &[SequenceNumber]) -> Result<Vec<RecordedEvent>, ReadError> {
         match self {
             Self::Default(log) => log.events(numbers).await,
@@ -65,18 +66,18 @@ impl LogOfStreams {
 /// The collections of a scope's streams.
 pub(super) struct Collections {
     pub(super) database: Database,
-    /// Where the log's events are.
+    /// The collection of the log's events.
     pub(super) events: String,
-    /// Where it is kept how each stream is.
+    /// The collection of the streams' states.
     pub(super) states: String,
     scope: Option<uuid::Uuid>,
 }
 
 impl Collections {
-    /// Where the entries of the stream of this name are.
+    /// Returns the collection of the entries of a stream.
     ///
     /// # Errors
-    /// A scope has no public streams.
+    /// If the stream is public and the scope is not the default one.
     pub(super) fn collection_of(&self, stream: &str, public: bool) -> Result<String, Invalid> {
         let collection = stream_collection(stream, public);
         let Some(scope) = self.scope else { return Ok(collection) };

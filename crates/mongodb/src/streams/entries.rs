@@ -1,4 +1,4 @@
-//! Events of the log as entries of a stream.
+//! Converts events of the log to entries of a stream.
 
 use annals_core::{Code, Included, Invalid, StreamError, StreamPosition};
 use mongodb::bson::{Bson, RawDocumentBuf, doc};
@@ -9,12 +9,12 @@ use crate::layout::stream;
 use crate::layout::writer::decimal;
 use crate::refused::{deleted, malformed, reading};
 
-/// Bytes of the entries of one append, about: they are one transaction, and stand in memory.
+/// Approximate limit of the bytes of the entries of one append: they are one transaction, and are held in memory.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Events that are looked up at once.
+/// Events that are looked up together.
 const EVENTS_MAX: usize = 1_000;
 
-/// What is included as documents, from this position on.
+/// Returns the entries of the included events, with positions from `first` on.
 pub(super) async fn of(
     collections: &Collections,
     included: &[Included],

@@ -1,4 +1,4 @@
-//! How a stream is.
+//! The state of a stream.
 //!
 //! ```text
 //! annals-streams: {_id: name, collection, head int64, progress int64, incarnation int32, incarnationStart int64, by, fence int64}
@@ -19,14 +19,14 @@ use crate::layout::writer::decimal;
 use crate::layout::{schema, stream};
 use crate::refused::{code_of, malformed, reading, unreadable, unready};
 
-/// How a stream is.
+/// The state of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) collection: String,
     pub(super) head: StreamPosition,
     pub(super) progress: SequenceNumber,
     incarnation_start: StreamPosition,
-    /// Who appended last.
+    /// The token of the last append.
     pub(super) by: Option<String>,
 }
 
@@ -52,21 +52,21 @@ fn of(collections: &Collections, found: &RawDocument) -> Result<Meta, ReadError>
     })
 }
 
-/// The stream of this name, at majority; none when nobody has tried to append to it.
+/// Reads the state of a stream at majority; `None` if there was no attempt to append to it.
 pub(super) async fn read(collections: &Collections, name: &str) -> Result<Option<Meta>, ReadError> {
     let states = collections.database.collection::<RawDocumentBuf>(&collections.states);
     let found = states.find_one(doc! { "_id": name }).await;
     found.map_err(|error| reading(&error))?.map(|found| of(collections, &found)).transpose()
 }
 
-/// Returns the stream of this name as readers see it. One that only other software fills has no state of ours: its collection says how far
-/// it reaches.
+/// Returns the state of a stream as readers see it. A stream that only other software fills has no state of ours: its collection
+/// determines how far it reaches.
 pub(super) async fn shown(collections: &Collections, name: &str) -> Result<Option<Meta>, ReadError> {
     if let Some(meta) = read(collections, name).await? {
         return Ok(Some(meta));
     }
     for public in [false, true] {
-        // A name that no stream of this scope can have.
+        // No stream of this scope can have this name.
         let Ok(collection) = collections.collection_of(name, public) else { continue };
         let (head, progress) = reach(collections, &collection).await?;
         if head > 0 {
@@ -76,7 +76,7 @@ pub(super) async fn shown(collections: &Collections, name: &str) -> Result<Optio
     Ok(None)
 }
 
-/// A page of the streams that something was appended to.
+/// Reads a page of the streams that have progressed.
 pub(super) async fn list(collections: &Collections, query: &StreamsQuery) -> Result<Vec<StreamInfo>, ReadError> {
     let mut filter = doc! { "progress": { "$gt": 0_i64 } };
     if let Some(after) = &query.after {
@@ -93,8 +93,8 @@ pub(super) async fn list(collections: &Collections, query: &StreamsQuery) -> Res
     Ok(listed)
 }
 
-/// Makes what a stream needs: nothing is created inside a transaction. Answers the name of its collection. Of two processes that begin
-/// one stream at once both find the same.
+/// Creates what a stream needs, since nothing can be created inside a transaction. Returns the name of its collection. If two processes
+/// begin a stream at once, both find the same state.
 pub(super) async fn begin(
     collections: &Collections,
     (name, public): (&str, bool),
@@ -129,7 +129,7 @@ pub(super) async fn begin(
     Ok(collection)
 }
 
-/// How far other software has filled a collection: its next position, and one past its last event.
+/// Returns how far other software has filled a collection: its next position, and one past its last event.
 async fn reach(collections: &Collections, collection: &str) -> Result<(StreamPosition, SequenceNumber), ReadError> {
     let entries = collections.database.collection::<RawDocumentBuf>(collection);
     let last = entries.find_one(doc! {}).sort(doc! { "_id": -1 });

@@ -1,4 +1,4 @@
-//! Reading the entries of a stream.
+//! Reads the entries of a stream.
 
 use annals_core::{
     Appended, Partitions, ReadError, SequenceNumber, StreamEntry, StreamError, StreamPage, StreamPosition, StreamQuery,
@@ -12,7 +12,7 @@ use crate::layout::stream::{self, NO_PARTITION, PARTITION, SEQUENCE_NUMBER};
 use crate::layout::writer::decimal;
 use crate::refused::{deleted, malformed, reading};
 
-/// The page that a query asks for.
+/// Reads the page of a query.
 pub(super) async fn page(collections: &Collections, query: &StreamQuery) -> Result<StreamPage, ReadError> {
     let Some(meta) = meta::shown(collections, &query.stream).await? else {
         return Ok(StreamPage { entries: Vec::new(), next: 0, head: 0 });
@@ -25,7 +25,7 @@ pub(super) async fn page(collections: &Collections, query: &StreamQuery) -> Resu
         Partitions::One(partition) => Some(&**partition),
     };
     partition.iter().for_each(|partition| drop(filter.insert(PARTITION, *partition)));
-    // No entry has this partition: it is what stands for none.
+    // No entry can have this partition, because the layout uses it for "no partition".
     let impossible = matches!(&query.partitions, Partitions::One(partition) if &**partition == NO_PARTITION);
     let mut entries = Vec::new();
     if !range.is_empty() && !impossible {
@@ -56,13 +56,13 @@ fn entry(collections: &Collections, meta: &Meta, found: &RawDocument) -> Result<
     stream::read(found).map_err(|why| malformed(&collections.database, &meta.collection, found, why).into())
 }
 
-/// The first position whose event has this sequence number or a greater one; the head if there is none.
+/// Returns the first position whose event has this sequence number or a greater one; the head if there is none.
 pub(super) async fn position_of(
     collections: &Collections,
     meta: &Meta,
     number: SequenceNumber,
 ) -> Result<StreamPosition, ReadError> {
-    // All numbers are below the progress.
+    // All sequence numbers are below the progress.
     if number >= meta.progress {
         return Ok(meta.head);
     }
@@ -71,11 +71,11 @@ pub(super) async fn position_of(
     let first = first.sort(doc! { SEQUENCE_NUMBER: 1 }).projection(stream::projection()).await;
     let first = first.map_err(|error| reading(&error))?;
     let position = first.map(|first| entry(collections, meta, &first)).transpose()?.map(|entry| entry.position);
-    // What came since the head was read stands behind it.
+    // Entries appended since the head was read are after it.
     Ok(position.map_or(meta.head, |position| position.min(meta.head)))
 }
 
-/// Events that were judged before: the first outcome, if they were judged alike.
+/// Answers verdicts on events that already have verdicts: the first outcome if they are the same, otherwise an error.
 pub(super) async fn repeat(
     collections: &Collections,
     meta: &Meta,
@@ -120,7 +120,7 @@ pub(super) async fn repeat(
     Ok(Appended { positions, duplicate: true })
 }
 
-/// What could not be read, as an append says it.
+/// Converts a read error into the error of an append.
 pub(super) fn refused(error: ReadError) -> StreamError {
     match error {
         ReadError::Store(error) => error.into(),

@@ -244,7 +244,6 @@ pub async fn after_an_outage_the_archive_is_written_at_the_next_look(subject: &d
     let it = Archived::with_files(subject, Some(files.clone())).await;
     it.rule("placed", 30, ArchiveTarget::Files).await;
     it.commit("placed").await;
-    it.settled().await;
     files.fail_after_a_minute(it.it.it.clock.clone());
     it.pass_days(32);
     let began = it.it.it.clock.now();

@@ -1,5 +1,5 @@
-//! Whether commits may be inserted into a collection: the first one of its name is registered, and one that took the place of another is
-//! admitted once the sequencer has passed everything that was stored in that one (`layout/register.rs`).
+//! Decides whether commits may be inserted into a collection. The first collection of a name is registered. One that replaced another is
+//! admitted once the sequencer has processed everything stored in the old one (`layout/register.rs`).
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::layout::register;
 use crate::reach;
 use crate::refused::{Code, OpenError, asking};
 
-/// How long the admission of a collection is waited for before the caller is refused; between two looks; and between two questions: a
-/// leader may die after it met one.
+/// How long a caller waits for the admission of a collection, the interval between two checks, and the interval between two requests.
+/// Requests are repeated because a leader may die after it has seen one.
 const ADMISSION_TIME: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 impl Schema {
-    /// Registers the collection, or waits until it is admitted in place of the one that is registered. None if another one is registered
-    /// meanwhile.
+    /// Registers the collection, or waits until it is admitted in place of the registered one. Returns `None` if another one is registered
+    /// in the meantime.
     pub(super) async fn admitted(
         &self,
         collection: &str,
@@ -51,7 +51,7 @@ impl Schema {
                         "the collection is another one than before; commits wait until the log has everything of that one"
                     );
                 }
-                // What is registered is read again in any case; by another process's question this one is answered too.
+                // The registration is read again in any case: another process's request for this collection serves as well.
                 last = Some(Instant::now());
             } else if Instant::now() >= ends {
                 let message = format!(
@@ -65,7 +65,7 @@ impl Schema {
         }
     }
 
-    /// Sees that the log is there, and the one that was opened: in a database that was dropped no collection is made.
+    /// Checks that the log exists and is the one that was opened: no collection is created in a database that was dropped.
     pub(super) async fn log_is_there(&self) -> Result<(), OpenError> {
         let Some((store, _)) = &self.log else { return Ok(()) };
         let name = self.database.name();
