@@ -135,10 +135,10 @@ fn only_where_it_means_something(args: &Query) -> Result<(), Failure> {
     let Selection { sort, fields, without, .. } = &args.selection;
     let shaped = !sort.is_empty() || !fields.is_empty() || !without.is_empty();
     if how == How::Count && shaped {
-        return refused("--sort, --fields and --without", "single, list and paged");
+        return refused("--sort, --fields and --without", "single, list or paged");
     }
     if args.explain && !matches!(how, How::Single | How::List) {
-        return refused("--explain", "single and list");
+        return refused("--explain", "single or list");
     }
     Ok(())
 }
