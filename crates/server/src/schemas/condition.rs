@@ -104,7 +104,7 @@ pub(crate) struct PagedAnswer {
     list: Vec<Document>,
 }
 
-/// Explains how documents are found.
+/// The plan of a query.
 #[derive(ToSchema)]
 pub(crate) struct Explained {
     /// The index that is used; null for a full scan.
