@@ -14,10 +14,10 @@ Exit codes:
   0  success
   1  a defect of Annals
   2  wrong usage or invalid input
-  3  refused because of what the store holds, for example a version conflict
+  3  refused because of the content of the store, for example a version conflict
   4  not found, for example an unknown tenant
   5  temporary; retry later
-  6  needs an operator, for example a full disk, or a store that another process has open
+  6  needs an operator, for example because the disk is full or another process has the store open
 Errors go to standard error as `error[code]: …`, followed by a `help: …` line.
 
 Configuration: defaults, then annals.toml or --config FILE, then the environment (ANNALS__SECTION__KEY, for example \
@@ -41,7 +41,7 @@ pub struct Cli {
 
 #[derive(Debug, Args)]
 pub struct Global {
-    /// The store to open: embedded:PATH, memory: or mongodb://HOST/DATABASE; wins over a configured server [default: embedded:./data]
+    /// The store to open: embedded:PATH, memory: or mongodb://HOST/DATABASE; overrides a configured server [default: embedded:./data]
     #[arg(long, global = true, value_name = "URL", help_heading = GLOBAL)]
     pub store: Option<String>,
     // The help is generated, see `command`.
@@ -50,7 +50,7 @@ pub struct Global {
     /// A file with the key to send to the server [default: client.credential_file, or the key in ANNALS_CREDENTIAL]
     #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     pub credential_file: Option<String>,
-    /// A file in PEM with the authorities of the server's certificate [default: client.ca_file, or the system's]
+    /// A PEM file with the authorities of the server's certificate [default: client.ca_file, or those of the system]
     #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     pub ca: Option<String>,
     /// The tenant to work on
@@ -81,8 +81,7 @@ pub struct Scope {
 /// Returns the command line as a clap command, with the help that is generated from the commands' declarations.
 pub fn command() -> clap::Command {
     let help = format!(
-        "The server to talk to instead of opening a store, for example http://127.0.0.1:4000 [default: server.url or ANNALS_SERVER]; \
-         for {}",
+        "The server to use instead of opening a store, for example http://127.0.0.1:4000 [default: server.url or ANNALS_SERVER]; for {}",
         commands::through_a_server()
     );
     Cli::command().mut_arg("server", |server| server.help(help))

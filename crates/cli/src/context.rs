@@ -68,7 +68,7 @@ impl Context {
             let origin = self.origins.get("server.url").map_or("configuration", String::as_str);
             let store = annals::shown_url(&self.config.store.url);
             crate::failure::note(&format!(
-                "{name} does not work through a server; it uses the store {store} and not {url} ({origin})"
+                "{name} does not work through a server; using the store {store} instead of {url} ({origin})"
             ));
         }
     }
@@ -145,11 +145,11 @@ impl Context {
 
 fn no_server(name: &str, reaches: Reaches) -> String {
     let instead = match reaches {
-        Reaches::Nothing => "leave --server out",
+        Reaches::Nothing => "omit --server",
         _ => "stop the server and name its store with --store",
     };
     format!(
-        "--server: {name} does not work through a server; {instead}. The commands that do are {}",
+        "--server: {name} does not work through a server; {instead}. Commands that do: {}",
         crate::commands::through_a_server()
     )
 }

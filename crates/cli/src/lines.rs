@@ -72,7 +72,7 @@ impl Spread {
         let message =
             "the document continues on the next line; write one document per line, for example with `jq -c .`";
         let failure = Failure::new(Code::NotJson, message);
-        Some(failure.advise("Put each document on a line of its own."))
+        Some(failure.advise("Put each document on its own line."))
     }
 }
 

@@ -46,7 +46,7 @@ fn start(cli: &Cli) -> Result<(), Stop> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::internal(format!("the async runtime does not start: {error}")))?;
+        .map_err(|error| Failure::internal(format!("the async runtime cannot be started: {error}")))?;
     let outcome = runtime.block_on(cli.command.run(&context));
     // A thread that waits for standard input must not delay the exit.
     runtime.shutdown_background();

@@ -179,7 +179,7 @@ impl Output {
         match serde_json::to_writer(&mut self.out, value) {
             Ok(()) => written(self.out.write_all(b"\n")),
             Err(error) if error.is_io() => written(Err(error.into())),
-            Err(error) => Err(Failure::internal(format!("an answer cannot be written as JSON: {error}")).into()),
+            Err(error) => Err(Failure::internal(format!("a result cannot be written as JSON: {error}")).into()),
         }
     }
 

@@ -192,7 +192,7 @@ impl<T, R: Request> Pipeline<T, R> {
         let (_, entry) = self.entries.front_mut()?;
         let outcome = match (&mut entry.task).await {
             Ok(outcome) => outcome,
-            Err(error) => Outcome::Unanswered(Failure::internal(format!("a request's task ended early: {error}"))),
+            Err(error) => Outcome::Unanswered(Failure::internal(format!("the task of a request panicked: {error}"))),
         };
         let (tag, entry) = self.entries.pop_front()?;
         for aggregate in entry.aggregates {

@@ -24,7 +24,7 @@ impl Reconnect {
     /// Notes that the server has answered.
     pub fn reached(&mut self) {
         if self.away {
-            note("the server answers again");
+            note("the server responds again");
         }
         *self = Self::new();
     }
@@ -39,7 +39,7 @@ impl Reconnect {
             return Err(failure);
         }
         if !self.away {
-            note(&format!("{}; reconnecting until it answers, then resuming {resume}", failure.message));
+            note(&format!("{}; reconnecting until the server responds, then resuming {resume}", failure.message));
         }
         self.away = true;
         SystemClock.sleep(self.pause).await;

@@ -22,7 +22,7 @@ pub struct Matching {
 pub struct Selection {
     #[command(flatten)]
     pub matching: Matching,
-    /// The fields to sort by, each with - in front for descending; by id when absent
+    /// The fields to sort by, with - before a field for descending order; by id when absent
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',', allow_hyphen_values = true)]
     pub sort: Vec<String>,
     /// Print only these fields and the id

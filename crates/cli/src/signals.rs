@@ -12,7 +12,7 @@ pub async fn stop() -> Result<(), Failure> {
 
 /// Catches SIGTERM and SIGINT from now on, and returns a future that waits for one of them.
 pub fn caught() -> Result<impl Future<Output = ()>, Failure> {
-    let fault = |error| Failure::internal(format!("signals cannot be caught: {error}"));
+    let fault = |error| Failure::internal(format!("signal handlers cannot be installed: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(fault)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fault)?;
     Ok(async move {

@@ -186,7 +186,7 @@ fn warn_of_other_servers(config: &Config) {
         tracing::warn!(
             servers,
             url,
-            "the Dolittle configuration names other servers than the store's URL, which is used"
+            "the Dolittle configuration names other servers than the URL of the store; using the URL of the store"
         );
     }
 }

@@ -5,10 +5,10 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub struct Why {
-    /// Why, for the record
+    /// The reason, for the record
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// Who acts, for the record
+    /// The user who acts, for the record
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
 }

@@ -169,7 +169,7 @@ pub(crate) async fn carry_out(console: &Console, mut view: View, act: &'static A
 fn body(view: &View, act: &Act) -> Result<Value, String> {
     for name in parameters(act.path) {
         if view.parameter(name).is_none() {
-            return Err(format!("{name} is missing"));
+            return Err(format!("The parameter {name} is missing; open the act from its page."));
         }
     }
     let reason = view.value("reason");
@@ -178,7 +178,7 @@ fn body(view: &View, act: &Act) -> Result<Value, String> {
         return Err("Give a reason; it is recorded with the act.".to_owned());
     }
     if reason.chars().count() > REASON_CHARS_MAX {
-        return Err(format!("A reason has at most {REASON_CHARS_MAX} characters."));
+        return Err(format!("A reason may have at most {REASON_CHARS_MAX} characters."));
     }
     let mut body = Map::new();
     body.insert("reason".to_owned(), reason.into());

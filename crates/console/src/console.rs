@@ -272,7 +272,7 @@ impl Console {
         if token.is_some_and(|token| same(token, &view.token)) {
             return Ok(());
         }
-        let detail = "open the page again and repeat the act; the session may have changed since the page was shown";
+        let detail = "The session may have changed since the page was shown. Open the page again and repeat the act.";
         Err(Refused::new(StatusCode::FORBIDDEN, "The form has no valid token.", detail))
     }
 }
@@ -332,7 +332,7 @@ async fn page(State(console): State<Arc<Console>>, Path(id): Path<String>, heade
 }
 
 fn unknown() -> Refused {
-    Refused::new(StatusCode::NOT_FOUND, "There is no such page.", "The menu lists them all.")
+    Refused::new(StatusCode::NOT_FOUND, "This page does not exist.", "The menu lists all pages.")
 }
 
 async fn live_page(
@@ -455,7 +455,7 @@ async fn sign_in(State(console): State<Arc<Console>>, request: Request) -> Respo
         asking(next, Some(problem), StatusCode::UNAUTHORIZED)
     };
     let Some(credential) = form.get("credential").and_then(|text| authorization(text)) else {
-        return refuse("This is no key and no token.", "Paste all of it.");
+        return refuse("This is not a key or a token.", "Paste it completely.");
     };
     let mut headers = HeaderMap::new();
     headers.insert(header::AUTHORIZATION, credential.clone());
@@ -465,7 +465,7 @@ async fn sign_in(State(console): State<Arc<Console>>, request: Request) -> Respo
                 "The credential is not accepted.",
                 "It is unknown, expired or revoked. Ask an administrator for a new one.",
             ),
-            _ => refuse("The server is not ready.", "Credentials cannot be checked at the moment. Try again."),
+            _ => refuse("The server is not ready.", "Credentials cannot be checked at the moment. Retry."),
         };
     }
     // Ends the session that the browser still has, so that the previous user does not stay signed in.
@@ -476,7 +476,7 @@ async fn sign_in(State(console): State<Arc<Console>>, request: Request) -> Respo
             response.headers_mut().insert(header::SET_COOKIE, cookie);
             response
         }
-        Err(error) => refuse("There is no session.", &error),
+        Err(error) => refuse("No session could be created.", &error),
     }
 }
 

@@ -66,7 +66,7 @@ impl Diagram {
         };
         let mut start = vec![format!("starts on {}", list(definition, "start.on"))];
         start.extend(said("cancelled on", &list(definition, "cancel_on")));
-        start.extend(limit(definition, "may take"));
+        start.extend(limit(definition, "time limit"));
         diagram.add("start", start, BOX_CHARS);
         for (index, step) in steps.iter().enumerate() {
             let lines = vec![format!("{}. {}", index + 1, text(step, "name"))].into_iter().chain(about(step)).collect();
@@ -136,9 +136,9 @@ fn about(step: &Value) -> Vec<String> {
     lines.extend(published(step));
     lines.extend(said("awaits", &list(step, "await.on")));
     lines.extend(said("fails on", &list(step, "await.fail_on")));
-    lines.extend(limit(step, "may take"));
+    lines.extend(limit(step, "time limit"));
     if text(step, "on_limit") == "continue" {
-        lines.push("goes on after its limit".to_owned());
+        lines.push("continues after its limit".to_owned());
     }
     if number(step, "delay_ms") > 0 {
         lines.push(format!("waits {}", duration(number(step, "delay_ms"))));
@@ -217,7 +217,7 @@ mod tests {
         assert!(below.windows(2).all(|two| two[0].y + two[0].height < two[1].y), "{below:?}");
         assert!(diagram.boxes.iter().all(|it| it.y + it.height <= diagram.height && it.x + it.width <= diagram.width));
         let pay: Vec<&str> = below[2].lines.iter().map(|line| line.text.as_str()).collect();
-        assert_eq!(pay, ["2. pay", "publishes a, b", "awaits order_paid", "fails on declined", "may take 1 h"]);
+        assert_eq!(pay, ["2. pay", "publishes a, b", "awaits order_paid", "fails on declined", "time limit 1 h"]);
         assert_eq!(diagram.arrows.iter().filter(|arrow| arrow.class == "next").count(), 4);
     }
 

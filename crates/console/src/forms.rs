@@ -13,17 +13,17 @@ const FORM_BYTES_MAX: usize = 64 * 1024;
 /// Reads a form.
 pub(crate) async fn read(headers: &HeaderMap, uri: &Uri, body: Body) -> Result<Parameters, Refused> {
     if !is_own(headers, uri) {
-        let detail = "the request comes from a page of another site, and only this server's own pages may act";
+        let detail = "The request comes from a page of another site, but only this server's own pages may act.";
         return Err(Refused::new(StatusCode::FORBIDDEN, "The form was not sent by this server's page.", detail));
     }
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if !kind.starts_with("application/x-www-form-urlencoded") {
-        let detail = "forms are sent as application/x-www-form-urlencoded";
-        return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "This is no form.", detail));
+        let detail = "Forms must be sent as application/x-www-form-urlencoded.";
+        return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "This is not a form.", detail));
     }
     let bytes = to_bytes(body, FORM_BYTES_MAX).await;
     let bytes = bytes.map_err(|_| {
-        let detail = format!("a form has at most {FORM_BYTES_MAX} bytes");
+        let detail = format!("A form may have at most {FORM_BYTES_MAX} bytes.");
         Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "The form is too large.", detail)
     })?;
     parameters(&bytes)

@@ -256,7 +256,7 @@ impl Kind {
                 Ok(number) if number.is_finite() => Ok(number.into()),
                 _ => Err(format!("{text:?} is not a number")),
             },
-            Self::Json => serde_json::from_str(text).map_err(|error| format!("this is no JSON: {error}")),
+            Self::Json => serde_json::from_str(text).map_err(|error| format!("this is not JSON: {error}")),
             Self::Place => Ok(match text.parse::<u64>() {
                 Ok(number) => number.into(),
                 Err(_) if text.starts_with(|c: char| c.is_ascii_digit()) => serde_json::json!({ "time": text }),

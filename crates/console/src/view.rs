@@ -223,7 +223,7 @@ impl View {
 }
 
 fn unreadable(why: &str) -> Refused {
-    Refused::new(StatusCode::BAD_GATEWAY, "The answer cannot be read.", why)
+    Refused::new(StatusCode::BAD_GATEWAY, "The response cannot be read.", why)
 }
 
 /// Escapes a part of a path or a query.

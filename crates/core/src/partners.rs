@@ -120,7 +120,7 @@ pub trait Partners: Send + Sync + 'static {
     /// [`PartnerError::State`] while it is being attempted and once it has succeeded; otherwise see [`PartnerError`].
     async fn cancel(&self, id: &str, reason: Reason) -> Result<PartnerEventView, PartnerError>;
 
-    /// Sends the selected events of a range of the log again, as new deliveries. The range includes `from` and excludes `to`, which
+    /// Resends the selected events of a range of the log, as new deliveries. The range includes `from` and excludes `to`, which
     /// defaults to the head.
     ///
     /// # Errors

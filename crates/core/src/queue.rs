@@ -106,7 +106,7 @@ pub trait WorkQueue: Send + Sync + 'static {
     /// See [`QueueError`].
     async fn release(&self, queue: &QueueDefinition, items: &[ItemRef]) -> Result<Vec<ItemResult>, QueueError>;
 
-    /// Changes the priority of an item, which keeps its age.
+    /// Changes the priority of an item; its age is kept.
     ///
     /// # Errors
     /// [`QueueError::UnknownItem`]. Otherwise see [`QueueError`].

@@ -49,7 +49,7 @@ pub use folder::ArchiveFolder;
 pub(crate) use settings::Loaded;
 
 /// The error if files are archived and no place for them is configured.
-const NO_PLACE: &str = "this process has no place for files of the archive; set server.archive";
+const NO_PLACE: &str = "this process has no folder or bucket for archive files; set server.archive";
 
 /// The archive of one tenant in this process.
 pub(crate) struct TenantArchive {

@@ -58,8 +58,13 @@ impl Audit {
     /// # Errors
     /// `invalid_query` for a cursor that is not of this list; else see [`ReadError`].
     pub async fn list(&self, cursor: Option<&str>, limit: usize) -> Result<AuditPage, ReadError> {
-        let wrong =
-            |text: &str| Invalid::new(Code::InvalidQuery, "cursor", format!("{text:?} is not a cursor of this list"));
+        let wrong = |text: &str| {
+            Invalid::new(
+                Code::InvalidQuery,
+                "cursor",
+                format!("{text:?} is not a cursor of this list; start again without one"),
+            )
+        };
         let from = cursor.map(|text| text.parse().map_err(|_| wrong(text))).transpose()?;
         let aggregate = Some(AggregateFilter { name: AUDIT_AGGREGATE.into(), id: None });
         let filter = Filter { types: vec![ACT_BEGUN.into()], tags: Vec::new(), aggregate };

@@ -174,7 +174,7 @@ impl Broker for Views {
             let found = self.stored(&topic.name).await?.ok_or_else(|| BrokerError::UnknownTopic(topic.name.clone()))?;
             if topic.partitions < found.value.partitions() {
                 let message = format!(
-                    "{:?} has {} partitions, and a topic cannot lose any",
+                    "{:?} has {} partitions, and the partitions of a topic cannot be reduced",
                     &*topic.name, found.value.partitions
                 );
                 return Err(BrokerError::Refused(message));
@@ -193,7 +193,7 @@ impl Broker for Views {
     }
 
     async fn join(&self, _: GroupSubscription) -> Result<Box<dyn GroupMember>, BrokerError> {
-        let message = "topics are views of the log here; a group pulls and settles instead of joining".to_owned();
+        let message = "the embedded broker has no members that join a group, because its topics are views of the log; pull and settle deliveries instead".to_owned();
         Err(BrokerError::Refused(message))
     }
 
@@ -235,7 +235,7 @@ impl Broker for Views {
         match self.group_offsets(group).await?.is_empty() {
             true => Ok(()),
             false => Err(BrokerError::Refused(format!(
-                "group {group:?} is defined; delete its definition, and its offsets go with it"
+                "group {group:?} is still defined; delete its definition, which also deletes its offsets"
             ))),
         }
     }

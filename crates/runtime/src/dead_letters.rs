@@ -223,7 +223,7 @@ impl TenantDeadLetters {
                         act = act.name(),
                         reason = reason.reason,
                         by,
-                        "a dead letter was acted on"
+                        "an operator acted on a dead letter"
                     );
                     self.changed([&*view.processor]);
                     return Ok(view.into());
@@ -264,7 +264,7 @@ impl TenantDeadLetters {
         valid_name("topic", topic)?;
         self.declare().await?;
         let Reason { reason, by } = reason;
-        tracing::info!(topic, reason, by, "the policy of a topic's dead letters changes");
+        tracing::info!(topic, reason, by, "an operator changed the policy of a topic's dead letters");
         let record = PolicyRecord { topic: topic.to_owned(), policy, reason, by, at: date(self.clock().now()) };
         let change = TypedRecords::replacement(&record, Expected::AbsentOr(Condition::All))?;
         self.records.write(vec![change]).await?;
@@ -295,7 +295,7 @@ fn over(id: &str, act: BulkAct, status: LetterStatus) -> DeadLetterError {
 }
 
 fn busy() -> DeadLetterError {
-    annals_core::StoreError::Unreachable("the letter was changed again and again meanwhile; retry".to_owned()).into()
+    annals_core::StoreError::Unreachable("other processes kept changing the letter; retry".to_owned()).into()
 }
 
 #[async_trait]

@@ -8,7 +8,7 @@ pub(crate) async fn readable<T: RecordType>(records: &TypedRecords<T>) -> Result
     let mut query = TypedRecords::<T>::query().limit(limits::PAGE_MAX);
     let mut all = Vec::new();
     loop {
-        let malformed = |error| tracing::error!(%error, "a definition cannot be read; the others are used");
+        let malformed = |error| tracing::error!(%error, "cannot read a definition; continuing with the others");
         let (page, next) = match records.find_readable(query.clone(), malformed).await {
             Err(RecordError::UnknownCollection(_)) => return Ok(all),
             page => page?,

@@ -61,21 +61,27 @@ fn of_log(log: &LogStatus) -> Vec<Finding> {
     }
     if let Some(sequencer) = &log.sequencer {
         if sequencer.held > 0 {
-            let what =
-                counted(sequencer.held, "commit", " cannot get sequence numbers and are held, each for its aggregate.");
-            let advice =
-                format!("`annals held list --tenant {}` shows each with its reason and the way out.", log.tenant);
+            let what = counted(sequencer.held, "commit", " cannot be assigned sequence numbers and are held.");
+            let advice = format!(
+                "`annals held list --tenant {}` lists each with its reason; docs/mongodb.md says what to do about each reason.",
+                log.tenant
+            );
             findings.push(Finding::new(Severity::Warning, &*about, what, advice));
         }
         if let Some(lag) = sequencer.lag_ms.filter(|lag| *lag > SEQUENCER_LAG_MAX_MS) {
-            let what = format!("The sequencer is {} s behind what is committed.", lag / 1_000);
-            let advice = "Look at the logs of the process that leads, and at the load of MongoDB.";
+            let what = format!("The sequencer lags {} s behind the newest commit.", lag / 1_000);
+            let advice = "Check the logs of the leading process and the load on MongoDB.";
             findings.push(Finding::new(Severity::Warning, &*about, what, advice));
         }
     }
     let recovered = log.recovery.iter().map(|note| {
-        let what = format!("When it was opened: {note}.");
-        Finding::new(Severity::Note, &*about, what, "Nothing; `annals check` examines every byte of a closed store.")
+        let what = format!("Recovery reported when the log was opened: {note}.");
+        Finding::new(
+            Severity::Note,
+            &*about,
+            what,
+            "Nothing to do; `annals check` verifies every byte of a closed store.",
+        )
     });
     findings.extend(recovered);
     findings
@@ -83,14 +89,14 @@ fn of_log(log: &LogStatus) -> Vec<Finding> {
 
 fn undeclared(logs: Result<Vec<(String, String)>, annals_core::StoreError>) -> Vec<Finding> {
     let stored = |(tenant, scope): (String, String)| {
-        let what = "It is stored and not declared, so nothing reads it.";
+        let what = "It is stored but not declared, so nothing reads it.";
         let advice = "Declare it in the configuration under [tenants], names and scopes.";
         Finding::new(Severity::Warning, format!("log {tenant}/{scope}"), what, advice)
     };
     match logs {
         Ok(logs) => logs.into_iter().map(stored).collect(),
         Err(error) => {
-            let what = format!("The logs that are stored cannot be listed: {error}.");
+            let what = format!("The stored logs cannot be listed: {error}.");
             vec![Finding::new(Severity::Critical, "store", what, error.code().advice_to_readers())]
         }
     }
@@ -105,26 +111,28 @@ fn of_processor(health: &ProcessorHealth) -> Option<Finding> {
             format!("`annals handler failing {name} --tenant {tenant}` shows what fails; then retry, skip or park it.")
         }
         "filter" => format!(
-            "`annals filter show {name} --tenant {tenant}` shows the event and the reason; put the filter again when it is mended."
+            "`annals filter show {name} --tenant {tenant}` shows the event and the reason; fix the cause, then put the filter again."
         ),
         "projection" => format!(
-            "`annals projection show {name} --tenant {tenant}` shows the event and the reason; put the projection again when it is mended."
+            "`annals projection show {name} --tenant {tenant}` shows the event and the reason; fix the cause, then put the projection again."
         ),
         "saga" => {
-            format!("`annals saga list --name {name} --tenant {tenant}` shows what waits; then retry or cancel it.")
+            format!(
+                "`annals saga list --name {name} --tenant {tenant}` lists the sagas that need an operator; then retry or cancel them."
+            )
         }
         "subscription" => format!(
             "`annals subscription show {name} --tenant {tenant}` shows the reason; check the producer and its consent."
         ),
-        _ => "Look at the list of what is open, and end each on purpose.".to_owned(),
+        _ => "List the open ones, then retry or discard each.".to_owned(),
     };
     Some(Finding::new(Severity::Warning, about, sentence(reason), advice))
 }
 
 fn of_task(task: &TaskStatus) -> Option<Finding> {
     let error = task.last_error.as_deref().filter(|_| task.state == TaskState::Restarting)?;
-    let what = format!("It failed {} times and starts again: {error}.", task.restarts);
-    let advice = "Look at the log of this process; the task goes on where it was.";
+    let what = format!("It failed {} times and is being restarted: {error}.", task.restarts);
+    let advice = "Check the log of this process; the task resumes where it stopped.";
     Some(Finding::new(Severity::Warning, format!("task {}", task.name), what, advice))
 }
 
@@ -132,19 +140,18 @@ fn of_relay(relay: &RelayStatus) -> Vec<Finding> {
     let about = format!("relay {}", relay.tenant);
     let mut findings = Vec::new();
     if let Some(error) = &relay.last_error {
-        let what = format!("It cannot publish, and {} events wait: {error}.", relay.lag);
-        let advice = "Check that the brokers run and that this machine reaches them; commits go on meanwhile.";
+        let what = format!("It cannot publish, and {} events are pending: {error}.", relay.lag);
+        let advice = "Check that the brokers are running and reachable from this machine; commits continue meanwhile.";
         findings.push(Finding::new(Severity::Warning, &*about, what, advice));
     }
     if relay.held > 0 {
-        let what = counted(relay.held, "event", " are refused by the broker and held.");
-        let advice =
-            "The collection annals-relay-held lists them; raise the topic's limit of message size, or leave them.";
+        let what = counted(relay.held, "event", " were refused by the broker and are held.");
+        let advice = "The collection annals-relay-held lists them; raise the message size limit of the topic, or leave them held.";
         findings.push(Finding::new(Severity::Warning, &*about, what, advice));
     }
     if let Some(fork) = &relay.fork {
         let what = format!(
-            "The store was restored to {} events, of which {} were published: consumers have seen events that are gone.",
+            "The store was restored to {} events, of which {} were published: consumers have seen events that no longer exist.",
             fork.at, fork.published
         );
         let advice = "Tell the owners of the consumers; docs/kafka.md says how they find the fork.";
@@ -195,7 +202,7 @@ mod tests {
         assert_eq!(
             said,
             [
-                (Severity::Warning, "2 commits cannot get sequence numbers and are held, each for its aggregate."),
+                (Severity::Warning, "2 commits cannot be assigned sequence numbers and are held."),
                 (Severity::Warning, "The sequencer is 60 s behind what is committed."),
             ]
         );

@@ -107,7 +107,7 @@ impl Supervised for Watch {
                 Ok(has_deliveries) => has_deliveries,
                 Err(RecordError::Store(StoreError::Closed)) => return Ended::Done,
                 Err(error) => {
-                    tracing::debug!(%error, "what is due cannot be read");
+                    tracing::debug!(%error, "cannot read what is due");
                     false
                 }
             };

@@ -269,7 +269,8 @@ impl TenantFilters {
 impl Filters for TenantFilters {
     async fn put(&self, definition: FilterDefinition) -> Result<bool, FilterError> {
         if definition.kind == FilterKind::Function {
-            let message = "only a program that runs the function defines such a filter; use types, condition or remote";
+            let message =
+                "only the program that has the function can define such a filter; use types, condition or remote";
             return Err(Invalid::new(annals_core::Code::InvalidFilter, "function", message).into());
         }
         self.change(definition, None).await
@@ -309,7 +310,9 @@ impl Filters for TenantFilters {
     async fn settle(&self, name: &FilterName, settle: FilterSettleBody) -> Result<Vec<SettleResult>, FilterError> {
         let owner = self.remote("settle events of", name).await?;
         let (answer, answered) = oneshot::channel();
-        let closed = || FilterError::Store(StoreError::Unreachable("the filter was restarted meanwhile".to_owned()));
+        let closed = || {
+            FilterError::Store(StoreError::Unreachable("the filter was restarted in the meantime; retry".to_owned()))
+        };
         owner.send(Command::Settle { results: settle.results, answer }).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }

@@ -344,7 +344,9 @@ impl TenantHandlers {
     async fn settle_own(&self, name: &str, settling: Vec<Settling>) -> Result<Vec<SettleResult>, HandlerError> {
         let owner = self.owner(name).await?;
         let (answer, answered) = oneshot::channel();
-        let closed = || HandlerError::Store(StoreError::Unreachable("the handler was restarted meanwhile".to_owned()));
+        let closed = || {
+            HandlerError::Store(StoreError::Unreachable("the handler was restarted in the meantime; retry".to_owned()))
+        };
         owner.send(Command::Settle { settling, answer }).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }

@@ -175,7 +175,7 @@ fn of_tenant_letters(tenant: &str, open: u64, health: &mut Vec<ProcessorHealth>)
         letters: open,
         owner: None,
         degraded: Some(format!(
-            "{level}: {open} dead letters are open, more than {above}; retry or discard them",
+            "{level}: {open} dead letters are open, which exceeds {above}; retry or discard them",
             level = level.name()
         )),
     });
@@ -371,7 +371,7 @@ impl<'a> OfTenant<'a> {
             self.add("projection", &record.name, &known, owner, &vitals);
             let of_next = beside.and_then(|(_, vitals, _)| vitals.complaint());
             if let (Some(last), Some(why)) = (self.health.last_mut(), of_next) {
-                last.degraded.get_or_insert_with(|| format!("its next build is not healthy: {why}"));
+                last.degraded.get_or_insert_with(|| format!("its next build is unhealthy: {why}"));
             }
         }
         Ok(())
@@ -402,7 +402,7 @@ impl<'a> OfTenant<'a> {
             self.add("saga", &record.name, &known, owner, &vitals);
             if let Some(last) = self.health.last_mut().filter(|last| last.blocked > 0) {
                 let parked = last.blocked;
-                last.degraded = Some(format!("sagas with a compensation that waits for an operator: {parked}"));
+                last.degraded = Some(format!("sagas with a compensation that needs an operator: {parked}"));
             }
         }
         Ok(())

@@ -349,7 +349,7 @@ impl Host {
         tokio::select! {
             () = ended => {}
             () = shared.options.clock.sleep(shared.options.drain_max) => {
-                tracing::warn!("tasks did not end in time; their leases run out by themselves");
+                tracing::warn!("tasks did not stop in time; their leases will expire");
             }
         }
         beside::left(&shared.process);

@@ -201,7 +201,7 @@ impl TenantPartners {
         let change = RecordChange::set_if(PARTNERS, partner, touched, Expected::Present);
         // If this fails, the owner looks by itself when something else becomes due.
         if let Err(error) = self.records.write(vec![change]).await {
-            tracing::debug!(partner, %error, "the owner of a partner was not told");
+            tracing::debug!(partner, %error, "the owner of a partner could not be notified");
         }
     }
 }

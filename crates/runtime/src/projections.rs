@@ -264,7 +264,7 @@ impl TenantProjections {
         definition.validate()?;
         let name = definition.name.to_string();
         if definition.is_program() && !locked(&self.reducers).contains_key(&(name.clone(), definition.version())) {
-            let message = "is a function of a program, which registers it itself";
+            let message = "is a function, which only the program that has it can register";
             return Err(Invalid::new(Code::InvalidProjection, "reducer", message).into());
         }
         self.declare().await?;
@@ -312,7 +312,7 @@ impl TenantProjections {
             return Err(ProjectionError::NotAllowed {
                 act: "define".to_owned(),
                 what: format!("version {} of projection {:?}", definition.version(), record.name),
-                state: format!("version {known} is defined; give the new definition a greater one"),
+                state: format!("version {known} is already defined; give the new definition a higher version"),
             });
         }
         let dropped = record.building.take();

@@ -162,7 +162,7 @@ impl Queues for TenantQueues {
         let lease = take.validate(&definition)?;
         let taken = self.work.take(&definition, take.max, lease, &take.worker).await?;
         for id in &taken.lost {
-            tracing::error!(queue, item = &**id, "an item of a work queue is dropped because its payload is gone");
+            tracing::error!(queue, item = &**id, "dropped an item of a work queue because its payload is gone");
         }
         Ok(taken)
     }
@@ -189,7 +189,11 @@ impl Queues for TenantQueues {
         // Releasing an unknown id has no effect, but an operator should learn that it was mistyped.
         let _ = self.work.item(&definition, id).await?;
         let released = self.work.release(&definition, &[ItemRef::current(id)]).await?.into_iter().next();
-        let unanswered = || QueueError::Unavailable("the queue answered nothing about the item; read it".to_owned());
+        let unanswered = || {
+            QueueError::Unavailable(
+                "the queue returned no result for the item; read the item before you retry".to_owned(),
+            )
+        };
         let released = released.ok_or_else(unanswered)?;
         if released.changed {
             self.acted(queue, "release", reason).await?;

@@ -196,7 +196,7 @@ impl TenantReplays {
                     return Err(Invalid::new(Code::InvalidReplay, "target.kind", message).into());
                 };
                 if self.path_in(folder, name).exists() {
-                    let message = format!("{name:?} exists already; choose another name, or remove the file");
+                    let message = format!("{name:?} already exists; choose another name, or remove the file");
                     return Err(Invalid::new(Code::InvalidReplay, "target.name", message).into());
                 }
             }

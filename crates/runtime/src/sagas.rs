@@ -95,7 +95,7 @@ impl HostSagas {
     pub async fn register(&self, program: SagaProgram) -> Result<PutSaga, SagaError> {
         let SagaProgram { definition, functions } = program;
         if let Some(missing) = definition.functions().into_iter().find(|name| !functions.contains_key(*name)) {
-            let message = format!("has the step {missing:?}, for which the program has no function");
+            let message = format!("contain {missing:?}, for which the program has no function");
             return Err(Invalid::new(Code::InvalidSaga, "steps", message).into());
         }
         let name = definition.name.to_string();
@@ -191,7 +191,7 @@ impl HostSagas {
         let Some(newest) = record.versions.last() else { return false };
         match newest.read(name) {
             Err(error) => {
-                tracing::warn!(%error, "sagas cannot be carried out");
+                tracing::warn!(%error, "cannot run the sagas of a definition");
                 false
             }
             Ok(definition) => {
@@ -287,7 +287,10 @@ fn further(record: &SagaDefinitionRecord, definition: &SagaDefinition) -> Result
         Some(wanted) if wanted <= newest.version => Err(SagaError::NotAllowed {
             act: "define".to_owned(),
             what: format!("version {wanted} of saga definition {:?}", record.name),
-            state: format!("version {} is defined; give the new definition a greater one, or none", newest.version),
+            state: format!(
+                "version {} is already defined; give the new definition a higher version, or none",
+                newest.version
+            ),
         }),
         _ => {
             let next = wanted.unwrap_or(newest.version + 1);
@@ -304,7 +307,7 @@ fn whatever() -> Expected {
 impl Sagas for HostSagas {
     async fn define(&self, definition: SagaDefinition) -> Result<PutSaga, SagaError> {
         if let Some(at) = definition.program_step() {
-            let message = "is a function of a program, which registers it itself";
+            let message = "is a function, which only the program that has it can register";
             return Err(Invalid::new(Code::InvalidSaga, at, message).into());
         }
         Ok(self.put(definition).await?.0)
@@ -329,7 +332,7 @@ impl Sagas for HostSagas {
                 return Err(SagaError::NotAllowed {
                     act: "delete".to_owned(),
                     what: format!("saga definition {name:?}"),
-                    state: format!("{active} of its sagas are not over; cancel them or wait for them"),
+                    state: format!("{active} of its sagas have not ended; cancel them or wait until they end"),
                 });
             }
             let act = self.recorded(&found.value.processor(), "delete", reason.clone())?;

@@ -23,7 +23,8 @@ pub(crate) async fn json_of_events(bytes: usize, value: impl Serialize + Send + 
         return json(StatusCode::OK, &value);
     }
     let json = tokio::task::spawn_blocking(move || serde_json::to_vec(&value)).await;
-    let json = json.map_err(|error| Problem::new(Code::Internal, format!("writing the answer failed: {error}")))?;
+    let json =
+        json.map_err(|error| Problem::new(Code::Internal, format!("the response could not be written: {error}")))?;
     Ok(written(StatusCode::OK, json.map_err(not_written)?))
 }
 
@@ -42,5 +43,5 @@ pub(crate) fn written(status: StatusCode, json: Vec<u8>) -> Response {
 
 /// Returns the error of a value that cannot be serialised. This only happens if stored data was damaged.
 pub(crate) fn not_written(error: serde_json::Error) -> Problem {
-    Problem::new(Code::StoreDamaged, format!("what is stored cannot be written as JSON: {error}"))
+    Problem::new(Code::StoreDamaged, format!("the stored data cannot be written as JSON: {error}"))
 }

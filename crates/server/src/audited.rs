@@ -42,7 +42,10 @@ async fn record(server: &Server, operation: &str, request: Request, next: Next) 
         return Ok(next.run(Request::from_parts(parts, body)).await);
     };
     let audit = guard.audit.as_ref().map_err(|error| {
-        Problem::new(Code::NotReady, format!("the act cannot be recorded, so it was not carried out: {error}"))
+        Problem::new(
+            Code::NotReady,
+            format!("the act was not carried out, because it cannot be recorded in the audit log: {error}"),
+        )
     })?;
     // Operations on the whole store belong to no tenant.
     let tenant = (!access.grant.administers_the_store() || parts.headers.contains_key(crate::caller::TENANT_HEADER))
@@ -82,7 +85,7 @@ async fn record(server: &Server, operation: &str, request: Request, next: Next) 
     };
     if let Err(error) = audit.end(&id, &ended).await {
         // The act is then listed with an unknown outcome.
-        tracing::error!(%error, act = %id, "what came of an administrative act cannot be recorded");
+        tracing::error!(%error, act = %id, "cannot record the outcome of an administrative act");
     }
     Ok(response)
 }

@@ -86,7 +86,7 @@ pub(crate) async fn parse<T: Send + 'static>(
         return Ok(parse());
     }
     let parsed = tokio::task::spawn_blocking(parse).await;
-    parsed.map_err(|error| Problem::new(Code::Internal, format!("reading the body failed: {error}")))
+    parsed.map_err(|error| Problem::new(Code::Internal, format!("the body could not be parsed: {error}")))
 }
 
 fn check(headers: &HeaderMap, taken: Taken<'_>) -> Result<(), Problem> {
@@ -94,7 +94,7 @@ fn check(headers: &HeaderMap, taken: Taken<'_>) -> Result<(), Problem> {
     if let Some(value) = headers.get(header::CONTENT_ENCODING)
         && !value.as_bytes().eq_ignore_ascii_case(b"identity")
     {
-        let message = format!("content encoding {value:?} is not taken; send the body as it is");
+        let message = format!("content encoding {value:?} is not supported; send the body uncompressed");
         return Err(Problem::new(Code::UnsupportedMediaType, message));
     }
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -112,11 +112,13 @@ fn check_media_type(headers: &HeaderMap, media_types: &[&str]) -> Result<(), Pro
             if media_types.iter().any(|known| media_type.eq_ignore_ascii_case(known)) {
                 return Ok(());
             }
-            refused(format!("{value:?} is not {}", media_types.join(" or ")))
+            refused(format!("the content type is {value:?}; send {}", media_types.join(" or ")))
         }
         // A browser sends a preflight before it sends JSON to another site, but not before it sends a body without a type. So a page from
         // anywhere could commit to a server on the reader's own machine.
-        None if headers.contains_key(header::ORIGIN) => refused("a browser must say application/json".to_owned()),
+        None if headers.contains_key(header::ORIGIN) => {
+            refused("the request of a browser has no content type; send application/json".to_owned())
+        }
         None => Ok(()),
     }
 }
@@ -149,7 +151,7 @@ async fn collect(server: &Server, body: &mut impl RequestBody, bytes_max: usize)
 /// Returns the next bytes of a body, or `None` at its end.
 async fn next(server: &Server, body: &mut impl RequestBody) -> Result<Option<Bytes>, Problem> {
     let stalled = |_| {
-        let message = format!("no more bytes of the body for {:?}", server.options.body_idle_max);
+        let message = format!("no bytes of the body arrived for {:?}", server.options.body_idle_max);
         Problem::new(Code::RequestTimeout, message).closing()
     };
     loop {
@@ -232,7 +234,7 @@ impl Pace {
 }
 
 fn too_slow() -> Problem {
-    let message = format!("the body comes with less than {TRICKLE_BYTES_A_SECOND} bytes a second");
+    let message = format!("the body arrives at less than {TRICKLE_BYTES_A_SECOND} bytes a second");
     Problem::new(Code::RequestTimeout, message).closing()
 }
 
@@ -272,7 +274,7 @@ fn permits(bodies: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePermit
 }
 
 fn overloaded() -> Problem {
-    Problem::new(Code::Overloaded, "too many bytes of request bodies are held already; try again in a moment")
+    Problem::new(Code::Overloaded, "request bodies already use too much memory; retry in a moment")
 }
 
 /// The settings for draining bodies.

@@ -93,7 +93,7 @@ impl Caller {
     pub fn warn_broken_off(&self, code: Code, answer: &str) {
         let (trace_id, span_id) = self.trace.as_ref().map_or(("", ""), |trace| (trace.trace_id(), trace.span_id()));
         let (tenant, principal, code) = (&*self.tenant, &self.principal, code.as_str());
-        tracing::warn!(code, tenant, ?principal, trace_id, span_id, "{answer} was broken off");
+        tracing::warn!(code, tenant, ?principal, trace_id, span_id, "aborted {answer}");
     }
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn tenant_header(headers: &HeaderMap) -> Result<Option<String>, Probl
     let mut values = headers.get_all(TENANT_HEADER).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Problem::query("Annals-Tenant", "the header is given twice; give it once"));
+        return Err(Problem::query("Annals-Tenant", "the header is repeated; send it once"));
     }
     let text = std::str::from_utf8(value.as_bytes());
     text.map(|text| Some(text.to_owned())).map_err(|_| unknown_tenant(&String::from_utf8_lossy(value.as_bytes())))

@@ -31,7 +31,7 @@ impl Origins {
         let read = |text: &T| {
             let text = text.as_ref();
             origin(text).ok_or_else(|| {
-                format!("{text:?} is no origin; name each one as https://HOST or https://HOST:PORT, without a path and without *")
+                format!("{text:?} is not an origin; write each origin as https://HOST or https://HOST:PORT, without a path and without *")
             })
         };
         Ok(Self(origins.iter().map(read).collect::<Result<_, _>>()?))
@@ -137,7 +137,7 @@ mod tests {
             ["*", "https://*.example", "https://", "https://a.example/", "https://a.example/x", "null", "a.example", ""]
         {
             let refused = Origins::read(&[text]).expect_err(text);
-            assert!(refused.contains("is no origin"), "{refused}");
+            assert!(refused.contains("is not an origin"), "{refused}");
         }
         let refused = Origins::read(&["https://user@a.example"]).expect_err("a user");
         assert!(refused.contains("user@a.example"), "{refused}");

@@ -31,7 +31,9 @@ pub(crate) async fn answer_as(
         json(&document)
     } else {
         let writing = tokio::task::spawn_blocking(move || json(&document));
-        writing.await.map_err(|error| Problem::new(Code::Internal, format!("writing the answer failed: {error}")))?
+        writing
+            .await
+            .map_err(|error| Problem::new(Code::Internal, format!("the response could not be written: {error}")))?
     };
     Ok(written(StatusCode::OK, json.map_err(not_written)?))
 }

@@ -63,7 +63,7 @@ impl Door {
         let descriptor = u64::try_from(stream.as_raw_fd()).unwrap_or(0);
         self.waits = Some(stream);
         if descriptor >= self.reserved_from {
-            tracing::warn!(descriptor, "descriptors run short; raise the limit of open files");
+            tracing::warn!(descriptor, "file descriptors are running out; raise the limit of open files");
             self.until_one_ends().await;
         }
         let place = self.place().await;
@@ -109,7 +109,7 @@ impl Door {
                 Ok((stream, _)) => return stream,
                 Err(error) => {
                     // Most likely out of descriptors. Connections that end free some; retrying at once would not.
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(%error, "could not accept a connection");
                     if is_short(&error) {
                         self.connections.make_room();
                     }

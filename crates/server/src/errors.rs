@@ -32,7 +32,7 @@ pub(crate) fn feature() -> Feature {
             get("/errors/{code}", Permission::Open, one)
                 .described(
                     "getError",
-                    "Tells what an error code means and what to do about it.",
+                    "Explains an error code and what to do about it.",
                     Payload::raw(HTML, "the page of the code"),
                 )
                 .refuses(&[Code::UnknownRoute]),
@@ -61,7 +61,7 @@ async fn one(Path(name): Path<String>) -> Result<Response, Problem> {
     let (meaning, advice) = (escaped(code.meaning()), escaped(code.advice()));
     let body = format!(
         "<h1><code>{name}</code></h1>\n<p>{meaning}</p>\n<h2>What to do</h2>\n<p>{advice}</p>\n\
-         <h2>Where it is answered</h2>\n<p>HTTP status {status}; exit code {exit} of the command line; \
+         <h2>Where it is returned</h2>\n<p>HTTP status {status}; exit code {exit} of the command line; \
          <code>Code</code> in the library.</p>\n<p><a href=\"/errors\">All errors</a></p>\n"
     );
     Ok(page(&name, &body))

@@ -28,10 +28,9 @@ pub(crate) fn may_commit(principal: &Principal, commit: &NewCommit) -> Result<()
     for pattern in commit.append_condition.iter().flat_map(|condition| &condition.fail_if) {
         if pattern.types.is_empty() {
             let message =
-                "the credential is restricted to event types, and the append condition has a pattern without types";
-            return Err(
-                Problem::new(Code::Forbidden, message).advise("Name the types in each pattern of the condition.")
-            );
+                "the credential is restricted to event types, but the append condition has a pattern without types";
+            return Err(Problem::new(Code::Forbidden, message)
+                .advise("Name the event types in each pattern of the append condition."));
         }
         if let Some(name) = pattern.types.iter().find(|name| !grant.covers_event_type(name)) {
             return Err(not_granted("look for events", name));
@@ -49,7 +48,7 @@ pub(crate) fn narrow(principal: &Principal, mut filter: Filter) -> Result<Filter
     if filter.types.is_empty() {
         // A filter without types matches all of them.
         if grant.event_types.is_empty() {
-            return Err(Problem::new(Code::Forbidden, "the credential may read events of no type").advise(ADVICE));
+            return Err(Problem::new(Code::Forbidden, "the credential may not read events of any type").advise(ADVICE));
         }
         filter.types = grant.event_types.iter().map(|name| name.as_str().into()).collect();
     }
@@ -74,7 +73,8 @@ fn not_granted(what: &str, event_type: &str) -> Problem {
 
 /// Returns the error for a restricted caller that uses an operation which does not check event types.
 pub(crate) fn not_checked(who: &str) -> Problem {
-    let message = format!("the credential {who} is restricted to event types, which this operation does not check");
+    let message =
+        format!("the credential {who} is restricted to event types, but this operation does not check event types");
     Problem::new(Code::Forbidden, message).advise(
         "Commit with POST /v1/commits and read with GET /v1/log, or use a credential that is not restricted to event types.",
     )

@@ -87,8 +87,10 @@ impl Gate {
         let lines = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
         let bytes = target + lines.sum::<usize>();
         if bytes > self.header_bytes_max {
-            let message =
-                format!("{bytes} bytes of request line and headers; at most {} are read", self.header_bytes_max);
+            let message = format!(
+                "the request line and headers have {bytes} bytes; at most {} are allowed",
+                self.header_bytes_max
+            );
             return Err(Problem::new(Code::HeadersTooLarge, message).closing());
         }
         if !path_is_encoded(uri.path()) {
@@ -158,8 +160,8 @@ impl Gate {
                     }
                     Err(_) => {
                         let path = self.route.path();
-                        tracing::error!(path, "a handler panicked; the message stands above");
-                        Problem::new(Code::Internal, format!("the handler of {path} failed")).into_response()
+                        tracing::error!(path, "a request handler panicked; see the message above");
+                        Problem::new(Code::Internal, format!("the request handler of {path} panicked")).into_response()
                     }
                 }
             }

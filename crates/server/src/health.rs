@@ -26,12 +26,12 @@ pub(crate) fn feature() -> Feature {
         "Health",
         [
             get("/health/live", Permission::Open, live)
-                .described("live", "Answers while the process runs.", Payload::json::<Live>())
+                .described("live", "Returns OK while the process runs.", Payload::json::<Live>())
                 .ignoring_query(),
             get("/health/ready", Permission::Open, ready)
                 .described(
                     "ready",
-                    "Tells whether every log takes commits and every processor advances, and why not.",
+                    "Reports whether every log accepts commits and every processor advances, and the reasons if not.",
                     Payload::json::<Ready<'_>>(),
                 )
                 .ignoring_query()
@@ -50,12 +50,12 @@ impl Live {
     pub(crate) const NOW: Self = Self { status: "live" };
 }
 
-/// Every log takes commits.
+/// Every log accepts commits.
 #[derive(Serialize, ToSchema)]
 struct Ready<'a> {
-    /// `ready`, or `degraded` where a handler, filter, projection, saga or subscription is not healthy.
+    /// `ready`, or `degraded` if a handler, filter, projection, saga or subscription is unhealthy.
     status: &'static str,
-    /// The handlers, filters, projections, sagas and subscriptions that are not healthy.
+    /// The unhealthy handlers, filters, projections, sagas and subscriptions.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     degraded: &'a [Degraded<'a>],
     logs: &'a [Log<'a>],
@@ -64,7 +64,7 @@ struct Ready<'a> {
     relays: &'a [Relay],
 }
 
-/// What publishes the events of a tenant through a broker. A broker that is away does not make the server less ready: commits go on.
+/// The relay that publishes the events of a tenant. An unreachable broker does not make the server less ready: commits continue.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RelayStatus)]
 struct Relay {
@@ -83,13 +83,13 @@ struct Relay {
 impl Relay {
     /// Returns why an operator should look at the relay, if there is a reason.
     fn degraded(&self) -> Option<Degraded<'_>> {
-        let held = "the broker refuses events, which are held; annals-relay-held lists them";
+        let held = "the broker refused events, which are held; the collection annals-relay-held lists them";
         let reason = self.last_error.as_deref().or((self.held > 0).then_some(held))?;
         Some(Degraded { tenant: Some(&self.tenant), kind: "relay", name: None, reason })
     }
 }
 
-/// Where a restored log parted from what had been published.
+/// The point at which a restored log diverged from what had been published.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RelayFork)]
 struct Fork {
@@ -98,11 +98,11 @@ struct Fork {
     published: u64,
 }
 
-/// A handler, filter, projection, definition of sagas or subscription that is not healthy.
+/// An unhealthy handler, filter, projection, definition of sagas or subscription.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DegradedProcessor)]
 struct Degraded<'a> {
-    /// Its tenant; absent where no processor of any tenant can be read.
+    /// The tenant; absent if no processor of any tenant can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<&'a str>,
     /// `handler`, `filter`, `projection`, `saga` or `subscription`; `processors` where none can be read.
@@ -141,7 +141,7 @@ struct Log<'a> {
     records_refusing: Option<Refusing>,
 }
 
-/// What this process knows of what gives commits their numbers.
+/// The state of the sequencer as this process knows it.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SequencerStatus)]
 struct Sequencer {
@@ -192,7 +192,10 @@ async fn ready(State(server): State<Arc<Server>>, request: Request) -> Result<Re
         return answer::json(StatusCode::OK, &Ready { status, degraded, logs: &logs, tasks: &tasks, relays });
     }
     if !all {
-        return Err(Problem::new(Code::NotReady, "a log refuses commits, or its records; the server's log says why"));
+        return Err(Problem::new(
+            Code::NotReady,
+            "a log refuses commits, or records and streams; the log of the server has the reason",
+        ));
     }
     // Serialising strings and numbers cannot fail.
     let logs = serde_json::to_value(&logs).unwrap_or(Value::Null);

@@ -1,4 +1,4 @@
-//! The server's metrics, and `GET /metrics` in Prometheus' text format.
+//! The server's metrics, and `GET /metrics` in The text format of Prometheus.
 
 mod consumers;
 mod groups;
@@ -39,8 +39,8 @@ use crate::state::Server;
 pub(crate) fn feature() -> Feature {
     let metrics = get("/metrics", Permission::Open, metrics).described(
         "metrics",
-        "Returns everything that is counted.",
-        Payload::raw(TEXT, "Prometheus' text format."),
+        "Returns all metrics.",
+        Payload::raw(TEXT, "The text format of Prometheus."),
     );
     Feature::new("Health", [metrics.ignoring_query()])
 }
@@ -187,9 +187,9 @@ impl Metrics {
         let mut out = String::with_capacity(8 * 1024);
         self.write_routes(&mut out);
         let single = [
-            ("annals_http_requests_in_flight", "gauge", "Requests whose answer has not begun.", self.in_flight.get()),
+            ("annals_http_requests_in_flight", "gauge", "Requests whose response has not begun.", self.in_flight.get()),
             ("annals_followers", "gauge", "Open event streams.", self.followers.get()),
-            ("annals_commits_total", "counter", "Commits accepted here.", self.commits.load(Relaxed) as i64),
+            ("annals_commits_total", "counter", "Commits accepted by this server.", self.commits.load(Relaxed) as i64),
             (
                 "annals_commits_duplicate_total",
                 "counter",
@@ -199,13 +199,13 @@ impl Metrics {
             (
                 "annals_events_total",
                 "counter",
-                "Events of the commits accepted here.",
+                "Events of the commits accepted by this server.",
                 self.events.load(Relaxed) as i64,
             ),
             (
                 "annals_transactions_total",
                 "counter",
-                "Transactions accepted here; their commits are counted as commits too.",
+                "Transactions accepted by this server; their commits are also counted as commits.",
                 self.transactions.load(Relaxed) as i64,
             ),
         ];
@@ -214,7 +214,7 @@ impl Metrics {
             line(&mut out, format_args!("{name} {value}"));
         }
         let name = "annals_commits_refused_total";
-        family(&mut out, name, "counter", "Commits and transactions refused here, by code.");
+        family(&mut out, name, "counter", "Commits and transactions refused by this server, by code.");
         for (code, count) in Code::ALL.iter().zip(&self.refusals) {
             let count = count.load(Relaxed);
             if count > 0 {
@@ -242,7 +242,7 @@ impl Metrics {
             }
         }
         let name = "annals_http_request_duration_seconds";
-        family(out, name, "histogram", "Time from a request's headers to its answer's, by route.");
+        family(out, name, "histogram", "Time from the headers of a request to those of its response, by route.");
         for route in self.routes.iter().filter(|route| route.count.load(Relaxed) > 0) {
             let path = route.path;
             let mut sum = 0;
@@ -288,15 +288,13 @@ type OfSequencer = (&'static str, &'static str, fn(&SequencerStatus) -> Option<f
 
 fn write_sequencers(out: &mut String, logs: &[LogStatus]) {
     const OF_SEQUENCER: [OfSequencer; 3] = [
-        ("annals_log_held_commits", "Commits that are stored and held back without numbers.", |it| {
-            Some(it.held as f64)
-        }),
-        ("annals_sequencer_leads", "1 while this process gives commits their numbers.", |it| {
+        ("annals_log_held_commits", "Held commits: stored, but without sequence numbers.", |it| Some(it.held as f64)),
+        ("annals_sequencer_leads", "1 while this process assigns sequence numbers to commits.", |it| {
             Some(f64::from(u8::from(it.leads)))
         }),
         (
             "annals_sequencer_lag_seconds",
-            "How long the newest commit that got numbers had been stored; 0 when none waits. Of the process that leads.",
+            "Time between storing the newest numbered commit and assigning its sequence numbers; 0 while none is pending. From the leading process.",
             |it| it.lag_ms.map(|lag| lag as f64 / 1e3),
         ),
     ];
@@ -323,7 +321,7 @@ fn write_tasks(out: &mut String, tasks: &[TaskStatus]) {
         line(out, format_args!("{name}{{task=\"{}\"}} {up}", label(&task.name)));
     }
     let name = "annals_task_restarts_total";
-    family(out, name, "counter", "How often a background task was restarted after a failure.");
+    family(out, name, "counter", "Restarts of a background task after failures.");
     for task in tasks {
         line(out, format_args!("{name}{{task=\"{}\"}} {}", label(&task.name), task.restarts));
     }
@@ -335,9 +333,11 @@ type OfProcessor = (&'static str, &'static str, fn(&ProcessorHealth) -> u64);
 /// Writes the state of all processors, which is the same in every process. `None` means that the store cannot be read.
 fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
     const OF_PROCESSOR: [OfProcessor; 9] = [
-        ("annals_processor_position", "Everything below it is processed, or belongs to a failing partition.", |it| {
-            it.position
-        }),
+        (
+            "annals_processor_position",
+            "Position in the source: everything below it is processed, or belongs to a failing partition.",
+            |it| it.position,
+        ),
         ("annals_processor_head", "Events in the source.", |it| it.head),
         ("annals_processor_lag_events", "Positions of the source that are not processed.", ProcessorHealth::lag),
         (
@@ -345,13 +345,13 @@ fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
             "Age of the oldest event that is not processed; 0 when there is none.",
             |it| it.lag_seconds,
         ),
-        ("annals_processor_since_progress_seconds", "Time since the position moved, or the definition.", |it| {
+        ("annals_processor_since_progress_seconds", "Time since the position or the definition last changed.", |it| {
             it.seconds_since_progress
         }),
         ("annals_processor_failing_partitions", "Partitions whose next event failed.", |it| it.failing),
         ("annals_processor_blocked_partitions", "Failing partitions that wait for an operator.", |it| it.blocked),
-        ("annals_processor_dead_letters", "Dead letters of it that are open.", |it| it.letters),
-        ("annals_processor_degraded", "1 while it is not healthy; /health/ready has the reason.", |it| {
+        ("annals_processor_dead_letters", "Open dead letters of the processor.", |it| it.letters),
+        ("annals_processor_degraded", "1 while the processor is unhealthy; /health/ready has the reason.", |it| {
             u64::from(it.degraded.is_some())
         }),
     ];
@@ -381,15 +381,18 @@ fn write_relays(out: &mut String, relays: &[RelayStatus]) {
         (
             "annals_relay_up",
             "gauge",
-            "1 while the broker takes what is published; 0 while it is retried or stopped.",
+            "1 while the broker accepts messages; 0 while the relay retries or is stopped.",
             |it| u64::from(matches!(it.state, RelayState::Publishing | RelayState::Standby | RelayState::Views)),
         ),
-        ("annals_relay_position", "gauge", "Events below it are published, if their types have topics.", |it| {
-            it.position
-        }),
+        (
+            "annals_relay_position",
+            "gauge",
+            "Position of the relay: events below it are published, if their types have topics.",
+            |it| it.position,
+        ),
         ("annals_relay_lag", "gauge", "Events from the position to the head of the log.", |it| it.lag),
         ("annals_relay_published_total", "counter", "Messages published since the process started.", |it| it.published),
-        ("annals_relay_held", "gauge", "Events that the broker refuses, which are on no topic.", |it| it.held),
+        ("annals_relay_held", "gauge", "Events that the broker refused; they are on no topic.", |it| it.held),
     ];
     if relays.is_empty() {
         return;
@@ -416,7 +419,7 @@ fn write_letters(out: &mut String, counts: &[(String, Statistics)]) {
         }
     }
     let name = "annals_dead_letters_ended";
-    family(out, name, "gauge", "Dead letters that are over, by topic and status.");
+    family(out, name, "gauge", "Dead letters that are no longer open, by topic and status.");
     for (tenant, counted) in counts {
         for topic in &counted.topics {
             for status in ["retried", "discarded"] {

@@ -48,19 +48,19 @@ async fn document() -> Response {
 struct ProblemDocument {
     /// The address of the page of the code, such as `/errors/version_conflict`.
     r#type: String,
-    /// What the code means.
+    /// The meaning of the code.
     title: String,
     status: u16,
     /// The stable code, for programs.
     code: String,
-    /// What happened to this request.
+    /// The outcome of this request.
     detail: String,
-    /// The field, parameter or header that is refused.
+    /// The refused field, parameter or header.
     #[schema(nullable = false)]
     path: Option<String>,
     /// What to do.
     advice: String,
-    /// What some codes add for programs, such as `actual_version`.
+    /// Additional members of some codes, such as `actual_version`.
     #[serde(flatten)]
     facts: HashMap<String, serde_json::Value>,
 }
@@ -89,7 +89,7 @@ fn build(features: Vec<Feature>) -> OpenApi {
     info.description = Some("An event store and event backbone. docs/http.md describes the API in words.".to_owned());
     let mut bearer = Http::new(HttpAuthScheme::Bearer);
     bearer.description = Some(
-        "An API key, or a JSON Web Token of a configured issuer. A server in development mode asks for none."
+        "An API key, or a JSON Web Token of a configured issuer. A server in development mode requires none."
             .to_owned(),
     );
     let components = ComponentsBuilder::new()

@@ -86,9 +86,9 @@ impl Opening {
         if request.uri().path() == "/health/live" && request.method() == Method::GET {
             return answer::json(StatusCode::OK, &Live::NOW).unwrap_or_else(IntoResponse::into_response);
         }
-        let why = if self.tells { self.obstacle.said() } else { "the server's log says why".to_owned() };
+        let why = if self.tells { self.obstacle.said() } else { "the log of the server has the reason".to_owned() };
         let problem = Problem::new(Code::NotReady, format!("the store is not open yet: {why}"))
-            .advise("Wait: it is opened as soon as that is out of the way. Nothing was stored.");
+            .advise("Wait and retry: the store is opened as soon as the cause is removed. Nothing was stored.");
         // The unread body would otherwise be parsed as the next request.
         if request.method() == Method::GET { problem } else { problem.closing() }.into_response()
     }

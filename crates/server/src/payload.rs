@@ -78,7 +78,7 @@ impl Payload {
     }
 }
 
-/// Any document: its fields are the caller's own.
+/// Any document; the caller defines its fields.
 #[derive(ToSchema)]
 #[schema(value_type = Object)]
 pub(crate) struct Document(());

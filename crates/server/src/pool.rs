@@ -59,9 +59,11 @@ impl Pool {
         let mut running = Running(runtime.spawn(query));
         match timeout(longest, &mut running.0).await {
             Ok(Ok(done)) => Ok(done?),
-            Ok(Err(error)) => Err(Problem::new(Code::Internal, format!("the query ended early: {error}"))),
+            Ok(Err(error)) => {
+                Err(Problem::new(Code::Internal, format!("the query panicked or was cancelled: {error}")))
+            }
             Err(_) => {
-                let message = format!("the query was not done after {longest:?}, and ended");
+                let message = format!("the query was stopped after {longest:?}");
                 Err(Invalid::new(Code::QueryTookTooLong, "condition", message).into())
             }
         }
@@ -77,10 +79,13 @@ impl Pool {
             #[cfg(target_os = "linux")]
             builder.on_thread_start(|| {
                 if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-                    tracing::debug!(%error, "a thread of long queries has the priority of all");
+                    tracing::debug!(%error, "could not lower the priority of a thread for long queries");
                 }
             });
-            builder.build().inspect_err(|error| tracing::error!(%error, "no threads for long queries")).ok()
+            builder
+                .build()
+                .inspect_err(|error| tracing::error!(%error, "could not start threads for long queries"))
+                .ok()
         });
         made.as_ref()
     }

@@ -57,7 +57,7 @@ pub(crate) fn none(raw: Option<&str>) -> Result<(), Problem> {
         None => Ok(()),
         Some(pair) => {
             let name = decode(pair.split('=').next().unwrap_or_default()).unwrap_or_default();
-            Err(Problem::query(&name, "is unknown; this address takes no parameters"))
+            Err(Problem::query(&name, "is unknown; this endpoint has no parameters"))
         }
     }
 }
@@ -72,7 +72,10 @@ fn check(raw: &str) -> Result<(), Problem> {
             return Err(Problem::query(&name, NOT_ENCODED));
         }
         if seen.contains(&name) {
-            return Err(Problem::query(&name, "given twice; give it once, a list with commas"));
+            return Err(Problem::query(
+                &name,
+                "is repeated; send it once, and separate the values of a list by commas",
+            ));
         }
         seen.insert(name);
     }
@@ -87,7 +90,7 @@ const TIME: &str = "invalid_time: ";
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScopeQuery {
-    /// The scope that is read; `default` when absent.
+    /// The scope to read; `default` when absent.
     pub scope: Option<String>,
 }
 
@@ -117,7 +120,7 @@ impl<'de> Deserialize<'de> for From {
             "end" => Ok(Self::End),
             text => digits(text)
                 .map(Self::Number)
-                .map_err(|message| D::Error::custom(format_args!("{message}, nor the word end"))),
+                .map_err(|message| D::Error::custom(format_args!("{message}, and not the word end"))),
         }
     }
 }
@@ -345,7 +348,7 @@ mod tests {
         for (raw, path, message) in [
             ("color=1", "color", "is unknown; expected one of `from`, `last`"),
             ("from=x", "from", "\"x\" is not a whole number from 0 to 18446744073709551615"),
-            ("tags=a&tags=b", "tags", "given twice; give it once, a list with commas"),
+            ("tags=a&tags=b", "tags", "is repeated; send it once, and separate the values of a list by commas"),
         ] {
             let shown = serde_json::to_value(asked(raw).expect_err(raw)).expect("JSON");
             assert_eq!(shown["path"], path, "{shown}");

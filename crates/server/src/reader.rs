@@ -258,8 +258,8 @@ impl Reader {
     /// Waits until the connection must be cut, and returns why: a response was unread for too long, or its place is needed.
     pub async fn gone(&self) -> &'static str {
         tokio::select! {
-            () = self.evicted.notified() => "its place is needed",
-            () = self.stalled() => "an answer was not read",
+            () = self.evicted.notified() => "evicted to make room for another connection",
+            () = self.stalled() => "the client did not read a response",
         }
     }
 

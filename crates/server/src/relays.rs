@@ -32,7 +32,7 @@ impl Relays {
     pub(crate) fn start(&self, host: &Host) {
         for (tenant, broker, options) in &self.0 {
             if let Err(error) = host.relay(tenant, Arc::clone(broker), options.clone()) {
-                tracing::error!(tenant, %error, "the relay is not started");
+                tracing::error!(tenant, %error, "could not start the relay");
             }
         }
     }

@@ -231,7 +231,7 @@ impl Argument for Caller {
     fn describe(inputs: &mut Inputs) {
         inputs.caller = true;
         inputs.header("Annals-Tenant", "The tenant; `default` when absent.");
-        inputs.header("traceparent", "The caller's span, as W3C Trace Context writes it.");
+        inputs.header("traceparent", "The caller's span, in the format of W3C Trace Context.");
     }
 }
 

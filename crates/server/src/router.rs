@@ -122,10 +122,13 @@ pub(crate) fn build(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Ser
 
 async fn unknown_route(request: Request) -> Problem {
     let path = request.uri().path();
-    Problem::new(Code::UnknownRoute, format!("there is nothing at {path}; GET /v1 lists the addresses"))
+    Problem::new(Code::UnknownRoute, format!("there is no endpoint {path}; GET /v1 lists all endpoints"))
 }
 
 async fn method_not_allowed(method: Method, request: Request) -> Problem {
     let path = request.uri().path();
-    Problem::new(Code::MethodNotAllowed, format!("{path} does not take {method}; the Allow header says what it takes"))
+    Problem::new(
+        Code::MethodNotAllowed,
+        format!("{path} does not support {method}; the Allow header lists the supported methods"),
+    )
 }

@@ -163,7 +163,7 @@ async fn serving(
     }
     let answered = timeout(options.stop_wait_max, async { while connections.join_next().await.is_some() {} }).await;
     if answered.is_err() {
-        tracing::warn!(connections = connections.len(), "connections are cut, because their requests take too long");
+        tracing::warn!(connections = connections.len(), "closing connections whose requests take too long");
         connections.shutdown().await;
     }
     if let Some(host) = &options.host {
@@ -179,7 +179,7 @@ async fn serving(
     if let Some(store) = api.store() {
         let left = (options.stop_wait_max + DRAIN_TIME + CLOSE_TIME).saturating_sub(stopping.elapsed()).max(CLOSE_TIME);
         if timeout(left, store.close()).await.is_err() {
-            tracing::warn!("the store is not waited for any longer: it does not answer");
+            tracing::warn!("the store did not close in time; exiting without waiting for it");
         }
     }
     Ok(())
@@ -262,7 +262,7 @@ impl Connection {
             tokio::select! {
                 ended = connection.as_mut() => break ended,
                 why = gone.as_mut() => {
-                    tracing::debug!(why, "a connection is cut");
+                    tracing::debug!(why, "closed a connection");
                     return;
                 }
                 () = reader.ends() => connection.as_mut().graceful_shutdown(),
@@ -273,7 +273,7 @@ impl Connection {
             }
         };
         if let Err(error) = ended {
-            tracing::debug!(error, "a connection ended early");
+            tracing::debug!(error, "a connection failed");
         }
     }
 }
@@ -288,7 +288,7 @@ async fn secured(
     let accepted = tokio::select! {
         accepted = timeout(HANDSHAKE_MAX.min(options.header_wait_max), tls.acceptor().accept(stream)) => accepted,
         why = reader.gone() => {
-            tracing::debug!(why, "a connection is cut during its handshake");
+            tracing::debug!(why, "closed a connection during its TLS handshake");
             return None;
         }
         () = options.stop.stopped() => return None,
@@ -296,11 +296,11 @@ async fn secured(
     let mut stream = match accepted {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            tracing::debug!(%error, "a handshake failed");
+            tracing::debug!(%error, "a TLS handshake failed");
             return None;
         }
         Err(_) => {
-            tracing::debug!("a handshake took too long");
+            tracing::debug!("a TLS handshake timed out");
             return None;
         }
     };

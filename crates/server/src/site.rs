@@ -81,18 +81,20 @@ impl Site {
         let (named, authority) = (hosts.next(), uri.authority().map(Authority::as_str));
         // A proxy may have acted on one of them, and this server would act on the other.
         if hosts.next().is_some() {
-            return Some("the request names its host twice".to_owned());
+            return Some("the request has two Host headers; send one".to_owned());
         }
         if let (Some(named), Some(authority)) = (named, authority)
             && !named.eq_ignore_ascii_case(authority)
         {
-            return Some(format!("the request is for {authority:?}, and its Host is {named:?}"));
+            return Some(format!(
+                "the request is for {authority:?}, but its Host header is {named:?}; make them equal"
+            ));
         }
         let host = named.or(authority);
         if let Some(host) = host.filter(|host| !self.is_its_own(host)) {
             return Some(match self.names {
                 None => format!("{host:?} is not a name of this machine; use 127.0.0.1 or localhost"),
-                Some(_) => format!("{host:?} is not a name of this server; an operator adds it to server.names"),
+                Some(_) => format!("{host:?} is not a name of this server; an operator can add it to server.names"),
             });
         }
         if self.others.allow(headers, uri) {
@@ -103,14 +105,14 @@ impl Site {
         if let Some(site) = headers.get("sec-fetch-site")
             && !matches!(site.as_bytes(), b"same-origin" | b"none")
         {
-            return Some(format!("a browser sends the request from another site ({site:?})"));
+            return Some(format!("the request comes from a page of another site ({site:?})"));
         }
         // Browsers send it with every request that could change something.
         let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default();
         let authority = origin.strip_prefix(self.origin);
         let same = authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host));
         (!same).then(|| {
-            format!("the request comes from a page of {origin:?}, and only this service's own page may send it")
+            format!("the request comes from a page of {origin:?}, but only this service's own page may send it")
         })
     }
 }

@@ -71,7 +71,7 @@ impl Server {
         let most = self.options.followers_max;
         self.metrics.followers.enter_below(most).ok_or_else(|| {
             let message =
-                format!("the server has {most} followers, and takes no more; close one, or retry in a moment");
+                format!("the server already has {most} followers, its maximum; close one, or retry in a moment");
             Problem::new(Code::Overloaded, message)
         })
     }

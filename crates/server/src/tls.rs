@@ -82,10 +82,12 @@ impl Tls {
         match files.read() {
             Ok(config) => {
                 *current.write().unwrap_or_else(PoisonError::into_inner) = (config, stamp);
-                tracing::info!(file = %files.certificate.display(), "the certificate was read again");
+                tracing::info!(file = %files.certificate.display(), "reloaded the certificate");
             }
             // The two files are not replaced atomically, so the error may be gone at the next check.
-            Err(error) => tracing::warn!(error, "the changed certificate is not used"),
+            Err(error) => {
+                tracing::warn!(error, "could not load the changed certificate; continuing with the previous one")
+            }
         }
     }
 
@@ -136,7 +138,9 @@ impl Files {
             }
         };
         let config = builder.with_single_cert(chain, key);
-        let mut config = config.map_err(|error| in_file(&self.certificate, format!("{error}, with its key")))?;
+        let mut config = config.map_err(|error| {
+            in_file(&self.certificate, format!("{error}; the certificate and its key do not work together"))
+        })?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
@@ -145,7 +149,7 @@ impl Files {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.map_err(|error| in_file(path, error))?;
-    if found.is_empty() { Err(in_file(path, "it holds no certificate in PEM")) } else { Ok(found) }
+    if found.is_empty() { Err(in_file(path, "it contains no certificate in PEM")) } else { Ok(found) }
 }
 
 fn in_file(path: &Path, what: impl fmt::Display) -> String {

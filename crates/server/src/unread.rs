@@ -209,7 +209,7 @@ impl Reader {
 
     fn no_room(&self) -> Response<Body> {
         self.presses();
-        let message = "too many bytes of answers wait for their readers; nothing was changed, ask again in a moment";
+        let message = "unread responses already use too much memory; nothing was changed, retry in a moment";
         Problem::new(Code::Overloaded, message).into_response()
     }
 }
@@ -267,9 +267,9 @@ impl Counted {
         self.ended = true;
         self.answer.reader.end_soon();
         let waited = self.answer.reader.write_wait_max();
-        let message = format!("the stream was not read for {waited:?}, and ends here");
+        let message = format!("the client did not read the stream for {waited:?}, so it ends here");
         let problem = Problem::new(Code::ReaderTooSlow, message);
-        tracing::warn!(code = problem.code().as_str(), "a follower that does not read is sent away");
+        tracing::warn!(code = problem.code().as_str(), "disconnecting a follower that does not read");
         Bytes::from(format!("event: problem\ndata: {}\n\n", problem.to_json()))
     }
 }

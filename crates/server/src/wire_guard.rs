@@ -64,7 +64,7 @@ impl WireGuard {
     fn keep(&mut self, sends: Sends, bytes: usize) {
         self.sends = sends;
         if let Err(error) = sockopt::set_socket_send_buffer_size(&self.stream, bytes) {
-            tracing::debug!(%error, "the send buffer of a follower stays as it is");
+            tracing::debug!(%error, "could not change the send buffer of a follower");
         }
     }
 
@@ -85,7 +85,7 @@ impl WireGuard {
             let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(wait_max)));
             ready!(stalled.as_mut().poll(cx));
             if self.stopping || self.sends != Sends::LessForAFollower {
-                return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "the reader does not read"));
+                return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "the client does not read"));
             }
             self.keep(Sends::MoreForTheLastEvent, LAST_SEND_BYTES);
             self.stalled = Some(Box::pin(sleep(LAST_EVENT_WAIT_MAX)));
@@ -111,7 +111,7 @@ impl AsyncRead for WireGuard {
         if let Some((seen, deadline)) = &mut this.opening {
             if read.is_pending() {
                 ready!(deadline.as_mut().poll(cx));
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client says nothing")));
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client sends nothing")));
             }
             *seen += buffer.filled().len() - before;
             if *seen >= OPENING_BYTES {

@@ -74,7 +74,12 @@ impl ListParameters {
                 "user" => &mut read.user,
                 "limit" => &mut read.limit,
                 "cursor" => &mut read.cursor,
-                _ => return Err(Problem::query(name, "is no parameter; those are status, user, limit and cursor")),
+                _ => {
+                    return Err(Problem::query(
+                        name,
+                        "is not a parameter; the parameters are status, user, limit and cursor",
+                    ));
+                }
             };
             *place = Some(decoded(value).ok_or_else(|| Problem::query(name, "is not percent-encoded UTF-8"))?);
         }
@@ -122,7 +127,7 @@ async fn page_or_list(
     let limit = parameters.limit()?;
     let status = parameters.status.map(|name: String| {
         Status::from_name(&name)
-            .ok_or_else(|| Problem::query("status", format!("{name:?} is no status of an execution")))
+            .ok_or_else(|| Problem::query("status", format!("{name:?} is not a status of an execution")))
     });
     let user = if caller.admin { parameters.user } else { Some(caller.user) };
     let query = ListQuery { user, status: status.transpose()?, limit, cursor: parameters.cursor };
@@ -140,7 +145,7 @@ async fn submit(State(office): State<Arc<Office>>, headers: HeaderMap, body: Bod
         (Some(_), Some(_)) => {
             return Err(Problem::query(
                 "Idempotency-Key",
-                "stands beside execution_id; name the request by one of them",
+                "cannot be combined with execution_id; send only one of them",
             ));
         }
         (Some(id), None) => id,
@@ -198,8 +203,8 @@ async fn result(
     let status = execution.status();
     let why = match status {
         Status::Cancelled => "it was cancelled, so it has no result",
-        _ if status.is_over() => "its result is being stored; ask again",
-        _ => "it has no result yet; ask again, or follow its stream",
+        _ if status.is_over() => "its result is being stored; retry in a moment",
+        _ => "it has no result yet; retry later, or follow its stream",
     };
     Err(conflict(&id, status, why))
 }
@@ -239,7 +244,7 @@ async fn cancel(
         Ok(Step::Taken) => {}
         Ok(Step::TakenByOther) => {
             let now = Execution::of_caller(&*office.log, &id, &caller).await?.status();
-            return Err(conflict(&id, now, "it is over, so it cannot be cancelled"));
+            return Err(conflict(&id, now, "it has ended, so it cannot be cancelled"));
         }
         Err(StepError::Read(error)) => return Err(error.into()),
         Err(StepError::Commit(error)) => return Err(error.into()),
@@ -259,7 +264,7 @@ async fn retry(
     let caller = office.users.caller(&headers)?;
     let execution = Execution::of_caller(&*office.log, &id, &caller).await?;
     if !execution.status().is_over() {
-        return Err(conflict(&id, execution.status(), "it is not over; cancel it, or wait for its end"));
+        return Err(conflict(&id, execution.status(), "it has not ended; cancel it, or wait until it ends"));
     }
     let requested = execution.requested().map_err(|message| Problem::new(Code::InvalidData, message))?;
     let again = match idempotency_key(&headers)? {
@@ -279,7 +284,7 @@ async fn read(body: Body, most: usize) -> Result<axum::body::Bytes, Problem> {
 
 fn conflict(id: &str, status: Status, why: &str) -> Problem {
     let message = format!("execution {id} is {}: {why}", status.name());
-    Problem::new(Code::StateConflict, message).fact("state", status.name()).advise("Read its status, and act on that.")
+    Problem::new(Code::StateConflict, message).fact("state", status.name()).advise("Read its status and decide again.")
 }
 
 /// The methods of the collection.

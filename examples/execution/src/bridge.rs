@@ -151,7 +151,7 @@ impl Bridge {
                 }
                 Err(ReadError::Store(StoreError::Closed)) => return,
                 Err(error) => {
-                    self.lines.print(format!("! the log cannot be read for browsers, trying again: {error}")).await;
+                    self.lines.print(format!("! the log cannot be read for browsers; retrying: {error}")).await;
                     self.host.clock().sleep(Duration::from_secs(1)).await;
                 }
             }

@@ -94,7 +94,8 @@ impl Execution {
             Err(_) => None,
         };
         let Some(found) = found else {
-            let advice = "Correct the id; POST /executions answered it, and GET /executions lists those of a user.";
+            let advice =
+                "Correct the id: POST /executions returned it, and GET /executions lists the executions of a user.";
             return Err(Problem::new(Code::UnknownRecord, format!("there is no execution {id:?}")).advise(advice));
         };
         caller.may_see(found.user())?;

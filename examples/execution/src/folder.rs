@@ -25,10 +25,10 @@ pub struct DemoFolder {
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// Another demo uses it.
-    #[error("another demo runs in {}; stop it with Ctrl-C, or start this one in another folder", .0.display())]
+    #[error("another demo is running in {}; stop it with Ctrl-C, or start this one in another folder", .0.display())]
     InUse(PathBuf),
     /// Its store is open in another process.
-    #[error("the store in {} is open in another process; stop that one first ({message})", folder.display())]
+    #[error("another process has the store in {} open; stop it first ({message})", folder.display())]
     StoreInUse {
         /// The folder.
         folder: PathBuf,
@@ -36,7 +36,7 @@ pub enum FolderError {
         message: String,
     },
     /// It is not empty, and no demo created it.
-    #[error("{} holds other files and was not made by the demo; name a new or empty folder", .0.display())]
+    #[error("{} contains other files and was not created by the demo; name a new or empty folder", .0.display())]
     NotTheDemos(PathBuf),
     /// The system reports an error.
     #[error("cannot use {}: {error}", path.display())]

@@ -124,7 +124,7 @@ impl Interpreters {
     pub(crate) fn of(&self, language: Language) -> Result<&Interpreter, &str> {
         match self.0.get(&language) {
             Some(found) => found.as_ref().map_err(String::as_str),
-            None => Err("this process runs no programs"),
+            None => Err("this process does not run programs"),
         }
     }
 
@@ -151,7 +151,7 @@ async fn find(language: Language) -> Result<Interpreter, String> {
     let answer = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut lines = answer.lines();
     let path = lines.next().map(Path::new).filter(|path| path.is_absolute());
-    let Some(path) = path else { return Err(format!("{program} did not say where it is; {install}")) };
+    let Some(path) = path else { return Err(format!("{program} did not report its path; {install}")) };
     let path = if language == Language::Go { path.join("bin/go") } else { path.to_owned() };
     Ok(Interpreter { path, version: lines.next().unwrap_or_default().trim().trim_start_matches("go").to_owned() })
 }

@@ -107,7 +107,7 @@ impl Printer {
                 Ok(()) => {}
                 Err(ReadError::Store(StoreError::Closed)) => return,
                 Err(error) => {
-                    self.lines.print(format!("! the log cannot be read, trying again: {error}")).await;
+                    self.lines.print(format!("! the log cannot be read; retrying: {error}")).await;
                     sleep(RETRY_AFTER).await;
                 }
             }

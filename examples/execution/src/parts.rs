@@ -116,7 +116,7 @@ impl Parts {
         let worker = Worker::new(workshop);
         // What an earlier run left is ended before the first command is taken.
         if let Err(error) = worker.look().await {
-            common.lines.print(format!("! pods are not looked after, trying again: {error}")).await;
+            common.lines.print(format!("! pods cannot be supervised; retrying: {error}")).await;
         }
         self.tasks.spawn(Arc::clone(&worker).keep(self.stopping.subscribe()));
         worker.consumer().run(common.host, DEFAULT_TENANT).await?;

@@ -76,5 +76,5 @@ pub(crate) fn signal_name(_signal: i32) -> &'static str {
 }
 
 fn elsewhere() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "the limits of programs and their end need Linux; run it there")
+    io::Error::new(io::ErrorKind::Unsupported, "limiting and ending programs requires Linux; run the service there")
 }

@@ -49,7 +49,7 @@ impl FromStr for Role {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|role| role.name() == text).ok_or_else(|| {
             let known: Vec<_> = Self::ALL.iter().map(|role| role.name()).collect();
-            format!("{text:?} is no role; the roles are {}", known.join(", "))
+            format!("{text:?} is not a role; the roles are {}", known.join(", "))
         })
     }
 }

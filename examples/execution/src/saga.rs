@@ -102,13 +102,13 @@ fn again(error: impl std::fmt::Display) -> SagaFailure {
 impl Orchestra {
     async fn execution(&self, id: &str) -> Result<Execution, SagaFailure> {
         let found = Execution::read(&*self.log, id).await.map_err(again)?;
-        found.ok_or_else(|| never(format!("the request is of no aggregate {AGGREGATE}/{id}")))
+        found.ok_or_else(|| never(format!("the request names no existing aggregate {AGGREGATE}/{id}")))
     }
 
     async fn validate_execution(&self, call: SagaCall) -> Acted {
         let execution = self.execution(&call.execution_id).await?;
         if execution.status().is_over() {
-            return Err(never(format!("the execution is {} already", execution.status().name())));
+            return Err(never(format!("the execution is already {}", execution.status().name())));
         }
         let requested = execution.requested().map_err(never)?;
         check(&requested).map_err(|(_, reason)| never(reason))?;

@@ -95,7 +95,7 @@ impl Scheduler {
     /// Prints once that no slot is handed out, and why.
     async fn tell(&self, seen: &mut Seen, failed: Option<String>) {
         if let Some(error) = failed.as_ref().filter(|error| seen.told.as_ref() != Some(error)) {
-            self.lines.print(format!("! no execution is scheduled, trying again: {error}")).await;
+            self.lines.print(format!("! executions cannot be scheduled; retrying: {error}")).await;
         }
         seen.told = failed;
     }

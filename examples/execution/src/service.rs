@@ -99,11 +99,11 @@ impl Settings {
 pub enum Error {
     /// The address is not on loopback, so the service would run programs from anyone on the network.
     #[error(
-        "{0} can be reached by others, and whoever reaches the service runs programs as you; name a loopback address"
+        "other machines can reach {0}, and every caller of the service could run programs as you; name a loopback address"
     )]
     NotLoopback(SocketAddr),
     /// Listening on the address failed.
-    #[error("cannot listen on {address}: {error}; name another address, or stop what uses it")]
+    #[error("cannot listen on {address}: {error}; name another address, or stop the program that uses it")]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -219,10 +219,10 @@ impl Service {
         lines.print(format!("Open http://{address}/ in a browser. Ctrl-C stops.")).await;
         if settings.roles.len() < Role::ALL.len() {
             let roles: Vec<_> = settings.roles.iter().map(|role| role.name()).collect();
-            lines.print(format!("This process is {}.", roles.join(", "))).await;
+            lines.print(format!("This process runs {}.", roles.join(", "))).await;
         }
         if is_root() && settings.roles.contains(&Role::Worker) {
-            const WARNING: &str = "! You are root, so the programs run with root's rights: this is no sandbox. Run it as an ordinary user.";
+            const WARNING: &str = "! You are root, so programs run with root privileges, because this is not a sandbox. Run it as an ordinary user.";
             lines.print(WARNING).await;
         }
         types::register(&*store).await?;
@@ -306,11 +306,11 @@ async fn until_a_task_ends(host: &Host, lines: &Lines) -> Error {
         sleep(LOOK_EVERY).await;
         for task in host.tasks() {
             if task.state == TaskState::Ended {
-                return Error::Task(format!("{}: its store was closed, or its definition deleted", task.name));
+                return Error::Task(format!("{}: its store was closed, or its definition was deleted", task.name));
             }
             if told.insert(task.name.clone(), task.restarts).unwrap_or(0) < task.restarts {
                 let error = task.last_error.unwrap_or_default();
-                lines.print(format!("! {} failed, trying again: {error}", task.name)).await;
+                lines.print(format!("! {} failed; retrying: {error}", task.name)).await;
             }
         }
     }

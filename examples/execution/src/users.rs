@@ -87,7 +87,7 @@ impl Caller {
         if self.admin || owner.is_empty() || owner == self.user {
             return Ok(());
         }
-        Err(forbidden(format!("{:?} may not see what belongs to another user", self.user)))
+        Err(forbidden(format!("{:?} may not see the executions of another user", self.user)))
     }
 
     /// Refuses everybody but administrators.
@@ -95,7 +95,7 @@ impl Caller {
         if self.admin {
             return Ok(());
         }
-        Err(forbidden(format!("{:?} is no administrator", self.user)))
+        Err(forbidden(format!("{:?} is not an administrator", self.user)))
     }
 }
 

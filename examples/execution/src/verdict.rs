@@ -31,19 +31,19 @@ pub(crate) fn of_finished(id: &str, allowed: Allowed, finished: Finished) -> Res
             return events::event(TIMEOUT, &data);
         }
         Ending::Exited(code) if ran_out_of_memory(allowed.language, &stderr) => {
-            (code, ErrorType::ResourceLimit, format!("it needed more memory than its {} MiB", allowed.memory_mb))
+            (code, ErrorType::ResourceLimit, format!("it exceeded its memory limit of {} MiB", allowed.memory_mb))
         }
         Ending::Exited(code) => (code, ErrorType::ScriptError, "its exit code is not 0".to_owned()),
         Ending::CpuLimit => {
-            (KILLED_EXIT_CODE, ErrorType::ResourceLimit, "it used more processor time than it may".to_owned())
+            (KILLED_EXIT_CODE, ErrorType::ResourceLimit, "it exceeded its limit of processor time".to_owned())
         }
         Ending::MemoryLimit => (
             KILLED_EXIT_CODE,
             ErrorType::ResourceLimit,
-            format!("it needed more memory than its {} MiB", allowed.memory_mb),
+            format!("it exceeded its memory limit of {} MiB", allowed.memory_mb),
         ),
         Ending::FileLimit => {
-            (FILE_LIMIT_EXIT_CODE, ErrorType::ResourceLimit, "it wrote a larger file than it may".to_owned())
+            (FILE_LIMIT_EXIT_CODE, ErrorType::ResourceLimit, "it exceeded the maximum file size".to_owned())
         }
         Ending::Signalled(signal) => {
             let reason = format!("it was ended by signal {signal} ({})", signal_name(signal));

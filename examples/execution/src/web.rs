@@ -34,12 +34,12 @@ pub(crate) fn page() -> Response {
     let (user, rights) = if is_root() {
         (
             "root",
-            "Root started the demo, so programs run with root’s rights: this is no sandbox. Run it as an ordinary user.",
+            "Root started the demo, so programs run with root privileges, because this is not a sandbox. Run it as an ordinary user.",
         )
     } else {
         (
             "ordinary",
-            "Programs run on this machine with the rights of the user who started the demo: this is no sandbox.",
+            "Programs run on this machine with the privileges of the user who started the demo. This is not a sandbox.",
         )
     };
     let page = include_str!("page.html").replace("{{nonce}}", &nonce);
@@ -53,12 +53,12 @@ pub(crate) fn json_only(headers: &HeaderMap) -> Result<(), Problem> {
     if media_type.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    let message = format!("content type {value:?} is not taken; send application/json");
+    let message = format!("content type {value:?} is not supported; send application/json");
     Err(Problem::new(Code::UnsupportedMediaType, message))
 }
 
 pub(crate) async fn method_not_allowed(method: Method, request: Request) -> Response {
-    let message = format!("{} does not take {method}; it takes GET, HEAD and POST", request.uri().path());
+    let message = format!("{} does not support {method}; use GET, HEAD or POST", request.uri().path());
     let mut response = Problem::new(Code::MethodNotAllowed, message).into_response();
     response.headers_mut().insert(header::ALLOW, ALLOW);
     response

@@ -15,7 +15,7 @@ struct Arguments {
     /// The store: embedded:PATH or mongodb://HOST/DATABASE.
     #[arg(long, default_value = "embedded:./orders-data", global = true)]
     store: String,
-    /// Names the request, so that giving the command again does nothing.
+    /// The id of the request; repeating the command with the same id has no effect.
     #[arg(long, global = true)]
     request_id: Option<String>,
     #[command(subcommand)]
@@ -27,11 +27,11 @@ enum Command {
     /// Places an order.
     Place {
         id: String,
-        /// What is ordered, such as "tea*2@350": two of tea at 350 cents each.
+        /// The lines of the order, such as "tea*2@350": two of tea at 350 cents each.
         #[arg(required = true)]
         lines: Vec<String>,
     },
-    /// Pays an order, and ships it at once with this carrier.
+    /// Pays an order; with a carrier, also ships it.
     Pay {
         id: String,
         cents: u64,
@@ -40,23 +40,23 @@ enum Command {
     },
     /// Ships an order that is paid.
     Ship { id: String, carrier: String },
-    /// Gives an order up.
+    /// Cancels an order.
     Cancel { id: String, reason: String },
-    /// Shows an order as it is, or as it was at a version.
+    /// Shows the current state of an order, or its state at a version.
     Show {
         id: String,
         #[arg(long)]
         version: Option<u64>,
     },
-    /// Shows what happened to an order.
+    /// Shows the history of an order.
     History { id: String },
-    /// Lists the orders that are so far: placed, paid, shipped or cancelled. The one with the latest event comes first.
+    /// Lists the orders with a status: placed, paid, shipped or cancelled. The order with the latest event comes first.
     Find {
         status: String,
         #[arg(long, default_value_t = 10)]
         limit: u64,
     },
-    /// Makes the snapshots of orders anew: of all, or of those behind an id.
+    /// Rebuilds the snapshots of orders: of all, or of those after an id.
     Regenerate {
         #[arg(long)]
         after: Option<String>,
@@ -152,10 +152,10 @@ async fn regenerate(orders: &Aggregates<Order>, after: Option<String>) -> Result
         }
     };
     match orders.regenerate_range(range, tell).await {
-        Ok(done) => println!("{} snapshots were made anew", done.saved),
+        Ok(done) => println!("{} snapshots were rebuilt", done.saved),
         Err(error) => {
             let after = error.done.after.as_deref().unwrap_or_default();
-            return Err(format!("{error}; mend it, then go on with --after {after:?}").into());
+            return Err(format!("{error}; fix the cause, then continue with --after {after:?}").into());
         }
     }
     Ok(())

@@ -57,7 +57,7 @@ pub enum OrderEvent {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the sentences say it")]
 pub enum OrderError {
-    #[error("the order is {0:?} already")]
+    #[error("the order is already {0:?}")]
     Already(Status),
     #[error("an order needs at least one product")]
     Empty,

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 /// A shop and its supplier, which exchange orders and invoices over HTTP
 #[derive(Parser)]
 struct Arguments {
-    /// How many orders are placed
+    /// The number of orders to place
     #[arg(long, default_value_t = 30)]
     orders: usize,
     /// The folder of both stores
@@ -24,7 +24,7 @@ struct Arguments {
 enum What {
     /// Run one party until its standard input ends
     Party {
-        /// Which one
+        /// The party
         #[arg(value_enum)]
         role: Role,
         /// The store

@@ -91,7 +91,7 @@ fn table(output: &mut Output, report: &AdoptReport) -> Result<(), Stop> {
     }
     if let Some(log) = &report.log {
         output.text(format_args!(
-            "The event log goes on with number {}. To be taken in: {} events ({} of no aggregate, {} redacted); {} numbers have none.",
+            "The event log continues with number {}. To be taken in: {} events ({} without an aggregate, {} redacted); {} numbers have no event.",
             log.next, log.to_take_in, log.of_no_aggregate, log.redacted, log.holes
         ))?;
     }
@@ -101,13 +101,13 @@ fn table(output: &mut Output, report: &AdoptReport) -> Result<(), Stop> {
         }
     }
     if !report.left.is_empty() {
-        output.text(format_args!("Left as they are: {}.", report.left.join(", ")))?;
+        output.text(format_args!("Left unchanged: {}.", report.left.join(", ")))?;
     }
     for finding in &report.findings {
         output.text(format_args!("note[{}]: {}", finding.kind, finding.what))?;
     }
     for obstacle in &report.obstacles {
-        output.text(format_args!("in the way[{}]: {}", obstacle.code, obstacle.message))?;
+        output.text(format_args!("obstacle[{}]: {}", obstacle.code, obstacle.message))?;
     }
     steps(output, report)
 }
@@ -115,7 +115,7 @@ fn table(output: &mut Output, report: &AdoptReport) -> Result<(), Stop> {
 fn steps(output: &mut Output, report: &AdoptReport) -> Result<(), Stop> {
     if report.steps.is_empty() {
         return match report.obstacles.is_empty() {
-            true => output.text(format_args!("Nothing is to be done.")),
+            true => output.text(format_args!("Nothing to do.")),
             false => Ok(()),
         };
     }
@@ -125,7 +125,9 @@ fn steps(output: &mut Output, report: &AdoptReport) -> Result<(), Stop> {
     }
     match (report.done, report.head) {
         (true, Some(head)) => output.text(format_args!("The log holds numbers up to {head}.")),
-        _ if report.obstacles.is_empty() => output.text(format_args!("Nothing was written; give --apply to do it.")),
+        _ if report.obstacles.is_empty() => {
+            output.text(format_args!("Nothing was written; add --apply to carry out the plan."))
+        }
         _ => Ok(()),
     }
 }

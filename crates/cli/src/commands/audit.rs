@@ -10,11 +10,11 @@ use crate::cli::Format;
 use crate::context::{Context, Reaches};
 use crate::failure::Stop;
 
-/// List administrative acts, the newest first: who, what, why, and from where
+/// List administrative acts, newest first, each with its caller, reason and origin
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  annals audit --limit 20 --server https://annals.example.com")]
 pub struct Audit {
-    /// Print at most so many
+    /// The most entries to print
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
 }

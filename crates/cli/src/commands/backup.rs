@@ -13,14 +13,14 @@ use crate::failure::{Failure, Stop, written};
 use crate::output::Output;
 use crate::progress::Progress;
 
-/// Back up a whole store, also of a running server, up to what is durable when it begins
+/// Back up a whole store, even while a server uses it, up to what is durable when the backup begins
 #[derive(Debug, Args)]
 #[command(
     after_help = "A backup contains the secret key by which the store finds requests: protect it like the store.\n\nExample:\n  annals \
                   backup --server http://127.0.0.1:4000 --to backup.tar\n  annals backup --to /backups/annals"
 )]
 pub struct Backup {
-    /// The destination: one file if the name ends in .tar, else a folder, to which a later backup adds only what has grown
+    /// The destination: one file if the name ends in .tar, otherwise a folder, to which a later backup adds only what is new
     #[arg(long, value_name = "FOLDER|FILE.tar")]
     to: PathBuf,
     /// Back up the logs alone, into a new file or folder, because records and streams are damaged
@@ -35,7 +35,8 @@ impl Run for Backup {
         // Checked first: an unusable destination must not cost opening the store.
         let receiver = operations::keep_backup(&self.to)?;
         if self.without_records && receiver.earlier().is_some() {
-            let message = "the folder holds an earlier backup, which may have the records; name a new file or folder";
+            let message =
+                "the folder holds an earlier backup, which may include the records; name a new file or folder";
             return Err(Failure::new(Code::FolderNotEmpty, message).into());
         }
         let manifest = match &context.server {
@@ -44,8 +45,8 @@ impl Run for Backup {
         };
         for left_out in &manifest.left_out {
             let why = match left_out.ends_with("/_engine") {
-                true => "records and streams are left out, as it was asked for",
-                false => "it is not declared; declare it to have it there",
+                true => "records and streams are left out, as requested",
+                false => "it is not declared; declare it under [tenants] to include it",
             };
             let note = format!("note: {left_out} is not in the backup: {why}");
             written(std::io::Write::write_all(&mut std::io::stderr(), format!("{note}\n").as_bytes()))?;

@@ -11,7 +11,7 @@ use crate::failure::Stop;
 use crate::output::Output;
 use crate::progress::Progress;
 
-/// Check a store that no process has open: every checksum, and every invariant that its files can prove
+/// Check a store that no process has open: every checksum and every invariant of its files
 #[derive(Debug, Args)]
 #[command(
     after_help = "Writes nothing. Each damaged place is printed with its file, byte and sequence number, and what to do; the exit \

@@ -20,7 +20,7 @@ use crate::{lines, requests};
 /// Commit events: bodies of POST /v1/commits as JSON lines, or one event by flags
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Answers are printed in the order of the lines. Lines of one aggregate are committed in their order; a line with an \
+    after_help = "Results are printed in the order of the lines. Lines of one aggregate are committed in their order; a line with an \
                   append_condition or prepare keys is committed after every line before it and before every line after it. A refused line \
                   is reported and the other lines continue; the exit code is that of the first refusal.\n\nExample:\n  annals commit \
                   --aggregate order/o-1 --type order_placed --data '{\"total\": 12.5}' --expect empty\n  annals commit --server \
@@ -36,7 +36,7 @@ pub struct Commit {
     /// The event's type
     #[arg(long = "type", id = "event_type", value_name = "TYPE", requires = "aggregate")]
     event_type: Option<String>,
-    /// The event's data: a JSON object, @FILE for a file that holds one, or @- for standard input [default: {}]
+    /// The event's data: a JSON object, @FILE for a file that contains one, or @- for standard input [default: {}]
     #[arg(long, value_name = "JSON|@FILE", requires = "aggregate")]
     data: Option<String>,
     /// A tag of the event; may be repeated

@@ -8,7 +8,7 @@ use crate::cli;
 use crate::context::{Context, Reaches};
 use crate::failure::{Stop, written};
 
-/// Print a script that lets a shell complete this command line
+/// Print a completion script for a shell
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  annals completions bash > ~/.local/share/bash-completion/completions/annals\n  annals completions zsh > \

@@ -44,7 +44,7 @@ fn shown(context: &Context) -> Result<(crate::config::Config, toml::Table), Fail
         own.url = own.url.as_deref().map(annals::shown_url);
     }
     let table = toml::Table::try_from(&config)
-        .map_err(|error| Failure::new(Code::Internal, format!("the configuration cannot be written: {error}")))?;
+        .map_err(|error| Failure::new(Code::Internal, format!("the configuration cannot be printed: {error}")))?;
     Ok((config, table))
 }
 

@@ -23,7 +23,7 @@ pub struct Consent {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Give a consent, or change what it is for
+    /// Define a consent, or change it
     #[command(
         after_help = "Example:\n  annals consent put shipping --microservice shipping --stream public-orders --partition north"
     )]
@@ -34,7 +34,7 @@ enum What {
     /// Print a consent
     #[command(after_help = "Example:\n  annals consent show shipping")]
     Show(Named),
-    /// Revoke a consent; the flow stops within a second, and what was sent stays with the consumer
+    /// Revoke a consent; sending stops within a second, and the consumer keeps what it has received
     #[command(after_help = "Example:\n  annals consent revoke shipping --reason 'the contract has ended'")]
     Revoke(Revoke),
 }

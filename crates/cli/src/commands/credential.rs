@@ -46,41 +46,41 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Create {
-    /// Its name, for people
+    /// A name for people to recognise the credential by
     #[arg(long, value_name = "NAME")]
     name: String,
-    /// What it allows: reader, writer, operator or admin; may be repeated
+    /// A role of the credential: reader, writer, operator or admin; may be repeated
     #[arg(long = "role", value_name = "ROLE", required = true)]
     roles: Vec<Role>,
-    /// The tenants, with commas between, or * for every one [default: * for the role admin, otherwise the tenant of --tenant]
+    /// The tenants, separated by commas, or * for all [default: * for the role admin, otherwise the tenant of --tenant]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     tenants: Vec<String>,
-    /// The scopes that may be read, with commas between, or * for every one
+    /// The scopes that may be read, separated by commas, or * for all
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = EVERY)]
     scopes: Vec<String>,
-    /// The types of the events that may be committed and read, with commas between, or * for every one
+    /// The event types that may be committed and read, separated by commas, or * for all
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = EVERY)]
     event_types: Vec<String>,
     /// When it expires, RFC 3339; never when absent
     #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
     expires: Option<Timestamp>,
-    /// The requests it may make a second [default: the server's limit]
+    /// The maximum number of requests per second [default: the server's limit]
     #[arg(long, value_name = "COUNT")]
     requests_per_second: Option<u64>,
-    /// The bytes it may send and receive a second [default: the server's limit]
+    /// The maximum number of bytes per second that it may send and receive [default: the server's limit]
     #[arg(long, value_name = "BYTES")]
     bytes_per_second: Option<u64>,
-    /// Why, for the audit log
+    /// The reason, for the audit log
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Who is asking, for the audit log
+    /// The user who asks, for the audit log
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct One {
-    /// Its id, which its key begins with after `ann_`
+    /// The id of the credential: the part of its key after `ann_`
     id: String,
 }
 
@@ -88,10 +88,10 @@ struct One {
 struct Revoke {
     #[command(flatten)]
     one: One,
-    /// Why, for the audit log
+    /// The reason, for the audit log
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Who, for the audit log
+    /// The user, for the audit log
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
 }

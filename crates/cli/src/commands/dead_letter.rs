@@ -27,7 +27,7 @@ pub struct DeadLetter {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// List dead letters, those that failed last first
+    /// List dead letters, most recently failed first
     #[command(
         after_help = "Example:\n  annals dead-letter list --status scheduled --group result-processor --output table"
     )]
@@ -35,12 +35,12 @@ enum What {
     /// Print a dead letter with its event and its history
     #[command(after_help = "Example:\n  annals dead-letter show group.result-processor.42")]
     Show(Named),
-    /// Make letters due now, whatever their policy says
+    /// Make letters due immediately, regardless of their policy
     #[command(
         after_help = "Example:\n  annals dead-letter retry group.result-processor.42 --reason 'the database is up'\n  annals dead-letter retry --group result-processor --dry-run --reason 'the database is up'"
     )]
     Retry(Bulk),
-    /// Give letters up
+    /// Discard letters
     #[command(
         after_help = "Example:\n  annals dead-letter discard group.result-processor.42 --reason 'a test event'\n  annals dead-letter discard --topic execution_failed --reason 'a test run'"
     )]
@@ -48,7 +48,7 @@ enum What {
     /// Count letters by topic and status
     #[command(after_help = "Example:\n  annals dead-letter statistics --output table")]
     Statistics,
-    /// Read and change when the letters of a topic are retried
+    /// Show and change the retry policies of topics
     Policy(PolicyCommand),
 }
 
@@ -65,26 +65,26 @@ struct Which {
     /// pending, scheduled, retried or discarded
     #[arg(long, value_name = "STATUS")]
     status: Option<String>,
-    /// Those whose consumer failed at this time or later
+    /// Only letters whose consumer failed at this time or later
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct Filter {
-    /// Those of this topic
+    /// Only letters of this topic
     #[arg(long, value_name = "TOPIC")]
     topic: Option<String>,
-    /// Those of this group
+    /// Only letters of this group
     #[arg(long, value_name = "GROUP", conflicts_with = "handler")]
     group: Option<String>,
-    /// Those of this handler
+    /// Only letters of this handler
     #[arg(long, value_name = "HANDLER")]
     handler: Option<String>,
-    /// Those of this partner
+    /// Only letters of this partner
     #[arg(long, value_name = "PARTNER", conflicts_with_all = ["group", "handler"])]
     partner: Option<String>,
-    /// Those of events of this type
+    /// Only letters of events of this type
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
 }
@@ -96,13 +96,13 @@ struct Bulk {
     ids: Vec<String>,
     #[command(flatten)]
     filter: Filter,
-    /// Open letters whose stored fields pass this condition, as JSON
+    /// Open letters whose stored fields match this condition, as JSON
     #[arg(long, value_name = "JSON")]
     condition: Option<String>,
     /// Every open letter
     #[arg(long, conflicts_with_all = ["topic", "group", "handler", "partner", "event_type", "condition"])]
     all: bool,
-    /// Count the letters and change none
+    /// Count the letters without changing any
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -144,7 +144,7 @@ impl Which {
         let name = |text: &Option<String>| text.as_deref().map(ByteString::from);
         let status = self.status.as_deref().map(|text| {
             let wrong = || {
-                Failure::new(Code::InvalidQuery, format!("--status: {text:?} is not known; `--help` lists the values"))
+                Failure::new(Code::InvalidQuery, format!("--status: {text:?} is unknown; `--help` lists the values"))
             };
             LetterStatus::from_name(text).ok_or_else(wrong)
         });

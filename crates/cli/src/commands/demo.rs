@@ -21,7 +21,7 @@ const FOLDER: &str = "./demo-data";
 /// Run the demo: a code-execution service on an event store, with a web page that shows its events
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Its store stays in ./demo-data (or at --store, with the folders of programs beside it in NAME.demo), and the next run continues with it.\n\nEvery part of the service can be a process of its own on a store that processes share: api, saga-orchestrator, worker, result-processor, notification-service, sse-bridge.\n\nExample:\n  annals demo --fresh\n  annals demo --role worker --store mongodb://127.0.0.1:27017/demo?replicaSet=rs0 --queue redis://127.0.0.1:6379"
+    after_help = "Its store stays in ./demo-data (or at --store, with the folders of programs beside it in NAME.demo), and the next run continues with it.\n\nEvery part of the service can run in a separate process, if the processes share a store: api, saga-orchestrator, worker, result-processor, notification-service, sse-bridge.\n\nExample:\n  annals demo --fresh\n  annals demo --role worker --store mongodb://127.0.0.1:27017/demo?replicaSet=rs0 --queue redis://127.0.0.1:6379"
 )]
 pub struct Demo {
     /// Delete what earlier runs stored in ./demo-data first; not with --store
@@ -30,7 +30,7 @@ pub struct Demo {
     /// The address of the page [default: 127.0.0.1:7171, or a free port]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Be only this part of the service; may be given several times [default: all parts]
+    /// Run only this part of the service; may be repeated [default: all parts]
     #[arg(long, value_name = "ROLE")]
     role: Vec<Role>,
     /// Where events are published: embedded, or kafka://HOST:PORT,HOST:PORT [default: embedded]
@@ -39,7 +39,7 @@ pub struct Demo {
     /// Where the work queue is held: embedded, or redis://HOST:PORT [default: embedded]
     #[arg(long, value_name = "URL")]
     queue: Option<String>,
-    /// A JSON file of users with their tokens, `[{"name", "token", "admin"}]`; without it callers on this machine name themselves
+    /// A JSON file of users with their tokens, `[{"name", "token", "admin"}]`; without it, callers on this machine state their own name
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
 }
@@ -68,8 +68,7 @@ impl Run for Demo {
         };
         if let Some(url) = store.as_ref().filter(|_| self.fresh) {
             let message = format!(
-                "--fresh: it empties the demo's own store in {FOLDER} and nothing else, so it does not go with --store {url}; \
-                 name a new store, or leave one of the two out"
+                "--fresh: it deletes only the demo's own store in {FOLDER}, so it cannot be combined with --store {url}; name a new store, or omit one of the two"
             );
             return Err(Failure::config(message).into());
         }
@@ -104,8 +103,7 @@ impl Demo {
         if shared || self.role.len() == Role::ALL.len() {
             return Ok(self.role.iter().copied().collect());
         }
-        let message = "--role: parts of the service that are processes of their own need a store that processes share; give --store \
-                       mongodb://HOST/DATABASE, or leave --role out to be all parts";
+        let message = "--role: parts of the service in separate processes need a store that processes share; add --store mongodb://HOST/DATABASE, or omit --role to run all parts in one process";
         Err(Failure::config(message))
     }
 }

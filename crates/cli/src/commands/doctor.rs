@@ -13,15 +13,15 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::target::Target;
 
-/// Examine a server or a store: what is wrong, in words, and what to do first
+/// Examine a server or a store, and print what is wrong and what to do first
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Changes nothing. A server examines itself, which needs the role admin; a store is opened to be examined. The exit \
+    after_help = "Changes nothing. A server examines itself, which needs the role admin; a store is opened for the examination. The exit \
                   code is 6 when a finding is critical.\n\nExample:\n  annals doctor --server http://127.0.0.1:4000\n  \
                   annals doctor --store embedded:./data --thorough"
 )]
 pub struct Doctor {
-    /// Read every byte of an embedded store, too, as `annals check` does
+    /// Also read every byte of an embedded store, as `annals check` does
     #[arg(long)]
     thorough: bool,
 }

@@ -31,7 +31,7 @@ pub struct Events {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// List events, the newest first
+    /// List events, newest first
     #[command(
         after_help = "Example:\n  annals events list --type order_placed,order_paid --since 2026-03-01T00:00:00Z"
     )]
@@ -42,10 +42,10 @@ enum What {
     /// Count the events of the last hours
     #[command(after_help = "Example:\n  annals events statistics --hours 24")]
     Statistics(Hours),
-    /// Print all events that meet a filter, as CSV or as lines of JSON
+    /// Print all events that match a filter, as CSV or as JSON lines
     #[command(after_help = "Example:\n  annals events export --format csv --user-id ada > events.csv")]
     Export(Box<Export>),
-    /// List archived events, those that happened last first
+    /// List archived events, newest first
     #[command(after_help = "Example:\n  annals events archive --type order_placed\n  annals events archive --files")]
     Archive(Box<archive::Archived>),
     /// Move an event from the browse view into the archive
@@ -72,10 +72,10 @@ enum What {
 /// Which events.
 #[derive(Debug, Args)]
 pub struct Selection {
-    /// Events with this id; repeatable
+    /// Events with this id; may be repeated
     #[arg(long = "event-id", value_name = "ID")]
     event_ids: Vec<String>,
-    /// Events of these types, with commas between them
+    /// Events of these types, separated by commas
     #[arg(long = "type", value_name = "TYPES", value_delimiter = ',')]
     types: Vec<String>,
     /// Events of none of these types
@@ -93,10 +93,10 @@ pub struct Selection {
     /// Events of this service
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
-    /// Events that happened then or later
+    /// Events that happened at this time or later
     #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
     since: Option<Timestamp>,
-    /// Events that happened then or earlier
+    /// Events that happened at this time or earlier
     #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
     until: Option<Timestamp>,
 }
@@ -123,10 +123,10 @@ impl Selection {
 struct List {
     #[command(flatten)]
     selection: Selection,
-    /// Words, one of which the type, the service, the user or the execution must have
+    /// Words, at least one of which the type, service, user or execution must contain
     #[arg(long, value_name = "WORDS")]
     search: Option<String>,
-    /// timestamp, sequence_number, event_type, aggregate_id or stored_at; with - before it the highest first
+    /// The field to sort by: timestamp, sequence_number, event_type, aggregate_id or stored_at; with - before it for descending order
     #[arg(long, value_name = "FIELD", allow_hyphen_values = true, value_parser = sort)]
     sort: Option<BrowseSort>,
     /// Most events
@@ -146,10 +146,10 @@ struct Named {
 
 #[derive(Debug, Args)]
 struct Hours {
-    /// How many hours before now, 1 to 168
+    /// The number of hours before now, 1 to 168
     #[arg(long, value_name = "NUMBER", default_value_t = 24)]
     hours: u32,
-    /// The event types that count as errors, with commas between them
+    /// The event types that count as errors, separated by commas
     #[arg(long, value_name = "TYPES", value_delimiter = ',')]
     failure_types: Vec<String>,
 }
@@ -158,13 +158,13 @@ struct Hours {
 struct Export {
     #[command(flatten)]
     selection: Selection,
-    /// Words, one of which the type, the service, the user or the execution must have
+    /// Words, at least one of which the type, service, user or execution must contain
     #[arg(long, value_name = "WORDS")]
     search: Option<String>,
     /// The format of the rows
     #[arg(long, value_enum, default_value_t = Rows::Jsonl)]
     format: Rows,
-    /// Most events; all when absent
+    /// The most events to print; all when absent
     #[arg(long, value_name = "NUMBER")]
     limit: Option<u64>,
 }
@@ -177,13 +177,13 @@ enum Rows {
 
 #[derive(Debug, Args)]
 struct SetView {
-    /// Whether the view is built: always, never, or once it was asked for
+    /// Whether the view is built: always, never, or once it is first used
     #[arg(long, value_enum)]
     state: Option<Switch>,
-    /// For how many days it keeps an event, or `forever`
+    /// The number of days for which it keeps an event, or `forever`
     #[arg(long, value_name = "DAYS", value_parser = days)]
     retention_days: Option<Days>,
-    /// The event types that it leaves out, with commas between them; an empty text for none
+    /// The event types that it excludes, separated by commas; an empty string for none
     #[arg(long, value_name = "TYPES")]
     off_types: Option<String>,
     #[command(flatten)]

@@ -24,12 +24,12 @@ use crate::signals;
                   command is refused.\n\nExample:\n  annals export store.jsonl\n  annals export - | gzip > store.jsonl.gz"
 )]
 pub struct Export {
-    /// The file to write, or - for standard output; an existing file is refused and stays as it is
+    /// The file to write, or - for standard output; an existing file is refused and left unchanged
     file: PathBuf,
     /// Export the events and prepare keys alone, because records and streams are damaged
     #[arg(long)]
     without_records: bool,
-    /// Export although the store holds logs of tenants or scopes that are not declared, and leave those out
+    /// Export only declared tenants and scopes, even if the store holds logs of others
     #[arg(long)]
     declared_only: bool,
 }
@@ -69,8 +69,9 @@ impl Export {
             note(&format!("{names} (tenant/scope) are not declared and are left out"));
             return Ok(());
         }
-        let message =
-            format!("the store holds logs that are not declared, which the export would lack: {names} (tenant/scope)");
+        let message = format!(
+            "the store holds logs that are not declared and would be missing from the export: {names} (tenant/scope)"
+        );
         let advice = "Declare their tenants and scopes under [tenants], or leave them out with --declared-only.";
         Err(Failure::config(message).advise(advice))
     }
@@ -94,7 +95,7 @@ impl Export {
         });
         tokio::select! {
             moved = writing => {
-                Ok(moved.map_err(|error| Failure::internal(format!("the export ended early: {error}")))??)
+                Ok(moved.map_err(|error| Failure::internal(format!("the export failed: {error}")))??)
             }
             () = stopped => {
                 note(&format!("interrupted; {} was not written", self.file.display()));
@@ -127,7 +128,7 @@ impl<'a> Destination<'a> {
         match OpenOptions::new().write(true).create_new(true).open(&self.unfinished) {
             Ok(file) => Ok(Box::new(file)),
             Err(error) => {
-                Err(Failure::new(Code::UnwritableOutput, format!("{} cannot be made: {error}", path.display())))
+                Err(Failure::new(Code::UnwritableOutput, format!("{} cannot be created: {error}", path.display())))
             }
         }
     }
@@ -139,7 +140,7 @@ impl<'a> Destination<'a> {
             return Err(exists(path));
         }
         fs::rename(&self.unfinished, path).map_err(|error| {
-            Failure::new(Code::UnwritableOutput, format!("{} cannot be made: {error}", path.display()))
+            Failure::new(Code::UnwritableOutput, format!("{} cannot be created: {error}", path.display()))
         })
     }
 }
@@ -154,7 +155,7 @@ impl Drop for Destination<'_> {
 }
 
 fn exists(path: &Path) -> Failure {
-    let message = format!("{} is there already and was not touched; name a file that is not", path.display());
+    let message = format!("{} already exists and was not changed; name a new file", path.display());
     Failure::new(Code::FolderNotEmpty, message)
 }
 

@@ -28,10 +28,10 @@ pub struct Filter {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Define a filter, or change its definition where that agrees with what its stream holds
+    /// Define a filter, or change its definition if the change agrees with the content of its stream
     #[command(
         visible_alias = "register",
-        after_help = "A definition that would have filled the stream with other events is refused, and the first such event is named.\n\nExample:\n  annals filter put orders --type order_placed --type order_paid --partition-by aggregate\n  annals filter put public-orders --type order_placed --public\n  annals filter put orders --file orders.json"
+        after_help = "A change that contradicts the content of the stream is refused; the message names the first event that differs.\n\nExample:\n  annals filter put orders --type order_placed --type order_paid --partition-by aggregate\n  annals filter put public-orders --type order_placed --public\n  annals filter put orders --file orders.json"
     )]
     Put(Put),
     /// List filters with their position, lag and state
@@ -40,7 +40,7 @@ enum What {
     /// Print the state of a filter
     #[command(after_help = "Example:\n  annals filter show orders")]
     Show(Named),
-    /// List what operators did to a filter, the newest first, also after it was deleted
+    /// List the acts of operators on a filter, newest first, even after its deletion
     #[command(after_help = "Example:\n  annals filter acts orders")]
     Acts(Named),
     /// Delete a filter; its stream keeps its entries and gets no more
@@ -74,13 +74,13 @@ struct Put {
     /// Include only events of this type; may be repeated
     #[arg(long = "type", value_name = "TYPE")]
     types: Vec<String>,
-    /// Include only events that pass this condition, as JSON
+    /// Include only events that match this condition, as JSON
     #[arg(long, value_name = "JSON")]
     condition: Option<String>,
     /// Evaluate the events of this stream instead of the log's
     #[arg(long, value_name = "STREAM")]
     source: Option<String>,
-    /// What determines an event's partition: none, aggregate or data.PATH
+    /// The source of an event's partition: none, aggregate or data.PATH
     #[arg(long, value_name = "WHAT")]
     partition_by: Option<String>,
     /// Make the stream public: partners may see it, and events that are not public are excluded

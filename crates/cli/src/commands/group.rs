@@ -29,7 +29,7 @@ pub struct Group {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Define a group, or change how it hands messages out
+    /// Define a group, or change how it hands out messages
     #[command(
         after_help = "Its topics and where it starts cannot be changed later.\n\nExample:\n  annals group put result-processor --topic execution_completed --topic execution_failed --in-flight 32\n  annals group put result-processor --file result-processor.json"
     )]
@@ -40,12 +40,12 @@ enum What {
     /// Print the state of a group, with the lag of each topic
     #[command(after_help = "Example:\n  annals group show result-processor")]
     Show(Named),
-    /// Delete a group with its offsets; its dead letters are given up
+    /// Delete a group with its offsets; its dead letters are discarded
     #[command(after_help = "Example:\n  annals group delete result-processor --reason 'results are stored elsewhere'")]
     Delete(Operate),
-    /// Take deliveries from a server, one line each
+    /// Pull deliveries from a server, one per line
     #[command(
-        after_help = "Each is settled under its token before its lease ends, or comes again.\n\nExample:\n  annals group pull result-processor --max 10 --wait-ms 5000 --server http://127.0.0.1:4000"
+        after_help = "Settle each delivery by its token before its lease ends; otherwise it is delivered again.\n\nExample:\n  annals group pull result-processor --max 10 --wait-ms 5000 --server http://127.0.0.1:4000"
     )]
     Pull(Pull),
     /// Settle deliveries by their tokens
@@ -56,21 +56,21 @@ enum What {
     /// List the failing keys of a group
     #[command(visible_alias = "partitions", after_help = "Example:\n  annals group failing result-processor")]
     Failing(Named),
-    /// Hand out no more messages; those in flight can be settled
+    /// Stop handing out messages; those in flight can still be settled
     #[command(after_help = "Example:\n  annals group pause result-processor --reason 'the database moves'")]
     Pause(Operate),
-    /// Hand out messages again
+    /// Resume handing out messages
     #[command(after_help = "Example:\n  annals group resume result-processor --reason 'it has moved'")]
     Resume(Operate),
-    /// Attempt a failing key's message at once, and begin its retry policy again
+    /// Retry the message of a failing key immediately, and restart its retry policy
     #[command(
         after_help = "Example:\n  annals group retry result-processor execution/x-1 --reason 'the database is up'"
     )]
     Retry(OperateKey),
-    /// Skip a failing key's message: it is recorded, and the key continues
+    /// Skip the message of a failing key, so that the key continues; the act is recorded
     #[command(after_help = "Example:\n  annals group skip result-processor execution/x-1 --reason 'stored by hand'")]
     Skip(OperateMessage),
-    /// Make a failing key's message a dead letter, and let the key continue
+    /// Make the message of a failing key a dead letter, so that the key continues
     #[command(after_help = "Example:\n  annals group park result-processor execution/x-1 --reason 'for the day shift'")]
     Park(OperateMessage),
 }
@@ -103,7 +103,7 @@ struct OperateKey {
 struct OperateMessage {
     #[command(flatten)]
     of: OperateKey,
-    /// The position of the message that is meant; the act is refused when another one is the key's next
+    /// The position of the message; the act is refused if another message is next for the key
     #[arg(long, value_name = "POSITION")]
     position: Option<u64>,
 }
@@ -112,16 +112,16 @@ struct OperateMessage {
 struct Pull {
     /// The group's name
     name: String,
-    /// How many deliveries at most
+    /// The maximum number of deliveries
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     max: usize,
-    /// How long to wait for the first, in milliseconds
+    /// How long to wait for the first delivery, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     wait_ms: u64,
-    /// How long each may take, in milliseconds
+    /// The length of the leases, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 30_000)]
     lease_ms: u64,
-    /// What this consumer calls itself
+    /// The name of this consumer
     #[arg(long, value_name = "NAME", default_value = "annals group pull")]
     worker: String,
 }
@@ -133,13 +133,13 @@ struct Settle {
     /// The tokens of the deliveries
     #[arg(required = true, value_name = "TOKEN")]
     tokens: Vec<String>,
-    /// They failed, and why
+    /// Settle them as failed, with this reason
     #[arg(long, value_name = "TEXT")]
     failed: Option<String>,
-    /// No retry can succeed
+    /// The failure is permanent: no retry can succeed
     #[arg(long, requires = "failed")]
     never: bool,
-    /// When to retry, in milliseconds, instead of the group's policy
+    /// The delay before the retry, in milliseconds, instead of that of the group's policy
     #[arg(long, value_name = "MS", requires = "failed", conflicts_with = "never")]
     retry_after_ms: Option<u64>,
 }
@@ -272,7 +272,7 @@ async fn settle(context: &Context, args: &Settle) -> Result<(), Stop> {
                 None => Ok(()),
                 Some(lost) => {
                     let message = format!(
-                        "delivery {} was not settled: {}; pull it again",
+                        "delivery {} was not settled: {}; pull the event again",
                         lost.token,
                         lost.error.as_deref().unwrap_or("its lease ended")
                     );

@@ -30,7 +30,7 @@ pub struct Handler {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Define a handler, or change how it hands events out
+    /// Define a handler, or change how it hands out events
     #[command(
         after_help = "Its source, its partitions and where it starts cannot be changed later.\n\nExample:\n  annals handler put billing --type order_placed --partition-by aggregate --concurrency 8\n  annals handler put billing --file billing.json"
     )]
@@ -52,30 +52,30 @@ enum What {
         after_help = "Each line is a document in Extended JSON, without _id.\n\nExample:\n  annals handler states | mongoimport --db DATABASE --collection stream-processor-states --mode upsert --upsertFields EventProcessor,SourceStream"
     )]
     States,
-    /// List what operators did to a handler, the newest first, also after it was deleted
+    /// List the acts of operators on a handler, newest first, even after its deletion
     #[command(after_help = "Example:\n  annals handler acts billing")]
     Acts(Named),
-    /// Hand out no more events; those in flight can be settled
+    /// Stop handing out events; those in flight can still be settled
     #[command(after_help = "Example:\n  annals handler pause billing --reason 'the mail server moves'")]
     Pause(Operate),
-    /// Hand out events again
+    /// Resume handing out events
     #[command(after_help = "Example:\n  annals handler resume billing --reason 'it has moved'")]
     Resume(Operate),
-    /// Attempt a failing partition's event at once, and begin its retry policy again
+    /// Retry the event of a failing partition immediately, and restart its retry policy
     #[command(after_help = "Example:\n  annals handler retry billing order/o-1 --reason 'the mail server is up'")]
     Retry(OperatePartition),
-    /// Skip a failing partition's event: it is recorded, and the partition continues
+    /// Skip the event of a failing partition, so that the partition continues; the act is recorded
     #[command(after_help = "Example:\n  annals handler skip billing order/o-1 --reason 'it was sent by hand'")]
     Skip(OperateEvent),
-    /// Park a failing partition's event, and let the partition continue
+    /// Park the event of a failing partition, so that the partition continues
     #[command(after_help = "Example:\n  annals handler park billing order/o-1 --reason 'for the day shift'")]
     Park(OperateEvent),
-    /// Continue at another position; what is passed over is not delivered
+    /// Move to another position; skipped events are not delivered
     #[command(
-        after_help = "Failing partitions at that position or after it are forgotten; a move forward forgets all of them.\n\nExample:\n  annals handler move billing latest --reason 'the backlog was imported'"
+        after_help = "Failing partitions at or after that position are dropped; a move forward drops all of them.\n\nExample:\n  annals handler move billing latest --reason 'the backlog was imported'"
     )]
     Move(OperatePlace),
-    /// Deliver events again that the handler has passed; their deliveries are marked
+    /// Redeliver events that the handler has passed; their deliveries are marked as replays
     #[command(
         after_help = "Example:\n  annals handler replay billing 2026-03-01T00:00:00Z --reason 'the amounts were rounded'"
     )]
@@ -121,7 +121,7 @@ struct OperatePartition {
 struct OperateEvent {
     #[command(flatten)]
     of: OperatePartition,
-    /// The position of the event that is meant; the act is refused when another one is the partition's next
+    /// The position of the event; the act is refused if another event is next in the partition
     #[arg(long, value_name = "POSITION")]
     position: Option<u64>,
 }
@@ -139,19 +139,19 @@ struct Put {
     /// Handle the events of this stream
     #[arg(long, value_name = "STREAM")]
     stream: Option<String>,
-    /// Handle only events that pass this condition, as JSON
+    /// Handle only events that match this condition, as JSON
     #[arg(long, value_name = "JSON")]
     condition: Option<String>,
-    /// What decides an event's partition: none, aggregate or data.PATH
+    /// The source of an event's partition: none, aggregate or data.PATH
     #[arg(long, value_name = "WHAT")]
     partition_by: Option<String>,
-    /// How many partitions are in flight at most
+    /// The maximum number of partitions in flight
     #[arg(long, value_name = "COUNT")]
     concurrency: Option<u32>,
     /// Where to start: beginning, latest, a sequence number or a time
     #[arg(long, value_name = "WHERE")]
     start: Option<String>,
-    /// End before the first event at or after this time
+    /// Stop before the first event at or after this time
     #[arg(long, value_name = "TIME")]
     stop_at: Option<String>,
 }
@@ -214,7 +214,7 @@ impl OperatePlace {
                     Ok(time) => Ok(Place::Time { time }),
                     Err(why) => Err(Failure::new(
                         Code::InvalidBody,
-                        format!("WHERE is a position, beginning, latest or a time, and {why}"),
+                        format!("WHERE must be a position, beginning, latest or a time: {why}"),
                     )),
                 },
             },

@@ -7,7 +7,7 @@ use super::Run;
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 
-/// Ask a server whether it is ready; exits with 5 or 6 when it is not
+/// Check whether a server is ready; exits with 5 or 6 if it is not
 #[derive(Debug, Args)]
 #[command(
     after_help = "It needs no credential, so container images use it as their health check.\n\nExample:\n  annals health --server http://127.0.0.1:4000"
@@ -19,7 +19,7 @@ impl Run for Health {
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         let Some(server) = &context.server else {
-            return Err(Failure::config("health asks a server; name it with --server".to_owned()).into());
+            return Err(Failure::config("health checks a server; name it with --server".to_owned()).into());
         };
         let client = Client::with(server, &context.tenant, DEFAULT_SCOPE, &context.client)?;
         let ready = client.ready().await?;

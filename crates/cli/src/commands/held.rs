@@ -22,14 +22,14 @@ enum What {
     /// Print the held commits, each with the reason
     #[command(after_help = "Example:\n  annals held list --server http://127.0.0.1:4000")]
     List,
-    /// Examine a held commit again as it is stored now, after it was corrected or deleted
+    /// Check a held commit again, after it was corrected or deleted in the database
     #[command(
-        after_help = "Prints the outcome: it has numbers, it is still held and why, or it is gone.\n\nExample:\n  annals held retry order_event_stream 0190ff"
+        after_help = "Prints the outcome: the commit has sequence numbers, is still held for a reason, or is no longer stored.\n\nExample:\n  annals held retry order_event_stream 0190ff"
     )]
     Retry(One),
-    /// Assign the next numbers to a held commit although versions before it are missing
+    /// Assign the next sequence numbers to a held commit although earlier versions are missing
     #[command(
-        after_help = "Accepts only a gap. Correct or delete a malformed commit where it is stored, then retry it. Missing versions that arrive after all are held as late.\n\nExample:\n  annals held accept order_event_stream 0190ff"
+        after_help = "Accepts only a gap. Correct or delete a malformed commit where it is stored, then retry it. Missing versions that arrive later are held as late.\n\nExample:\n  annals held accept order_event_stream 0190ff"
     )]
     Accept(One),
 }
@@ -86,9 +86,11 @@ async fn ask(target: &Target, one: &One, what: Ask, mut output: Output) -> Resul
         return output.flush();
     }
     match asked {
-        Asked::Numbered { sequence_number } => output.text(format_args!("it has numbers from {sequence_number} on"))?,
+        Asked::Numbered { sequence_number } => {
+            output.text(format_args!("it has sequence numbers from {sequence_number}"))?
+        }
         Asked::Held { reason } => output.text(format_args!("it is still held: {reason}"))?,
-        Asked::Gone => output.text(format_args!("it is no longer stored, and nothing is held for it"))?,
+        Asked::Gone => output.text(format_args!("it is no longer stored, so it is no longer held"))?,
     }
     output.flush()
 }

@@ -29,7 +29,7 @@ enum What {
     /// Print a hold
     #[command(after_help = "Example:\n  annals hold get case-7")]
     Get(Named),
-    /// Remove a hold; its events expire as their retention says
+    /// Remove a hold; its events then expire according to their retention
     #[command(after_help = "Example:\n  annals hold remove case-7 --reason 'the case is closed'")]
     Remove(Remove),
 }
@@ -40,10 +40,10 @@ struct Set {
     name: String,
     #[command(flatten)]
     selection: Selection,
-    /// Why, for the record
+    /// The reason, for the record
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Who acts, for the record
+    /// The user who acts, for the record
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
 }

@@ -25,8 +25,7 @@ use crate::pipeline::{AfterRefusal, Outcome, Pipeline};
 #[derive(Debug, Args)]
 #[command(
     after_help = "With --whole every commit is copied with its number, ids, times and version into a store that is new, or that an \
-                  earlier import of the same export began; the hashes of the logs are compared at the end. When it is refused, the message \
-                  says what was written, and it can be run again. Without --whole, a line without request_id gets one from the digest of \
+                  earlier import of the same export began; the hashes of the logs are compared at the end. If the import is refused, the message says what was written, and it can be run again. Without --whole, a line without request_id gets one from the digest of \
                   the file and its line number, so that an interrupted import can simply be run again: lines that are already stored count \
                   as duplicates. A changed file has another digest: give --id-prefix with the prefix that the first import used. Given ids \
                   and times are kept. Many lines are in flight at once; those of one aggregate keep their order.\n\nExample:\n  annals \
@@ -36,13 +35,13 @@ use crate::pipeline::{AfterRefusal, Outcome, Pipeline};
 pub struct Import {
     /// The file, or - for standard input
     file: PathBuf,
-    /// Import an export of a whole store, into a store and not through a server
+    /// Import an export of a whole store; into a store, not through a server
     #[arg(long, conflicts_with_all = ["id_prefix", "keep_going"])]
     whole: bool,
     /// The prefix of the request ids of lines without one, followed by the line number; required for such lines on standard input
     #[arg(long, value_name = "PREFIX")]
     id_prefix: Option<String>,
-    /// Continue after a line that is refused
+    /// Continue after refused lines
     #[arg(long)]
     keep_going: bool,
     /// Write refused lines to this file, unchanged
@@ -179,7 +178,7 @@ impl Lines {
 
     async fn parse(&mut self, number: u64, text: &[u8]) -> Result<NewCommit, Failure> {
         if text.starts_with(b"{\"annals_export\":") {
-            let message = "is the beginning of an export of a whole store, and of no commits; import it with --whole";
+            let message = "is the header of an export of a whole store; import it with --whole";
             return Err(Failure::new(Code::InvalidBody, message));
         }
         let mut commit = parse_line(text, self.remote)?;

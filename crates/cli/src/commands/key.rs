@@ -23,27 +23,27 @@ pub struct Key {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Print the holder of a key, also after it has expired
+    /// Print the holder of a key, even after it has expired
     #[command(after_help = "Example:\n  annals key show user eva")]
     Show(Of),
     /// Take a key that is free or has expired
     #[command(
-        after_help = "The value is JSON, so a string has quotes. Where the key is held, \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key prepare user eva '\"u-1\"' --until 2030-01-01T00:00:00Z"
+        after_help = "The value is JSON, so write a string in quotes. If the key is held, \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key prepare user eva '\"u-1\"' --until 2030-01-01T00:00:00Z"
     )]
     Prepare(Prepare),
     /// Replace the value of a key that exists
     #[command(
-        after_help = "Where the key does not exist, or has another value than --old, \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key reprepare user eva '\"u-2\"' --old '\"u-1\"'"
+        after_help = "If the key does not exist, or has another value than --old, \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key reprepare user eva '\"u-2\"' --old '\"u-1\"'"
     )]
     Reprepare(Reprepare),
     /// Take a key and release another one, both or neither
     #[command(
-        after_help = "Where the new key is held, \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key move user eva '\"u-1\"' eve '\"u-1\"'"
+        after_help = "If the new key is held, \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key move user eva '\"u-1\"' eve '\"u-1\"'"
     )]
     Move(Move),
     /// Release a key
     #[command(
-        after_help = "Without --value the key must not have expired; with it, the key must have that value, expired or not. Elsewhere \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key release user eva --value '\"u-1\"'"
+        after_help = "Without --value the key must not have expired; with it, the key must have that value, expired or not. If that is not so, \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key release user eva --value '\"u-1\"'"
     )]
     Release(Give),
 }
@@ -62,7 +62,7 @@ struct Prepare {
     of: Of,
     /// The value to keep with it, as JSON
     value: String,
-    /// When it expires, RFC 3339; never when absent, at once when it is past
+    /// When it expires, RFC 3339; never when absent, immediately if it is in the past
     #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
     until: Option<Timestamp>,
 }
@@ -71,7 +71,7 @@ struct Prepare {
 struct Reprepare {
     #[command(flatten)]
     new: Prepare,
-    /// The value that it must have, as JSON; any when absent
+    /// The value that the key must have, as JSON; any when absent
     #[arg(long, value_name = "JSON")]
     old: Option<String>,
 }
@@ -82,13 +82,13 @@ struct Move {
     name: String,
     /// The key to release
     old_key: String,
-    /// The value that it must have, as JSON
+    /// The value that the key must have, as JSON
     old_value: String,
     /// The key to take
     key: String,
     /// The value to keep with it, as JSON
     value: String,
-    /// When it expires, RFC 3339; never when absent, at once when it is past
+    /// When it expires, RFC 3339; never when absent, immediately if it is in the past
     #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
     until: Option<Timestamp>,
 }
@@ -97,7 +97,7 @@ struct Move {
 struct Give {
     #[command(flatten)]
     of: Of,
-    /// The value that it must have, as JSON; any when absent
+    /// The value that the key must have, as JSON; any when absent
     #[arg(long, value_name = "JSON")]
     value: Option<String>,
 }
@@ -150,12 +150,12 @@ async fn make(context: &Context, change: KeyChange) -> Result<(), Stop> {
 fn refusal(change: &KeyChange) -> Failure {
     match change {
         KeyChange::Prepare(Reserve { name, key, .. }) | KeyChange::Move { new: Reserve { name, key, .. }, .. } => {
-            let why = "another value is kept with it; choose another key, or wait until it is released or expires";
+            let why = "it is held with another value; choose another key, or wait until it is released or expires";
             Failure::new(Code::KeyTaken, format!("the key {key:?} of {name} is taken: {why}"))
         }
         KeyChange::Reprepare { new: Reserve { name, key, .. }, .. }
         | KeyChange::Rollback(Release { name, key, .. }) => {
-            let why = "nobody holds it, it has expired, or it has another value; look at it with `annals key show`";
+            let why = "it is not held, has expired, or has another value; see `annals key show`";
             Failure::new(Code::KeyNotHeld, format!("the key {key:?} of {name} is unchanged: {why}"))
         }
     }
@@ -166,7 +166,7 @@ async fn show(context: &Context, Of { name, key }: &Of) -> Result<(), Stop> {
     target
         .run(async |target| {
             let Some(found) = target.keys()?.look(name, key).await? else {
-                return Err(Failure::new(Code::UnknownKey, format!("nobody holds the key {key:?} of {name}")).into());
+                return Err(Failure::new(Code::UnknownKey, format!("the key {key:?} of {name} is not held")).into());
             };
             let mut output = context.output();
             match output.format() {
@@ -196,7 +196,8 @@ fn maybe(path: &str, json: Option<&str>) -> Result<Option<KeyValue>, Invalid> {
 }
 
 fn value(path: &str, json: &str) -> Result<KeyValue, Invalid> {
-    let wrong = |error| Invalid::new(Code::InvalidKeys, path, format!("is not JSON: {error}; a text has quotes"));
+    let wrong =
+        |error| Invalid::new(Code::InvalidKeys, path, format!("is not JSON: {error}; write a string in quotes"));
     serde_json::from_str(json).map_err(wrong)
 }
 

@@ -28,7 +28,7 @@ enum What {
     Read(Read),
     /// Print the events of the log and then each new one, until Ctrl-C
     #[command(
-        after_help = "When the connection to a server breaks, the command reconnects and resumes after the last event. A store that this command opens has no other writer; use --server to follow what others commit.\n\nExample:\n  annals log tail --server http://127.0.0.1:4000 --new"
+        after_help = "If the connection to a server breaks, the command reconnects and resumes after the last event. A store that this command opens has no other writer; use --server to follow what others commit.\n\nExample:\n  annals log tail --server http://127.0.0.1:4000 --new"
     )]
     Tail(Tail),
 }

@@ -10,10 +10,10 @@ use crate::failure::Stop;
 use crate::progress::Progress;
 use crate::target::note_recovery_of;
 
-/// Pack the closed segments of a store that no process has open, so that they take less space
+/// Pack the closed segments of a store that no process has open, to save disk space
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A served store packs itself, slowly and a few segments behind the newest one. Readers see no difference. A segment \
+    after_help = "A served store packs itself in the background, a few segments behind the newest one. Readers are not affected. A segment \
                   that would shrink by less than a tenth stays as it is.\n\nExample:\n  annals pack --store embedded:./data"
 )]
 pub struct Pack {}

@@ -34,10 +34,10 @@ enum What {
     /// Print a partner, without its secrets
     #[command(after_help = "Example:\n  annals partner show acme")]
     Show(Named),
-    /// Send nothing to a partner until it is resumed; its events are recorded meanwhile
+    /// Pause sending to a partner; its events are still recorded
     #[command(after_help = "Example:\n  annals partner pause acme --reason 'they move to another host'")]
     Pause(Act),
-    /// Send events to a partner again
+    /// Resume sending to a partner
     #[command(after_help = "Example:\n  annals partner resume acme --reason 'they have moved'")]
     Resume(Act),
     /// Delete a partner; its events stay
@@ -49,13 +49,13 @@ enum What {
     /// Print an event
     #[command(after_help = "Example:\n  annals partner event 62a9c38946e0fb00017f6bbb")]
     Event(Named),
-    /// Attempt an event again, with five more attempts
+    /// Retry an event immediately, with five more attempts
     #[command(after_help = "Example:\n  annals partner resend 62a9c38946e0fb00017f6bbb --reason 'the partner is back'")]
     Resend(Act),
-    /// End an event that is pending or failed
+    /// Cancel an event that is pending or failed
     #[command(after_help = "Example:\n  annals partner cancel 62a9c38946e0fb00017f6bbb --reason 'sent by mail'")]
     Cancel(Act),
-    /// Send the selected events of a range of the log again
+    /// Resend the selected events of a range of the log
     #[command(after_help = "Example:\n  annals partner replay acme --from 100 --to 200 --reason 'they lost a day'")]
     Replay(Replay),
     /// Count the events of a partner by state
@@ -108,13 +108,13 @@ struct Events {
     /// The day on which it was recorded: days since 1970-01-01
     #[arg(long, value_name = "NUMBER")]
     day: Option<i32>,
-    /// success, exhausted, refused or cancelled: only those that ended so
+    /// Only events with this ending: success, exhausted, refused or cancelled
     #[arg(long, value_name = "ENDING")]
     ended: Option<String>,
-    /// Only those that are due for an attempt now
+    /// Only events that are due for an attempt now
     #[arg(long)]
     due: bool,
-    /// How many at most
+    /// The most events to print
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
 }
@@ -181,7 +181,7 @@ fn definition(args: &Put) -> Result<PartnerDefinition, Failure> {
 
 fn query(args: &Events) -> Result<EventsQuery, Failure> {
     let wrong = |flag: &str, text: &str| {
-        Failure::new(annals::Code::InvalidQuery, format!("{flag}: {text:?} is not known; `--help` lists the values"))
+        Failure::new(annals::Code::InvalidQuery, format!("{flag}: {text:?} is unknown; `--help` lists the values"))
     };
     let direction = args.direction.as_deref().map(|text| {
         let found = EventDirection::ALL.iter().copied().find(|it| it.as_str() == text);

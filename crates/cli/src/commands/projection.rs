@@ -19,7 +19,7 @@ use crate::output::Output;
 use crate::target::Target;
 use crate::why::Why;
 
-/// Define, read and operate projections: records that follow from the events of the log
+/// Define, read and operate projections: records derived from the events of the log
 #[derive(Debug, Args)]
 pub struct Projection {
     #[command(subcommand)]
@@ -42,16 +42,16 @@ enum What {
         after_help = "Example:\n  annals projection records orders --condition \"state = 'paid' and total > 50\" --sort=-total"
     )]
     Records(Records),
-    /// Fold no more events
+    /// Pause a projection
     #[command(after_help = "Example:\n  annals projection pause orders --reason 'the disk is replaced'")]
     Pause(Operate),
-    /// Fold events again, also after one that did not fit
+    /// Resume a projection that is paused or blocked
     #[command(after_help = "Example:\n  annals projection resume orders --reason 'it is replaced'")]
     Resume(Operate),
-    /// Build the records again from the first event, beside the live ones
+    /// Rebuild the records from the first event, beside the live ones
     #[command(after_help = "Example:\n  annals projection rebuild orders --reason 'a record was edited by hand'")]
     Rebuild(Operate),
-    /// List what operators did to a projection, the newest first, also after it was deleted
+    /// List the acts of operators on a projection, newest first, even after its deletion
     #[command(after_help = "Example:\n  annals projection acts orders")]
     Acts(Named),
     /// Delete a projection and its records
@@ -86,13 +86,13 @@ struct Put {
 struct Records {
     /// The projection's name
     name: String,
-    /// Which records, for example "state = 'paid' and total > 50"; all when absent
+    /// The condition on the records, for example "state = 'paid' and total > 50"; all when absent
     #[arg(long, value_name = "TEXT", default_value = "")]
     condition: String,
-    /// The fields to sort by, with commas between; - before a field reverses its order
+    /// The fields to sort by, separated by commas; - before a field for descending order
     #[arg(long, value_name = "FIELDS", default_value = "")]
     sort: String,
-    /// Print at most so many
+    /// The most entries to print
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
 }

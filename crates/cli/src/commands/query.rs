@@ -14,7 +14,7 @@ use crate::selection::Selection;
 /// Find snapshots or commits of the aggregates of a name by their content
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Documents have the fields that a server answers with (docs/http.md): state.… of snapshots, body.name, body.tags and \
+    after_help = "Documents have the fields that a server returns (docs/http.md): state.… of snapshots, body.name, body.tags and \
                   body.body.… of commits. Snapshots of deleted aggregates are left out unless the condition contains deleted, alone or \
                   joined by and.\n\nExample:\n  annals query order snapshots list --where \"state.total >= 100 and state.status = 'paid'\" \
                   --sort -state.total --limit 10\n  annals query order commits count --where \"body.name = 'order_placed'\""
@@ -36,7 +36,7 @@ pub struct Query {
     /// The number of documents per page [default: 10]
     #[arg(long, value_name = "COUNT")]
     size: Option<u64>,
-    /// Print the plan instead: which index is used, and how much is read
+    /// Print the plan instead: the index that is used, and how much is read
     #[arg(long)]
     explain: bool,
 }
@@ -124,7 +124,7 @@ fn query(args: &Query) -> Result<DocumentQuery, Failure> {
 fn only_where_it_means_something(args: &Query) -> Result<(), Failure> {
     let how = args.how;
     let refused = |flags: &str, with: &str| {
-        Err(Failure::new(Code::InvalidQuery, format!("{flags}: only for {with}; leave it out, or ask for {with}")))
+        Err(Failure::new(Code::InvalidQuery, format!("{flags}: only valid with {with}; omit it, or use {with}")))
     };
     if args.selection.limit.is_some() && how != How::List {
         return refused("--limit", "list");
@@ -135,10 +135,10 @@ fn only_where_it_means_something(args: &Query) -> Result<(), Failure> {
     let Selection { sort, fields, without, .. } = &args.selection;
     let shaped = !sort.is_empty() || !fields.is_empty() || !without.is_empty();
     if how == How::Count && shaped {
-        return refused("--sort, --fields and --without", "single, list and paged");
+        return refused("--sort, --fields and --without", "single, list or paged");
     }
     if args.explain && !matches!(how, How::Single | How::List) {
-        return refused("--explain", "single and list");
+        return refused("--explain", "single or list");
     }
     Ok(())
 }

@@ -33,10 +33,10 @@ enum What {
         after_help = "Settings that are left out have their defaults.\n\nExample:\n  annals queue put executions --cap 10"
     )]
     Put(Put),
-    /// List queues with what they hold
+    /// List queues with the numbers of their items
     #[command(after_help = "Example:\n  annals queue list --output table")]
     List,
-    /// Print a queue with what it holds, and what happened to its items
+    /// Print a queue with the numbers and the history of its items
     #[command(after_help = "Example:\n  annals queue stats executions")]
     Stats(Named),
     /// List the items of a queue, oldest first
@@ -58,15 +58,15 @@ enum What {
     Renew(Renew),
     /// Remove an item whose work is done
     #[command(
-        after_help = "Without --token the current hand-out is meant, of any worker. Without effect if the item is not there.\n\nExample:\n  annals queue done executions x-1 --token TOKEN"
+        after_help = "Without --token, the current hand-out is completed, of whichever worker. It has no effect if the item does not exist.\n\nExample:\n  annals queue done executions x-1 --token TOKEN"
     )]
     Done(Settle),
     /// Return an item to the queue, with its age
     #[command(
-        after_help = "A worker gives the token that came with the item. An operator gives a reason, which releases the item whichever worker has it; an id that is not there is refused.\n\nExample:\n  annals queue release executions x-1 --token TOKEN\n  annals queue release executions x-1 --reason 'its worker hangs'"
+        after_help = "A worker passes the token that came with the item. An operator passes a reason, which releases the item whichever worker has it; an unknown id is refused.\n\nExample:\n  annals queue release executions x-1 --token TOKEN\n  annals queue release executions x-1 --reason 'its worker hangs'"
     )]
     Release(Release),
-    /// Change the priority of an item, which keeps its age
+    /// Change the priority of an item; its age is kept
     #[command(
         after_help = "Example:\n  annals queue prioritise executions x-1 critical --reason 'a customer waits for it'"
     )]
@@ -86,22 +86,22 @@ struct Named {
 struct Put {
     /// The queue's name
     queue: String,
-    /// How many items are active at most [default: 10]
+    /// The maximum number of active items [default: 10]
     #[arg(long, value_name = "COUNT")]
     cap: Option<u32>,
     /// Whether users of one priority are served in turn [default: true]
     #[arg(long, value_name = "BOOL")]
     fair: Option<bool>,
-    /// How long the oldest item waits before its priority is served in between, in milliseconds; 0 is never [default: 60000]
+    /// How long the oldest item waits before its priority is served out of turn, in milliseconds; 0 for never [default: 60000]
     #[arg(long, value_name = "MS")]
     ageing_ms: Option<u64>,
-    /// The length of a lease that names none, in milliseconds [default: 30000]
+    /// The default length of a lease, in milliseconds [default: 30000]
     #[arg(long, value_name = "MS")]
     lease_ms: Option<u64>,
-    /// How many items are pending at most [default: 10000]
+    /// The maximum number of pending items [default: 10000]
     #[arg(long, value_name = "COUNT")]
     pending_max: Option<u32>,
-    /// How many items of one user are pending at most; 0 is no limit [default: 0]
+    /// The maximum number of pending items of one user; 0 for no limit [default: 0]
     #[arg(long, value_name = "COUNT")]
     pending_max_per_user: Option<u32>,
 }
@@ -116,7 +116,7 @@ enum State {
 struct Items {
     /// The queue's name
     queue: String,
-    /// Only the items that are pending, or active
+    /// Only items in this state: pending or active
     #[arg(long)]
     state: Option<State>,
     /// Only the items of this user
@@ -141,10 +141,10 @@ struct Enqueue {
     /// critical, high, normal, low or background
     #[arg(long, default_value = "normal")]
     priority: String,
-    /// Whose work it is, for fair shares
+    /// The user whose work it is, for fair shares
     #[arg(long, value_name = "NAME", default_value = "")]
     user: String,
-    /// What the worker needs, as JSON
+    /// The payload for the worker, as JSON
     #[arg(long, value_name = "JSON", default_value = "null")]
     payload: String,
 }
@@ -153,13 +153,13 @@ struct Enqueue {
 struct Take {
     /// The queue's name
     queue: String,
-    /// How many items at most
+    /// The maximum number of items
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     max: usize,
-    /// How long the leases are, in milliseconds; the queue's own length when absent
+    /// The length of the leases, in milliseconds; the queue's default when absent
     #[arg(long, value_name = "MS")]
     lease_ms: Option<u64>,
-    /// Who takes them, for people
+    /// The name of the worker, for people
     #[arg(long, value_name = "NAME", default_value = "annals")]
     worker: String,
 }
@@ -179,7 +179,7 @@ struct Settle {
 struct Renew {
     #[command(flatten)]
     settle: Settle,
-    /// How long the lease is from now, in milliseconds; the queue's own length when absent
+    /// The new length of the lease from now, in milliseconds; the queue's default when absent
     #[arg(long, value_name = "MS")]
     lease_ms: Option<u64>,
 }
@@ -188,10 +188,10 @@ struct Renew {
 struct Release {
     #[command(flatten)]
     settle: Settle,
-    /// Why an operator releases it, for the record
+    /// The reason of an operator for releasing it, for the record
     #[arg(long, value_name = "TEXT", conflicts_with = "token")]
     reason: Option<String>,
-    /// Who acts, for the record
+    /// The user who acts, for the record
     #[arg(long, value_name = "NAME", requires = "reason")]
     by: Option<String>,
 }
@@ -336,7 +336,7 @@ impl Enqueue {
 fn priority(name: &str) -> Result<QueuePriority, Failure> {
     QueuePriority::from_name(name).ok_or_else(|| {
         let known = QueuePriority::ALL.map(QueuePriority::as_str).join(", ");
-        Failure::new(Code::InvalidBody, format!("{name:?} is not a priority; there are {known}"))
+        Failure::new(Code::InvalidBody, format!("{name:?} is not a priority; use {known}"))
     })
 }
 

@@ -37,7 +37,7 @@ enum What {
         after_help = "An index is {\"name\", \"fields\": [{\"field\", \"direction\"}], \"unique\", \"hashed\", \"text\", \"language\", \"sparse\", \"partial\", \"expires_after_seconds\"}; everything but the fields is optional. An index with \"text\": true serves `match`: a collection has at most one, on every field whose words are searched, without directions; \"language\" compares word stems, on MongoDB. Indexes cannot be changed or dropped: to get another one, declare another collection.\n\nExample:\n  annals record declare customers --indexes '[{\"fields\": [{\"field\": \"email\"}], \"unique\": true}]'"
     )]
     Declare(Declare),
-    /// Print the record of an id
+    /// Print the record with an id
     #[command(after_help = "Example:\n  annals record get customers c-9\n  annals record get orders 7 --ejson")]
     Get(Get),
     /// Print the records that match a condition
@@ -45,7 +45,7 @@ enum What {
         after_help = "A condition is typed, or is JSON. Typed: FIELD TEST, joined by and, or, ( ) and nor(…, …). Tests: = != > >= < <= VALUE; contains, startsWith, endsWith TEXT [ignoreCase]; isIn, notIn, allIn, between [VALUE, …]; elemMatch (CONDITION); isNull notNull isTrue isFalse; exists [false]; today tomorrow thisWeek nextWeek lastWeek thisMonth lastMonth, recentDays and earlierDays DAYS, beforeToday '12:00', each [zone 'Europe/Berlin'] [pattern 'yyyy-MM-dd']. On the whole document: id, ids, tenantId, ownerId, spaceId, deleted, match, raw. Strings are quoted.\n\nExample:\n  annals record find orders --where \"total >= 100 and state isIn ['open', 'paid']\" --sort -total,_id --limit 10\n  annals record find orders --where '{\"field\": \"total\", \"operator\": \"GTE\", \"value\": 100}'"
     )]
     Find(Find),
-    /// Print how the same records are found: by which index, and how much is read
+    /// Print how records are found: the index that is used, and how much is read
     #[command(after_help = "Example:\n  annals record explain orders --where \"state = 'open'\" --sort -total")]
     Explain(Find),
     /// Print the number of records that match a condition
@@ -53,7 +53,7 @@ enum What {
     Count(Count),
     /// Print groups of records: their number, with sums, averages, lowest and highest values
     #[command(
-        after_help = "Without --by all records are one group. Sums and averages are of numbers; lowest and highest values are of any type. A path leads through documents, and what lies in an array counts as null.\n\nExample:\n  annals record group orders --by state --sum total --max createdAt\n  annals record group orders --by createdAt --every day --where \"state = 'paid'\""
+        after_help = "Without --by all records are one group. Sums and averages are of numbers; lowest and highest values are of any type. A path leads through documents; a value inside an array counts as null.\n\nExample:\n  annals record group orders --by state --sum total --max createdAt\n  annals record group orders --by createdAt --every day --where \"state = 'paid'\""
     )]
     Group(group::Group),
     /// Insert documents that do not exist yet: one by --document, or one per line
@@ -68,15 +68,15 @@ enum What {
     Replace(write::Replace),
     /// Change named fields of a record and leave the others as they are
     #[command(
-        after_help = "Values are Extended JSON; names are paths. Documents on the way to a field are made where they are missing.\n\nExample:\n  annals record set orders o-1 --fields '{\"state\": \"paid\", \"address.city\": \"Oslo\"}' --unset note --revision 7"
+        after_help = "Values are Extended JSON; names are paths. Missing documents on the path to a field are created.\n\nExample:\n  annals record set orders o-1 --fields '{\"state\": \"paid\", \"address.city\": \"Oslo\"}' --unset note --revision 7"
     )]
     Set(write::Set),
-    /// Check that the record of an id is as expected, and change nothing
+    /// Check that a record is as expected, without changing it
     #[command(
-        after_help = "Prints the revision, which is 0 if the record is absent and may be. Exits with 3 if the record is not as expected.\n\nExample:\n  annals record check orders o-1 --matching \"state = 'paid'\"\n  annals record check orders o-2 --absent"
+        after_help = "Prints the revision, which is 0 if the record is absent as allowed. Exits with 3 if the record is not as expected.\n\nExample:\n  annals record check orders o-1 --matching \"state = 'paid'\"\n  annals record check orders o-2 --absent"
     )]
     Check(write::Check),
-    /// Delete the record of an id, if it is as expected
+    /// Delete a record, if it is as expected
     #[command(after_help = "Example:\n  annals record delete orders o-1 --revision 7")]
     Delete(write::Delete),
     /// Print the changes of a collection so far and then each new one, until Ctrl-C
@@ -93,7 +93,7 @@ struct Declare {
     /// The indexes, as a JSON list
     #[arg(long, value_name = "JSON")]
     indexes: Option<String>,
-    /// Note its changes, so that they can be followed; a collection keeps its feed
+    /// Record its changes, so that they can be followed; a collection keeps its feed
     #[arg(long)]
     feed: bool,
 }
@@ -335,7 +335,7 @@ fn not_of_the_system(collection: &str) -> Result<(), Failure> {
     if !is_system_collection(collection) {
         return Ok(());
     }
-    let message = format!("{collection:?} belongs to Annals and can only be read here");
+    let message = format!("{collection:?} is a system collection of Annals, which can only be read");
     Err(Failure::new(Code::SystemCollection, message))
 }
 

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 /// Truncate a damaged log, set the removed part aside, and begin a new incarnation; or rebuild the indexes of records
 #[derive(Debug, Args)]
 #[command(
-    after_help = "`annals check` prints where the damage begins. Nothing is lost: removed files move to cut/ in the store's folder. Streams \
+    after_help = "`annals check` prints where the damage begins. Nothing is deleted: removed files move to cut/ in the store's folder. Streams \
                   are cut with their log when the store is opened; a cut leaves records alone.\n\nExample:\n  annals repair --cut-at 17003 \
                   --yes\n  annals repair --indexes --yes"
 )]
@@ -59,7 +59,7 @@ fn indexes(context: &Context, args: &Repair) -> Result<(), Stop> {
             for wrong in &made.wrong {
                 output.text(format_args!("wrong: {wrong}"))?;
             }
-            let done = if made.done { "were made again" } else { "would be made again" };
+            let done = if made.done { "were rebuilt" } else { "would be rebuilt" };
             output.text(format_args!("{} indexes of the records of {} {done}.", made.indexes, made.tenant))?;
         }
     }
@@ -88,19 +88,19 @@ fn cut(context: &Context, args: &Repair, at: u64) -> Result<(), Stop> {
             let done = if repair.done { "The log was cut" } else { "The log would be cut" };
             output.text(format_args!("{done}: {} events stay in {}/{}.", repair.at, repair.tenant, repair.scope))?;
             if let (Some(segment), Some(offset)) = (&repair.cut_segment, repair.cut_offset) {
-                output.text(format_args!("{segment} keeps its first {offset} bytes; a whole copy goes aside."))?;
+                output.text(format_args!("{segment} keeps its first {offset} bytes; a complete copy is set aside."))?;
             }
             for file in &repair.files {
-                output.text(format_args!("{file} goes aside."))?;
+                output.text(format_args!("{file} is set aside."))?;
             }
             for stream in &repair.streams {
                 let (name, entries, stay) = (&stream.name, stream.entries, stream.stay);
                 output
                     .text(format_args!("Stream {name} keeps {stay} of {entries} entries when the store is opened."))?;
             }
-            output.text(format_args!("Records stay as they are: they are not made of events."))?;
+            output.text(format_args!("Records are not changed, because they do not derive from events."))?;
             output.text(format_args!(
-                "Aside is {}. Incarnation {} begins; positions of incarnation {} are good up to {}.",
+                "Files are set aside in {}. Incarnation {} begins; positions of incarnation {} are valid up to {}.",
                 repair.kept_in, repair.next_incarnation, repair.incarnation, repair.at
             ))?;
         }

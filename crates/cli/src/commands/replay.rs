@@ -32,23 +32,23 @@ enum What {
     #[command(after_help = "Example:\n  annals replay create --type order_placed --to handler:billing --dry-run\n  \
                             annals replay create --type order_placed --to handler:billing --start")]
     Create(Box<Create>),
-    /// Begin to send
+    /// Start a replay
     #[command(after_help = "Example:\n  annals replay start 019c2f4e-7a41-7000-8000-1d1c3f4a5b6c --wait")]
     Start(Start),
-    /// Send nothing until it is resumed
+    /// Pause a replay
     #[command(
         after_help = "Example:\n  annals replay pause 019c2f4e-7a41-7000-8000-1d1c3f4a5b6c --reason 'peak hours'"
     )]
     Pause(Acted),
-    /// Continue with the next event
+    /// Resume a replay with its next event
     #[command(after_help = "Example:\n  annals replay resume 019c2f4e-7a41-7000-8000-1d1c3f4a5b6c")]
     Resume(Start),
-    /// End a replay
+    /// Cancel a replay
     #[command(
         after_help = "Example:\n  annals replay cancel 019c2f4e-7a41-7000-8000-1d1c3f4a5b6c --reason 'wrong filter'"
     )]
     Cancel(Acted),
-    /// List replays, the newest first
+    /// List replays, newest first
     #[command(after_help = "Example:\n  annals replay list --output table")]
     List,
     /// Print the state of a replay
@@ -69,22 +69,22 @@ struct Create {
     /// The order of the events
     #[arg(long, value_enum, default_value_t = Order::Timestamp)]
     order: Order,
-    /// How many times as fast as the events happened, 0.1 to 100; as fast as possible when absent
+    /// The speed relative to the times of the events, 0.1 to 100; as fast as possible when absent
     #[arg(long, value_name = "NUMBER")]
     speed: Option<f64>,
-    /// Most events in a second
+    /// The most events per second
     #[arg(long, value_name = "NUMBER")]
     rate: Option<f64>,
     /// Most events that are sent before the position is stored
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     batch_size: u32,
-    /// Most events of the replay
+    /// The most events to send
     #[arg(long, value_name = "NUMBER")]
     max_events: Option<u64>,
     /// Stop after the first event that cannot be sent
     #[arg(long)]
     stop_on_error: bool,
-    /// How often an event is sent again that could not be sent
+    /// The number of retries of an event that could not be sent
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     retries: u32,
     /// What happens while the target of a webhook is down; `wait` unless `--retries` or `--stop-on-error` is given
@@ -93,10 +93,10 @@ struct Create {
     /// Send every event with the time at which it is sent, instead of its own
     #[arg(long)]
     current_timestamps: bool,
-    /// Print what would be sent, and create nothing
+    /// Print what would be sent without creating the replay
     #[arg(long, conflicts_with = "start")]
     dry_run: bool,
-    /// Start it at once, and wait until it is over; exit code 3 if it fails or is cancelled
+    /// Start it immediately, and wait until it ends; exit code 3 if it fails or is cancelled
     #[arg(long)]
     start: bool,
     #[command(flatten)]
@@ -113,7 +113,7 @@ enum Order {
 enum Outage {
     /// Wait with the event until the target answers
     Wait,
-    /// The event is one that could not be sent
+    /// Count the event as one that could not be sent
     Fail,
 }
 
@@ -125,7 +125,7 @@ fn target(text: &str) -> Result<ReplayTarget, String> {
         ("topic", name) => Ok(ReplayTarget::Topic { name: name.map(ByteString::from), topics: Default::default() }),
         ("webhook", Some(url)) => Ok(ReplayTarget::Webhook { url: url.to_owned() }),
         ("file", Some(name)) => Ok(ReplayTarget::File { name: name.to_owned() }),
-        _ => Err("is none of handler:NAME, topic, topic:NAME, webhook:URL, file:NAME and test".to_owned()),
+        _ => Err("is not a target; use handler:NAME, topic, topic:NAME, webhook:URL, file:NAME or test".to_owned()),
     }
 }
 
@@ -139,7 +139,7 @@ struct Named {
 struct Start {
     /// The replay's id
     id: String,
-    /// Wait until it is over; exit code 3 if it fails or is cancelled
+    /// Wait until it ends; exit code 3 if it fails or is cancelled
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -156,20 +156,20 @@ struct Acted {
 
 #[derive(Debug, Args)]
 struct Remove {
-    /// Those that ended more than so many hours ago
+    /// Only replays that ended more than this many hours ago
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     older_than_hours: u32,
-    /// Print the replays that would be removed, and remove none
+    /// Print the replays that would be removed without removing them
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Debug, Args)]
 struct Why {
-    /// Why, for the record
+    /// The reason, for the record
     #[arg(long, value_name = "TEXT", default_value = "from the command line")]
     reason: String,
-    /// Who acts, for the record
+    /// The user who acts, for the record
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
 }
@@ -276,8 +276,7 @@ async fn create(replays: &dyn Replays, args: &Create, output: &mut Output) -> Re
 }
 
 /// The advice for a replay that was waited for and has not sent everything.
-const ENDED: &str = "`errors` of its state lists the events that could not be sent; a replay that has ended cannot be resumed, so create \
-                     another one for the rest.";
+const ENDED: &str = "`errors` in its state lists the events that could not be sent. A replay that has ended cannot be resumed; create another one for the rest.";
 
 /// Prints the state of a replay, at once or when it is over. If it was waited for and did not complete, that is a failure.
 async fn print_when(
@@ -298,7 +297,7 @@ async fn print_when(
     }
     output.flush()?;
     let why = status.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
-    let message = format!("replay {} has ended as {}{why}", status.session_id, status.status.name());
+    let message = format!("replay {} ended with the state {}{why}", status.session_id, status.status.name());
     Err(Failure::new(Code::StateConflict, message).advise(ENDED).into())
 }
 

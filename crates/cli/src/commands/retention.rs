@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::target::Target;
 use crate::why::Why;
 
-/// Decide for how long the browse view keeps events, and where they go then
+/// Set how long the browse view keeps events, and where they go afterwards
 #[derive(Debug, Args)]
 pub struct Retention {
     #[command(subcommand)]
@@ -22,13 +22,13 @@ pub struct Retention {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Set the retention of a category or an event type, also for existing events
+    /// Set the retention of a category or an event type, including existing events
     #[command(
         after_help = "Example:\n  annals retention set order_placed --ttl-days 30 --archive collection --dry-run\n  \
                             annals retention set execution --ttl-days 30 --archive files"
     )]
     Set(Set),
-    /// Print the retention of every category and type that has one, and how the archive is
+    /// Print the retention of every category and type that has one, and the state of the archive
     #[command(after_help = "Example:\n  annals retention list")]
     List,
     /// Remove the retention of a category or an event type
@@ -40,19 +40,19 @@ enum What {
 struct Set {
     /// The category or the event type
     name: String,
-    /// For how many days the view keeps an event, or `forever`
+    /// The number of days for which the view keeps an event, or `forever`
     #[arg(long, value_name = "DAYS", value_parser = days, default_value = "90")]
     ttl_days: Days,
     /// Where an event goes before it is deleted from the view
     #[arg(long, value_enum, default_value_t = Goes::None)]
     archive: Goes,
-    /// Print how many events it would remove from the view now, and change nothing
+    /// Print how many events it would remove from the view now without changing anything
     #[arg(long)]
     dry_run: bool,
-    /// Why, for the record
+    /// The reason, for the record
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Who acts, for the record
+    /// The user who acts, for the record
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
 }
@@ -68,7 +68,7 @@ enum Goes {
 struct Remove {
     /// The category or the event type
     name: String,
-    /// Print the retention that would be removed, and remove nothing
+    /// Print the retention that would be removed without removing it
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]

@@ -19,7 +19,7 @@ use crate::output::Output;
 use crate::target::Target;
 use crate::why::Why;
 
-/// Define sagas, and see, cancel and retry them
+/// Define, show, cancel and retry sagas
 #[derive(Debug, Args)]
 pub struct Saga {
     #[command(subcommand)]
@@ -37,21 +37,21 @@ enum What {
     /// Print a definition and its state
     #[command(after_help = "Example:\n  annals saga definition order")]
     Definition(Named),
-    /// Delete a definition whose sagas are over
+    /// Delete a definition all of whose sagas have ended
     #[command(after_help = "Example:\n  annals saga delete order --reason 'nobody orders any more'")]
     Delete(Operate),
-    /// List sagas, the newest first
+    /// List sagas, newest first
     #[command(after_help = "Example:\n  annals saga list --state compensating --output table")]
     List(List),
     /// Print a saga with the timeline of its steps
     #[command(after_help = "Example:\n  annals saga show 4d5c7a52-3c38-5d0a-8f6e-0a4b62f2a3c1")]
     Show(Named),
-    /// Cancel a saga: what it did is undone
+    /// Cancel a saga: its completed steps are undone
     #[command(
         after_help = "Example:\n  annals saga cancel 4d5c7a52-3c38-5d0a-8f6e-0a4b62f2a3c1 --reason 'ordered by mistake'"
     )]
     Cancel(Operate),
-    /// Attempt a step or compensation again that waits for it
+    /// Retry a waiting step or compensation immediately
     #[command(
         after_help = "Example:\n  annals saga retry 4d5c7a52-3c38-5d0a-8f6e-0a4b62f2a3c1 --reason 'the bank is up again'"
     )]
@@ -95,7 +95,7 @@ struct List {
     /// Only sagas of this correlation
     #[arg(long, value_name = "ID")]
     execution_id: Option<String>,
-    /// Only sagas of which a compensation waits for an operator
+    /// Only sagas with a compensation that needs an operator
     #[arg(long)]
     parked: bool,
 }

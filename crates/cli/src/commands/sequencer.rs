@@ -42,7 +42,7 @@ impl Run for Sequencer {
                 output.text(format_args!("held     {}", state.held))?;
                 for context in &state.other_contexts {
                     output
-                        .text(format_args!("warning  commits of context {context:?} have come to this database too"))?;
+                        .text(format_args!("warning  this database also has commits of context {context:?}"))?;
                 }
                 for annals::MissingDocument { collection, sequence_number } in &state.missing {
                     output.text(format_args!(

@@ -27,10 +27,10 @@ const OPENING_MAX: Duration = Duration::from_secs(1);
                   replay.\n\nExample:\n  annals serve --store embedded:./data --listen 127.0.0.1:4000 --dev"
 )]
 pub struct Serve {
-    /// The address to listen on; port 0 takes a free one and prints it [default: 127.0.0.1:4000]
+    /// The address to listen on; port 0 picks a free port and prints it [default: 127.0.0.1:4000]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// What this server's microservice calls itself on the event horizon [default: default]
+    /// The name of this server's microservice on the event horizon [default: default]
     #[arg(long, value_name = "NAME")]
     microservice: Option<String>,
     /// Where events are published: embedded, or kafka://HOST:PORT,HOST:PORT [default: embedded]
@@ -77,7 +77,7 @@ impl Run for Serve {
         let address = address(config).await?;
         annals::valid_id("server.microservice", &config.server.microservice)?;
         if let Err(error) = server::raise_open_files() {
-            tracing::warn!(%error, "the limit of open files stays as it is");
+            tracing::warn!(%error, "could not raise the limit of open files");
         }
         let origins = server::Origins::read(&config.server.cors_origins);
         let origins = origins.map_err(|why| Failure::config(format!("server.cors_origins: {why}")))?;
@@ -148,7 +148,7 @@ impl Run for Serve {
         if let Some(spans) = spans {
             spans.stop().await;
         }
-        let ended = served.map_err(|error| Failure::internal(format!("the server ended: {error}")))?;
+        let ended = served.map_err(|error| Failure::internal(format!("the server failed: {error}")))?;
         ended.map_err(|error| Failure::from(error).into())
     }
 }
@@ -192,7 +192,7 @@ async fn secured(store: &dyn Store, config: &Config) -> Result<(), OpenError> {
 fn no_credential(config: &Config) -> OpenError {
     let url = annals::shown_url(&config.store.url);
     let message = format!(
-        "callers need credentials, and this store has none yet. Create the first one with `annals credential create --store {url} \
+        "callers need credentials, but this store has none yet. Create the first one with `annals credential create --store {url} \
          --name admin --role admin`, or configure security.issuers. With --dev (server.dev) the server needs no credentials, but listens \
          on loopback addresses only"
     );
@@ -230,7 +230,7 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
         io::ErrorKind::AddrInUse => {
             Failure::new(Code::AddressInUse, format!("server.listen: another process listens on {address}"))
         }
-        _ => Failure::config(format!("server.listen: {address} cannot be listened on: {error}")),
+        _ => Failure::config(format!("server.listen: cannot listen on {address}: {error}")),
     }
 }
 
@@ -243,15 +243,13 @@ async fn address(config: &Config) -> Result<SocketAddr, Failure> {
             return Ok(address);
         }
         let message = format!(
-            "server.listen: without TLS, keys and events would cross the network to {address} in plain text; configure \
-             tls.certificate_file and tls.key_file, or give --insecure-http if a proxy in front of it speaks TLS"
+            "server.listen: without TLS, keys and events would cross the network to {address} in plain text; configure tls.certificate_file and tls.key_file, or add --insecure-http if a proxy in front of the server terminates TLS"
         );
         return Err(Failure::config(message));
     }
     if !address.ip().is_loopback() {
         let message = format!(
-            "server.listen: with --dev anyone who reaches {address} could read and commit, so it has to be a loopback \
-             address such as 127.0.0.1:{}",
+            "server.listen: with --dev, anyone who can reach {address} could read and commit; use a loopback address such as 127.0.0.1:{}",
             address.port()
         );
         return Err(Failure::config(message));

@@ -29,7 +29,7 @@ enum What {
     Show(Of),
     /// Save a snapshot, unless one of a later version exists
     #[command(
-        after_help = "Takes the body of PUT /v1/snapshots/{aggregate}/{id}; \"saved\" is false where a later version is kept.\n\nExample:\n  annals snapshot save order o-1 '{\"version\": 3, \"state\": {\"status\": \"paid\"}}'"
+        after_help = "Takes the body of PUT /v1/snapshots/{aggregate}/{id}; \"saved\" is false if a later version is kept.\n\nExample:\n  annals snapshot save order o-1 '{\"version\": 3, \"state\": {\"status\": \"paid\"}}'"
     )]
     Save(Save),
     /// Declare indexes of the snapshots of aggregates of a name; existing ones stay

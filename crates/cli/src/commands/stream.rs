@@ -21,7 +21,7 @@ pub struct Stream {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Print the streams, each with its number of entries and how much of the log its filter has evaluated
+    /// Print the streams, each with its number of entries and the progress of its filter
     #[command(after_help = "Example:\n  annals stream list")]
     List(List),
     /// Print the events of a stream, in order of position

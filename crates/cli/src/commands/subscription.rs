@@ -24,7 +24,7 @@ pub struct Subscription {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Define what a scope receives from a producer, or attempt to receive at once
+    /// Define what a scope receives from a producer, or retry a subscription immediately
     #[command(
         after_help = "The scope must be declared under tenants.scopes.\n\nExample:\n  annals subscription put orders --producer http://127.0.0.1:4000 --stream public-orders --partition north --into inbox"
     )]
@@ -35,7 +35,7 @@ enum What {
     /// Print the state of a subscription
     #[command(after_help = "Example:\n  annals subscription show orders")]
     Show(Named),
-    /// Delete a subscription; what was received stays, and so does its position
+    /// Delete a subscription; the received events and its position are kept
     #[command(after_help = "Example:\n  annals subscription delete orders --reason 'nobody ships any more'")]
     Delete(Delete),
 }

@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::target::Target;
 use crate::why::Why;
 
-/// Read topics, and give them the numbers of their configuration
+/// Show topics, and apply their configuration
 #[derive(Debug, Args)]
 pub struct Topic {
     #[command(subcommand)]
@@ -28,7 +28,7 @@ enum What {
     /// Print a topic with the groups that read it
     #[command(after_help = "Example:\n  annals topic describe order_placed")]
     Describe(Named),
-    /// Give a topic the numbers of its configuration
+    /// Apply the configured partitions and retention to a topic
     #[command(after_help = "Example:\n  annals topic apply order_placed --reason 'more consumers'")]
     Apply(Apply),
 }

@@ -16,8 +16,7 @@ use crate::requests;
 /// Commit to several aggregates at once, all or none: bodies of POST /v1/transactions as JSON lines
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each line is a transaction of 2 to 16 commits to different aggregates, stored completely or not at all. Answers are \
-                  printed in the order of the lines, each as a list with one answer per commit; lines that share an aggregate are stored in \
+    after_help = "Each line is a transaction of 2 to 16 commits to different aggregates, stored completely or not at all. Results are printed in the order of the lines, each as a list with one result per commit; lines that share an aggregate are stored in \
                   their order. A refused line is reported with the part that was refused, and the other lines continue; the exit code is \
                   that of the first refusal.\n\nExample:\n  echo '{\"commits\": [{\"aggregate\": {\"name\": \"account\", \"id\": \"1\"}, \
                   \"events\": [{\"type\": \"taken\", \"data\": {\"amount\": 5}}]}, {\"aggregate\": {\"name\": \"account\", \"id\": \"2\"}, \

@@ -17,7 +17,7 @@ use crate::lines;
 use crate::output::Output;
 use crate::target::Target;
 
-/// Register and read event types: what their data looks like, and their category
+/// Register and show event types: their schemas and categories
 #[derive(Debug, Args)]
 pub struct Type {
     #[command(subcommand)]
@@ -55,7 +55,7 @@ struct Named {
 
 #[derive(Debug, Args)]
 struct Unknown {
-    /// What happens to them
+    /// What happens to such events
     what: Choice,
 }
 

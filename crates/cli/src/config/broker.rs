@@ -83,10 +83,8 @@ impl BrokerSection {
         let messages = MessageOptions { format: self.format, key };
         let mut relays = server::Relays::default();
         if let Some(other) = self.tenants.keys().find(|name| !tenants.contains(name)) {
-            let message = format!(
-                "broker.tenants.{other}: there is no tenant of this name; the tenants are {}",
-                tenants.join(", ")
-            );
+            let message =
+                format!("broker.tenants.{other}: the tenant does not exist; the tenants are {}", tenants.join(", "));
             return Err(Failure::config(message));
         }
         let mut clusters: BTreeMap<&str, Vec<(&str, TopicSettings)>> = BTreeMap::new();

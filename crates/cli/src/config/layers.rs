@@ -90,7 +90,7 @@ impl Layers {
                 Value::Table(_) => {
                     let written: Result<Table, _> = format!("value = {value}").parse();
                     let value = written.ok().and_then(|mut table| table.remove("value"));
-                    let wanted = "is no inline table; write { name = { key = \"value\" } }";
+                    let wanted = "is not an inline table; write { name = { key = \"value\" } }";
                     value.ok_or_else(|| Failure::config(format!("{key} ({origin}): it {wanted}")))?
                 }
                 _ => Value::String(value.to_owned()),
@@ -134,7 +134,7 @@ impl Layers {
         let Some(current) = self.find(key) else { return Err(self.unknown(key, origin)) };
         if !current.same_type(&value) {
             let (wanted, given) = (current.type_str(), value.type_str());
-            return Err(Failure::config(format!("{key} ({origin}): it takes a value of type {wanted}, not {given}")));
+            return Err(Failure::config(format!("{key} ({origin}): the value must be of type {wanted}, not {given}")));
         }
         *current = value;
         self.lines.remove(key);
@@ -144,7 +144,7 @@ impl Layers {
 
     fn unknown(&self, key: &str, origin: &str) -> Failure {
         let known: Vec<&str> = self.origins.keys().map(String::as_str).collect();
-        Failure::config(format!("{origin}: there is no key {key:?}; the keys are {}", known.join(", ")))
+        Failure::config(format!("{origin}: the key {key:?} is unknown; the keys are {}", known.join(", ")))
     }
 }
 

@@ -168,8 +168,8 @@ impl TlsSection {
     pub fn options(&self) -> Result<Option<Tls>, Failure> {
         match (&*self.certificate_file, &*self.key_file) {
             ("", "") if self.client_ca_file.is_empty() => return Ok(None),
-            ("", _) => return Err(Failure::config("tls.certificate_file: it is not set, and TLS needs a certificate")),
-            (_, "") => return Err(Failure::config("tls.key_file: it is not set, and the certificate needs its key")),
+            ("", _) => return Err(Failure::config("tls.certificate_file: it is not set, but TLS needs a certificate")),
+            (_, "") => return Err(Failure::config("tls.key_file: it is not set, but the certificate needs its key")),
             _ => {}
         }
         let clients = (!self.client_ca_file.is_empty()).then(|| ClientCertificates {

@@ -80,7 +80,7 @@ fn index(text: &str) -> Result<Index, String> {
             other => {
                 language = Some(other.parse::<TextLanguage>().map_err(|_| {
                     format!(
-                        "{other:?} is neither unique, sparse, hashed, text nor the language of a text; paths have commas between"
+                        "{other:?} is not unique, sparse, hashed, text or the language of a text index; separate paths by commas"
                     )
                 })?);
             }
@@ -93,7 +93,7 @@ fn index(text: &str) -> Result<Index, String> {
         fields => Index::ordered(fields.iter().copied()).name,
     };
     if form.hashed && fields.iter().any(|(_, way)| *way == Direction::Descending) {
-        return Err("is hashed, so it has one path, without a -".to_owned());
+        return Err("is hashed, so it must have exactly one path, without a -".to_owned());
     }
     form.fields = fields.into_iter().map(|(path, direction)| (path.to_owned(), direction)).collect();
     Index::try_from(form)

@@ -63,7 +63,7 @@ fn it_shows_programs_being_run_and_goes_on_where_it_was() {
     demo.wait_for("http://127.0.0.1:");
     // What /proc shows of this process belongs to its effective user.
     if std::fs::metadata("/proc/self").expect("there is /proc").uid() == 0 {
-        demo.wait_for("root's rights: this is no sandbox");
+        demo.wait_for("root privileges, because this is not a sandbox");
     }
     demo.wait_for("execution_timeout");
     demo.stop("TERM");

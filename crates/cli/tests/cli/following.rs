@@ -64,7 +64,7 @@ fn a_tail_reconnects_to_its_server_and_repeats_and_skips_nothing() {
     let _server = restarted(folder.path(), &url);
     commit("o-2");
     assert_eq!(tail.next()["sequence_number"], 1);
-    tail.wait_until_it_says("the server answers again");
+    tail.wait_until_it_says("the server responds again");
     tail.interrupt();
 }
 

@@ -222,7 +222,7 @@ fn a_store_is_exported_and_imported_whole() {
     assert_eq!(exported.len(), 4);
     let whole = fs::read(folder.path().join("store.jsonl")).expect("an export");
     let said = run(folder.path(), &["export", "store.jsonl"]).refused("folder_not_empty", 2);
-    assert!(said.contains("was not touched") && said.contains("help: Name a new file"), "{said}");
+    assert!(said.contains("was not changed") && said.contains("help: Name a new file"), "{said}");
     assert_eq!(fs::read(folder.path().join("store.jsonl")).expect("an export"), whole);
     let said = run(folder.path(), &["import", "store.jsonl", "--store", "embedded:./lines"]).refused("invalid_body", 2);
     assert!(said.contains("import it with --whole"), "{said}");
@@ -292,7 +292,7 @@ fn records_and_streams_are_checked_backed_up_restored_exported_and_imported() {
     assert_eq!(imported["maps"][0]["stream_entries"], json!(2));
     // What a repair does to them, and what it does not.
     let plan = run(folder.path(), &["repair", "--cut-at", "10", "--output", "table"]);
-    assert!(plan.out.contains("Stream s keeps 1 of 2") && plan.out.contains("Records stay"), "{}", plan.out);
+    assert!(plan.out.contains("Stream s keeps 1 of 2") && plan.out.contains("Records are not changed"), "{}", plan.out);
     run(folder.path(), &["repair", "--indexes"]).refused("invalid_config", 2);
     let made = first(run(folder.path(), &["repair", "--indexes", "--yes"]));
     assert_eq!((&made["indexes"], &made["done"], &made["wrong"]), (&json!(1), &json!(true), &json!([])));

@@ -96,7 +96,7 @@ fn sagas_are_listed_shown_cancelled_retried_and_counted_at_a_server() {
     let parked = until(&at, "o-1", |saga| !saga["parked"].is_null());
     assert_eq!((&parked["state"], &parked["cause"]), (&json!("compensating"), &json!("ordered by mistake")));
     let again = at(&["saga", "cancel", id, "--reason", "again"]).refused("state_conflict", 3);
-    assert!(again.contains("it undoes its steps already"), "{again}");
+    assert!(again.contains("its steps are already being undone"), "{again}");
     let waiting = at(&["saga", "list", "--parked"]).ok().json();
     assert_eq!((waiting.len(), &waiting[0]["id"]), (1, &json!(id)));
     let counted = at(&["saga", "statistics", "--name", "order"]).ok().json().remove(0);

@@ -136,7 +136,7 @@ fn it_stops_on_sigterm_with_exit_code_0_although_someone_follows() {
     // The follower is told to come back later, and waits for that until it is interrupted.
     let said = std::io::BufReader::new(tail.stderr.take().expect("piped"));
     let mut said = std::io::BufRead::lines(said).map_while(Result::ok);
-    assert!(said.any(|line| line.contains("reconnecting until it answers")), "it ended instead");
+    assert!(said.any(|line| line.contains("reconnecting until the server responds")), "it ended instead");
     signal("INT", tail.id());
     assert_eq!(tail.wait().expect("it ends").code(), Some(0));
     run_with(folder.path(), &["commit"], &lines([body("o-2", json!({}))])).ok();

@@ -75,7 +75,7 @@ fn it_says_what_it_would_do_wants_names_and_does_it_once() {
     let server_of_it = serve(here.path(), &url);
     let (status, hole) = get(&server_of_it, "/v1/log/2");
     assert_eq!((status, &hole["code"], &hole["head"]), (404, &json!("unknown_event"), &json!(6)));
-    assert!(hole["detail"].as_str().is_some_and(|it| it.contains("never will be") && !it.contains("yet")), "{hole}");
+    assert!(hole["detail"].as_str().is_some_and(|it| it.contains("never will") && !it.contains("yet")), "{hole}");
     let (status, later) = get(&server_of_it, "/v1/log/6");
     assert!(status == 404 && later["detail"].as_str().is_some_and(|it| it.contains("no event 6 yet")), "{later}");
     drop(server_of_it);

@@ -99,7 +99,7 @@ fn a_worker_that_is_a_process_of_its_own_gives_the_histories_of_the_demo_in_one_
         arguments.extend(roles.iter().flat_map(|role| ["--role", *role]));
         let mut demo = Demo::start(folder.path(), &arguments);
         let address = demo.address();
-        demo.wait_for(&format!("This process is {}.", roles.join(", ")));
+        demo.wait_for(&format!("This process runs {}.", roles.join(", ")));
         (demo, address)
     };
     let (rest, address) = with(&["api", "saga-orchestrator", "result-processor", "notification-service", "sse-bridge"]);

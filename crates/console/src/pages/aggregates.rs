@@ -92,7 +92,7 @@ async fn ids(view: &View, name: &str) -> Result<Aggregates, Refused> {
         title: name.to_owned(),
         columns: vec!["id", "tenantId"],
         rows: rows.collect(),
-        empty: "There is no aggregate of this name.",
+        empty: "No aggregate has this name.",
         next: more(view, &page, "ids"),
     };
     Ok(Aggregates { title: name.to_owned(), list: Some(list), one: None })
@@ -126,7 +126,7 @@ async fn one(view: &View, name: &str, id: &str) -> Result<One, Refused> {
         title: "History".to_owned(),
         columns: vec!["version", "time", "first event", "events", "request id"],
         rows: rows.collect(),
-        empty: "It has no commits from this version on.",
+        empty: "It has no commits at or after this version.",
         next: after.and_then(|last| view.next("Later versions", "from_version", &Value::from(last + 1))),
     };
     let past = match view.parameter("version").map(str::parse::<u64>) {
@@ -168,6 +168,6 @@ async fn past(view: &View, name: &str, id: &str, version: u64) -> Result<Past, R
         since: snapshot.as_ref().map_or(version, |snapshot| version - number(snapshot, "version")),
         snapshot: snapshot
             .map(|snapshot| Json::new(&format!("Snapshot at version {}", number(&snapshot, "version")), &snapshot["state"], true)),
-        merged: Json::new("Fields as the events up to here last set them", &Value::Object(merged), true),
+        merged: Json::new("Fields as last set by the events up to here", &Value::Object(merged), true),
     })
 }

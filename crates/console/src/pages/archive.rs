@@ -24,7 +24,7 @@ pub(super) const PAGE: Page = Page {
             Field::new("ttl_days", "Days", "30, or null to keep events forever", Kind::Json),
             Field::choice("archive", "Archive", &["none", "collection", "files"]),
         ]),
-        Act::delete("rule-remove", "Remove rule", "/v1/retention/{name}", "The rule of {name} is removed. Its events follow the rule of their category, or else the retention of the view, including those already in the view. Archived events stay in the archive.").shows(RULES),
+        Act::delete("rule-remove", "Remove rule", "/v1/retention/{name}", "The rule of {name} is removed. Its events, including those already in the view, follow the rule of their category, or otherwise the retention of the view. Archived events stay in the archive.").shows(RULES),
         Act::post("hold", "Set a hold", "/v1/holds/{name}", "Events that match every field below do not expire, are not archived and cannot be deleted until the hold is lifted. A hold of the same name is replaced. While there is a hold, the view cannot be switched off.").by(Verb::Put).back(LIST).shows(HOLD).fields(&[
             Field::new("name", "Name", "case-7", Kind::Text),
             Field::new("event_types", "Types", "a,b", Kind::List).optional(),
@@ -146,7 +146,7 @@ fn state(retention: &Value, reading: &Value) -> Facts {
         .with("pending events", Cell::fault(number(archive, "waiting")))
         .with("reason", Cell::bad(text(archive, "failing.reason")))
         .with("failing since", Cell::bad(text(archive, "failing.since")))
-        .with("of these refused", Cell::fault(number(archive, "refused")))
+        .with("of which refused", Cell::fault(number(archive, "refused")))
         .with("archived by retention", Cell::number(number(archive, "archived")))
         .with("last archived", Cell::text(text(archive, "last_archived")))
         .with("position of the view", Cell::text(format!("{} of {}", count(position), count(head))))
@@ -181,7 +181,7 @@ fn rules(view: &View, page: &Value) -> Table {
         title: "Rules".to_owned(),
         columns: vec!["name", "of a", "kept", "archive", "reason", "by", "since", "acts"],
         rows: items(page, "items").iter().map(row).collect(),
-        empty: "No category and no type has a rule.",
+        empty: "No category or type has a rule.",
         next: view.next("More rules", "rules", &page["cursor"]),
     }
 }
@@ -208,7 +208,7 @@ fn held(view: &View, page: &Value) -> Table {
         title: "Holds".to_owned(),
         columns: vec!["name", "in force", "filter", "reason", "by", "since", "acts"],
         rows: items(page, "items").iter().map(row).collect(),
-        empty: "There is no hold.",
+        empty: "No hold is set.",
         next: view.next("More holds", "holds", &page["cursor"]),
     }
 }
@@ -287,7 +287,7 @@ fn filed(view: &View, page: &Value) -> Table {
         title: "Files of the archive".to_owned(),
         columns: vec!["path", "type", "day", "events", "size", "written"],
         rows: items(page, "items").iter().map(row).collect(),
-        empty: "There is no file.",
+        empty: "The archive has no files.",
         next: view.next("More files", "files", &page["cursor"]),
     }
 }
@@ -296,7 +296,7 @@ async fn one(view: &View, id: &str) -> Result<One, Refused> {
     let page = view.query("/v1/events/archive", &[("event_ids", id), ("limit", "1")]).await?;
     let Some(event) = items(&page, "items").first() else {
         let detail = format!("The collection of archived events has no event {id:?}. If a file of the archive has it, restore it by its id.");
-        return Err(Refused::new(StatusCode::NOT_FOUND, "There is no such archived event.", detail));
+        return Err(Refused::new(StatusCode::NOT_FOUND, "This archived event does not exist.", detail));
     };
     let of = fields(event);
     let mut facts = Facts::default()

@@ -49,7 +49,7 @@ async fn render(view: &View) -> Result<String, Refused> {
         title: "Acts".to_owned(),
         columns: COLUMNS.to_vec(),
         rows: items(&page, "items").iter().map(row).collect(),
-        empty: "Nothing was done yet.",
+        empty: "No act has been recorded yet.",
         next: view.next("More", "cursor", &page["cursor"]),
     };
     Ok(Audit { problem: None, table: Some(table) }.render()?)

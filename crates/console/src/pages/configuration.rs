@@ -33,7 +33,7 @@ async fn render(view: &View) -> Result<String, Refused> {
         title: "In force".to_owned(),
         columns: vec!["key", "value", "from"],
         rows: rows.collect(),
-        empty: "The program that serves does not say what it is configured with.",
+        empty: "The serving program does not show its configuration.",
         next: None,
     };
     Ok(Configuration { table }.render()?)

@@ -20,14 +20,14 @@ pub(super) const PAGE: Page = Page {
         Act {
             permission: Permission::Admin,
             answers: true,
-            ..Act::post("create", "Create a key", "/v1/credentials", "A new key is created and shown once. Its holder may do what its roles allow in its tenants.")
+            ..Act::post("create", "Create a key", "/v1/credentials", "A new key is created and shown once. Its holder may do what the roles allow in the tenants.")
         }
         .fields(&[
             Field::new("name", "Name", "web", Kind::Text),
             Field::new("roles", "Roles", "reader, writer, operator, admin", Kind::List),
-            Field::new("tenants", "Tenants", "default, or * for every one", Kind::List),
-            Field::new("scopes", "Scopes", "every one, or names such as default, inbox", Kind::List).optional(),
-            Field::new("event_types", "Event types", "every one, or types such as a, b for readers and writers", Kind::List).optional(),
+            Field::new("tenants", "Tenants", "default, or * for all", Kind::List),
+            Field::new("scopes", "Scopes", "all, or names such as default, inbox", Kind::List).optional(),
+            Field::new("event_types", "Event types", "all, or types such as a, b for readers and writers", Kind::List).optional(),
             Field::new("expires_at", "Expires", "never, or a time such as 2027-01-01T00:00:00Z", Kind::Text).optional(),
         ]),
         Act {
@@ -86,11 +86,11 @@ async fn render(view: &View) -> Result<String, Refused> {
             "event types",
             "created",
             "expires",
-            "revoked because",
+            "reason for revocation",
             "acts",
         ],
         rows: items(&page, "items").iter().map(row).collect(),
-        empty: "There is no credential.",
+        empty: "No credential exists.",
         next: view.next("More", "cursor", &page["cursor"]),
     };
     Ok(Credentials { problem: None, acts: view.acts(&["create"], &[]), table: Some(table) }.render()?)

@@ -17,11 +17,11 @@ pub(super) const PAGE: Page = Page {
     render: |view| Box::pin(render(view)),
     files: &[],
     acts: &[
-        Act::post("retry", "Retry", "/v1/dead-letters/{id}/retry", "The event is delivered again, at once, to the consumer that could not process it and to no other.").shows(NOW).back(ID),
-        Act::post("discard", "Discard", "/v1/dead-letters/{id}/discard", "The event is given up: its consumer never processes it. The log keeps the event, and the letter stays listed as discarded.").shows(NOW).back(ID),
-        Act::post("retry-many", "Retry many", "/v1/dead-letters/retry", "Every open letter that matches the condition is delivered again to the consumer that could not process it. A dry run counts them.").dry_run().fields(CONDITION),
-        Act::post("discard-many", "Discard many", "/v1/dead-letters/discard", "Every open letter that matches the condition is given up. A dry run counts them.").dry_run().fields(CONDITION),
-        Act::post("policy", "Set the policy of a topic", "/v1/dead-letters/policies/{topic}", "Dead letters of the topic {topic} are retried by this policy from now on, whatever their category says.").by(Verb::Put).shows(&["/v1/dead-letters/policies/{topic}"]).fields(&[
+        Act::post("retry", "Retry", "/v1/dead-letters/{id}/retry", "The event is immediately redelivered to the consumer that could not process it, and to no other.").shows(NOW).back(ID),
+        Act::post("discard", "Discard", "/v1/dead-letters/{id}/discard", "The letter is discarded: its consumer never processes the event. The log keeps the event, and the letter stays listed as discarded.").shows(NOW).back(ID),
+        Act::post("retry-many", "Retry many", "/v1/dead-letters/retry", "Every open letter that matches the condition is redelivered to the consumer that could not process it. A dry run counts them.").dry_run().fields(CONDITION),
+        Act::post("discard-many", "Discard many", "/v1/dead-letters/discard", "Every open letter that matches the condition is discarded. A dry run counts them.").dry_run().fields(CONDITION),
+        Act::post("policy", "Set the policy of a topic", "/v1/dead-letters/policies/{topic}", "Dead letters of the topic {topic} are retried by this policy from now on, regardless of the policy of their category.").by(Verb::Put).shows(&["/v1/dead-letters/policies/{topic}"]).fields(&[
             Field::choice("strategy", "Strategy", &["immediate", "exponential_backoff", "fixed_interval", "scheduled", "manual"]),
             Field::new("max_retries", "Retries", "5", Kind::Number).optional(),
             Field::new("base_delay_ms", "First delay, ms", "60000", Kind::Number).optional(),
@@ -164,7 +164,7 @@ async fn statistics(view: &View) -> Result<(String, Option<Table>), Refused> {
     }
     let counted = view.get("/v1/dead-letters/statistics").await?;
     let said = format!(
-        "{} open letters: {}. Above {} they are a warning, above {} critical.",
+        "{} open letters: {}. More than {} are a warning, more than {} critical.",
         count(number(&counted, "open")),
         text(&counted, "level"),
         number(&counted, "warning_above"),
@@ -184,9 +184,9 @@ async fn statistics(view: &View) -> Result<(String, Option<Table>), Refused> {
     let table = Table {
         id: "by-topic",
         title: "By topic".to_owned(),
-        columns: vec!["topic", "letters", "by status", "oldest", "newest", "retries on average", "most retries"],
+        columns: vec!["topic", "letters", "by status", "oldest", "newest", "average retries", "most retries"],
         rows: items(&counted, "topics").iter().map(row).collect(),
-        empty: "There is no dead letter.",
+        empty: "No dead letter exists.",
         next: None,
     };
     Ok((said, Some(table)))
@@ -233,7 +233,7 @@ async fn one(view: &View, id: &str) -> Result<One, Refused> {
         ("next attempt", "next_retry_at"),
         ("retried", "retried_at"),
         ("discarded", "discarded_at"),
-        ("discarded because", "discard_reason"),
+        ("reason for discarding", "discard_reason"),
     ] {
         facts = facts.with(name, Cell::text(text(&letter, path)));
     }
@@ -243,7 +243,7 @@ async fn one(view: &View, id: &str) -> Result<One, Refused> {
     let row = |entry: &Value| ["at", "what", "reason", "by"].iter().map(|name| Cell::text(text(entry, name))).collect();
     let history = Table {
         id: "history",
-        title: "What happened to it".to_owned(),
+        title: "History".to_owned(),
         columns: vec!["at", "what", "reason", "by"],
         rows: items(&letter, "history").iter().map(row).collect(),
         empty: "Nothing.",

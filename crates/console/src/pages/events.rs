@@ -18,10 +18,10 @@ pub(super) const PAGE: Page = Page {
     render: |view| Box::pin(render(view)),
     files: &[File { id: "export", title: "Export", permission: Permission::Reader, path: "/v1/events/export" }],
     acts: &[
-        Act::post("rebuild", "Rebuild the view", "/v1/events/view/rebuild", "The view is built again from the log, beside the one that readers see until then.").shows(VIEW),
-        Act::post("settings", "Change the view", "/v1/events/view", "The view is switched, or keeps its events for another time. It expires; the log keeps every event.").by(Verb::Put).shows(VIEW).fields(&[
+        Act::post("rebuild", "Rebuild the view", "/v1/events/view/rebuild", "The view is rebuilt from the log; until the new one has caught up, readers see the present one.").shows(VIEW),
+        Act::post("settings", "Change the view", "/v1/events/view", "The view is switched on or off, or its retention changes. Events expire from the view only; the log keeps every event.").by(Verb::Put).shows(VIEW).fields(&[
             Field::choice("state", "State", &["auto", "on", "off"]).optional(),
-            Field::new("retention_days", "Days of retention", "90, or null for ever", Kind::Json).optional(),
+            Field::new("retention_days", "Days of retention", "90, or null to keep events forever", Kind::Json).optional(),
         ]),
         Act::delete("archive", "Archive now", "/v1/events/{event}", "The event {event} is moved from the view into the archive, regardless of its retention. It stays there when the view is rebuilt, until it is restored. The log keeps it.").shows(EVENT),
     ],
@@ -132,7 +132,7 @@ fn hold(view: &View, filters: &[(&str, &str)]) -> Option<Link> {
 /// Describes how many events match, and how far the view has read the log.
 fn said(page: &Value) -> String {
     let total = count(number(page, "total"));
-    let total = if page["total_is_bound"] == true { format!("{total} events or more") } else { format!("{total} events") };
+    let total = if page["total_is_bound"] == true { format!("at least {total} events") } else { format!("{total} events") };
     let (position, head) = (number(page, "view.position"), number(page, "view.head"));
     match position < head {
         true => format!("{total}; the view has read {} of {} events of the log", count(position), count(head)),
@@ -229,7 +229,7 @@ async fn statistics(view: &View) -> Result<Option<Statistics>, Refused> {
     let facts = Facts::default()
         .with("since", Cell::text(text(&counted, "since")))
         .with("events", Cell::text(count(number(&counted, "total_events"))))
-        .with("errors of 100 events", Cell::text(text(&counted, "error_rate")))
+        .with("errors, %", Cell::text(text(&counted, "error_rate")))
         .with("average processing time", Cell::text(format!("{} s", text(&counted, "avg_processing_time"))));
     let of = |id: &'static str, title: &str, path: &'static str, name: &'static str| Table {
         id,

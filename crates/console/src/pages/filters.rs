@@ -17,7 +17,7 @@ pub(super) const PAGE: Page = Page {
     live: true,
     render: |view| Box::pin(render(view)),
     files: &[],
-    acts: &[Act::delete("delete", "Delete", "/v1/filters/{name}", "The filter of the stream {name} is deleted: no more events are put into the stream. What is in the stream stays.").shows(&["/v1/filters/{name}"])],
+    acts: &[Act::delete("delete", "Delete", "/v1/filters/{name}", "The filter of the stream {name} is deleted: no more events are added to the stream. Its entries are kept.").shows(&["/v1/filters/{name}"])],
 };
 
 #[derive(Template)]

@@ -18,11 +18,11 @@ pub(super) const PAGE: Page = Page {
     files: &[],
     acts: &[
         Act::post("pause", "Pause", "/v1/groups/{name}/pause", "No more messages of the group {name} are handed out until it is resumed.").shows(NOW),
-        Act::post("resume", "Resume", "/v1/groups/{name}/resume", "Messages of the group {name} are handed out again, from where it stands.").shows(NOW),
+        Act::post("resume", "Resume", "/v1/groups/{name}/resume", "Messages of the group {name} are handed out again from its position.").shows(NOW),
         Act::delete("delete", "Delete", "/v1/groups/{name}", "The group {name}, its position and its failing keys are deleted.").shows(NOW),
-        Act::post("retry", "Retry", "/v1/groups/{name}/partitions/{partition}/retry", "The failing message of the key {partition} is handed out again at once.").shows(EVENT),
-        Act::post("skip", "Skip", "/v1/groups/{name}/partitions/{partition}/skip", "The failing message of the key {partition} is passed over: the group {name} never handles it.").shows(EVENT).fields(&[Field::given("position")]),
-        Act::post("park", "Park", "/v1/groups/{name}/partitions/{partition}/park", "The failing message of the key {partition} is put aside: the group {name} continues with the next message of the key.").shows(EVENT).fields(&[Field::given("position")]),
+        Act::post("retry", "Retry", "/v1/groups/{name}/partitions/{partition}/retry", "The failing message of the key {partition} is handed out again immediately.").shows(EVENT),
+        Act::post("skip", "Skip", "/v1/groups/{name}/partitions/{partition}/skip", "The failing message of the key {partition} is skipped: the group {name} never processes it.").shows(EVENT).fields(&[Field::given("position")]),
+        Act::post("park", "Park", "/v1/groups/{name}/partitions/{partition}/park", "The failing message of the key {partition} becomes a dead letter: the group {name} continues with the next message of the key.").shows(EVENT).fields(&[Field::given("position")]),
     ],
 };
 

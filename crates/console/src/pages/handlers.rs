@@ -18,13 +18,13 @@ pub(super) const PAGE: Page = Page {
     files: &[],
     acts: &[
         Act::post("pause", "Pause", "/v1/handlers/{name}/pause", "No more events of the handler {name} are handed out until it is resumed. Deliveries in flight may still be settled.").shows(NOW),
-        Act::post("resume", "Resume", "/v1/handlers/{name}/resume", "Events of the handler {name} are handed out again, from where it stands.").shows(NOW),
-        Act::post("move", "Move", "/v1/handlers/{name}/move", "The handler {name} continues at another position. Events between are not handled; earlier ones are handled again.").shows(NOW).fields(&[Field::new("to", "To", "a position, beginning, latest or a time", Kind::Place)]),
-        Act::post("replay", "Replay", "/v1/handlers/{name}/replay", "The handler {name} gets every event from a position on again, beside the new ones. Workers see them as a replay.").shows(NOW).fields(&[Field::new("from", "From", "a position, beginning or a time", Kind::Place)]),
-        Act::delete("delete", "Delete", "/v1/handlers/{name}", "The handler {name}, its position and its failing partitions are deleted. A handler that is defined under this name later begins from its start.").shows(NOW),
-        Act::post("retry", "Retry", "/v1/handlers/{name}/partitions/{partition}/retry", "The failing event of the partition {partition} is handed out again at once, without waiting for its next attempt.").shows(EVENT),
-        Act::post("skip", "Skip", "/v1/handlers/{name}/partitions/{partition}/skip", "The failing event of the partition {partition} is passed over: the handler {name} never handles it, and continues with the next event of the partition.").shows(EVENT).fields(&[Field::given("position")]),
-        Act::post("park", "Park", "/v1/handlers/{name}/partitions/{partition}/park", "The failing event of the partition {partition} is put aside: the handler {name} continues with the next event of the partition, and the event stays listed as parked.").shows(EVENT).fields(&[Field::given("position")]),
+        Act::post("resume", "Resume", "/v1/handlers/{name}/resume", "Events of the handler {name} are handed out again from its position.").shows(NOW),
+        Act::post("move", "Move", "/v1/handlers/{name}/move", "The handler {name} continues at another position. A move forward skips the events between; a move back handles events again.").shows(NOW).fields(&[Field::new("to", "To", "a position, beginning, latest or a time", Kind::Place)]),
+        Act::post("replay", "Replay", "/v1/handlers/{name}/replay", "The handler {name} gets every event from a position again, beside new events. Workers see them marked as a replay.").shows(NOW).fields(&[Field::new("from", "From", "a position, beginning or a time", Kind::Place)]),
+        Act::delete("delete", "Delete", "/v1/handlers/{name}", "The handler {name}, its position and its failing partitions are deleted. A handler that is later defined under this name begins from its start.").shows(NOW),
+        Act::post("retry", "Retry", "/v1/handlers/{name}/partitions/{partition}/retry", "The failing event of the partition {partition} is handed out again immediately, without waiting for its next attempt.").shows(EVENT),
+        Act::post("skip", "Skip", "/v1/handlers/{name}/partitions/{partition}/skip", "The failing event of the partition {partition} is skipped: the handler {name} never handles it, and continues with the next event of the partition.").shows(EVENT).fields(&[Field::given("position")]),
+        Act::post("park", "Park", "/v1/handlers/{name}/partitions/{partition}/park", "The failing event of the partition {partition} is parked: the handler {name} continues with the next event of the partition, and the event stays listed as parked.").shows(EVENT).fields(&[Field::given("position")]),
     ],
 };
 
@@ -110,7 +110,7 @@ pub(super) fn facts(status: &Value) -> Facts {
         ("position", "position"),
         ("head", "head"),
         ("lag", "lag"),
-        ("seconds behind", "lag_seconds"),
+        ("lag, s", "lag_seconds"),
         ("last progress", "last_progress"),
         ("parked", "parked"),
         ("replay", "replay"),
@@ -143,7 +143,7 @@ pub(super) fn failing(view: &View, name: &str, page: &Value) -> Table {
         title: "Failing partitions".to_owned(),
         columns: vec!["partition", "state", "event", "attempts", "reason", "next attempt", "behind", "acts"],
         rows: rows.collect(),
-        empty: "No partition fails.",
+        empty: "No partition is failing.",
         next: view.next("More", "cursor", &page["cursor"]),
     }
 }
@@ -158,7 +158,7 @@ pub(super) fn workers(status: &Value) -> Table {
         title: "Workers".to_owned(),
         columns: vec!["worker", "last pull", "in flight"],
         rows: rows.collect(),
-        empty: "No worker has pulled lately.",
+        empty: "No worker has pulled recently.",
         next: None,
     }
 }

@@ -17,7 +17,7 @@ pub(super) const PAGE: Page = Page {
     render: |view| Box::pin(render(view)),
     files: &[],
     acts: &[
-        Act::delete("unsubscribe", "Delete subscription", "/v1/subscriptions/{name}", "The subscription {name} is deleted: nothing more is received. What was received stays.").shows(&["/v1/subscriptions/{name}"]),
+        Act::delete("unsubscribe", "Delete subscription", "/v1/subscriptions/{name}", "The subscription {name} is deleted: nothing more is received. The received events are kept.").shows(&["/v1/subscriptions/{name}"]),
         Act::delete("revoke", "Revoke consent", "/v1/consents/{consent}", "The consent {consent} is revoked: its consumer receives nothing more of the stream.").shows(&["/v1/consents/{consent}"]),
     ],
 };
@@ -64,7 +64,7 @@ async fn subscriptions(view: &View) -> Result<Table, Refused> {
         title: "Subscriptions".to_owned(),
         columns: vec!["name", "state", "producer", "stream", "scope", "position", "lag", "last reason"],
         rows: items(&page, "items").iter().map(row).collect(),
-        empty: "This tenant subscribes to nothing.",
+        empty: "This tenant has no subscription.",
         next: view.next("More", "cursor", &page["cursor"]),
     })
 }
@@ -87,7 +87,7 @@ async fn consents(view: &View) -> Result<Table, Refused> {
         title: "Consents".to_owned(),
         columns: vec!["id", "consumer", "its tenant", "stream", "partition", "acts"],
         rows: items(&page, "items").iter().map(row).collect(),
-        empty: "Nobody may receive events of this tenant.",
+        empty: "No consumer may receive events of this tenant.",
         next: view.next("More", "consents", &page["cursor"]),
     })
 }

@@ -59,7 +59,7 @@ async fn render(view: &View) -> Result<String, Refused> {
     }
     let said = match search.is_empty() {
         true => format!("{} events in the log", count(head)),
-        false => format!("{} found in {} events that were searched", rows.len(), count(looked as u64)),
+        false => format!("{} found in {} searched events", rows.len(), count(looked as u64)),
     };
     let log = Log { search: form(view), said, events: table(rows, view.next(if forwards { "Newer events" } else { "Older events" }, "from", &next)) };
     Ok(log.render()?)
@@ -122,11 +122,11 @@ fn form(view: &View) -> Search {
         action: view.address(),
         hidden: view.hidden(),
         inputs: vec![
-            input("search", "Search", "text of the event"),
+            input("search", "Search", "text in the event"),
             input("types", "Types", "a,b"),
-            input("tags", "Tags", "all of a,b"),
+            input("tags", "Tags", "a,b: all of them"),
             input("aggregate", "Aggregate", "name or name/id"),
-            input("from", "From number", "the end"),
+            input("from", "From sequence number", "the end"),
             input("order", "Order", "newest or oldest"),
             input("scope", "Scope", "default"),
         ],

@@ -58,7 +58,7 @@ async fn render(view: &View) -> Result<String, Refused> {
     let log = items(&ready, "logs").iter().find(|log| text(log, "tenant") == view.tenant && text(log, "scope") == "default");
     let mut processors = Table {
         id: "processors",
-        title: "Tasks that follow the log".to_owned(),
+        title: "Processors".to_owned(),
         columns: vec!["kind", "name", "state", "position", "head", "lag", "behind", "failing", "last progress"],
         empty: "No handler, filter, projection, group or subscription is defined.",
         ..Table::default()
@@ -145,7 +145,7 @@ fn findings(said: &Value) -> Table {
     };
     Table {
         id: "doctor",
-        title: format!("What the doctor found in {}", crate::values::list(said, "examined")),
+        title: format!("Findings of the doctor in {}", crate::values::list(said, "examined")),
         columns: vec!["severity", "about", "what", "what to do"],
         rows: items(said, "findings").iter().map(row).collect(),
         empty: "Nothing is wrong.",
@@ -175,7 +175,7 @@ fn attention(kind: &str, name: &str, item: &Value, link: &str) -> Option<Notice>
     let late = number(item, "lag") > 0 && number(item, "lag_seconds") > LATE_SECONDS;
     let said = match &*state {
         "paused" => "paused by an operator".to_owned(),
-        _ if late => format!("{} s behind", number(item, "lag_seconds")),
+        _ if late => format!("{} s lag", number(item, "lag_seconds")),
         _ if parked > 0 => format!("{parked} parked"),
         _ => return None,
     };
@@ -211,7 +211,7 @@ fn tasks(ready: &Value) -> Table {
         title: "Tasks of this process".to_owned(),
         columns: vec!["task", "state", "restarts"],
         rows,
-        empty: "None that this credential may see.",
+        empty: "No tasks that this credential may see.",
         next: None,
     }
 }

@@ -17,15 +17,15 @@ pub(super) const PAGE: Page = Page {
     render: |view| Box::pin(render(view)),
     files: &[],
     acts: &[
-        Act::post("pause", "Pause", "/v1/partners/{name}/pause", "Nothing is sent to the partner {name} until it is resumed. Its events are selected and received all the same.").shows(NOW),
-        Act::post("resume", "Resume", "/v1/partners/{name}/resume", "Events are sent to the partner {name} again, the earliest of each entity first.").shows(NOW),
-        Act::post("replay", "Replay a range", "/v1/partners/{name}/replay", "The events of a range of the log that the partner {name} selects are sent again, as new deliveries.").shows(NOW).fields(&[
-            Field::new("from", "From number", "0", Kind::Number).optional(),
-            Field::new("to", "Up to number, which is left out", "the end of the log", Kind::Number).optional(),
+        Act::post("pause", "Pause", "/v1/partners/{name}/pause", "Nothing is sent to the partner {name} until it is resumed. Events are still selected for it and received from it.").shows(NOW),
+        Act::post("resume", "Resume", "/v1/partners/{name}/resume", "Sending to the partner {name} resumes, with the earliest event of each entity.").shows(NOW),
+        Act::post("replay", "Replay a range", "/v1/partners/{name}/replay", "The events of a range of the log that the partner {name} selects are resent as new deliveries.").shows(NOW).fields(&[
+            Field::new("from", "From sequence number", "0", Kind::Number).optional(),
+            Field::new("to", "To sequence number, exclusive", "the end of the log", Kind::Number).optional(),
         ]),
         Act::delete("delete", "Delete", "/v1/partners/{name}", "The partner {name} and its secrets are deleted: nothing is sent to it or received from it. Its events stay.").shows(NOW),
-        Act::post("resend", "Resend", "/v1/partner-events/{event}/resend", "The event {event} is attempted now, with five more attempts, without waiting for others of its entity.").shows(EVENT).back(EVENT_OF),
-        Act::post("cancel", "Cancel", "/v1/partner-events/{event}/cancel", "The event {event} ends here: it is not attempted again, and the next one of its entity follows.").shows(EVENT).back(EVENT_OF),
+        Act::post("resend", "Resend", "/v1/partner-events/{event}/resend", "The event {event} is attempted immediately, with five more attempts, without waiting for other events of its entity.").shows(EVENT).back(EVENT_OF),
+        Act::post("cancel", "Cancel", "/v1/partner-events/{event}/cancel", "The event {event} is cancelled: it is not attempted again, and the next event of its entity follows.").shows(EVENT).back(EVENT_OF),
     ],
 };
 
@@ -96,7 +96,7 @@ async fn list(view: &View) -> Result<Table, Refused> {
     Ok(Table {
         id: "partners",
         title: "Partners".to_owned(),
-        columns: vec!["id", "name", "state", "url", "events", "secrets", "tried again", "changed"],
+        columns: vec!["id", "name", "state", "url", "events", "secrets", "next retry", "changed"],
         rows: items(&page, "items").iter().map(row).collect(),
         empty: "No partner is defined.",
         next: view.next("More", "cursor", &page["cursor"]),
@@ -127,7 +127,7 @@ async fn one(view: &View, name: &str) -> Result<One, Refused> {
         Input::of(view, "type", "Type", ""),
         Input::of(view, "entity_id", "Entity", ""),
         Input::of(view, "entity_type", "Kind of entity", ""),
-        Input::of(view, "day", "Day, counted from 1970-01-01", ""),
+        Input::of(view, "day", "Day, in days since 1970-01-01", ""),
         choice("due", "Due now", &["true"]),
     ];
     let hidden = view.hidden().into_iter().chain([("name".to_owned(), name.to_owned())]).collect();
@@ -147,7 +147,7 @@ fn counts(counted: &Value) -> (Facts, Table) {
     const STATES: [&str; 7] = ["pending", "processing", "success", "failed", "exhausted", "refused", "cancelled"];
     let facts = Facts::default()
         .with("events", Cell::text(text(counted, "total")))
-        .with("share of the ended that succeeded", Cell::text(text(counted, "success_rate")));
+        .with("share of final events that succeeded", Cell::text(text(counted, "success_rate")));
     let row = |(direction, title): &(&str, &str)| {
         let of = |state: &&str| Cell::number(number(counted, &format!("{direction}.{state}")));
         std::iter::once(Cell::text(*title)).chain(STATES.iter().map(of)).collect()
@@ -181,7 +181,7 @@ fn events(view: &View, name: &str, page: &Value) -> Table {
     };
     Table {
         id: "events",
-        title: "Events, the newest first".to_owned(),
+        title: "Events, newest first".to_owned(),
         columns: vec!["event", "direction", "type", "entity", "status", "ended", "attempts", "due", "last reason", "acts"],
         rows: items(page, "items").iter().map(row).collect(),
         empty: "No event matches.",
@@ -229,7 +229,7 @@ async fn event(view: &View, id: &str) -> Result<Event, Refused> {
         title: "Attempts".to_owned(),
         columns: vec!["attempt", "time"],
         rows: rows.into_iter().map(|(_, row)| row).collect(),
-        empty: "It was not attempted yet.",
+        empty: "It has not been attempted yet.",
         next: None,
     };
     Ok(Event {

@@ -33,7 +33,7 @@ pub(super) const PAGE: Page = Page {
         Field::new("target.name", "Name of the target", "a handler, topic or file", Kind::Text).optional(),
         Field::choice("order", "Order", &["timestamp", "sequence_number"]).optional(),
         Field::new("speed", "Speed", "0.1 to 100; as fast as possible", Kind::Decimal).optional(),
-        Field::new("rate", "Events a second", "without bound", Kind::Decimal).optional(),
+        Field::new("rate", "Events per second", "no limit", Kind::Decimal).optional(),
         Field::new("batch_size", "Batch", "100", Kind::Number).optional(),
         Field::new("max_events", "At most", "all", Kind::Number).optional(),
         Field::choice("on_error", "After an error", &["skip", "stop"]).optional(),
@@ -100,7 +100,7 @@ async fn look(view: &View, given: &[(&str, String)]) -> Result<Found, Refused> {
     for field in fields() {
         let Some((_, value)) = given.iter().find(|(name, _)| *name == field.name) else { continue };
         let value = field.kind.read(value).map_err(|why| {
-            Refused::new(axum::http::StatusCode::UNPROCESSABLE_ENTITY, "This cannot be asked for.", format!("{}: {why}", field.label))
+            Refused::new(axum::http::StatusCode::UNPROCESSABLE_ENTITY, "This filter is invalid.", format!("{}: {why}", field.label))
         })?;
         put(&mut body, field.name, value);
     }
@@ -118,7 +118,7 @@ async fn look(view: &View, given: &[(&str, String)]) -> Result<Found, Refused> {
 fn first(view: &View, preview: &Value) -> Table {
     Table {
         id: "first",
-        title: "The first of them".to_owned(),
+        title: "The first matching events".to_owned(),
         columns: vec!["time", "type", "number", "event"],
         rows: items(preview, "first").iter().map(|event| summary(view, event)).collect(),
         empty: "No event matches.",

@@ -18,10 +18,10 @@ pub(super) const PAGE: Page = Page {
     render: |view| Box::pin(render(view)),
     files: &[],
     acts: &[
-        Act::post("pause", "Pause", "/v1/projections/{name}/pause", "The projection {name} stops following the log. Its records stay as they are and can be read.").shows(NOW),
-        Act::post("resume", "Resume", "/v1/projections/{name}/resume", "The projection {name} follows the log again, from where it stands.").shows(NOW),
-        Act::post("rebuild", "Rebuild", "/v1/projections/{name}/rebuild", "The records of the projection {name} are built again from the whole log, beside the live ones, and take their place once they have caught up.").shows(NOW),
-        Act::delete("delete", "Delete", "/v1/projections/{name}", "The projection {name} and its records are deleted. The events stay.").shows(NOW),
+        Act::post("pause", "Pause", "/v1/projections/{name}/pause", "The projection {name} stops following the log. Its records remain unchanged and readable.").shows(NOW),
+        Act::post("resume", "Resume", "/v1/projections/{name}/resume", "The projection {name} follows the log again from its position.").shows(NOW),
+        Act::post("rebuild", "Rebuild", "/v1/projections/{name}/rebuild", "The records of the projection {name} are rebuilt from the whole log beside the live ones, which they replace once they have caught up.").shows(NOW),
+        Act::delete("delete", "Delete", "/v1/projections/{name}", "The projection {name} and its records are deleted. The events are kept.").shows(NOW),
     ],
 };
 

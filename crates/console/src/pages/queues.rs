@@ -17,9 +17,9 @@ pub(super) const PAGE: Page = Page {
     render: |view| Box::pin(render(view)),
     files: &[],
     acts: &[
-        Act::post("priority", "Change priority", "/v1/queues/{name}/items/{id}", "The item {id} of the queue {name} gets another priority and keeps its age.").by(Verb::Patch).shows(ITEM).fields(&[Field::choice("priority", "Priority", &PRIORITIES)]),
-        Act::post("release", "Release", "/v1/queues/{name}/items/{id}/release", "The item {id} is taken from the worker that has it and waits again, at the place that its age gives it. The worker is told when it renews its lease; what it has done already may be done twice.").shows(ITEM),
-        Act::delete("cancel", "Cancel", "/v1/queues/{name}/items/{id}", "The item {id} is removed from the queue {name}: nobody gets it any more. A worker that has it is told when it renews its lease.").shows(ITEM).back(&["name"]),
+        Act::post("priority", "Change priority", "/v1/queues/{name}/items/{id}", "The item {id} of the queue {name} gets another priority. Its age is kept.").by(Verb::Patch).shows(ITEM).fields(&[Field::choice("priority", "Priority", &PRIORITIES)]),
+        Act::post("release", "Release", "/v1/queues/{name}/items/{id}/release", "The item {id} is taken from its worker and becomes pending again, at the place that its age determines. The worker learns of it when it renews its lease; work that it has already done may be done twice.").shows(ITEM),
+        Act::delete("cancel", "Cancel", "/v1/queues/{name}/items/{id}", "The item {id} is removed from the queue {name}. If a worker has it, the worker learns of the removal when it renews its lease.").shows(ITEM).back(&["name"]),
         Act::delete("delete", "Delete", "/v1/queues/{name}", "The queue {name} is deleted with all of its items, the pending and the active ones.").shows(&["/v1/queues/{name}"]),
     ],
 };
@@ -94,9 +94,9 @@ async fn one(view: &View, name: &str) -> Result<One, Refused> {
     };
     let mut facts = Facts::default().with("active", Cell::text(format!("{} of {}", number(&queue, "active"), number(&queue, "cap"))));
     for (name, path) in [
-        ("users that wait", "users"),
+        ("users with pending items", "users"),
         ("oldest", "oldest"),
-        ("seconds that it waits", "oldest_seconds"),
+        ("age of the oldest, s", "oldest_seconds"),
         ("enqueued", "enqueued_total"),
         ("handed out", "taken_total"),
         ("done", "done_total"),
@@ -141,7 +141,7 @@ fn table(view: &View, name: &str, page: &Value) -> Table {
     };
     Table {
         id: "items",
-        title: "Items, the oldest first".to_owned(),
+        title: "Items, oldest first".to_owned(),
         columns: vec!["id", "state", "priority", "user", "enqueued", "handed out", "worker", "lease until", "acts"],
         rows: items(page, "items").iter().map(row).collect(),
         empty: "No item matches.",

@@ -56,7 +56,7 @@ async fn list(view: &View) -> Result<Records, Refused> {
         title: "Collections".to_owned(),
         columns: vec!["name", "indexes", "feed"],
         rows: items(&page, "collections").iter().map(row).collect(),
-        empty: "There is no collection.",
+        empty: "No collection is declared.",
         next: if items(&page, "collections").len() < 100 { None } else { view.next("More", "after", &page["next"]) },
     };
     let title = "Records".to_owned();
@@ -70,7 +70,7 @@ fn find(view: &View) -> Result<Value, Refused> {
         if let Some(written) = view.parameter(name) {
             query[name] = serde_json::from_str(written).map_err(|error| {
                 let status = axum::http::StatusCode::UNPROCESSABLE_ENTITY;
-                Refused::new(status, "This is no JSON.", format!("{name}: {error}"))
+                Refused::new(status, "This is not JSON.", format!("{name}: {error}"))
             })?;
         }
     }

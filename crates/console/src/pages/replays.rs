@@ -17,10 +17,10 @@ pub(super) const PAGE: Page = Page {
     render: |view| Box::pin(render(view)),
     files: &[],
     acts: &[
-        Act::post("start", "Start", "/v1/replays/{id}/start", "The replay {id} begins to send the events that are in the log now.").shows(NOW).back(ID),
-        Act::post("pause", "Pause", "/v1/replays/{id}/pause", "The replay {id} sends nothing until it is resumed. Deliveries that are stored already are still handed out.").shows(NOW).back(ID),
+        Act::post("start", "Start", "/v1/replays/{id}/start", "The replay {id} starts sending the events that are in the log now.").shows(NOW).back(ID),
+        Act::post("pause", "Pause", "/v1/replays/{id}/pause", "The replay {id} sends nothing until it is resumed. Deliveries that are already stored are still handed out.").shows(NOW).back(ID),
         Act::post("resume", "Resume", "/v1/replays/{id}/resume", "The replay {id} continues with the next event.").shows(NOW).back(ID),
-        Act::post("cancel", "Cancel", "/v1/replays/{id}/cancel", "The replay {id} ends where it is. What it has sent cannot be taken back, and it cannot be resumed.").shows(NOW).back(ID),
+        Act::post("cancel", "Cancel", "/v1/replays/{id}/cancel", "The replay {id} ends at its position. What it has sent cannot be revoked, and it cannot be resumed.").shows(NOW).back(ID),
         Act::delete("remove", "Remove ended replays", "/v1/replays?older_than_hours={hours}", "Replays that ended more than {hours} hours ago are removed from the list. What they sent stays.").fields(&[Field::given("hours")]),
     ],
 };
@@ -84,7 +84,7 @@ async fn list(view: &View) -> Result<List, Refused> {
         title: "Replays".to_owned(),
         columns: vec!["id", "status", "progress", "target", "events", "sent", "failed", "created", "expected end"],
         rows: items(&page, "items").iter().map(row).collect(),
-        empty: "There is no replay.",
+        empty: "No replay exists.",
         next: view.next("More", "cursor", &page["cursor"]),
     };
     let mut links = vec![Link::new("New replay", view.link("preview", &[]))];

@@ -18,7 +18,7 @@ pub(super) const PAGE: Page = Page {
     live: false,
     render: |view| Box::pin(render(view)),
     files: &[],
-    acts: &[Act::delete("delete", "Delete", "/v1/saga-definitions/{name}", "The definition {name} is deleted: its events start no more sagas. It is refused while a saga of it is not over. Sagas that are over stay.").shows(&["/v1/saga-definitions/{name}"])],
+    acts: &[Act::delete("delete", "Delete", "/v1/saga-definitions/{name}", "The definition {name} is deleted: its events start no more sagas. The deletion is refused until all of its sagas have ended. Ended sagas are kept.").shows(&["/v1/saga-definitions/{name}"])],
 };
 
 #[derive(Template)]
@@ -63,7 +63,7 @@ async fn list(view: &View) -> Result<Table, Refused> {
     Ok(Table {
         id: "definitions",
         title: "Definitions".to_owned(),
-        columns: vec!["name", "version", "started by", "steps", "active", "wait for a person", "lag", "owner"],
+        columns: vec!["name", "version", "started by", "steps", "active", "need an operator", "lag", "owner"],
         rows: items(&page, "items").iter().map(row).collect(),
         empty: "No saga is defined.",
         next: view.next("More", "cursor", &page["cursor"]),
@@ -78,7 +78,7 @@ async fn one(view: &View, name: &str) -> Result<One, Refused> {
         facts = facts.with(field, Cell::text(text(&definition, field)));
     }
     let parked = number(&definition, "parked");
-    facts = facts.with("wait for a person", if parked > 0 { Cell::bad(parked.to_string()) } else { Cell::text("0") });
+    facts = facts.with("need an operator", if parked > 0 { Cell::bad(parked.to_string()) } else { Cell::text("0") });
     Ok(One {
         acts: view.acts(&["delete"], &[("name", name)]),
         diagram: Diagram::of(name, &definition["definition"]),

@@ -17,8 +17,8 @@ pub(super) const PAGE: Page = Page {
     render: |view| Box::pin(render(view)),
     files: &[],
     acts: &[
-        Act::post("cancel", "Cancel", "/v1/sagas/{id}/cancel", "The saga {id} is cancelled: what it has done is undone, the last step first.").shows(NOW).back(ID),
-        Act::post("retry", "Retry", "/v1/sagas/{id}/retry", "The step or compensation of the saga {id} that waits is attempted again at once.").shows(NOW).back(ID),
+        Act::post("cancel", "Cancel", "/v1/sagas/{id}/cancel", "The saga {id} is cancelled: its completed steps are undone, the last one first.").shows(NOW).back(ID),
+        Act::post("retry", "Retry", "/v1/sagas/{id}/retry", "The waiting step or compensation of the saga {id} is retried immediately.").shows(NOW).back(ID),
     ],
 };
 
@@ -69,7 +69,7 @@ async fn list(view: &View) -> Result<List, Refused> {
         Input::of(view, "name", "Definition", ""),
         Input::choice(view, "state", "State", STATES),
         Input::of(view, "execution_id", "Correlation", ""),
-        Input::choice(view, "parked", "Waits for a person", &["true"]),
+        Input::choice(view, "parked", "Needs an operator", &["true"]),
     ];
     Ok(List {
         search: Search { action: view.address(), hidden: view.hidden(), inputs, button: "Show" },
@@ -90,10 +90,10 @@ async fn statistics(view: &View) -> Result<Option<Facts>, Refused> {
         facts = facts.with(state, Cell::text(count(number.as_u64().unwrap_or(0))));
     }
     let parked = number(&counted, "parked");
-    facts = facts.with("wait for a person", if parked > 0 { Cell::bad(count(parked)) } else { Cell::text("0") });
+    facts = facts.with("need an operator", if parked > 0 { Cell::bad(count(parked)) } else { Cell::text("0") });
     let took = text(&counted, "average_duration_seconds");
     let took = if took.is_empty() { String::new() } else { format!("{took} s") };
-    Ok(Some(facts.with("average duration of the completed", Cell::text(took))))
+    Ok(Some(facts.with("average duration of completed sagas", Cell::text(took))))
 }
 
 /// Returns a table of sagas, for every page that lists some.
@@ -115,7 +115,7 @@ pub(super) fn table(view: &View, page: &Value) -> Table {
     };
     Table {
         id: "sagas",
-        title: "Sagas, the newest first".to_owned(),
+        title: "Sagas, newest first".to_owned(),
         columns: vec!["saga", "definition", "correlation", "state", "step", "done", "cause", "due", "updated"],
         rows: items(page, "items").iter().map(row).collect(),
         empty: "No saga matches.",
@@ -137,7 +137,7 @@ async fn one(view: &View, id: &str) -> Result<(String, One), Refused> {
     let execution = text(&saga, "execution_id");
     let mut facts = Facts::default()
         .with("state", Cell::state(&state))
-        .with("waits for a person since", Cell::bad(parked))
+        .with("needs an operator since", Cell::bad(parked))
         .with("cause", Cell::bad(text(&saga, "cause")))
         .with("definition", Cell::link(version, view.link("saga-definitions", &[("name", &name)])))
         .with("correlation", Cell::link(&execution, view.link("events", &[("search", &execution)])))
@@ -169,7 +169,7 @@ async fn one(view: &View, id: &str) -> Result<(String, One), Refused> {
         title: "Timeline".to_owned(),
         columns: vec!["began", "step", "kind", "attempt", "state", "ended", "reason"],
         rows: items(&saga, "steps").iter().map(row).collect(),
-        empty: "No step was carried out.",
+        empty: "No step has run.",
         next: None,
     };
     let one = One { acts: view.acts(&acts, &[("id", id)]), facts, steps, context: Json::new("Context", &saga["context"], true) };

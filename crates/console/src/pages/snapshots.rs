@@ -1,11 +1,11 @@
 //! Snapshots of aggregates.
 
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 
 use askama::Template;
 use serde_json::{Value, json};
 
-use crate::components::{Cell, Facts, Input, Json, Search, Table};
+use crate::components::{Cell, Facts, Input, Json, Notice, Search, Table};
 use crate::page::{Group, Page, Permission};
 use crate::values::{items, number, shown, text};
 use crate::view::{Refused, View, escape};
@@ -27,7 +27,8 @@ struct Snapshots {
     search: Search,
     facts: Option<Facts>,
     state: Option<Json>,
-    table: Table,
+    problem: Option<Notice>,
+    table: Option<Table>,
 }
 
 async fn render(view: &View) -> Result<String, Refused> {
@@ -39,8 +40,8 @@ async fn render(view: &View) -> Result<String, Refused> {
         button: "Show",
     };
     let (mut facts, mut state) = (None, None);
-    let table = match (view.parameter("name"), view.parameter("id")) {
-        (None, _) => names(view).await?,
+    let (table, problem) = match (view.parameter("name"), view.parameter("id")) {
+        (None, _) => (Some(names(view).await?), None),
         (Some(name), None) => of_name(view, name).await?,
         (Some(name), Some(id)) => {
             let mut snapshot = view.get(&format!("/v1/snapshots/{}/{}", escape(name), escape(id))).await?;
@@ -50,7 +51,7 @@ async fn render(view: &View) -> Result<String, Refused> {
             of_name(view, name).await?
         }
     };
-    Ok(Snapshots { search, facts, state, table }.render()?)
+    Ok(Snapshots { search, facts, state, problem, table }.render()?)
 }
 
 async fn names(view: &View) -> Result<Table, Refused> {
@@ -69,13 +70,19 @@ async fn names(view: &View) -> Result<Table, Refused> {
     })
 }
 
-async fn of_name(view: &View, name: &str) -> Result<Table, Refused> {
+/// Lists the snapshots of a name. Returns a notice if they cannot be read; an unknown tenant is refused as on every page.
+async fn of_name(view: &View, name: &str) -> Result<(Option<Table>, Option<Notice>), Refused> {
     let query = json!({ "condition": {}, "limit": 100 });
     let path = format!("/v1/query/{}/snapshots/list", escape(name));
-    // A name without any snapshots has none to list.
-    let found = view.send(Method::POST, &path, Some(&query)).await;
-    let list = found.unwrap_or(Value::Null);
-    let list = if list.is_array() { list } else { list["items"].clone() };
+    match view.send(Method::POST, &path, Some(&query)).await {
+        Ok(list) => Ok((Some(table(view, name, &list)), None)),
+        Err(refused) if refused.status != StatusCode::NOT_FOUND => Ok((None, Some(refused.notice()))),
+        Err(refused) => Err(refused),
+    }
+}
+
+fn table(view: &View, name: &str, list: &Value) -> Table {
+    let list = if list.is_array() { list } else { &list["items"] };
     let rows = list.as_array().into_iter().flatten().map(|snapshot| {
         let id = text(snapshot, "aggregateId");
         vec![
@@ -85,12 +92,12 @@ async fn of_name(view: &View, name: &str) -> Result<Table, Refused> {
             Cell::code(&text(snapshot, "state")),
         ]
     });
-    Ok(Table {
+    Table {
         id: "snapshots",
         title: format!("Snapshots of {name}"),
         columns: vec!["id", "version", "tenantId", "state"],
         rows: rows.collect(),
-        empty: "It has no snapshots.",
+        empty: "No aggregate of this name has a snapshot.",
         next: None,
-    })
+    }
 }

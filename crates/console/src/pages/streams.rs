@@ -50,7 +50,7 @@ async fn list(view: &View) -> Result<Streams, Refused> {
         title: "Streams".to_owned(),
         columns: vec!["name", "entries", "evaluated up to", "filled by"],
         rows: rows.collect(),
-        empty: "There is no stream. A filter makes one.",
+        empty: "No stream exists. A filter creates one.",
         next: if items(&page, "streams").len() < 100 { None } else { view.next("More", "after", &page["next"]) },
     };
     Ok(Streams { title: "Streams".to_owned(), facts: None, table })
@@ -70,7 +70,7 @@ async fn one(view: &View, name: &str) -> Result<Streams, Refused> {
         title: "Entries".to_owned(),
         columns: vec!["position", "partition", "number", "time", "type", "aggregate", "version", "tags", "data"],
         rows: rows.collect(),
-        empty: "There are no entries from here on.",
+        empty: "There are no entries at or after this position.",
         next: if items(&page, "events").is_empty() { None } else { view.next("Later entries", "from", &page["next"]) },
     };
     Ok(Streams { title: name.to_owned(), facts: Some(Facts::of(&state)), table })

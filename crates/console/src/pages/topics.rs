@@ -18,7 +18,7 @@ pub(super) const PAGE: Page = Page {
     live: true,
     render: |view| Box::pin(render(view)),
     files: &[],
-    acts: &[Act::post("apply", "Apply", "/v1/topics/{name}/apply", "The topic {name} gets the partitions and the retention of its configuration.").shows(&["/v1/topics/{name}"])],
+    acts: &[Act::post("apply", "Apply", "/v1/topics/{name}/apply", "The configured partitions and retention are applied to the topic {name}.").shows(&["/v1/topics/{name}"])],
 };
 
 #[derive(Template)]
@@ -62,7 +62,7 @@ async fn all(view: &View) -> Result<Topics, Refused> {
         title: "Topics".to_owned(),
         columns: vec!["name", "event type", "category", "partitions", "heads", "groups", "longest lag", "differences"],
         rows: items(&page, "items").iter().map(row).collect(),
-        empty: "There is no topic. A type in the registry or a group makes one.",
+        empty: "No topic exists. Registering a type or defining a group creates one.",
         next: view.next("More", "cursor", &page["cursor"]),
     };
     Ok(Topics { title: "Topics".to_owned(), facts: None, acts: Vec::new(), table })

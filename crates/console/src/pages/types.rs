@@ -55,7 +55,7 @@ async fn list(view: &View) -> Result<Types, Refused> {
         empty: "No event type is registered.",
         next: view.next("More", "cursor", &page["cursor"]),
     };
-    let facts = Facts::default().with("types that are not registered", Cell::text(text(&page, "unknown")));
+    let facts = Facts::default().with("unregistered types", Cell::text(text(&page, "unknown")));
     Ok(Types { title: "Event types".to_owned(), facts, schema: None, table })
 }
 

@@ -88,7 +88,7 @@ async fn the_acts_on_a_handler_do_what_they_say_and_are_recorded_with_their_reas
                 &format!("{path}?name=billing&partition={}&sequence_number=0&position=0", encoded(&partition)),
             )
             .await;
-        assert!(status == 200 && page.contains("What it will do") && page.contains("billing"), "{act}: {page}");
+        assert!(status == 200 && page.contains("<h2>Effect</h2>") && page.contains("billing"), "{act}: {page}");
         let answer = server.form(&session, &path, &fields(&token(&page), &format!("why {act}"), &partition)).await;
         let status = answer.status();
         let location = answer.headers().get("location").map(|to| to.to_str().expect("text").to_owned());

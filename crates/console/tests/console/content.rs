@@ -182,7 +182,7 @@ async fn consents_are_listed_and_a_tenant_without_subscriptions_says_so() {
     let horizon = page(&server, "/console/horizon").await;
     let consent = row(&horizon, "consents", "c-1");
     assert_eq!((&*consent[3], &*consent[5]), ("public-orders", "Revoke consent"));
-    assert!(horizon.contains("This tenant subscribes to nothing."), "{horizon}");
+    assert!(horizon.contains("This tenant has no subscription."), "{horizon}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

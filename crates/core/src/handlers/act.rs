@@ -20,7 +20,7 @@ pub enum Act {
         /// The position of the event that the operator means. The act is refused if another event is the next one.
         position: Option<u64>,
     },
-    /// Parks a failing partition's event, and lets the partition continue.
+    /// Parks the event of a failing partition, so that the partition continues.
     Park {
         /// The partition.
         partition: ByteString,

@@ -99,7 +99,7 @@ impl<A: AggregateType> Aggregates<A> {
             Ok(Some(snapshot)) => snapshot.loaded().map_or(Basis::Unusable, |loaded| Basis::Of(Box::new(loaded))),
             Ok(None) => Basis::None,
             Err(error) => {
-                tracing::warn!(%aggregate, %error, "its snapshot cannot be read; all of its commits are");
+                tracing::warn!(%aggregate, %error, "cannot read the snapshot of an aggregate; reading all of its commits instead");
                 Basis::None
             }
         }
@@ -117,7 +117,7 @@ impl<A: AggregateType> Aggregates<A> {
         match self.save(loaded).await {
             Ok(_) => loaded.version(),
             Err(error) => {
-                tracing::warn!(aggregate = %loaded.info.aggregate, %error, "its snapshot was not saved");
+                tracing::warn!(aggregate = %loaded.info.aggregate, %error, "could not save the snapshot of an aggregate");
                 0
             }
         }
@@ -132,8 +132,10 @@ impl<A: AggregateType> Aggregates<A> {
     async fn forget(&self, aggregate: &Aggregate, version: Version) {
         let Some(keeping) = &self.keeping else { return };
         match keeping.snapshots.delete(aggregate, Some(version)).await {
-            Ok(_) => tracing::warn!(%aggregate, version, "its snapshot was ahead of the log; it is made anew"),
-            Err(error) => tracing::warn!(%aggregate, %error, "its snapshot is ahead of the log, and stays for now"),
+            Ok(_) => {
+                tracing::warn!(%aggregate, version, "deleted a snapshot that was ahead of the log; it will be rebuilt")
+            }
+            Err(error) => tracing::warn!(%aggregate, %error, "could not delete a snapshot that is ahead of the log"),
         }
     }
 

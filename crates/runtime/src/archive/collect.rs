@@ -142,7 +142,7 @@ impl TenantArchive {
         due: &Due,
         error: &RecordError,
     ) -> Result<(), Stop> {
-        tracing::warn!(tenant = self.tenant, id = %due.id(), %error, "an event cannot be archived; it stays in the view");
+        tracing::warn!(tenant = self.tenant, id = %due.id(), %error, "cannot archive an event; it stays in the view");
         let mut batch = guard.checks(loaded).to_vec();
         batch.push(due.refused(live));
         match self.records.write(batch).await {

@@ -104,7 +104,7 @@ impl TenantArchive {
                 // It does not block any event, so it can be deleted later.
                 None if path.starts_with(&own) => {
                     if let Err(error) = files.delete(&path).await {
-                        tracing::debug!(%error, "a file of the archive is deleted later");
+                        tracing::debug!(%error, "could not delete a file of the archive; it will be deleted later");
                     }
                     Ok(())
                 }
@@ -256,7 +256,7 @@ impl TenantArchive {
                 // If the outcome is unknown, the next recovery resolves it: a file with a record is placed, one without is deleted.
                 let is_refused = matches!(error, RecordError::NotAsExpected { .. } | RecordError::Invalid(_));
                 if is_refused && let Err(error) = files.delete(&writing).await {
-                    tracing::debug!(%error, "a file of the archive is deleted later");
+                    tracing::debug!(%error, "could not delete a file of the archive; it will be deleted later");
                 }
                 return guard.stop_of(error);
             }
@@ -297,9 +297,9 @@ async fn put_whole(
         return Ok(());
     }
     if let Err(error) = files.delete(path).await {
-        tracing::debug!(%error, "a file of the archive is deleted later");
+        tracing::debug!(%error, "could not delete a file of the archive; it will be deleted later");
     }
-    let reason = format!("{} bytes were written, and it was read back with another length or hash", record.bytes);
+    let reason = format!("wrote {} bytes, but read back another length or hash", record.bytes);
     Err(FileError::new(format!("{}/{path}", files.place()), reason))
 }
 

@@ -26,7 +26,7 @@ impl TenantArchive {
         let (waiting, refused) = (status.waiting, status.refused);
         let degraded = match status.failing {
             Some(failing) => Some(format!(
-                "the archive cannot be written since {}: {}; {waiting} events wait, and none of them is deleted",
+                "the archive cannot be written since {}: {}; {waiting} events are pending, and none of them is deleted",
                 failing.since, failing.reason
             )),
             None if refused > 0 => Some(format!(

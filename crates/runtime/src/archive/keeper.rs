@@ -149,11 +149,7 @@ impl TenantArchive {
             (state.failure, state.failing_since) = (None, None);
         } else if state.failure.is_none() {
             state.failing_since = Some(self.date());
-            tracing::warn!(
-                tenant = self.tenant,
-                error = failure,
-                "the archive cannot be written; events stay in the view"
-            );
+            tracing::warn!(tenant = self.tenant, error = failure, "cannot write the archive; events stay in the view");
         }
         state.failure = failure;
         if state != before {

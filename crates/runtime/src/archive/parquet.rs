@@ -219,7 +219,7 @@ fn column<T: DataType>(
     values: &[T::T],
     levels: Option<&[i16]>,
 ) -> Result<(), ParquetError> {
-    let missing = || ParquetError::General("the schema has fewer columns than are written".to_owned());
+    let missing = || ParquetError::General("the schema has fewer columns than the data".to_owned());
     let mut column = group.next_column()?.ok_or_else(missing)?;
     column.typed::<T>().write_batch(values, levels, None)?;
     column.close()
@@ -235,7 +235,7 @@ pub(super) fn found(content: Bytes, place: &str, event_id: &str) -> Result<Optio
             let text = row.get_string(DOCUMENT).map_err(|error| said(&error))?;
             let value: serde_json::Value = serde_json::from_str(text).map_err(|error| said(&error))?;
             let document = Bson::try_from(value).ok().and_then(|value| value.as_document().cloned());
-            let document = document.ok_or_else(|| said(&"the document of the event is none"))?;
+            let document = document.ok_or_else(|| said(&"the stored document of the event is not a JSON object"))?;
             return Ok(Some(with_columns(document, &row)));
         }
     }

@@ -24,7 +24,7 @@ impl TenantArchive {
     pub(super) async fn archived_page(&self, query: BrowseQuery) -> Result<ArchivePage, ArchiveError> {
         query.validate()?;
         if query.search.is_some() {
-            let message = "is a parameter of the browse view; the archive has no index of words";
+            let message = "is a parameter of the browse view only, because the archive has no text index; leave it out";
             return Err(Invalid::new(Code::InvalidQuery, "search", message).into());
         }
         let (found, next) = asked(&query, EVENTS_ARCHIVE, |query| self.find_archived(query)).await?;

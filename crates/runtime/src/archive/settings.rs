@@ -148,7 +148,7 @@ impl TenantArchive {
         body.validate()?;
         valid_name("name", name)?;
         if body.archive == ArchiveTarget::Files && self.shared.options.archive.is_none() {
-            let message = "cannot be files: the server has no place for them; set server.archive";
+            let message = "cannot be files, because the server has no folder or bucket for them; set server.archive";
             return Err(Invalid::new(Code::InvalidBody, "archive", message).into());
         }
         let categories = self.categories().await?;
@@ -169,7 +169,7 @@ impl TenantArchive {
             record.rules.retain(|it| it.name != rule.name);
             let created = record.rules.len() == before;
             if created && before >= RULES_MAX {
-                let message = format!("is one rule too many: a tenant has {RULES_MAX} at most");
+                let message = format!("exceeds the limit of {RULES_MAX} rules per tenant; remove one first");
                 return Err(Invalid::new(Code::InvalidBody, "name", message).into());
             }
             record.rules.push(rule.clone());

@@ -74,14 +74,14 @@ impl TenantArchive {
                 let count = changes.len();
                 let batch: Vec<_> = guard.checks(loaded).into_iter().chain(changes).collect();
                 match self.records.write(batch).await {
-                    Ok(_) => tracing::debug!(collection, count, "documents expire as the settings say"),
+                    Ok(_) => tracing::debug!(collection, count, "set the expiry dates of documents"),
                     // A document has changed or expired since it was read.
                     Err(error) => {
                         guard.stop_of(error)?;
                         conflicts += 1;
                         if conflicts > CONFLICTS_MAX {
                             let message =
-                                "documents change faster than their expiry dates can be set; the task retries";
+                                "documents change faster than their expiry dates can be set; the task will retry";
                             return Err(Stop::Failed(format!("{collection}: {message}")));
                         }
                         continue;

@@ -88,7 +88,7 @@ impl TenantDeadLetters {
             reason,
             by,
             condition = record.condition,
-            "a bulk act on dead letters begins"
+            "starting a bulk act on dead letters"
         );
         let acts = TypedRecords::<BulkRecord>::declared(Arc::clone(&self.records));
         let revision = acts.insert(&record).await?;
@@ -193,7 +193,10 @@ impl TenantDeadLetters {
             page => page?.0,
         };
         for stored in page {
-            tracing::info!(bulk = stored.value.id, "a bulk act on dead letters continues that another process began");
+            tracing::info!(
+                bulk = stored.value.id,
+                "continuing a bulk act on dead letters that another process started"
+            );
             self.finish(stored.value, stored.revision).await?;
         }
         Ok(())

@@ -249,7 +249,7 @@ async fn commit(
         Ok(_) => Ok(true),
         Err(CommitError::Store(error)) => Err(error.into()),
         Err(error) => {
-            tracing::warn!(id, event_type, %error, "an event about a dead letter is refused");
+            tracing::warn!(id, event_type, %error, "an event about a dead letter was refused");
             Ok(false)
         }
     }

@@ -27,7 +27,7 @@ impl TenantDeadLetters {
         for group in self.groups_of_letters(open).await? {
             let Some(processor) = group.key.as_str().map(str::to_owned) else { continue };
             if self.is_gone(&processor).await? {
-                tracing::info!(processor, "the letters of a consumer that is gone are given up");
+                tracing::info!(processor, "discarding the letters of a consumer that no longer exists");
                 let reason = Reason { reason: "nobody would process them".to_owned(), by: None };
                 self.give_up_letters(&processor, reason).await?;
             }
@@ -80,7 +80,7 @@ impl TenantDeadLetters {
                 changes.push(RecordChange::delete_if(DEAD_LETTERS, id, Expected::Revision(stored.revision)));
             }
             match self.records.write(changes).await {
-                Ok(_) => tracing::debug!(tenant = self.tenant, into = ARCHIVED_LETTERS, "letters are archived"),
+                Ok(_) => tracing::debug!(tenant = self.tenant, into = ARCHIVED_LETTERS, "archived letters"),
                 // A consumer failed with the event again; the next round handles it.
                 Err(RecordError::NotAsExpected { .. }) => return Ok(()),
                 Err(error) => return Err(error.into()),

@@ -32,7 +32,7 @@ impl Last {
             Some(Self { failed_at: failed_at.parse().ok()?, id: id.to_owned() })
         };
         text_of(cursor).and_then(parts).ok_or_else(|| {
-            let message = "is not a cursor of this list; begin again without one";
+            let message = "is not a cursor of this list; start again without one";
             Invalid::new(Code::InvalidQuery, "cursor", message)
         })
     }

@@ -121,7 +121,7 @@ impl TenantDeadLetters {
             Ok(_) => Ok(()),
             Err(PartnerError::Store(StoreError::Closed)) => Err(StoreError::Closed.into()),
             Err(error) => {
-                tracing::debug!(letter = letter.id, %error, "a partner event does not take what its letter says yet");
+                tracing::debug!(letter = letter.id, %error, "the state of a letter cannot be applied to its partner event yet");
                 Ok(())
             }
         }

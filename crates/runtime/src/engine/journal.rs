@@ -206,7 +206,7 @@ impl Journal {
                     break;
                 }
                 Err(RecordError::Store(error @ (StoreError::Overloaded | StoreError::Unreachable(_)))) => {
-                    tracing::debug!(processor = record.name, %error, "a processor's batch is written again");
+                    tracing::debug!(processor = record.name, %error, "retrying the write of a processor's batch");
                     self.clock.sleep(pause).await;
                     pause = (pause * 2).min(PAUSES.1);
                 }

@@ -85,7 +85,7 @@ impl Supervised for Local {
                     Ok(deliveries) => attempts.extend(by_partition(deliveries).map(|of_one| this.attempt(of_one))),
                     // An attempt may take hours; the other lanes do not wait for it.
                     Err(HandlerError::Store(error)) if error != StoreError::Closed => {
-                        tracing::warn!(handler = this.name, %error, "deliveries could not be pulled; they are pulled again");
+                        tracing::warn!(handler = this.name, %error, "could not pull deliveries; retrying");
                         pull_at = Some(this.clock.now().plus(AGAIN));
                     }
                     Err(error) => break error,
@@ -176,7 +176,7 @@ impl Local {
         loop {
             match self.handlers.settle_all(&self.name, vec![settling.clone()]).await {
                 Err(HandlerError::Store(error)) if error != StoreError::Closed && self.clock.now() < until => {
-                    tracing::debug!(handler = self.name, %error, "the delivery of a replay is settled again");
+                    tracing::debug!(handler = self.name, %error, "retrying to settle the delivery of a replay");
                     self.clock.sleep(AGAIN).await;
                 }
                 settled => return settled.map(drop),

@@ -117,7 +117,7 @@ impl Supervised for Owner {
             match self.own().await {
                 Stop::Done => return Ended::Done,
                 Stop::Again | Stop::Given(_) => {}
-                Stop::Lost => tracing::info!(task = self.task, "another process took the task over"),
+                Stop::Lost => tracing::info!(task = self.task, "another process took over the task"),
                 Stop::Failed(error) => return Ended::Failed(error),
             }
         }
@@ -283,7 +283,7 @@ impl<'o> Work<'o> {
 
     fn read(&mut self, page: Option<Result<Page, ReadError>>) -> Result<(), Stop> {
         match page {
-            None => Err(Stop::Failed("its source cannot be read any more".to_owned())),
+            None => Err(Stop::Failed("its source can no longer be read".to_owned())),
             Some(Err(ReadError::Store(StoreError::Closed))) => Err(Stop::Done),
             Some(Err(error)) => {
                 self.last_reason = Some(format!("reading: {error}"));
@@ -402,7 +402,7 @@ impl From<NotWritten> for Stop {
             NotWritten::Store(StoreError::Closed) => Self::Done,
             NotWritten::Store(error) => Self::Failed(error.to_string()),
             NotWritten::Refused(error) => Self::Failed(error.to_string()),
-            NotWritten::Conflict => Self::Failed("its dead letters were changed again and again".to_owned()),
+            NotWritten::Conflict => Self::Failed("other processes kept changing its dead letters".to_owned()),
         }
     }
 }
@@ -419,10 +419,12 @@ impl From<ReadError> for Stop {
 impl From<&NotWritten> for HandlerError {
     fn from(error: &NotWritten) -> Self {
         match error {
-            NotWritten::Lost => Self::Store(StoreError::Unreachable("another process took the handler over".into())),
+            NotWritten::Lost => Self::Store(StoreError::Unreachable("another process took over the handler".into())),
             NotWritten::Store(error) => Self::Store(error.clone()),
             NotWritten::Refused(error) => error.clone().into(),
-            NotWritten::Conflict => Self::Store(StoreError::Unreachable("dead letters were changed meanwhile".into())),
+            NotWritten::Conflict => {
+                Self::Store(StoreError::Unreachable("its dead letters were changed in the meantime; retry".into()))
+            }
         }
     }
 }

@@ -87,7 +87,7 @@ impl Supervised for Owner {
                     return Ended::Done;
                 }
                 Stop::Again | Stop::Given(_) => {}
-                Stop::Lost => tracing::info!(filter = self.key, "another process took the filter over"),
+                Stop::Lost => tracing::info!(filter = self.key, "another process took over the filter"),
                 Stop::Failed(error) => return Ended::Failed(error),
             }
         }
@@ -260,8 +260,9 @@ impl<'o> Work<'o> {
             let stream = (&*self.ports.streams, &*self.definition.name.stream);
             let entry = |event: &annals_core::RecordedEvent| evaluation.entry(event).unwrap_or_default();
             if let Some(at) = first_difference(&self.source, stream, from..self.progress, entry).await? {
-                let reason =
-                    format!("the verdict on event {at} is of an earlier definition; put that definition again");
+                let reason = format!(
+                    "the verdict on event {at} differs, because an earlier definition made it; put the earlier definition again"
+                );
                 return self.failed(at, &DeliveryFailure { reason, retry_after_ms: None, never: true }).await;
             }
         }
@@ -294,7 +295,7 @@ impl<'o> Work<'o> {
                 Err(error) => return Err(Stop::Failed(error.to_string())),
             };
             drop(turn);
-            tracing::debug!(filter = self.owner.key, %error, "verdicts are appended again");
+            tracing::debug!(filter = self.owner.key, %error, "retrying to append verdicts");
             let mut stop = self.owner.filters.shared.stop.subscribe();
             tokio::select! {
                 () = is_set(&mut stop) => return Err(Stop::Done),
@@ -319,7 +320,7 @@ impl<'o> Work<'o> {
             Ok(_) => self.noted = Some(now),
             // This is only informative; the stream itself holds the progress.
             Err(error) => {
-                tracing::debug!(filter = self.owner.key, %error, "the time of a filter's progress was not stored")
+                tracing::debug!(filter = self.owner.key, %error, "could not store the time of a filter's progress")
             }
         }
     }
@@ -360,12 +361,7 @@ impl<'o> Work<'o> {
         let random = self.owner.filters.shared.options.random.bits() as u64;
         let delay = failure.retry_after_ms.unwrap_or_else(|| ProcessingRetry::default().delay_ms(attempts, random));
         let retry_at = (!failure.never).then(|| now.plus(Duration::from_millis(delay.min(DELAY_MAX_MS))));
-        tracing::warn!(
-            filter = self.owner.key,
-            event = at,
-            reason = failure.reason,
-            "a filter cannot evaluate an event"
-        );
+        tracing::warn!(filter = self.owner.key, event = at, reason = failure.reason, "cannot evaluate an event");
         let record = FilterFailureRecord::new(&self.owner.key, at, (attempts, &failure.reason), (now, retry_at));
         let failures = TypedRecords::<FilterFailureRecord>::declared(Arc::clone(&self.owner.filters.records));
         failures.replace_if(&record, whatever()).await?;

@@ -258,7 +258,7 @@ impl Remote<'_, '_> {
     /// Ends the batch in flight if its lease has expired.
     async fn expire(&mut self, now: Timestamp) -> Result<(), Stop> {
         let Some(batch) = self.batch.as_ref().filter(|batch| batch.until <= now) else { return Ok(()) };
-        let reason = format!("the lease of worker {:?} ended before a verdict came", batch.worker);
+        let reason = format!("the lease of worker {:?} ended without a verdict", batch.worker);
         let failure = DeliveryFailure { reason, retry_after_ms: None, never: false };
         self.release();
         match self.queue.front() {
@@ -313,7 +313,9 @@ impl Remote<'_, '_> {
         let stored = self.store(decided > 0, included, failed).await;
         let answered = match &stored {
             Ok(()) => Ok(answers),
-            Err(_) => Err(FilterError::Store(StoreError::Unreachable("the filter was restarted meanwhile".to_owned()))),
+            Err(_) => Err(FilterError::Store(StoreError::Unreachable(
+                "the filter was restarted in the meantime; retry".to_owned(),
+            ))),
         };
         let _ = answer.send(answered);
         stored

@@ -67,7 +67,7 @@ impl Consumer {
         let function = move |event: RecordedEvent| match event.data.decode::<D>() {
             Ok(data) => process(event, data).boxed(),
             Err(error) => {
-                let reason = format!("the data of event {} is no valid {}: {error}", event.id, &*event.event_type);
+                let reason = format!("the data of event {} is not a valid {}: {error}", event.id, &*event.event_type);
                 async move { Err(HandleFailure::never(reason)) }.boxed()
             }
         };
@@ -128,7 +128,7 @@ impl Consumer {
     pub async fn run(self, host: &Host, tenant: &str) -> Result<(), GroupError> {
         let Self { definition, functions, upcasters, skips_replays } = self;
         if let Some(topic) = definition.topics.iter().find(|topic| !functions.contains_key(*topic)) {
-            let message = format!("topic {:?} has no function; give it one with `on`", &**topic);
+            let message = format!("topic {:?} has no function; add one with `on`", &**topic);
             return Err(Invalid::new(annals_core::Code::InvalidGroup, "topics", message).into());
         }
         if let Some(on) = host.copies(tenant) {
@@ -168,7 +168,7 @@ impl Functions {
         match of_type.or_else(|| self.functions.get(topic?)) {
             Some(function) => function(event),
             None => {
-                let reason = format!("no function for topic {:?}", &*event.event_type);
+                let reason = format!("the consumer has no function for topic {:?}", &*event.event_type);
                 async move { Err(HandleFailure::never(reason)) }.boxed()
             }
         }

@@ -96,7 +96,7 @@ impl Host {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         definition.validate()?;
         if definition.guard.is_some() {
-            let message = "a guard is of groups that follow the log; on a broker of its own compare the ids of events in the function";
+            let message = "is supported only for groups that follow the log; for a group on an external broker, compare event ids in the function";
             return Err(Invalid::new(Code::InvalidGroup, "guard", message).into());
         }
         let unknown = |error: UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
@@ -104,8 +104,7 @@ impl Host {
             Err(HandlerError::Unknown(_)) => {}
             Ok(_) => {
                 let message = format!(
-                    "group {:?} is defined as one that follows the log, which has its own position; delete that definition or choose \
-                     another name",
+                    "group {:?} is already defined as a group that follows the log and has a position of its own; delete that definition or choose another name",
                     &*definition.name
                 );
                 return Err(Invalid::new(Code::InvalidGroup, "name", message).into());
@@ -190,7 +189,7 @@ impl Supervised for Task {
                 Err(error) => error,
             };
             work.status.send_modify(|status| status.partitions = 0);
-            tracing::warn!(group = &*work.definition.name, %error, "the consumer joins its group again");
+            tracing::warn!(group = &*work.definition.name, %error, "rejoining the group");
             work.says(Some(error.to_string()));
             tokio::select! {
                 biased;

@@ -16,7 +16,9 @@ impl TenantHandlers {
         let owner = self.owner(name).await?;
         let (answer, answered) = oneshot::channel();
         // Sent only once: a second skip would skip the next event.
-        let unknown = || StoreError::Unreachable("the handler was restarted meanwhile; look at its state".to_owned());
+        let unknown = || {
+            StoreError::Unreachable("the handler was restarted in the meantime, so whether the act took effect is unknown; read its state before you repeat the act".to_owned())
+        };
         owner.send(Command::Act { act: Box::new((act, reason)), answer }).await.map_err(|_| unknown())?;
         answered.await.map_err(|_| unknown())?
     }

@@ -60,7 +60,7 @@ impl Claimed {
         });
         match writing.await {
             Ok(written) => written,
-            Err(ended) => Err(StoreError::Unreachable(format!("the write of a claim ended early: {ended}")).into()),
+            Err(ended) => Err(StoreError::Unreachable(format!("writing a claim was interrupted: {ended}")).into()),
         }
     }
 
@@ -100,7 +100,7 @@ impl Place {
                     // Nothing more can be written, and the lease expires.
                     Err(RecordError::Store(StoreError::Closed)) => return,
                     Err(error) => {
-                        tracing::debug!(id = claim.leased.id, %error, "a claim was not withdrawn yet");
+                        tracing::debug!(id = claim.leased.id, %error, "could not withdraw a claim; retrying");
                         failed.push(claim);
                     }
                 }
@@ -135,7 +135,7 @@ impl Place {
             Ok(_) => Ok(()),
             // The claim, or something else, was stored after the read: read again.
             Err(RecordError::NotAsExpected { .. }) if expected == before.revision => {
-                Err(StoreError::Unreachable("the claim was changed meanwhile".to_owned()).into())
+                Err(StoreError::Unreachable("the claim was changed in the meantime; retry".to_owned()).into())
             }
             Err(RecordError::NotAsExpected { .. }) => Ok(()),
             Err(error) => Err(error),

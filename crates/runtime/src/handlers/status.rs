@@ -69,8 +69,7 @@ impl TenantHandlers {
             ended: stored.as_ref().is_some_and(|stored| stored.ended),
             last_reason: match state {
                 HandlerState::Blocked if definition.partition_by.is_partitioned() => Some(format!(
-                    "{failing} partitions are failing, which is the most; nothing new is delivered until some of them succeed, or are \
-                     skipped or parked"
+                    "{failing} partitions are failing, which is the maximum; nothing new is delivered until some of them succeed, or are skipped or parked"
                 )),
                 _ => stored.and_then(|stored| stored.last_reason),
             },

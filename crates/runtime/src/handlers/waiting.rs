@@ -28,8 +28,9 @@ impl TenantHandlers {
         let definition = self.definition(name).await?;
         if *definition.scope != *DEFAULT_SCOPE {
             let scope = &*definition.scope;
-            let message =
-                format!("handler {name:?} handles events of scope {scope:?}, and commits go to the default scope");
+            let message = format!(
+                "handler {name:?} handles events of scope {scope:?}, but commits go to the default scope; wait for a handler of the default scope"
+            );
             return Err(Invalid::new(Code::InvalidWait, "wait.for", message).into());
         }
         Ok(())

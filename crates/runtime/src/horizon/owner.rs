@@ -77,7 +77,7 @@ impl Supervised for Owner {
                     return Ended::Done;
                 }
                 Stop::Again | Stop::Given(_) => {}
-                Stop::Lost => tracing::info!(subscription = self.name, "another process took the subscription over"),
+                Stop::Lost => tracing::info!(subscription = self.name, "another process took over the subscription"),
                 Stop::Failed(error) => return Ended::Failed(error),
             }
         }
@@ -204,7 +204,7 @@ impl Work<'_> {
     fn noticed(&mut self, outcome: Result<(), Refusal>) {
         let Err(refusal) = outcome else { return };
         let (Refusal::Failing(reason) | Refusal::Refused(reason) | Refusal::Blocked(reason)) = &refusal;
-        tracing::debug!(subscription = self.owner.name, reason, "a subscription does not receive");
+        tracing::debug!(subscription = self.owner.name, reason, "a subscription is not receiving");
         let random = self.owner.horizon.shared.options.random.bits() as u64;
         self.intake.failed(refusal, self.clock.now(), random);
     }
@@ -354,7 +354,7 @@ impl Work<'_> {
         let mut pages = Pages::start(Arc::clone(&self.offering), request, Arc::clone(&self.clock));
         loop {
             let Some((from, page)) = self.beside(pages.next()).await? else {
-                return Ok(Err(Refusal::Failing("the producer is asked no more".to_owned())));
+                return Ok(Err(Refusal::Failing("the reader of the producer has ended".to_owned())));
             };
             let taken = match page {
                 Ok(offered) => self.intake.take(from, offered),

@@ -72,7 +72,7 @@ impl TenantHorizon {
             Err(why) => Some(why.clone()),
             Ok(SubscriptionStatus { state: IntakeState::Connecting | IntakeState::Running, .. }) => None,
             Ok(SubscriptionStatus { state: IntakeState::Stopped, .. }) => {
-                Some("no process follows the producer".to_owned())
+                Some("no process receives from the producer".to_owned())
             }
             Ok(status) => Some(status.last_reason.clone().unwrap_or_default()),
         };

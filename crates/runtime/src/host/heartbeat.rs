@@ -125,10 +125,7 @@ impl Heartbeat {
         match processes.replace_if(&record, same).await {
             Ok(_) => self.was_written(&record),
             Err(RecordError::NotAsExpected { .. }) => {
-                tracing::warn!(
-                    process = self.process,
-                    "another process took over from this one, which gives up its tasks"
-                );
+                tracing::warn!(process = self.process, "another process took over from this one; giving up all tasks");
                 self.life.send_replace(0);
             }
             Err(error) => {

@@ -153,9 +153,11 @@ impl Leases {
     /// Transfers the lease to another process that stands by for it.
     pub async fn give(&self, held: &Held, to: &str) {
         match self.write(&held.lease.given(to, self.until()), &held.lease).await {
-            Ok(()) => tracing::info!(task = held.lease.task, to, "the task moves to a less busy process"),
+            Ok(()) => tracing::info!(task = held.lease.task, to, "moved a task to a less busy process"),
             Err(RecordError::NotAsExpected { .. }) => {}
-            Err(error) => tracing::debug!(task = held.lease.task, %error, "a lease was not given to another process"),
+            Err(error) => {
+                tracing::debug!(task = held.lease.task, %error, "could not transfer a lease to another process")
+            }
         }
     }
 
@@ -166,7 +168,7 @@ impl Leases {
         }
         match self.write(&held.lease.released(), &held.lease).await {
             Ok(()) | Err(RecordError::NotAsExpected { .. }) => {}
-            Err(error) => tracing::debug!(task = held.lease.task, %error, "a lease was not released"),
+            Err(error) => tracing::debug!(task = held.lease.task, %error, "could not release a lease"),
         }
     }
 

@@ -128,7 +128,7 @@ impl Supervised for Comparing {
                 continue;
             }
             if let Err(error) = self.compare(shared).await {
-                tracing::debug!(%error, "a heartbeat was not renewed, or those of other processes cannot be read");
+                tracing::debug!(%error, "could not renew the heartbeat, or read those of other processes");
             }
             tokio::select! {
                 () = is_set(&mut stop) => {}
@@ -153,7 +153,7 @@ impl Comparing {
         }
         while heartbeat.is_used() {
             if let Err(error) = heartbeat.beat(Vec::new()).await {
-                tracing::debug!(%error, "a heartbeat was not renewed");
+                tracing::debug!(%error, "could not renew the heartbeat");
             }
             tokio::select! {
                 () = heartbeat.until_unused() => {}

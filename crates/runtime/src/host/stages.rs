@@ -198,7 +198,7 @@ impl Stage {
         };
         match reached {
             Ok(()) => outcome.stage = Some(self.name.clone()),
-            Err(error) => tracing::debug!(stage = &*self.name, %error, "a commit cannot be waited for"),
+            Err(error) => tracing::debug!(stage = &*self.name, %error, "cannot wait for a commit"),
         }
     }
 }

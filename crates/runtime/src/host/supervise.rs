@@ -81,7 +81,7 @@ async fn attend(shared: Arc<Shared>, mut task: impl Supervised, status: watch::S
             pause = PAUSES.0;
         }
         status.0.send_modify(|status| {
-            tracing::warn!(task = status.name, error, "a task failed and is restarted");
+            tracing::warn!(task = status.name, error, "a task failed; restarting it");
             status.state = TaskState::Restarting;
             status.restarts += 1;
             status.last_failed = Some(clock.now());
@@ -108,7 +108,7 @@ impl Drop for OnEnd {
 /// Returns the message of a panic.
 pub(crate) fn message_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ impl TenantPartners {
     async fn acted_on(&self, id: &str, act: &str) -> Result<DeliveryRecord, PartnerError> {
         let (event, delivery) = self.find_event(id).await?;
         let Some(delivery) = delivery else {
-            let state = format!("{}, and was recorded by other software", event.event_status.as_str());
+            let state = format!("{} and recorded by other software", event.event_status.as_str());
             return Err(PartnerError::State { id: id.to_owned(), state, act: act.to_owned() });
         };
         if delivery.is_claimed(self.now()) {

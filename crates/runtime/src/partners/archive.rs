@@ -120,7 +120,7 @@ impl Work {
         let mut query = TypedRecords::<PartnerEventRecord>::query().matching(dated).limit(PAGE);
         let mut conflicts = 0;
         loop {
-            let unreadable = |error| tracing::warn!(partner = id, %error, "an event of a partner cannot be archived");
+            let unreadable = |error| tracing::warn!(partner = id, %error, "cannot archive an event of a partner");
             let (page, next) = self.partners.typed_events().find_readable(query.clone(), unreadable).await?;
             match self.copy_some(self.partners.without_copy(page).await?).await {
                 Ok(()) => conflicts = 0,

@@ -76,7 +76,7 @@ impl Work {
             Ok(Claim::Begun(event, attempt)) => (event, attempt),
             Ok(Claim::Nothing { look }) => return Attempted::Over(Done { key: delivery.key, look, later: None }),
             Err(error) => {
-                tracing::debug!(key = delivery.key, %error, "a delivery was not claimed");
+                tracing::debug!(key = delivery.key, %error, "could not claim a delivery; retrying later");
                 let later = self.partners.now().plus(AFTER_FAILURE);
                 return Attempted::Over(Done { key: delivery.key, look: false, later: Some(later) });
             }

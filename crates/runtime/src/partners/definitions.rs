@@ -103,7 +103,7 @@ impl TenantPartners {
         let secrets = secrets.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
         let keys = self.shared.options.partners.keys.as_ref();
         let keys = keys.ok_or_else(|| {
-            PartnerError::Key("this server has no key for them; configure partners.key_file".to_owned())
+            PartnerError::Key("the server has no key to encrypt secrets with; configure partners.key_file".to_owned())
         })?;
         keys.encrypt(&self.tenant, id, &secrets, || self.random())
     }

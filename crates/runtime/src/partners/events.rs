@@ -56,7 +56,7 @@ impl TenantPartners {
         let mut unreadable = 0;
         let (found, next) = absent(self.typed_events().find_readable(find, |_| unreadable += 1).await)?;
         if unreadable > 0 {
-            tracing::warn!(partner, unreadable, "records of partner_events are not of the layout and are not listed");
+            tracing::warn!(partner, unreadable, "records of partner_events do not match the layout and are not listed");
         }
         let events: Vec<_> = found.into_iter().map(|found| found.value).collect();
         let ids: Vec<Bson> = events.iter().map(|event| event.id.into()).collect();

@@ -54,7 +54,7 @@ impl Work {
                 // Another process owns it.
                 Err(RecordError::NotAsExpected { .. } | RecordError::Store(StoreError::Closed)) => break,
                 Err(error) => {
-                    tracing::warn!(key = delivery.key, %error, "the outcome of an attempt was not stored and is stored again");
+                    tracing::warn!(key = delivery.key, %error, "could not store the outcome of an attempt; retrying");
                     self.partners.clock().sleep(AGAIN).await;
                 }
             }
@@ -102,7 +102,7 @@ impl Work {
         if matches!(next, Next::End(Ending::Exhausted | Ending::Refused)) {
             let (partner, event) = (&delivery.partner, delivery.event.to_hex());
             let reason = reason.map_or("", String::as_str);
-            tracing::warn!(partner, event, reason, "a partner event failed for the last time; resend or cancel it");
+            tracing::warn!(partner, event, reason, "a partner event failed its last attempt; resend or cancel it");
         }
         Ok((next, look))
     }

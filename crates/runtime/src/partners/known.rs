@@ -59,7 +59,7 @@ impl TenantPartners {
                         let partner = self.partner(definition, &record).await?;
                         partners.insert(record.id, Arc::new(partner));
                     }
-                    Err(error) => tracing::error!(partner = record.id, %error, "a partner's definition cannot be read"),
+                    Err(error) => tracing::error!(partner = record.id, %error, "cannot read a partner's definition"),
                 }
             }
             match next {
@@ -93,7 +93,7 @@ impl TenantPartners {
         let Some(found) = absent(records.get(partner).await)? else { return Ok(Vec::new()) };
         let keys = self.shared.options.partners.keys.as_ref();
         let keys = keys.ok_or_else(|| {
-            PartnerError::Key("this server has no key for them; configure partners.key_file".to_owned())
+            PartnerError::Key("the server has no key to decrypt secrets with; configure partners.key_file".to_owned())
         })?;
         keys.decrypt(&self.tenant, &found.value)
     }

@@ -138,7 +138,7 @@ impl Lane {
                 && let Err(error) = self.look_up(now).await
             {
                 if !matches!(error, RecordError::Store(StoreError::Closed)) {
-                    tracing::warn!(lane = self.name, %error, "deliveries cannot be looked up");
+                    tracing::warn!(lane = self.name, %error, "cannot look up deliveries; retrying");
                 }
                 return Some(now.plus(AFTER_FAILURE));
             }
@@ -174,7 +174,9 @@ impl Lane {
         let query = TypedRecords::<PartnerEventRecord>::query().matching(wanted).limit(most);
         match self.work.partners.typed_events().find_readable(query, drop).await {
             Ok((found, _)) => self.events = found.into_iter().map(|found| (found.value.id, found.value)).collect(),
-            Err(error) => tracing::debug!(lane = self.name, %error, "events of deliveries are read one by one"),
+            Err(error) => {
+                tracing::debug!(lane = self.name, %error, "could not read the events of deliveries together; reading them one by one")
+            }
         }
     }
 

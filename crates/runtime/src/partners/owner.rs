@@ -64,7 +64,7 @@ impl Supervised for Owner {
                     return Ended::Done;
                 }
                 Stop::Given(_) => {}
-                Stop::Lost => tracing::info!(tenant = self.partners.tenant, "another process took the partners over"),
+                Stop::Lost => tracing::info!(tenant = self.partners.tenant, "another process took over the partners"),
                 Stop::Failed(error) => return Ended::Failed(error),
             }
         }

@@ -17,7 +17,10 @@ impl TenantPartners {
         let (definition, _) = self.definition(partner).await?;
         let body_max = definition.limits.body_bytes as usize;
         if request.body.len() > body_max {
-            let message = format!("the body has {} bytes; this partner may send {body_max}", request.body.len());
+            let message = format!(
+                "the body has {} bytes, but this partner may send {body_max} at most; send less at once, or raise limits.body_bytes of the partner",
+                request.body.len()
+            );
             return Err(Invalid::new(Code::BodyTooLarge, "", message).into());
         }
         let verified = match self.secrets(partner).await? {

@@ -33,12 +33,12 @@ impl PartnerKeys {
     /// A message that says what is wrong, without the key.
     pub fn read<'a>(keys: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let read = |text: &str| {
-            let wrong = || "is not the base64 of 32 random bytes; `openssl rand -base64 32` makes one".to_owned();
+            let wrong = || "is not the base64 of 32 random bytes; `openssl rand -base64 32` generates one".to_owned();
             let bytes = STANDARD.decode(text.trim()).map_err(|_| wrong())?;
             Key::of(&bytes).ok_or_else(wrong)
         };
         let keys = keys.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        if keys.is_empty() { Err("there is no key".to_owned()) } else { Ok(Self(Arc::new(keys))) }
+        if keys.is_empty() { Err("the file holds no key".to_owned()) } else { Ok(Self(Arc::new(keys))) }
     }
 
     /// Returns a publicly known key, for development.
@@ -74,12 +74,12 @@ impl PartnerKeys {
     pub(super) fn decrypt(&self, tenant: &str, record: &SecretsRecord) -> Result<Vec<SigningSecret>, PartnerError> {
         let Some(key) = self.0.iter().find(|key| key.id == record.key) else {
             let message = format!(
-                "those of partner {} were encrypted with key {}, which is not configured",
+                "the secrets of partner {} were encrypted with key {}, which is not configured",
                 record.id, record.key
             );
             return Err(PartnerError::Key(message));
         };
-        let failed = || PartnerError::Key(format!("what is stored of partner {} was changed", record.id));
+        let failed = || PartnerError::Key(format!("the stored secrets of partner {} are corrupt", record.id));
         let decrypted = record.secrets.iter().map(|secret| {
             let (nonce, sealed) = secret.bytes.split_at_checked(NONCE_LEN).ok_or_else(failed)?;
             let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| failed())?;

@@ -61,7 +61,7 @@ impl Work {
                     moved = if fresh.generation == now_known.generation { moved + 1 } else { 0 };
                     self.known.send_replace(Arc::new(fresh));
                     if moved > MOVED_MAX {
-                        return Err("another process has moved the selection".to_owned());
+                        return Err("another process is moving the selection".to_owned());
                     }
                 }
             }

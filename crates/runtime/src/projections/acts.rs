@@ -22,7 +22,7 @@ impl TenantProjections {
             let mut record = found.value;
             let mut beside = vec![self.recorded(&record, act.name(), reason.clone())?];
             match act {
-                ProjectionAct::Pause if record.paused => return Err(not_allowed(act, name, "it is paused")),
+                ProjectionAct::Pause if record.paused => return Err(not_allowed(act, name, "it is already paused")),
                 ProjectionAct::Pause => record.paused = true,
                 ProjectionAct::Resume if record.paused || self.is_blocked(&record).await? => {
                     record.paused = false;
@@ -30,7 +30,7 @@ impl TenantProjections {
                 }
                 ProjectionAct::Resume => return Err(not_allowed(act, name, "it is neither paused nor blocked")),
                 ProjectionAct::Rebuild if record.building.is_some() => {
-                    return Err(not_allowed(act, name, "its next build has not caught up yet"));
+                    return Err(not_allowed(act, name, "its next build has not caught up yet; wait until it has"));
                 }
                 ProjectionAct::Rebuild => beside.push(self.rebuilt(&mut record, &live, reason.reason.clone()).await?),
             }

@@ -76,7 +76,7 @@ impl Supervised for Build {
             match self.own().await {
                 Stop::Done => return Ended::Done,
                 Stop::Again | Stop::Given(_) => {}
-                Stop::Lost => tracing::info!(task = self.task(), "another process took the build over"),
+                Stop::Lost => tracing::info!(task = self.task(), "another process took over the build"),
                 Stop::Failed(error) => return Ended::Failed(error),
             }
         }
@@ -236,11 +236,11 @@ impl<'b> Work<'b> {
 
     async fn read(&mut self, page: Option<Result<Page, ReadError>>) -> Result<(), Stop> {
         match page {
-            None => Err(Stop::Failed("the log cannot be read any more".to_owned())),
+            None => Err(Stop::Failed("the log can no longer be read".to_owned())),
             Some(Err(ReadError::Store(StoreError::Closed))) => Err(Stop::Done),
             // The reader retries by itself.
             Some(Err(error)) => {
-                tracing::debug!(collection = self.collection, %error, "a projection could not read the log");
+                tracing::debug!(collection = self.collection, %error, "a projection cannot read the log; retrying");
                 Ok(())
             }
             Some(Ok(page)) => {

@@ -95,7 +95,10 @@ impl Work<'_> {
             Err(why) => return Ok(Attempt::Refused(why)),
         };
         if changed.changes.len() > BATCH_MAX.0 || changed.bytes > BATCH_MAX.1 {
-            return Ok(Attempt::Refused(format!("its records have {} bytes, which is too much", changed.bytes)));
+            return Ok(Attempt::Refused(format!(
+                "the changes of its records have {} bytes, which exceeds the limit of one batch",
+                changed.bytes
+            )));
         }
         changed.changes.extend(self.same_settings());
         let before = std::mem::replace(&mut self.read_to, to);
@@ -129,7 +132,7 @@ impl Work<'_> {
     /// Blocks the build before an event, and stores the reason.
     async fn block(&mut self, event: &RecordedEvent, why: &str) -> Result<(), Stop> {
         let reason = format!("event {} ({}): {why}", event.sequence_number, event.event_type);
-        tracing::warn!(collection = self.collection, reason, "a projection is blocked");
+        tracing::warn!(collection = self.collection, reason, "blocked a projection before an event");
         self.is_blocked = true;
         self.read_to = event.sequence_number;
         self.store(&[], |record| {

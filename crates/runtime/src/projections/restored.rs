@@ -35,7 +35,7 @@ impl Work<'_> {
             return Ok(());
         }
         let reason = format!(
-            "the store was restored; its records hold events up to {}, of which the log has those below {fork}",
+            "the store was restored; the records hold events up to {}, but the log has only those below {fork}; rebuild the projection",
             self.read_to
         );
         self.is_blocked = true;

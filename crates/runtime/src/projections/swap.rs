@@ -36,7 +36,7 @@ impl Work<'_> {
         effects.push(replaced.map_err(NotWritten::from)?);
         match self.store(&effects, |_| ()).await {
             Ok(()) => {
-                tracing::info!(projection = name, build = number, "a build has caught up and is live");
+                tracing::info!(projection = name, build = number, "a build caught up and is now live");
                 if self.is_browse() {
                     projections.shared.archive_of(&projections.tenant).notify_one();
                 }

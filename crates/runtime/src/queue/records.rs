@@ -81,7 +81,7 @@ impl RecordsQueue {
             tokio::task::yield_now().await;
             turn(&place, &mut known, one.next_turn()).await;
         });
-        let ended = |_| QueueError::Unavailable("the turn that would have answered ended early".to_owned());
+        let ended = |_| QueueError::Unavailable("the request was interrupted; retry".to_owned());
         answered.await.map_err(ended)?
     }
 }
@@ -117,7 +117,7 @@ macro_rules! answer_of {
     ($answer:expr, $kind:ident) => {
         match $answer {
             Answer::$kind(value) => Ok(value),
-            _ => Err(QueueError::Unavailable("a turn answered something else".to_owned())),
+            _ => Err(QueueError::Unavailable("a turn returned an answer of another kind".to_owned())),
         }
     };
 }

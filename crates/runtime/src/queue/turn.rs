@@ -63,7 +63,7 @@ type Payloads = BTreeMap<ByteString, String>;
 /// Answers these requests, which are for one queue. Afterwards `known` is the stored state, or nothing.
 pub(super) async fn turn(place: &Place, known: &mut Option<Known>, requests: Vec<Request>) {
     let Some(name) = requests.first().map(|request| request.queue.name.clone()) else { return };
-    let mut outcome = Err(QueueError::Unavailable("other processes change the queue all the time".to_owned()));
+    let mut outcome = Err(QueueError::Unavailable("other processes kept changing the queue; retry".to_owned()));
     for _ in 0..TRIES {
         match attempt(place, &name, known, &requests).await {
             Ok(Some(answers)) => {
@@ -238,7 +238,7 @@ async fn current<'k>(place: &Place, name: &str, known: &'k mut Option<Known>) ->
         // The next iteration finds the same ledger, unless a process wrote while the items were read.
         *known = Some(Known { machine: Machine::restore(numbers, items), stored });
     }
-    known.as_mut().ok_or_else(|| QueueError::Unavailable("other processes change the queue all the time".to_owned()))
+    known.as_mut().ok_or_else(|| QueueError::Unavailable("other processes kept changing the queue; retry".to_owned()))
 }
 
 async fn ledger(place: &Place, name: &str) -> Result<Option<Stored<QueueLedgerRecord>>, QueueError> {

@@ -83,8 +83,7 @@ impl<'r> Session<'r> {
         if let Some(fork) = batch.position.fork {
             tracing::warn!(
                 tenant = self.tenant.tenant,
-                "the store was restored: events {} to {} of incarnation {} were published and are in no log any more; the relay goes on \
-                 with event {}",
+                "the store was restored: events {} to {} of incarnation {} were published and are no longer in the log; the relay continues with event {}",
                 fork.at,
                 fork.published,
                 fork.incarnation,
@@ -190,10 +189,10 @@ impl<'r> Session<'r> {
     async fn hold(&mut self, number: SequenceNumber, topic: ByteString, reason: String) -> Result<(), Stop> {
         let query = annals_core::LogQuery { from: Some(number), limit: 1, ..annals_core::LogQuery::default() };
         let event = self.tenant.log.read(query).await?.events.into_iter().next();
-        let event = event.ok_or_else(|| Stop::Failed(format!("event {number} is not in the log any more")))?;
+        let event = event.ok_or_else(|| Stop::Failed(format!("event {number} is no longer in the log")))?;
         tracing::error!(
             tenant = self.tenant.tenant,
-            "event {number} ({}, {}) is not on topic {topic:?}: {reason}; it is held, and those after it are published",
+            "event {number} ({}, {}) is not on topic {topic:?}: {reason}; it is held, and publishing continues after it",
             event.id,
             event.event_type
         );
@@ -221,7 +220,7 @@ impl<'r> Session<'r> {
                 continue;
             }
             match self.tenant.broker.create_topic(&topic).await.map_err(Stop::Retry)? {
-                true => tracing::info!(tenant = self.tenant.tenant, topic = &*topic.name, "a topic was created"),
+                true => tracing::info!(tenant = self.tenant.tenant, topic = &*topic.name, "created a topic"),
                 false => existing.push(topic.clone()),
             }
             self.routes.created.insert(topic.name);
@@ -274,7 +273,7 @@ async fn report_differences(relay: &TenantRelay, existing: &[TopicDefinition]) -
         for difference in wanted.differences(state.partitions(), state.retention_ms) {
             tracing::warn!(
                 tenant = relay.tenant,
-                "topic {:?} has {} {:?}, and its category says {:?}; it is used as it is",
+                "topic {:?} has {} {:?}, but its category specifies {:?}; using the topic as it is",
                 &*state.name,
                 difference.setting,
                 difference.actual,

@@ -68,7 +68,7 @@ impl Supervised for Task {
     async fn run(&mut self) -> Ended {
         loop {
             match self.own().await {
-                Stop::Lost => tracing::info!(tenant = self.relay.tenant, "another process publishes from now on"),
+                Stop::Lost => tracing::info!(tenant = self.relay.tenant, "another process took over publishing"),
                 Stop::Failed(error) => {
                     self.relay.is_now(RelayState::Retrying, Some(error.clone()));
                     return Ended::Failed(error);
@@ -145,7 +145,7 @@ impl Task {
                     error
                 }
                 Stop::Refused(refusal) => {
-                    tracing::error!(tenant = relay.tenant, "the relay publishes nothing: {refusal}");
+                    tracing::error!(tenant = relay.tenant, "the relay has stopped publishing: {refusal}");
                     relay.is_now(RelayState::Stopped, Some(refusal.to_string()));
                     is_set(&mut draining).await;
                     return Stop::Done;
@@ -155,7 +155,7 @@ impl Task {
             if relay.status.borrow().position > before {
                 pause = PAUSES.0;
             }
-            tracing::warn!(tenant = relay.tenant, %error, "the relay opens the broker again");
+            tracing::warn!(tenant = relay.tenant, %error, "the relay is reconnecting to the broker");
             relay.is_now(RelayState::Retrying, Some(error.to_string()));
             tokio::select! {
                 biased;

@@ -31,7 +31,8 @@ impl TenantReplays {
         if let Some(found) = &found {
             let holder = self.stored(&found.value.session).await?;
             if holder.is_some_and(|holder| !holder.value.status.is_terminal()) {
-                let message = format!("{name:?} is written by replay {}; choose another name", found.value.session);
+                let message =
+                    format!("{name:?} is being written by replay {}; choose another name", found.value.session);
                 return Err(Invalid::new(Code::InvalidReplay, "target.name", message).into());
             }
         }

@@ -35,7 +35,7 @@ impl Leaving {
             match self.replays.remove_ended_before(Timestamp::from_millis(before)).await {
                 Ok(0) => {}
                 Ok(removed) => {
-                    tracing::info!(tenant = self.replays.tenant, removed, "replays that ended long ago are removed");
+                    tracing::info!(tenant = self.replays.tenant, removed, "removed replays that ended long ago");
                 }
                 // A store that is read-only or has damaged records keeps them.
                 Err(ReplayError::Store(

@@ -185,7 +185,7 @@ impl Target {
         let (mut lines, replay) = (Vec::new(), replay_of(session));
         for (n, next) in group.iter().enumerate() {
             let Some(event) = &next.event else {
-                outcome.sent.push(Sent::Failed("its document is not that of an event of this log".to_owned()));
+                outcome.sent.push(Sent::Failed("its document does not describe an event of this log".to_owned()));
                 match body.on_error {
                     OnError::Skip => continue,
                     // The events after it are not sent.

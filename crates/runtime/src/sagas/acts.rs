@@ -91,13 +91,13 @@ fn check(saga: &SagaRecord, act: &str) -> Result<(), SagaError> {
         return refused(format!("it is {}", saga.state.name()));
     }
     if let Some(asked) = &inner.asked {
-        return refused(format!("its owner has not done yet what was asked before: {}", asked.act));
+        return refused(format!("an earlier request is still pending: {}; wait until it is done", asked.act));
     }
     match act {
-        "cancel" if inner.undoing && inner.ending.is_some() => refused("it undoes its steps already".to_owned()),
-        "cancel" if inner.undoing => refused("its steps are done, and it releases what they hold".to_owned()),
+        "cancel" if inner.undoing && inner.ending.is_some() => refused("its steps are already being undone".to_owned()),
+        "cancel" if inner.undoing => refused("its steps are done, and what they hold is being released".to_owned()),
         "retry" if !matches!(inner.phase, SagaPhase::Parked | SagaPhase::Pausing) => {
-            refused("it waits for no further attempt".to_owned())
+            refused("no step of it is waiting for another attempt".to_owned())
         }
         _ => Ok(()),
     }

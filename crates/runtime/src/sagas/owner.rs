@@ -91,7 +91,7 @@ impl Supervised for Owner {
             match self.own().await {
                 Stop::Done => return Ended::Done,
                 Stop::Again | Stop::Given(_) => {}
-                Stop::Lost => tracing::info!(task = self.task(), "another process took the sagas over"),
+                Stop::Lost => tracing::info!(task = self.task(), "another process took over the sagas"),
                 Stop::Failed(error) => return Ended::Failed(error),
             }
         }
@@ -205,7 +205,7 @@ impl<'o> Work<'o> {
         let fork = if stored == store { identity.incarnation_start.min(head) } else { head };
         if self.read_to > fork {
             let (name, position) = (&self.owner.name, self.read_to);
-            tracing::warn!(definition = name, position, fork, "the store was restored; sagas continue at the fork");
+            tracing::warn!(definition = name, position, fork, "the store was restored; sagas resume at the fork");
             self.read_to = fork;
             self.reader = Reader::start(source.clone(), fork, None, Arc::clone(&self.clock));
         }
@@ -289,11 +289,11 @@ impl<'o> Work<'o> {
 
     async fn read(&mut self, page: Option<Result<Page, ReadError>>) -> Result<(), Stop> {
         let page = match page {
-            None => return Err(Stop::Failed("the log cannot be read any more".to_owned())),
+            None => return Err(Stop::Failed("the log can no longer be read".to_owned())),
             Some(Err(ReadError::Store(StoreError::Closed))) => return Err(Stop::Done),
             // The reader retries by itself.
             Some(Err(error)) => {
-                tracing::debug!(definition = self.owner.name, %error, "sagas could not read the log");
+                tracing::debug!(definition = self.owner.name, %error, "sagas cannot read the log; retrying");
                 return Ok(());
             }
             Some(Ok(page)) => page,

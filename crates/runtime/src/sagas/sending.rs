@@ -32,7 +32,7 @@ pub(super) async fn send(log: Arc<dyn EventLog>, clock: Arc<dyn Clock>, saga: Ar
             match log.commit(commit.clone()).await {
                 Ok(_) => break,
                 Err(CommitError::Store(error)) if is_passing(&error) => {
-                    tracing::debug!(saga = saga.saga_id, %error, "a command of a saga is committed again");
+                    tracing::debug!(saga = saga.saga_id, %error, "retrying to commit a command of a saga");
                     clock.sleep(pause).await;
                     pause = (pause * 2).min(PAUSES.1);
                 }

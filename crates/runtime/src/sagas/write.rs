@@ -80,7 +80,11 @@ impl Work<'_> {
                         // Other software has a saga with the same correlation under another id.
                         self.read_to = before;
                         refused.extend(change.checked_sub(1).and_then(|at| changed.order.get(at)).cloned());
-                        tracing::error!(definition = self.owner.name, change, "a saga exists under another id");
+                        tracing::error!(
+                            definition = self.owner.name,
+                            change,
+                            "another saga with the same correlation already exists under another id"
+                        );
                         waiting.push(some);
                         continue;
                     }

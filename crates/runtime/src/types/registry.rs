@@ -63,7 +63,7 @@ impl Known {
                 UnknownTypes::Accept | UnknownTypes::Quarantine => Ok(()),
                 UnknownTypes::Refuse => {
                     let message = format!(
-                        "{:?} is not registered, and this store accepts registered types only",
+                        "{:?} is not registered, but this store accepts registered types only",
                         &*event.event_type
                     );
                     Err(Invalid::new(Code::TypeNotRegistered, format!("events[{at}].type"), message))
@@ -81,7 +81,7 @@ impl Known {
             return match self.unknown {
                 UnknownTypes::Quarantine if !is_announcement(&event.event_type) => {
                     let message = format!(
-                        "{:?} is not registered, and this store quarantines such events; register it, and retry the letter",
+                        "{:?} is not registered, so its events are quarantined; register it, then retry the letter",
                         &*event.event_type
                     );
                     Err(Invalid::new(Code::TypeNotRegistered, "type", message))
@@ -138,7 +138,8 @@ impl KnownType {
         for (generation, steps) in self.upcasters.range(event.generation.saturating_add(1)..) {
             let before = current.as_ref().unwrap_or(event);
             let data = UpcastStep::apply_all(steps, &before.data).map_err(|why| {
-                let message = format!("the upcaster of generation {generation} makes no event data of it: {why}");
+                let message =
+                    format!("the upcaster of generation {generation} does not produce valid event data: {why}");
                 Invalid::new(Code::SchemaViolation, "data", message)
             })?;
             current = Some(RecordedEvent { data, generation: *generation, ..before.clone() });
@@ -172,7 +173,7 @@ impl Registry {
     async fn load_at_first(&self) -> Result<(), StoreError> {
         match self.load().await {
             Err(error @ (StoreError::RecordsDamaged(_) | StoreError::NotSupported(_))) => {
-                tracing::warn!(%error, "event types cannot be read, so commits are not checked against their schemas");
+                tracing::warn!(%error, "cannot read event types; commits are not checked against schemas");
                 Ok(())
             }
             loaded => loaded,
@@ -257,7 +258,7 @@ impl KnownType {
             // This schema was compiled once before it was stored.
             let validator = Validator::of(&it.schema());
             let compiled = validator.inspect_err(|error| {
-                tracing::warn!(event_type = record.name, generation = number, error, "a stored schema cannot be used");
+                tracing::warn!(event_type = record.name, generation = number, error, "cannot use a stored schema");
             });
             Some((number, Arc::new(compiled.ok()?)))
         });
@@ -286,7 +287,7 @@ fn changed(
     if definition.id.is_some() && definition.uuid().to_string() != record.uuid {
         return Err(incompatible(
             "id",
-            format!("is {} already; it never changes, because it is stored with events", record.uuid),
+            format!("is already {}; it cannot change, because it is stored with events", record.uuid),
         ));
     }
     let mut next =

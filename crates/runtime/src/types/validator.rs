@@ -16,7 +16,8 @@ impl Validator {
     /// Compiles a schema.
     pub fn of(schema: &Value) -> Result<Self, String> {
         let work = SchemaWork::of(schema)?;
-        let compiled = jsonschema::validator_for(schema).map_err(|error| format!("is no JSON Schema: {error}"))?;
+        let compiled =
+            jsonschema::validator_for(schema).map_err(|error| format!("is not a valid JSON Schema: {error}"))?;
         Ok(Self { compiled, schema: schema.clone(), work })
     }
 
@@ -24,7 +25,8 @@ impl Validator {
     pub fn check(&self, data: &Data) -> Option<(String, String)> {
         let value = serde_json::to_value(data).unwrap_or(Value::Null);
         if !self.work.allows(&self.schema, &value) {
-            let why = "is nested too deep for a schema whose alternatives lead to themselves; nest it less, or change the schema";
+            let why =
+                "is nested too deeply for a schema with recursive alternatives; nest it less, or change the schema";
             return Some(("data".to_owned(), why.to_owned()));
         }
         let error = self.compiled.validate(&value).err()?;

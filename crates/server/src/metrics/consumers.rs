@@ -12,14 +12,17 @@ type OfGroup = (&'static str, &'static str, &'static str, fn(&ConsumerStatus) ->
 /// Writes the metrics of the group members in this process.
 pub(super) fn write_consumers(out: &mut String, members: &[ConsumerStatus]) {
     const OF_GROUP: [OfGroup; 6] = [
-        ("annals_consumer_partitions", "gauge", "Partitions that members in this process have.", |it| {
+        ("annals_consumer_partitions", "gauge", "Partitions assigned to members in this process.", |it| {
             it.partitions as u64
         }),
-        ("annals_consumer_processed_total", "counter", "Messages that were processed.", |it| it.processed),
-        ("annals_consumer_failed_total", "counter", "Attempts that failed.", |it| it.failed),
-        ("annals_consumer_unreadable_total", "counter", "Messages that were no events of their topics.", |it| {
-            it.unreadable
-        }),
+        ("annals_consumer_processed_total", "counter", "Messages processed.", |it| it.processed),
+        ("annals_consumer_failed_total", "counter", "Failed attempts.", |it| it.failed),
+        (
+            "annals_consumer_unreadable_total",
+            "counter",
+            "Messages that could not be read as events of their topics.",
+            |it| it.unreadable,
+        ),
         ("annals_consumer_dead_letters_total", "counter", "Messages that became dead letters.", |it| it.dead_letters),
         ("annals_consumer_broken", "gauge", "Members whose breaker is open.", |it| it.broken.into()),
     ];

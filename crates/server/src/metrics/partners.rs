@@ -36,7 +36,7 @@ pub(super) fn write_partners(out: &mut String, partners: &[PartnerMetrics]) {
         }
     }
     let name = "annals_partner_failing";
-    family(out, name, "gauge", "1 while nothing is sent to a partner because its deliveries failed in a row.");
+    family(out, name, "gauge", "1 while sending to a partner is suspended after consecutive failures.");
     for partner in partners {
         line(out, format_args!("{name}{{{}}} {}", of(partner), u8::from(partner.is_failing)));
     }
@@ -53,7 +53,7 @@ pub(super) fn write_partner_failures(out: &mut String, partners: &[PartnerMetric
         return;
     }
     let name = "annals_partner_exhausted";
-    family(out, name, "gauge", "Partner events that failed for the last time and wait for an operator.");
+    family(out, name, "gauge", "Partner events that failed their last attempt and need an operator.");
     for ((tenant, partner, direction), count) in counts {
         let (tenant, partner, direction) = (label(tenant), label(partner), direction.as_str());
         line(

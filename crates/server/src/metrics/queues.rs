@@ -11,19 +11,19 @@ type OfQueue = (&'static str, &'static str, &'static str, fn(&TenantQueueStatus)
 /// Writes the contents of the work queues, which are the same in every process. `None` means that they cannot be read.
 pub(super) fn write_queues(out: &mut String, queues: Option<&[TenantQueueStatus]>) {
     const OF_QUEUE: [OfQueue; 9] = [
-        ("annals_queue_active", "gauge", "Items that workers have.", |it| it.queue.counts.active),
-        ("annals_queue_cap", "gauge", "Items that workers may have at most.", |it| it.queue.definition.cap.into()),
+        ("annals_queue_active", "gauge", "Active items.", |it| it.queue.counts.active),
+        ("annals_queue_cap", "gauge", "The most items that may be active.", |it| it.queue.definition.cap.into()),
         ("annals_queue_oldest_seconds", "gauge", "Age of the oldest pending item; 0 when there is none.", |it| {
             it.queue.oldest_seconds
         }),
-        ("annals_queue_enqueued_total", "counter", "Items that were enqueued.", |it| it.queue.counts.enqueued_total),
+        ("annals_queue_enqueued_total", "counter", "Items enqueued.", |it| it.queue.counts.enqueued_total),
         ("annals_queue_taken_total", "counter", "Hand-outs of items.", |it| it.queue.counts.taken_total),
-        ("annals_queue_done_total", "counter", "Items whose work was done.", |it| it.queue.counts.done_total),
-        ("annals_queue_expired_total", "counter", "Leases that ended without being renewed.", |it| {
+        ("annals_queue_done_total", "counter", "Items completed.", |it| it.queue.counts.done_total),
+        ("annals_queue_expired_total", "counter", "Leases that ended without a renewal.", |it| {
             it.queue.counts.expired_total
         }),
-        ("annals_queue_cancelled_total", "counter", "Items that were cancelled.", |it| it.queue.counts.cancelled_total),
-        ("annals_queue_lost_total", "counter", "Items that were dropped because their payloads were gone.", |it| {
+        ("annals_queue_cancelled_total", "counter", "Items cancelled.", |it| it.queue.counts.cancelled_total),
+        ("annals_queue_lost_total", "counter", "Items dropped because their payloads were gone.", |it| {
             it.queue.counts.lost_total
         }),
     ];
@@ -44,7 +44,7 @@ pub(super) fn write_queues(out: &mut String, queues: Option<&[TenantQueueStatus]
         }
     }
     let name = "annals_queue_pending";
-    family(out, name, "gauge", "Items that wait to be taken, by priority.");
+    family(out, name, "gauge", "Pending items, by priority.");
     for of in queues {
         for (priority, pending) in QueuePriority::ALL.iter().zip(of.queue.counts.pending.highest_first()) {
             line(out, format_args!("{name}{{{},priority=\"{}\"}} {pending}", labels(of), priority.as_str()));

@@ -13,7 +13,7 @@ pub(super) fn write_retries(out: &mut String, retries: &[RetryMetrics]) {
         ("annals_processor_retries_total", "Attempts of events after their first one, without dead letters.", |it| {
             it.events
         }),
-        ("annals_dead_letter_retries_total", "Attempts of dead letters of it after their first one.", |it| it.letters),
+        ("annals_dead_letter_retries_total", "Attempts of its dead letters after the first one.", |it| it.letters),
     ];
     if retries.is_empty() {
         return;

@@ -8,6 +8,6 @@ use super::{family, line};
 pub(super) fn write_spans(out: &mut String, spans: Option<&dyn Spans>) {
     let Some(spans) = spans else { return };
     const NAME: &str = "annals_spans_dropped_total";
-    family(out, NAME, "counter", "Spans that the collector of traces did not take in time.");
+    family(out, NAME, "counter", "Spans dropped because the trace collector did not accept them in time.");
     line(out, format_args!("{NAME} {}", spans.dropped()));
 }

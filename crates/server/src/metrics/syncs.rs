@@ -10,7 +10,7 @@ pub(super) fn write_syncs(out: &mut String, logs: &[LogStatus]) {
         return;
     }
     let name = "annals_log_sync_duration_seconds";
-    let help = "Time until a written batch is durable: of the disk's sync, or of the acknowledgement by a majority.";
+    let help = "Time until a written batch is durable: the duration of the disk sync, or of the acknowledgement by a majority.";
     family(out, name, "histogram", help);
     for log in logs {
         let labels = format!("tenant=\"{}\",scope=\"{}\"", label(&log.tenant), label(&log.scope));

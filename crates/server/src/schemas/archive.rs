@@ -2,7 +2,7 @@
 
 use utoipa::ToSchema;
 
-/// Which events are meant.
+/// The filter of the events.
 #[derive(ToSchema)]
 struct HeldEvents {
     event_ids: Option<Vec<String>>,
@@ -19,11 +19,11 @@ struct HeldEvents {
 /// A retention of a category or a type.
 #[derive(ToSchema)]
 pub(crate) struct RetentionBody {
-    /// For how many days the view keeps an event, 1 to 36,500; null is for ever. 90 when absent.
+    /// The number of days for which the view keeps an event, 1 to 36,500; null keeps events forever. 90 when absent.
     ttl_days: Option<u32>,
     /// Where it goes before it is deleted: `none`, `collection` or `files`.
     archive: Option<String>,
-    /// Counts what would be removed from the view now, and changes nothing.
+    /// Counts the events that would be removed from the view now, without changing anything.
     dry_run: Option<bool>,
     reason: Option<String>,
     by: Option<String>,
@@ -35,14 +35,14 @@ pub(crate) struct RetentionStatus {
     name: String,
     /// `category` or `type`.
     kind: String,
-    /// Null is for ever.
+    /// Null keeps events forever.
     ttl_days: Option<u32>,
     /// `none`, `collection` or `files`.
     archive: String,
     reason: Option<String>,
     by: Option<String>,
     at: String,
-    /// With `dry_run`: how many events it would remove from the view now.
+    /// With `dry_run`: the number of events that it would remove from the view now.
     due: Option<u64>,
 }
 
@@ -58,27 +58,27 @@ pub(crate) struct RetentionPage {
 /// The retention of types without one.
 #[derive(ToSchema)]
 struct RetentionDefault {
-    /// Null is for ever.
+    /// Null keeps events forever.
     ttl_days: Option<u32>,
     archive: String,
 }
 
-/// How the archive is.
+/// The state of the archive.
 #[derive(ToSchema)]
 struct ArchiveStatus {
     /// Whether all documents of the view expire as the retentions say.
     settled: bool,
-    /// How many events were archived by retention.
+    /// The number of events that retention has archived.
     archived: u64,
-    /// How many are due and not archived.
+    /// The number of events that are due and not archived yet.
     waiting: u64,
-    /// How many of them the archive refused.
+    /// The number of those that the archive refused.
     refused: u64,
     last_archived: Option<String>,
     failing: Option<ArchiveFailure>,
 }
 
-/// Why the archive cannot be written.
+/// The reason why the archive cannot be written.
 #[derive(ToSchema)]
 struct ArchiveFailure {
     reason: String,
@@ -139,9 +139,9 @@ pub(crate) struct BrowsedEvent(serde_json::Value);
 pub(crate) struct ArchivePage {
     /// The events, with `deleted_at`, `deleted_by` and `deletion_reason`.
     items: Vec<serde_json::Value>,
-    /// How many events meet the filter.
+    /// The number of events that match the filter.
     total: u64,
-    /// Whether counting stopped there because of `count_up_to`, so that there are at least so many; absent when it did not.
+    /// Whether counting stopped at `count_up_to`, so that `total` is a lower bound; absent otherwise.
     total_is_bound: Option<bool>,
     has_more: bool,
     cursor: Option<String>,

@@ -7,18 +7,18 @@ use super::projection::ProjectionBuild;
 /// A page of the browse view.
 #[derive(ToSchema)]
 pub(crate) struct BrowsePage {
-    /// The events; one that cannot be read is shown under `document`, with what is wrong under `damaged`.
+    /// The events; an unreadable one is returned as stored under `document`, with the reason under `damaged`.
     items: Vec<serde_json::Value>,
-    /// How many events meet the filter.
+    /// The number of events that match the filter.
     total: u64,
-    /// Whether counting stopped there because of `count_up_to`, so that there are at least so many; absent when it did not.
+    /// Whether counting stopped at `count_up_to`, so that `total` is a lower bound; absent otherwise.
     total_is_bound: Option<bool>,
     has_more: bool,
     cursor: Option<String>,
     view: ViewPosition,
 }
 
-/// How far the browse view is.
+/// The progress of the browse view.
 #[derive(ToSchema)]
 struct ViewPosition {
     /// Every event below this sequence number is in the view.
@@ -37,7 +37,7 @@ pub(crate) struct EventDetail {
     timeline: Vec<EventSummary>,
 }
 
-/// An event in a few words.
+/// A summary of an event.
 #[derive(ToSchema)]
 pub(super) struct EventSummary {
     event_id: String,
@@ -59,21 +59,21 @@ pub(crate) struct EventStatistics {
     events_by_hour: Vec<HourCount>,
     /// The ten users with most events.
     top_users: Vec<UserCount>,
-    /// How many of 100 events are of a type that counts as an error.
+    /// The percentage of events whose type counts as an error.
     error_rate: f64,
-    /// The average of what completed executions took, in seconds.
+    /// The average duration of completed executions, in seconds.
     avg_processing_time: f64,
     failure_types: Vec<String>,
 }
 
-/// How many events a type has.
+/// The number of events of a type.
 #[derive(ToSchema)]
 struct TypeCount {
     event_type: String,
     count: u64,
 }
 
-/// How many events an hour has.
+/// The number of events in an hour.
 #[derive(ToSchema)]
 struct HourCount {
     /// Its beginning.
@@ -81,7 +81,7 @@ struct HourCount {
     count: u64,
 }
 
-/// How many events a user has.
+/// The number of events of a user.
 #[derive(ToSchema)]
 struct UserCount {
     user_id: String,
@@ -93,11 +93,11 @@ struct UserCount {
 pub(crate) struct ViewStatus {
     /// `auto`, `on` or `off`.
     state: String,
-    /// For how many days it keeps an event; null is for ever.
+    /// The number of days for which it keeps an event; null keeps events forever.
     retention_days: Option<u32>,
-    /// The event types that it leaves out; absent for none.
+    /// The event types that it excludes; absent for none.
     off_types: Option<Vec<String>>,
-    /// `running`, `paused`, `blocked` or `stopped`; absent while it does not exist.
+    /// `running`, `paused`, `blocked` or `stopped`; absent if it does not exist.
     view: Option<String>,
     collection: Option<String>,
     position: u64,
@@ -111,9 +111,9 @@ pub(crate) struct ViewStatus {
 pub(crate) struct ViewBody {
     /// `auto`, `on` or `off`.
     state: Option<String>,
-    /// For how many days it keeps an event; null is for ever.
+    /// The number of days for which it keeps an event; null keeps events forever.
     retention_days: Option<u32>,
-    /// The event types whose events it leaves out: all of them, not only those that are added.
+    /// The complete list of the event types that it excludes, not only the added ones.
     off_types: Option<Vec<String>>,
     reason: String,
     by: Option<String>,

@@ -4,7 +4,7 @@ use utoipa::ToSchema;
 
 use crate::payload::Document;
 
-/// What must hold of a document; `{}` always holds.
+/// The condition on a document; `{}` matches every document.
 #[derive(ToSchema)]
 #[schema(no_recursion)]
 pub(crate) struct Condition {
@@ -21,7 +21,7 @@ pub(crate) struct Condition {
     options: Option<Document>,
 }
 
-/// Only these fields, or all but these; one of both.
+/// Only these fields, or all fields but these; not both.
 #[derive(ToSchema)]
 pub(super) struct Projection {
     #[schema(nullable = false)]
@@ -90,7 +90,7 @@ struct Pagination {
     size: u64,
 }
 
-/// What is counted. Queries of snapshots and commits take a condition alone, too.
+/// The documents to count. Queries of snapshots and commits also accept a bare condition.
 #[derive(ToSchema)]
 pub(crate) struct CountQuery {
     #[schema(nullable = false)]
@@ -104,15 +104,15 @@ pub(crate) struct PagedAnswer {
     list: Vec<Document>,
 }
 
-/// How documents are found.
+/// The plan of a query.
 #[derive(ToSchema)]
 pub(crate) struct Explained {
-    /// The index that finds them; null when all are read.
+    /// The index that is used; null for a full scan.
     #[schema(required = true)]
     index: Option<String>,
     entries_examined: u64,
     documents_examined: u64,
     found: u64,
-    /// Whether what was found had to be sorted.
+    /// Whether the results had to be sorted.
     sorted: bool,
 }

@@ -19,18 +19,18 @@ enum CredentialState {
     Revoked,
 }
 
-/// A credential that is to be created.
+/// A credential to create.
 #[derive(ToSchema)]
 pub(crate) struct NewCredential {
     /// For people: 1 to 100 bytes.
     name: String,
     roles: Vec<Role>,
-    /// The tenants; `*` alone is every one.
+    /// The tenants; `*` alone means all.
     tenants: Vec<String>,
-    /// The scopes that may be read; every one when absent.
+    /// The scopes that may be read; all when absent.
     #[schema(nullable = false)]
     scopes: Option<Vec<String>>,
-    /// The types of the events that may be committed and read, for the roles reader and writer; every one when absent.
+    /// The event types that may be committed and read, for the roles reader and writer; all when absent.
     #[schema(nullable = false)]
     event_types: Option<Vec<String>>,
     /// When it expires; never when absent.
@@ -38,9 +38,9 @@ pub(crate) struct NewCredential {
     expires_at: Option<String>,
     requests_per_second: Option<u64>,
     bytes_per_second: Option<u64>,
-    /// Why, for the audit log.
+    /// The reason, for the audit log.
     reason: Option<String>,
-    /// Who asked for it, for the audit log.
+    /// The user who requested it, for the audit log.
     by: Option<String>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct CreatedCredential {
     bytes_per_second: Option<u64>,
 }
 
-/// Why a credential is revoked; the body may be left out.
+/// The reason for revoking a credential; the body is optional.
 #[derive(ToSchema)]
 pub(crate) struct RevokeBody {
     reason: Option<String>,

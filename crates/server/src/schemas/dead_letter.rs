@@ -20,13 +20,13 @@ pub(crate) struct DeadLetter {
     sequence_number: u64,
     /// `pending`, `scheduled`, `retried` or `discarded`.
     status: String,
-    /// What the consumer failed with first.
+    /// The first error of the consumer.
     error: String,
-    /// What it failed with last.
+    /// The last error.
     last_error: Option<String>,
-    /// How often the letter was retried.
+    /// The number of retries of the letter.
     retry_count: u64,
-    /// How often the consumer attempted the event.
+    /// The number of attempts by the consumer.
     attempts: u64,
     /// Whether it waits for an earlier letter of its key.
     follows: bool,
@@ -39,7 +39,7 @@ pub(crate) struct DeadLetter {
     discard_reason: Option<String>,
     producer_id: String,
     headers: serde_json::Value,
-    /// What happened to it, oldest first.
+    /// Its history, oldest first.
     history: Vec<LetterHistoryEntry>,
 }
 
@@ -63,17 +63,17 @@ pub(crate) struct DeadLetterPage {
 /// An act on many dead letters.
 #[derive(ToSchema)]
 pub(crate) struct BulkAct {
-    /// Open letters that match this; not together with `ids`.
+    /// Open letters that match this condition; not together with `ids`.
     condition: Option<serde_json::Value>,
     /// At most 10,000.
     ids: Option<Vec<String>>,
     reason: String,
     by: Option<String>,
-    /// Counts the letters and changes none.
+    /// Counts the letters without changing any.
     dry_run: Option<bool>,
 }
 
-/// What came of an act on many dead letters.
+/// The outcome of an act on many dead letters.
 #[derive(ToSchema)]
 pub(crate) struct BulkOutcome {
     id: Option<String>,
@@ -85,7 +85,7 @@ pub(crate) struct BulkOutcome {
     details: Vec<BulkDetail>,
 }
 
-/// What came of one letter.
+/// The outcome for one letter.
 #[derive(ToSchema)]
 struct BulkDetail {
     id: String,
@@ -94,10 +94,10 @@ struct BulkDetail {
     error: Option<String>,
 }
 
-/// How many dead letters there are.
+/// The number of dead letters.
 #[derive(ToSchema)]
 pub(crate) struct DeadLetterStatistics {
-    /// How many are not over.
+    /// The number of sagas that have not ended.
     open: u64,
     /// `normal`, `warning` or `critical`.
     level: String,
@@ -106,7 +106,7 @@ pub(crate) struct DeadLetterStatistics {
     topics: Vec<TopicLetters>,
 }
 
-/// How many dead letters of a topic there are.
+/// The number of dead letters of a topic.
 #[derive(ToSchema)]
 struct TopicLetters {
     topic: String,

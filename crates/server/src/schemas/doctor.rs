@@ -2,13 +2,13 @@
 
 use utoipa::ToSchema;
 
-/// What an examination found, the most severe first.
+/// The findings of an examination, the most severe first.
 #[derive(ToSchema)]
 pub(crate) struct Diagnosis {
-    /// What was examined.
+    /// The examined parts.
     examined: Vec<String>,
     findings: Vec<DiagnosisFinding>,
-    /// How many bytes are free where the store is; absent where nobody knows or nothing limits it.
+    /// The free bytes where the store is; absent if unknown or unlimited.
     free_disk_bytes: Option<u64>,
 }
 
@@ -19,7 +19,7 @@ struct DiagnosisFinding {
     about: String,
     /// A sentence.
     what: String,
-    /// What to do, as a sentence.
+    /// The advice, as a sentence.
     advice: String,
 }
 

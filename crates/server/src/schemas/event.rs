@@ -18,7 +18,7 @@ pub(crate) struct Event {
     /// Null for an event that a Dolittle Runtime wrote without an aggregate.
     #[schema(required = true)]
     aggregate: Option<Aggregate>,
-    /// Where an event without an aggregate comes from.
+    /// The source of an event without an aggregate.
     #[schema(nullable = false)]
     event_source: Option<String>,
     /// The version of the aggregate after the commit.
@@ -55,7 +55,7 @@ pub(crate) struct Event {
     /// The transaction of the commit: its id, the commit's place in it, and how many commits it has.
     #[schema(nullable = false)]
     transaction: Option<Document>,
-    /// Where an event that was received over the event horizon comes from.
+    /// The origin of an event that was received over the event horizon.
     #[schema(nullable = false)]
     received: Option<Document>,
 }
@@ -96,7 +96,7 @@ struct Commit {
     /// The transaction of the commit: its id, the commit's place in it, and how many commits it has.
     #[schema(nullable = false)]
     transaction: Option<Document>,
-    /// Where an event that was received over the event horizon comes from.
+    /// The origin of an event that was received over the event horizon.
     #[schema(nullable = false)]
     received: Option<Document>,
 }
@@ -105,6 +105,6 @@ struct Commit {
 #[derive(ToSchema)]
 pub(crate) struct AggregatePage {
     commits: Vec<Commit>,
-    /// The version of the aggregate; 0 without a commit.
+    /// The version of the aggregate; 0 if it has no commits.
     version: u64,
 }

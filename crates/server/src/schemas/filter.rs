@@ -4,14 +4,14 @@ use utoipa::ToSchema;
 
 use super::handler::{DeliveryFailure, HandlerWorker};
 
-/// What a filter is defined by.
+/// The definition of a filter.
 #[derive(ToSchema)]
 pub(crate) struct FilterDefinition {
     /// The stream whose events it evaluates; the log of the scope when absent.
     source: Option<String>,
     /// The types of the events it includes; any when absent.
     types: Option<Vec<String>>,
-    /// What its events must pass, as documents with the fields of an event; every event passes when absent.
+    /// The condition that its events must match, as documents with the fields of an event; all events match when absent.
     #[schema(value_type = Option<Object>)]
     condition: Option<serde_json::Value>,
     /// `none`, `aggregate` or `data.PATH`. When absent, a remote filter says the partition with each verdict, and another one has none.
@@ -44,12 +44,12 @@ pub(crate) struct FilterStatus {
     state: String,
     attempts: Option<u32>,
     last_reason: Option<String>,
-    /// Why it is not healthy; absent when it is.
+    /// The reason why it is unhealthy; absent if it is healthy.
     degraded: Option<String>,
     retry_at: Option<String>,
     workers: Option<Vec<HandlerWorker>>,
     owner: Option<String>,
-    /// The definition, as it was put.
+    /// The definition as it was put.
     definition: serde_json::Value,
 }
 
@@ -66,13 +66,13 @@ pub(crate) struct FilterSettlements {
     results: Vec<FilterSettlement>,
 }
 
-/// The verdict on a delivery, or why there is none.
+/// The verdict on a delivery, or the reason why there is none.
 #[derive(ToSchema)]
 struct FilterSettlement {
     token: String,
     /// Whether the event is in the stream; absent beside `failure`.
     included: Option<bool>,
-    /// Its partition, where the definition does not determine it.
+    /// The partition, if the definition does not determine it.
     partition: Option<String>,
     failure: Option<DeliveryFailure>,
 }

@@ -4,7 +4,7 @@ use utoipa::ToSchema;
 
 use super::Event;
 
-/// What a handler is defined by.
+/// The definition of a handler.
 #[derive(ToSchema)]
 pub(crate) struct HandlerDefinition {
     /// The scope whose log or stream it handles; `default` when absent.
@@ -13,24 +13,24 @@ pub(crate) struct HandlerDefinition {
     stream: Option<String>,
     /// The types of the events it handles; any when absent.
     types: Option<Vec<String>>,
-    /// What its events must pass, as documents with the fields of an event; every event passes when absent.
+    /// The condition that its events must match, as documents with the fields of an event; all events match when absent.
     #[schema(value_type = Option<Object>)]
     condition: Option<serde_json::Value>,
     /// `none`, `aggregate` or `data.PATH`.
     partition_by: Option<String>,
-    /// How many partitions are in flight at most, 1 to 256.
+    /// The maximum number of partitions in flight, 1 to 256.
     concurrency: Option<u32>,
     /// `"beginning"`, `"latest"`, `{"sequence_number": n}` or `{"time": "…"}`.
     start: Option<serde_json::Value>,
-    /// It ends before its first event at or after this time.
+    /// It stops before its first event at or after this time.
     stop_at: Option<String>,
-    /// How many events of one partition are delivered together at most, 1 to 1,000.
+    /// The maximum number of events of one partition that are delivered together, 1 to 1,000.
     batch: Option<u32>,
     retry: Option<HandlerRetry>,
     dead_letters: Option<super::topic::LetterSettings>,
-    /// What makes two events the same, so that one of them is delivered; as for groups.
+    /// How equivalent events are recognised, of which one is delivered; as for groups.
     guard: Option<serde_json::Value>,
-    /// How long it is remembered that one was processed, in seconds; 3600 when absent.
+    /// How long a processed one is remembered, in seconds; 3600 when absent.
     guard_seconds: Option<u64>,
 }
 
@@ -39,13 +39,13 @@ pub(crate) struct HandlerDefinition {
 pub(super) struct HandlerRetry {
     /// The delay after the first failure, in milliseconds.
     first_ms: Option<u64>,
-    /// What each delay is multiplied by to get the next.
+    /// The factor between each delay and the next.
     factor: Option<f64>,
     /// The longest delay, in milliseconds.
     max_ms: Option<u64>,
     /// The share by which a delay varies, 0 to 1.
     jitter: Option<f64>,
-    /// How often an event is attempted before `then` applies; without end when absent.
+    /// The number of attempts of an event before `then` applies; unlimited when absent.
     attempts: Option<u32>,
     /// `block` or `park`.
     then: Option<String>,
@@ -63,25 +63,25 @@ pub(crate) struct HandlerStatus {
     seconds_since_progress: Option<u64>,
     workers: Vec<HandlerWorker>,
     failing: u64,
-    /// How many of the failing partitions wait for an operator.
+    /// The number of failing partitions that need an operator.
     blocked: u64,
     parked: u64,
     /// `running`, `paused`, `blocked` or `stopped`.
     state: String,
     last_reason: Option<String>,
-    /// Why it is not healthy; absent when it is.
+    /// The reason why it is unhealthy; absent if it is healthy.
     degraded: Option<String>,
     replay: Option<HandlerReplayStatus>,
-    /// How many events the guard has passed as duplicates; absent while there was none.
+    /// The number of events that the guard has passed as duplicates; absent if there were none.
     duplicates: Option<u64>,
-    /// Whether it has come to its `stop_at`.
+    /// Whether it has reached its `stop_at`.
     ended: Option<bool>,
     owner: Option<String>,
-    /// The definition, as it was put.
+    /// The definition as it was put.
     definition: serde_json::Value,
 }
 
-/// A replay that is not over: events at or above `from` and below `to` are delivered again.
+/// A replay that has not ended: events from `from` to before `to` are redelivered.
 #[derive(ToSchema)]
 pub(super) struct HandlerReplayStatus {
     id: String,
@@ -89,7 +89,7 @@ pub(super) struct HandlerReplayStatus {
     to: u64,
 }
 
-/// A worker that pulled lately.
+/// A worker that pulled recently.
 #[derive(ToSchema)]
 pub(super) struct HandlerWorker {
     worker: String,
@@ -128,20 +128,20 @@ struct FailingPartition {
     since: String,
 }
 
-/// What a worker asks for.
+/// The request of a worker for deliveries.
 #[derive(ToSchema)]
 pub(crate) struct Pull {
-    /// Most deliveries wanted, 1 to 1,000; 10 when absent.
+    /// The maximum number of deliveries, 1 to 1,000; 10 when absent.
     max: Option<u64>,
     /// How long to wait for the first one, at most 50,000; 0 when absent.
     wait_ms: Option<u64>,
     /// How long the worker has to settle them; 30,000 when absent.
     lease_ms: Option<u64>,
-    /// What the worker calls itself.
+    /// The name of the worker.
     worker: Option<String>,
 }
 
-/// What a worker is given.
+/// The deliveries for a worker.
 #[derive(ToSchema)]
 pub(crate) struct Deliveries {
     deliveries: Vec<Delivery>,
@@ -159,26 +159,26 @@ struct Delivery {
     until: String,
     /// The id of the replay that delivers it again.
     replay: Option<String>,
-    /// The topic that the replay sends it to, where that is not the topic of its type.
+    /// The topic to which the replay sends it, if that is not the topic of its type.
     topic: Option<String>,
-    /// The span that the worker's own requests are part of, as W3C Trace Context writes it.
+    /// The span of which the worker's own requests are part, in the format of W3C Trace Context.
     traceparent: Option<String>,
 }
 
-/// What became of deliveries, in the order in which they are settled.
+/// The outcomes of deliveries, in the order in which they are settled.
 #[derive(ToSchema)]
 pub(crate) struct Settlements {
     results: Vec<Settlement>,
 }
 
-/// What became of a delivery.
+/// The outcome of settling a delivery.
 #[derive(ToSchema)]
 struct Settlement {
     token: String,
     failure: Option<DeliveryFailure>,
 }
 
-/// Why a delivery failed.
+/// The reason why a delivery failed.
 #[derive(ToSchema)]
 pub(super) struct DeliveryFailure {
     reason: String,
@@ -186,13 +186,13 @@ pub(super) struct DeliveryFailure {
     never: Option<bool>,
 }
 
-/// The answer to settlements, in their order.
+/// The outcomes of settlements, in their order.
 #[derive(ToSchema)]
 pub(crate) struct Settled {
     results: Vec<SettleResult>,
 }
 
-/// The answer to one settlement.
+/// The outcome of one settlement.
 #[derive(ToSchema)]
 struct SettleResult {
     token: String,
@@ -201,39 +201,39 @@ struct SettleResult {
     error: Option<String>,
 }
 
-/// Why an operator does something.
+/// The reason for an act of an operator.
 #[derive(ToSchema)]
 pub(crate) struct Reason {
     reason: String,
-    /// Who acts, for the record.
+    /// The user who acts, for the record.
     by: Option<String>,
 }
 
-/// Why an operator takes an event out of its partition.
+/// The reason for taking an event out of its partition.
 #[derive(ToSchema)]
 pub(crate) struct EventAct {
     reason: String,
-    /// Who acts, for the record.
+    /// The user who acts, for the record.
     by: Option<String>,
-    /// The position of the event that is meant; refused when another one is the next of its partition.
+    /// The position of the event; the act is refused if another event is next in the partition.
     position: Option<u64>,
 }
 
-/// Where a handler is to continue, and why.
+/// The position at which a handler continues, and the reason.
 #[derive(ToSchema)]
 pub(crate) struct HandlerMove {
     reason: String,
-    /// Who acts, for the record.
+    /// The user who acts, for the record.
     by: Option<String>,
     /// A position, `"beginning"`, `"latest"`, `{"time": "…"}` or `{"sequence_number": n}`.
     to: serde_json::Value,
 }
 
-/// From where a handler is to get events again, and why.
+/// The position from which a handler gets events again, and the reason.
 #[derive(ToSchema)]
 pub(crate) struct HandlerReplay {
     reason: String,
-    /// Who acts, for the record.
+    /// The user who acts, for the record.
     by: Option<String>,
     /// A position, `"beginning"`, `{"time": "…"}` or `{"sequence_number": n}`.
     from: serde_json::Value,
@@ -246,7 +246,7 @@ pub(crate) struct HandlerActPage {
     cursor: Option<String>,
 }
 
-/// What was done to a handler.
+/// An act on a handler.
 #[derive(ToSchema)]
 struct HandlerAct {
     id: String,

@@ -2,7 +2,7 @@
 
 use utoipa::ToSchema;
 
-/// Who may receive what.
+/// The definition of a consent.
 #[derive(ToSchema)]
 pub(crate) struct NewConsent {
     /// The consumer's microservice; `default` when absent.
@@ -32,7 +32,7 @@ pub(crate) struct ConsentPage {
     cursor: Option<String>,
 }
 
-/// What a scope receives.
+/// The definition of what a scope receives.
 #[derive(ToSchema)]
 pub(crate) struct NewSubscription {
     /// The URL of the producer's server, or `local:` for another tenant of this store.
@@ -45,7 +45,7 @@ pub(crate) struct NewSubscription {
     partition: Option<String>,
     /// The scope that receives; not the default one.
     scope: String,
-    /// What is sent to the producer as a bearer token. It is never shown.
+    /// The bearer token that is sent to the producer. It is never returned.
     credential: Option<String>,
 }
 
@@ -66,18 +66,18 @@ pub(crate) struct SubscriptionStatus {
     position: u64,
     /// The number of the last received event in the producer's log.
     sequence_number: Option<u64>,
-    /// The number of entries of the producer's stream, as of its last answer.
+    /// The number of entries of the producer's stream, as of its last response.
     head: u64,
     lag: u64,
     last_progress: Option<String>,
     seconds_since_progress: Option<u64>,
-    /// How often it has failed in a row.
+    /// The number of consecutive failures.
     attempts: Option<u32>,
     retry_at: Option<String>,
     last_reason: Option<String>,
     /// The consent under which the producer sends.
     consent: Option<String>,
-    /// What the producer's microservice calls itself.
+    /// The name of the producer's microservice.
     microservice: Option<String>,
     /// What was noticed about the producer.
     notice: Option<String>,

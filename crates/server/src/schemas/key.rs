@@ -2,7 +2,7 @@
 
 use utoipa::ToSchema;
 
-/// What a prepare key is to become.
+/// The new state of a prepare key.
 #[derive(ToSchema)]
 pub(crate) struct KeyChange {
     value: serde_json::Value,
@@ -12,7 +12,7 @@ pub(crate) struct KeyChange {
     expected: Option<KeyState>,
     /// The value that the key, or the old key, must have.
     old_value: Option<serde_json::Value>,
-    /// The key that moves here.
+    /// The key whose value moves to this one.
     #[schema(nullable = false)]
     old_key: Option<String>,
 }
@@ -24,7 +24,7 @@ enum KeyState {
     Held,
 }
 
-/// The value that a key must have to be given back; any when absent.
+/// The value that a key must have to be rolled back; any when absent.
 #[derive(ToSchema)]
 pub(crate) struct KeyRollback {
     value: Option<serde_json::Value>,

@@ -7,11 +7,11 @@ use utoipa::ToSchema;
 pub(crate) struct NewPartner {
     /// Its name for people.
     name: String,
-    /// Where its events are posted to.
+    /// The URL to which its events are posted.
     url: Option<String>,
-    /// The secrets that sign, the newest first: `whsec_` and base64. Without them, an existing partner keeps its own. Never shown.
+    /// The signing secrets, newest first: `whsec_` and base64. Without them, an existing partner keeps its own. They are never returned.
     secrets: Option<Vec<String>>,
-    /// The condition of the events that are sent to it; none are without it.
+    /// The condition of the events that are sent to the partner; without it none are sent.
     #[schema(value_type = Option<Object>)]
     select: Option<serde_json::Value>,
     /// `latest`, `beginning` or `{"sequence_number": n}`: where selecting begins when the partner is new.
@@ -24,31 +24,31 @@ pub(crate) struct NewPartner {
     retention_days: Option<u32>,
     /// `none`, or `collection`: where a copy of them is kept before they may be deleted.
     archive: Option<String>,
-    /// Whether nothing is sent to it for now.
+    /// Whether sending to it is paused.
     paused: Option<bool>,
 }
 
 /// What becomes of the events that a partner sends.
 #[derive(ToSchema)]
 pub(crate) struct PartnerReceive {
-    /// The name of the aggregates that they are committed to.
+    /// The name of the aggregates to which they are committed.
     aggregate: Option<String>,
     /// The type of the committed event; that of the received one when absent.
     event_type: Option<String>,
-    /// `webhook_id`, `content` or `entity`: which events are the same one.
+    /// `webhook_id`, `content` or `entity`: how repeated events are recognised.
     deduplicate: Option<String>,
 }
 
 /// The limits of a partner.
 #[derive(ToSchema)]
 pub(crate) struct PartnerLimits {
-    /// How many attempts are in flight at most.
+    /// The maximum number of attempts in flight.
     concurrency: Option<u32>,
-    /// How long an attempt may take.
+    /// The longest duration of an attempt.
     timeout_ms: Option<u32>,
-    /// The largest body that is received.
+    /// The maximum size of a received body, in bytes.
     body_bytes: Option<u32>,
-    /// After how many failures in a row nothing is sent for a while.
+    /// The number of consecutive failures after which sending is suspended for a while.
     breaker_failures: Option<u32>,
     /// For how long.
     breaker_ms: Option<u32>,
@@ -60,7 +60,7 @@ pub(crate) struct Partner {
     partner: String,
     name: String,
     url: Option<String>,
-    /// How many secrets it has.
+    /// The number of its secrets.
     secrets: u32,
     #[schema(value_type = Option<Object>)]
     select: Option<serde_json::Value>,
@@ -85,12 +85,12 @@ pub(crate) struct PartnerPage {
     cursor: Option<String>,
 }
 
-/// What a partner sends: a CloudEvent, a record of the layout, or any other object.
+/// A message of a partner: a CloudEvent, a record of the layout, or any other object.
 #[derive(ToSchema)]
 #[schema(value_type = Object)]
 pub(crate) struct ReceivedEvent(());
 
-/// What a received event is answered with.
+/// The response to a received event.
 #[derive(ToSchema)]
 pub(crate) struct Accepted {
     /// The id of its record.
@@ -123,7 +123,7 @@ pub(crate) struct PartnerEvent {
     last_updated_time: String,
     /// `success`, `exhausted`, `refused` or `cancelled`, once it is final.
     ended: Option<String>,
-    /// How often it was attempted.
+    /// The number of its attempts.
     attempts: i32,
     due_at: Option<String>,
     /// Whether it waits for an earlier event of its entity.
@@ -154,23 +154,23 @@ pub(crate) struct PartnerEntity {
 #[derive(ToSchema)]
 pub(crate) struct PartnerEventPage {
     items: Vec<PartnerEvent>,
-    /// How many records the page leaves out because they are not of the layout.
+    /// The number of records that the page omits because they do not match the layout.
     unreadable: Option<u32>,
     cursor: Option<String>,
 }
 
-/// How many events are in each state.
+/// The number of events in each state.
 #[derive(ToSchema)]
 pub(crate) struct PartnerCounts {
     pending: u64,
     processing: u64,
     success: u64,
     failed: u64,
-    /// Failed as often as they may; part of `failed`.
+    /// Events that used up their attempts; part of `failed`.
     exhausted: u64,
-    /// Cannot succeed as they are; part of `failed`.
+    /// Events that cannot succeed as they are; part of `failed`.
     refused: u64,
-    /// Ended by an operator; part of `failed`.
+    /// Events that an operator cancelled; part of `failed`.
     cancelled: u64,
 }
 
@@ -192,13 +192,13 @@ pub(crate) struct NewPartnerReplay {
     from: Option<u64>,
     /// The number after the last; the head when absent.
     to: Option<u64>,
-    /// Why, for the record.
+    /// The reason, for the record.
     reason: String,
-    /// Who, for the record.
+    /// The user, for the record.
     by: Option<String>,
 }
 
-/// A replay that has begun.
+/// A replay that has started.
 #[derive(ToSchema)]
 pub(crate) struct PartnerReplay {
     id: String,

@@ -2,7 +2,7 @@
 
 use utoipa::ToSchema;
 
-/// What a projection is defined by.
+/// The definition of a projection.
 #[derive(ToSchema)]
 pub(crate) struct ProjectionDefinition {
     /// The rules of each event type, one or several; `*` is any type that has none of its own. A rule is an object of `key`, `set`,
@@ -10,12 +10,12 @@ pub(crate) struct ProjectionDefinition {
     on: serde_json::Value,
     /// The key of an event's record: a path such as `$data.customer`, a constant, or an object of both. The aggregate's id when absent.
     key: Option<serde_json::Value>,
-    /// What its events must pass, as documents with the fields of an event; every event passes when absent.
+    /// The condition that its events must match, as documents with the fields of an event; all events match when absent.
     #[schema(value_type = Option<Object>)]
     condition: Option<serde_json::Value>,
     /// The indexes of its records, as collections of records declare them.
     indexes: Option<Vec<serde_json::Value>>,
-    /// A number that its author counts up; a lower one than the stored one is refused.
+    /// The version of the definition, incremented by its author; a version lower than the stored one is refused.
     version: Option<u32>,
 }
 
@@ -34,17 +34,17 @@ pub(crate) struct ProjectionStatus {
     last_progress: Option<String>,
     seconds_since_progress: Option<u64>,
     last_reason: Option<String>,
-    /// Why it is not healthy; absent when it is.
+    /// The reason why it is unhealthy; absent if it is healthy.
     degraded: Option<String>,
     owner: Option<String>,
     /// The collection of the live records.
     collection: String,
     building: Option<ProjectionBuild>,
-    /// The definition of the live records, as it was put.
+    /// The definition of the live records as it was put.
     definition: serde_json::Value,
 }
 
-/// The build that takes the place of the live records once it has caught up.
+/// The build that replaces the live records once it has caught up.
 #[derive(ToSchema)]
 pub(super) struct ProjectionBuild {
     build: u64,
@@ -71,6 +71,6 @@ pub(crate) struct ProjectionPage {
 pub(crate) struct ProjectedRecords {
     /// The records, each a document whose `_id` is its key.
     items: Vec<serde_json::Value>,
-    /// Where the next page begins; absent at the end.
+    /// The start of the next page; absent at the end.
     cursor: Option<String>,
 }

@@ -5,17 +5,17 @@ use utoipa::ToSchema;
 /// A work queue.
 #[derive(ToSchema)]
 pub(crate) struct QueueDefinition {
-    /// How many items are active at most, 1–2,000; 10 when absent.
+    /// The maximum number of active items, 1–2,000; 10 when absent.
     cap: Option<u32>,
     /// Whether users of one priority are served in turn; true when absent.
     fair: Option<bool>,
     /// How long the oldest item waits before its priority is served in between; 60,000 when absent, 0 is never.
     ageing_ms: Option<u64>,
-    /// The length of a lease that names none; 30,000 when absent.
+    /// The default length of a lease, in milliseconds; 30,000 when absent.
     lease_ms: Option<u64>,
-    /// How many items are pending at most, 1–100,000; 10,000 when absent.
+    /// The maximum number of pending items, 1–100,000; 10,000 when absent.
     pending_max: Option<u32>,
-    /// How many items of one user are pending at most; 0, no limit of its own, when absent.
+    /// The maximum number of pending items of one user; 0, which means no separate limit, when absent.
     pending_max_per_user: Option<u32>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct QueueStatus {
     pending_max_per_user: u32,
     active: u64,
     pending: PendingCounts,
-    /// How many users have pending items, summed over the priorities.
+    /// The number of users with pending items, summed over the priorities.
     users: u64,
     /// When the oldest pending item was enqueued; absent when nothing is pending.
     oldest: Option<String>,
@@ -40,11 +40,11 @@ pub(crate) struct QueueStatus {
     /// Hand-outs.
     taken_total: u64,
     done_total: u64,
-    /// Leases that ended without being renewed.
+    /// Leases that ended without a renewal.
     expired_total: u64,
     released_total: u64,
     cancelled_total: u64,
-    /// Items that were dropped because their payloads were gone.
+    /// Items dropped because their payloads were gone.
     lost_total: u64,
 }
 
@@ -73,25 +73,25 @@ pub(crate) struct NewQueueItem {
     id: String,
     /// `critical`, `high`, `normal` (the default), `low` or `background`.
     priority: Option<String>,
-    /// Whose work it is, for fair shares.
+    /// The user whose work it is, for fair shares.
     user: Option<String>,
-    /// What the worker needs, at most 256 KiB.
+    /// The payload for the worker, at most 256 KiB.
     payload: Option<serde_json::Value>,
 }
 
-/// What became of an item that was enqueued.
+/// The outcome of enqueuing an item.
 #[derive(ToSchema)]
 pub(crate) struct EnqueuedItem {
     id: String,
-    /// Whether it was there before; nothing was changed then.
+    /// Whether it already existed, in which case nothing was changed.
     duplicate: bool,
     /// `pending` or `active`.
     state: String,
-    /// How many pending items of its priority were enqueued before it; absent for an active item.
+    /// The number of pending items of its priority that were enqueued before it; absent for an active item.
     position: Option<u64>,
 }
 
-/// How many items are taken.
+/// The number of items to take.
 #[derive(ToSchema)]
 pub(crate) struct TakeItems {
     /// 1–1,000; 1 when absent.
@@ -101,7 +101,7 @@ pub(crate) struct TakeItems {
     worker: Option<String>,
 }
 
-/// Items that were handed out.
+/// Items handed out.
 #[derive(ToSchema)]
 pub(crate) struct TakenItems {
     items: Vec<TakenItem>,
@@ -109,26 +109,26 @@ pub(crate) struct TakenItems {
     lost: Option<Vec<String>>,
 }
 
-/// An item that was handed out.
+/// A handed-out item.
 #[derive(ToSchema)]
 struct TakenItem {
     id: String,
-    /// Names this hand-out.
+    /// The token of this hand-out.
     token: String,
     priority: String,
     user: String,
     payload: serde_json::Value,
     enqueued_at: String,
-    /// How often it was handed out, this time included.
+    /// The number of its hand-outs, including this one.
     attempt: u32,
     lease_until: String,
 }
 
-/// An item, and the hand-out that is meant.
+/// An item and one of its hand-outs.
 #[derive(ToSchema)]
 struct QueueItemRef {
     id: String,
-    /// Without it the current hand-out is meant, of any worker.
+    /// Absent for the current hand-out, of any worker.
     token: Option<String>,
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct SettledItems {
     token: Option<String>,
 }
 
-/// Several items, or one by `id` and `token`, and how long their leases are from now.
+/// Several items, or one by `id` and `token`, and the new length of their leases, from now.
 #[derive(ToSchema)]
 pub(crate) struct RenewItems {
     items: Option<Vec<QueueItemRef>>,
@@ -150,23 +150,23 @@ pub(crate) struct RenewItems {
     lease_ms: Option<u64>,
 }
 
-/// What became of the items of a request, in its order.
+/// The outcomes for the items of a request, in its order.
 #[derive(ToSchema)]
 pub(crate) struct QueueItemResults {
     results: Vec<QueueItemResult>,
 }
 
-/// What became of an item.
+/// The outcome for an item.
 #[derive(ToSchema)]
 pub(crate) struct QueueItemResult {
     id: String,
-    /// Whether it is as the caller wants it.
+    /// Whether the item is now in the requested state.
     accepted: bool,
     /// Whether this request changed it.
     changed: bool,
     /// `lease_lost`; absent for what was accepted.
     error: Option<String>,
-    /// After a renewal.
+    /// The end of the lease after a renewal.
     lease_until: Option<String>,
 }
 
@@ -179,9 +179,9 @@ pub(crate) struct QueueItem {
     priority: String,
     user: String,
     enqueued_at: String,
-    /// How often it was handed out.
+    /// The number of its hand-outs.
     attempt: u32,
-    /// Who took it last.
+    /// The worker that took it last.
     worker: Option<String>,
     /// While it is active.
     lease_until: Option<String>,
@@ -194,7 +194,7 @@ pub(crate) struct QueueItemPage {
     cursor: Option<String>,
 }
 
-/// The priority that an item gets.
+/// The new priority of an item.
 #[derive(ToSchema)]
 pub(crate) struct QueueItemPriority {
     /// `critical`, `high`, `normal`, `low` or `background`.
@@ -203,7 +203,7 @@ pub(crate) struct QueueItemPriority {
     by: Option<String>,
 }
 
-/// An item that was cancelled.
+/// A cancelled item.
 #[derive(ToSchema)]
 pub(crate) struct CancelledQueueItem {
     /// What it was before.

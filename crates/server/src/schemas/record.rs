@@ -12,7 +12,7 @@ use crate::payload::Document;
 pub(crate) struct Collection {
     name: String,
     indexes: Vec<Index>,
-    /// Its changes are noted and can be followed; false when absent.
+    /// Whether its changes are recorded and can be followed; false when absent.
     #[schema(nullable = false)]
     feed: Option<bool>,
 }
@@ -21,17 +21,17 @@ pub(crate) struct Collection {
 #[derive(ToSchema)]
 pub(crate) struct Collections {
     collections: Vec<Collection>,
-    /// What `after` is for the next page; null on an empty page.
+    /// The `after` of the next page; null on an empty page.
     #[schema(required = true)]
     next: Option<String>,
 }
 
-/// The indexes that a collection has at least, and whether its changes can be followed.
+/// The indexes to declare for a collection, and whether its changes can be followed.
 #[derive(ToSchema)]
 pub(crate) struct Declaration {
     #[schema(nullable = false)]
     indexes: Option<Vec<Index>>,
-    /// Asks for a feed of changes. A collection keeps its feed.
+    /// Whether the collection gets a feed of changes. A collection keeps its feed.
     #[schema(nullable = false)]
     feed: Option<bool>,
 }
@@ -62,7 +62,7 @@ struct Index {
     expires_after_seconds: Option<u32>,
 }
 
-/// What is found, and how it is shown.
+/// The condition, and how the documents are returned.
 #[derive(ToSchema)]
 pub(crate) struct FindQuery {
     #[schema(nullable = false)]
@@ -74,12 +74,12 @@ pub(crate) struct FindQuery {
     /// 100 when absent.
     #[schema(minimum = 1, maximum = 1_000, nullable = false)]
     limit: Option<u64>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[schema(nullable = false)]
     after: Option<String>,
 }
 
-/// Which records are grouped, by what, and the figures of each group.
+/// The records to group, the key, and the figures of each group.
 #[derive(ToSchema)]
 pub(crate) struct GroupQuery {
     #[schema(nullable = false)]
@@ -87,7 +87,7 @@ pub(crate) struct GroupQuery {
     /// The path whose value is the key; one group of all records when absent.
     #[schema(nullable = false)]
     by: Option<String>,
-    /// Groups dates by the unit of time that they are in, in UTC.
+    /// Groups dates by their unit of time, in UTC.
     #[schema(nullable = false)]
     every: Option<Every>,
     /// By name, at most 16.
@@ -96,7 +96,7 @@ pub(crate) struct GroupQuery {
     /// 100 when absent.
     #[schema(minimum = 1, maximum = 1_000, nullable = false)]
     limit: Option<u64>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[schema(nullable = false)]
     after: Option<String>,
 }
@@ -131,7 +131,7 @@ struct Group {
 #[derive(ToSchema)]
 pub(crate) struct GroupPage {
     groups: Vec<Group>,
-    /// The `after` of the next page; null when there was nothing more.
+    /// The `after` of the next page; null if there are no more.
     #[schema(required = true)]
     next: Option<String>,
 }
@@ -145,7 +145,7 @@ pub(crate) struct RecordId {
 /// A record.
 #[derive(ToSchema)]
 pub(crate) struct Record {
-    /// The number of the write that the record is of.
+    /// The number of the write that produced the record.
     revision: u64,
     document: Document,
 }
@@ -154,7 +154,7 @@ pub(crate) struct Record {
 #[derive(ToSchema)]
 pub(crate) struct RecordPage {
     records: Vec<Record>,
-    /// The `after` of the next page; null when there was nothing more.
+    /// The `after` of the next page; null if there are no more.
     #[schema(required = true)]
     next: Option<String>,
 }
@@ -216,7 +216,7 @@ struct Set {
     expected: Expected,
 }
 
-/// Changes nothing: the batch happens only if the record is as expected.
+/// Changes nothing; the batch is written only if the record is as expected.
 #[derive(ToSchema)]
 struct Check {
     collection: String,
@@ -224,7 +224,7 @@ struct Check {
     expected: Expected,
 }
 
-/// What must be there for the change to happen.
+/// The expected state of the record.
 #[derive(ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Expected {
@@ -241,7 +241,7 @@ pub(crate) struct ChangeNumbers {
     numbers: Vec<u64>,
 }
 
-/// What happened to a record.
+/// The kind of change of a record.
 #[derive(ToSchema)]
 pub(crate) struct Change {
     number: u64,

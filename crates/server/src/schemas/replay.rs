@@ -4,7 +4,7 @@ use utoipa::ToSchema;
 
 use super::browse::EventSummary;
 
-/// Which events are meant.
+/// The filter of the events.
 #[derive(ToSchema)]
 struct ReplayFilter {
     event_ids: Option<Vec<String>>,
@@ -18,14 +18,14 @@ struct ReplayFilter {
     service_name: Option<String>,
 }
 
-/// Where a replay sends events.
+/// The target of a replay.
 #[derive(ToSchema)]
 struct ReplayTarget {
     /// `test`, `handler`, `topic`, `webhook` or `file`.
     kind: String,
     /// The handler, the topic, or the file.
     name: Option<String>,
-    /// Where a webhook posts to.
+    /// The URL of a webhook.
     url: Option<String>,
     /// The topics of single event types.
     topics: Option<std::collections::BTreeMap<String, String>>,
@@ -39,11 +39,11 @@ pub(crate) struct PreviewBody {
     max_events: Option<u64>,
 }
 
-/// What a replay would send.
+/// The events that a replay would send.
 #[derive(ToSchema)]
 pub(crate) struct ReplayPreview {
     count: u64,
-    /// The first hundred, by time.
+    /// The first 100, by time.
     first: Vec<EventSummary>,
     target: ReplayTarget,
 }
@@ -62,7 +62,7 @@ pub(crate) struct ReplayBody {
     /// 1 to 1,000; 100 when absent.
     batch_size: Option<u32>,
     max_events: Option<u64>,
-    /// Most events in a second.
+    /// The maximum number of events per second.
     rate: Option<f64>,
     /// `skip` or `stop`.
     on_error: Option<String>,
@@ -70,7 +70,7 @@ pub(crate) struct ReplayBody {
     retry_attempts: Option<u32>,
     /// `wait` or `fail`.
     outage: Option<String>,
-    /// Whether events keep their times; true when absent. Otherwise each has the time at which it is sent.
+    /// Whether events keep their times; true when absent. If false, each event gets the time at which it is sent.
     preserve_timestamps: Option<bool>,
     reason: Option<String>,
     by: Option<String>,
@@ -89,18 +89,18 @@ pub(crate) struct ReplayStatus {
     replayed: u64,
     failed: u64,
     skipped: u64,
-    /// How many of 100 events it is done with.
+    /// The percentage of events that are done.
     progress: f64,
-    /// When it will have sent all.
+    /// The expected end.
     eta: Option<String>,
     created_at: String,
     started_at: Option<String>,
     completed_at: Option<String>,
     last_event_at: Option<String>,
-    /// The first hundred failures.
+    /// The first 100 failures.
     errors: Vec<ReplayError>,
     error: Option<String>,
-    /// Its settings, as they were put.
+    /// Its settings as they were defined.
     config: serde_json::Value,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct ReplayPage {
     cursor: Option<String>,
 }
 
-/// How many replays were removed.
+/// The number of removed replays.
 #[derive(ToSchema)]
 pub(crate) struct RemovedReplays {
     removed: u64,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use utoipa::ToSchema;
 
-/// What sagas are defined by.
+/// The definition of sagas.
 #[derive(ToSchema)]
 pub(crate) struct SagaDefinition {
     /// `{"on": [TYPE, …], "condition"?, "from"?: "beginning" | "latest"}`: the events that start a saga.
@@ -12,15 +12,15 @@ pub(crate) struct SagaDefinition {
     /// What the events of a saga have in common: a path such as `$data.order_id`, or an object of them by type. The aggregate's id when
     /// absent.
     correlate: Option<serde_json::Value>,
-    /// The context with which a saga begins; the data of its first event when absent.
+    /// The initial context of a saga; the data of its first event when absent.
     context: Option<serde_json::Value>,
     /// Event types that cancel a saga.
     cancel_on: Option<Vec<String>>,
-    /// How long a saga may take, in milliseconds.
+    /// The longest duration of a saga, in milliseconds.
     limit_ms: Option<u64>,
     /// The steps, each an object of `name`, `require`, `publish`, `await`, `delay_ms`, `limit_ms`, `on_limit`, `retry` and `compensation`.
     steps: Vec<serde_json::Value>,
-    /// A number that its author counts up; the next one when absent.
+    /// The version of the definition, incremented by its author; the next version when absent.
     version: Option<u32>,
 }
 
@@ -34,12 +34,12 @@ pub(crate) struct SagaDefinitionStatus {
     position: u64,
     head: u64,
     lag: u64,
-    /// How many of its sagas are not over.
+    /// The number of its sagas that have not ended.
     active: u64,
-    /// Of how many of its sagas a compensation waits for an operator.
+    /// The number of its sagas with a compensation that needs an operator.
     parked: u64,
     owner: Option<String>,
-    /// The newest definition, as it was put.
+    /// The newest definition as it was put.
     definition: serde_json::Value,
 }
 
@@ -64,11 +64,11 @@ pub(crate) struct SagaStatus {
     compensated_steps: Vec<String>,
     steps: Vec<SagaStep>,
     context: serde_json::Value,
-    /// Why it failed.
+    /// The reason why it failed.
     cause: Option<String>,
-    /// Since when a compensation waits for an operator.
+    /// The time since which a compensation needs an operator.
     parked: Option<String>,
-    /// When its next limit of time or pause ends.
+    /// The end of its next time limit or pause.
     due: Option<String>,
     retry_count: u64,
     created_at: String,
@@ -97,13 +97,13 @@ pub(crate) struct SagaPage {
     cursor: Option<String>,
 }
 
-/// How many sagas there are.
+/// The number of sagas.
 #[derive(ToSchema)]
 pub(crate) struct SagaStatistics {
     total: u64,
     by_state: BTreeMap<String, u64>,
-    /// Of how many a compensation waits for an operator.
+    /// The number of sagas with a compensation that needs an operator.
     parked: u64,
-    /// How long those took on average that completed.
+    /// The average duration of completed sagas.
     average_duration_seconds: Option<f64>,
 }

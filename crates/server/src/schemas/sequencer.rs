@@ -2,10 +2,10 @@
 
 use utoipa::ToSchema;
 
-/// Who assigns sequence numbers, and how far the tenant's log is.
+/// The process that assigns sequence numbers, and the progress of the tenant's log.
 #[derive(ToSchema)]
 pub(crate) struct SequencerState {
-    /// Null while nobody leads.
+    /// Null while no process leads.
     #[schema(required = true)]
     leader: Option<Leader>,
     head: u64,
@@ -32,16 +32,16 @@ struct Leader {
     /// Its host and process id.
     process: String,
     epoch: u64,
-    /// When its lease ends unless it is renewed.
+    /// The end of its lease, unless the lease is renewed.
     #[schema(format = DateTime)]
     until: String,
-    /// How far it lagged behind what is stored when it last renewed its lease.
+    /// The lag of the leader when it last renewed its lease.
     lag_ms: u64,
-    /// Whether it is the process that answers.
+    /// Whether it is the responding process.
     here: bool,
 }
 
-/// Which held commit.
+/// The held commit.
 #[derive(ToSchema)]
 pub(crate) struct HeldId {
     collection: String,
@@ -65,7 +65,7 @@ struct HeldCommit {
 #[derive(ToSchema)]
 pub(crate) struct HeldList {
     held: Vec<HeldCommit>,
-    /// What `after` is for the next page; null on the last one.
+    /// The `after` of the next page; null on the last page.
     #[schema(required = true)]
     next: Option<String>,
 }
@@ -84,6 +84,6 @@ pub(crate) enum HeldOutcome {
         /// Why.
         reason: String,
     },
-    /// It is not stored any more.
+    /// It is no longer stored.
     Gone,
 }

@@ -43,7 +43,7 @@ pub(crate) struct NewSnapshot {
     aggregate_id: Option<String>,
 }
 
-/// A snapshot that is kept.
+/// A saved snapshot.
 #[derive(ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Snapshot {
@@ -69,13 +69,13 @@ pub(crate) struct Snapshot {
     state_revision: u32,
 }
 
-/// Whether the snapshot was saved; false where a later one is kept.
+/// Whether the snapshot was saved; false if a later one is kept.
 #[derive(ToSchema)]
 pub(crate) struct Saved {
     saved: bool,
 }
 
-/// Whether there was something to delete.
+/// Whether it existed and was deleted.
 #[derive(ToSchema)]
 pub(crate) struct Deleted {
     deleted: bool,

@@ -10,7 +10,7 @@ pub(crate) struct StreamInfo {
     name: String,
     /// The number of entries.
     head: u64,
-    /// The next sequence number that the stream's filter judges.
+    /// The next sequence number that the stream's filter evaluates.
     progress: u64,
     /// The first position of this incarnation of the store.
     incarnation_start: u64,
@@ -20,7 +20,7 @@ pub(crate) struct StreamInfo {
 #[derive(ToSchema)]
 pub(crate) struct StreamList {
     streams: Vec<StreamInfo>,
-    /// What `after` is for the next page; null on an empty page.
+    /// The `after` of the next page; null on an empty page.
     #[schema(required = true)]
     next: Option<String>,
 }
@@ -58,13 +58,13 @@ pub(crate) struct EntryPage {
     head: u64,
 }
 
-/// The first position whose event has a number or a greater one; the head if there is none.
+/// The first position whose event has this sequence number or a greater one; the head if there is none.
 #[derive(ToSchema)]
 pub(crate) struct Position {
     position: u64,
 }
 
-/// What a filter says of every event from `from` to before `to`.
+/// The verdicts of a filter on every event from `from` to before `to`.
 #[derive(ToSchema)]
 pub(crate) struct Verdicts {
     from: u64,
@@ -80,7 +80,7 @@ struct Included {
     partition: Option<String>,
 }
 
-/// The positions of what was included.
+/// The positions of the included events.
 #[derive(ToSchema)]
 pub(crate) struct Appended {
     positions: PositionRange,

@@ -8,17 +8,17 @@ use super::handler::{HandlerReplayStatus, HandlerRetry, HandlerWorker};
 #[derive(ToSchema)]
 pub(crate) struct TopicStatus {
     name: String,
-    /// The event type that it carries.
+    /// The event type of its messages.
     event_type: String,
     category: String,
     partitions: u32,
-    /// How long its messages are kept; null is without end.
+    /// How long its messages are kept; null keeps them forever.
     retention_ms: Option<u64>,
     /// The head of each partition.
     head: Vec<u64>,
     /// The groups that read it; empty in lists.
     groups: Vec<TopicGroup>,
-    /// How it differs from its configuration.
+    /// The differences from its configuration.
     differences: Vec<TopicDifference>,
 }
 
@@ -26,11 +26,11 @@ pub(crate) struct TopicStatus {
 #[derive(ToSchema)]
 struct TopicGroup {
     group: String,
-    /// How many messages of the topic it has not done; counted up to 10,000.
+    /// The number of messages of the topic that it has not processed; counted up to 10,000.
     lag: u64,
 }
 
-/// What a topic has, and what it should have.
+/// The actual and the configured value of a topic's setting.
 #[derive(ToSchema)]
 struct TopicDifference {
     /// `partitions` or `retention_ms`.
@@ -56,23 +56,23 @@ pub(crate) struct GroupDefinition {
     topics: Vec<String>,
     /// `earliest`, the default, or `latest`.
     start: Option<String>,
-    /// How many keys are in flight at most, 1–256; 16 when absent.
+    /// The maximum number of keys in flight, 1–256; 16 when absent.
     in_flight: Option<u32>,
     retry: Option<HandlerRetry>,
     dead_letters: Option<LetterSettings>,
     /// What makes two messages the same, so that one of them is delivered: `event_id`, `content`, `{"field": "data.PATH"}` or
     /// `{"fields": ["data.PATH"]}`.
     guard: Option<serde_json::Value>,
-    /// How long it is remembered that one was processed, in seconds; 3600 when absent.
+    /// How long a processed one is remembered, in seconds; 3600 when absent.
     guard_seconds: Option<u64>,
 }
 
 /// What becomes of a consumer's dead letters.
 #[derive(ToSchema)]
 pub(super) struct LetterSettings {
-    /// `wait`, the default of groups: later events of a key wait behind its dead letter; or `pass`.
+    /// `wait`, the default of groups: later events of a key wait for its dead letter; or `pass`.
     order: Option<String>,
-    /// After so many events in a row became dead letters, none does until one succeeds; 10 when absent, 0 is without end.
+    /// The number of consecutive events that become dead letters before no other does until one succeeds; 10 when absent, 0 for no limit.
     breaker: Option<u32>,
 }
 
@@ -91,25 +91,25 @@ pub(crate) struct GroupStatus {
     last_progress: Option<String>,
     seconds_since_progress: Option<u64>,
     workers: Vec<HandlerWorker>,
-    /// How many keys are failing.
+    /// The number of failing keys.
     failing: u64,
     blocked: u64,
     parked: u64,
     /// `running`, `paused`, `blocked` or `stopped`.
     state: String,
     last_reason: Option<String>,
-    /// Why it is not healthy; absent when it is.
+    /// The reason why it is unhealthy; absent if it is healthy.
     degraded: Option<String>,
     replay: Option<HandlerReplayStatus>,
-    /// How many messages the guard has passed as duplicates; absent while there was none.
+    /// The number of messages that the guard has passed as duplicates; absent if there were none.
     duplicates: Option<u64>,
     ended: Option<bool>,
     owner: Option<String>,
-    /// The definition, as it was put.
+    /// The definition as it was put.
     definition: serde_json::Value,
 }
 
-/// How far a group is behind in a topic.
+/// The lag of a group in a topic.
 #[derive(ToSchema)]
 struct GroupLag {
     topic: String,

@@ -5,15 +5,15 @@ use utoipa::ToSchema;
 /// A generation of an event type.
 #[derive(ToSchema)]
 pub(crate) struct EventTypeDefinition {
-    /// Which generation of the data the schema describes; 1 when absent.
+    /// The generation of the data that the schema describes; 1 when absent.
     generation: Option<u32>,
-    /// What gives its topic its numbers; `default` when absent.
+    /// The category, which determines the partitions and retention of its topic; `default` when absent.
     category: Option<String>,
     /// What happens to events that do not match: `enforce`, the default, `warn` or `off`.
     policy: Option<String>,
-    /// What the schema is compared with: `backward`, the default, or `none`.
+    /// The compatibility check of the schema: `backward`, the default, or `none`.
     compatibility: Option<String>,
-    /// What turns data of the generation before into data of this one, for consumers of topics; the schema is compared with nothing then.
+    /// The upcaster from the previous generation to this one, for consumers of topics; with it the schema is not checked for compatibility.
     upcaster: Option<Vec<UpcastStep>>,
     /// A JSON Schema of the data, which refers to nothing outside of itself.
     schema: serde_json::Value,
@@ -77,7 +77,7 @@ pub(crate) struct EventTypePage {
     unknown: String,
 }
 
-/// What holds for all types.
+/// The settings for all types.
 #[derive(ToSchema)]
 pub(crate) struct EventTypeSettings {
     /// What happens to events whose type is not registered: `accept`, `refuse` or `quarantine`.

@@ -91,7 +91,7 @@ impl ScopedReplays {
     /// handler.
     pub async fn clean_up(&self, older_than_hours: u32) -> Result<u64, Problem> {
         if !self.scopes.are_all() {
-            let message = "replays of every scope would be removed, and the credential is limited to some scopes";
+            let message = "replays of every scope would be removed, but the credential is limited to some scopes";
             return Err(
                 Problem::new(Code::Forbidden, message).advise("Use a credential that is not limited to some scopes.")
             );

@@ -19,11 +19,11 @@ pub(super) fn check(issuer: &Issuer, claims: &Map<String, Value>, now: Timestamp
         _ => false,
     };
     if !audience {
-        return Err("the token is for another audience");
+        return Err("the token has another audience");
     }
     let leeway = i64::try_from(issuer.leeway.as_millis()).unwrap_or(i64::MAX);
     let now = now.as_millis();
-    let Some(expires) = time(claims, "exp") else { return Err("the token does not say when it expires") };
+    let Some(expires) = time(claims, "exp") else { return Err("the token has no expiry time (exp)") };
     let ends = expires.saturating_add(leeway);
     if ends <= now {
         return Err("the token has expired");

@@ -46,7 +46,7 @@ impl HttpBody for Governed {
         }
         if this.ended.poll_unpin(cx).is_ready() {
             this.over = true;
-            tracing::info!(who = this.access.who, "a stream ends, because its credential was revoked or has expired");
+            tracing::info!(who = this.access.who, "ending a stream, because its credential was revoked or has expired");
             // Stops reading for this caller.
             this.body = Body::empty();
             let problem = unauthenticated("the credential was revoked or has expired; the stream ends");

@@ -121,14 +121,14 @@ impl Issuer {
     /// Returns the reasons why a token may grant nothing.
     fn nothing_granted(&self) -> String {
         let mut message = format!(
-            "the token grants nothing here: {:?} names no role, or {:?} no tenant",
+            "the token grants nothing on this server: its claim {:?} has no known role, or its claim {:?} no tenant",
             self.roles_claim, self.tenants_claim
         );
         if let Some(claim) = &self.scopes_claim {
             message.push_str(&format!(", or {claim:?} no scope"));
         }
         if let Some(claim) = &self.event_types_claim {
-            message.push_str(&format!(", or {claim:?} no event types that its roles can be limited to"));
+            message.push_str(&format!(", or {claim:?} no event types to which its roles can be limited"));
         }
         message
     }
@@ -173,13 +173,13 @@ impl Issuers {
         let issued_by = token.text("iss").unwrap_or_default();
         let found = self.issuers.iter().find(|(issuer, _)| issuer.issuer == issued_by);
         let Some((issuer, keys)) = found else {
-            return Err(unauthenticated("the token is of an issuer that this server does not accept"));
+            return Err(unauthenticated("the issuer of the token is not accepted by this server"));
         };
         if !issuer.accepts(token.algorithm) {
             return Err(unauthenticated("the token's algorithm is not accepted"));
         }
         if !keys.signed(&token).await? {
-            return Err(unauthenticated("the token is not signed by a key of its issuer"));
+            return Err(unauthenticated("the signature of the token does not match a key of its issuer"));
         }
         let ends = claims::check(issuer, &token.claims, self.clock.now()).map_err(unauthenticated)?;
         let Some(grant) = claims::grant(issuer, &token.claims) else {

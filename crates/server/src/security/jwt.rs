@@ -79,7 +79,7 @@ impl<'a> Token<'a> {
             return Err(format!("the token's algorithm {named:?} is not accepted"));
         };
         if header.crit.is_some() {
-            return Err("the token has critical extensions, and this server knows none".to_owned());
+            return Err("the token has critical extensions, which this server does not support".to_owned());
         }
         let claims = serde_json::from_slice(&decode(claims)?).map_err(|_| not_one())?;
         Ok(Self { signed, signature: decode(signature)?, algorithm, key_id: header.kid, claims })
@@ -161,10 +161,10 @@ struct Jwk {
 
 /// Parses a key set. Keys of unknown kinds and keys for encryption are left out.
 pub(crate) fn read_keys(json: &[u8]) -> Result<Vec<PublicKey>, String> {
-    let set: KeySet = serde_json::from_slice(json).map_err(|error| format!("it is not a set of keys: {error}"))?;
+    let set: KeySet = serde_json::from_slice(json).map_err(|error| format!("it is not a JSON Web Key Set: {error}"))?;
     let keys = set.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok());
     let keys: Vec<PublicKey> = keys.filter_map(read_key).collect();
-    if keys.is_empty() { Err("it has no key that can be used".to_owned()) } else { Ok(keys) }
+    if keys.is_empty() { Err("it has no usable key".to_owned()) } else { Ok(keys) }
 }
 
 fn read_key(jwk: Jwk) -> Option<PublicKey> {

@@ -83,19 +83,19 @@ impl KeySet {
         if !may_fetch {
             return match usable {
                 Some(known) => Ok(Some(known)),
-                None => Err(self.unreachable("a moment ago they could not be fetched")),
+                None => Err(self.unreachable("fetching them failed a moment ago")),
             };
         }
         *tried = Some(Instant::now());
         let fetched = tokio::time::timeout(FETCH_MAX, self.fetch()).await;
-        match fetched.unwrap_or_else(|_| Err(format!("nothing came within {} s", FETCH_MAX.as_secs()))) {
+        match fetched.unwrap_or_else(|_| Err(format!("no response within {} s", FETCH_MAX.as_secs()))) {
             Ok(keys) => {
                 let known = (Arc::new(keys), Instant::now());
                 *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(known.clone());
                 Ok(Some(known))
             }
             Err(error) => {
-                tracing::warn!(issuer = self.issuer, error, "the keys of an issuer cannot be fetched");
+                tracing::warn!(issuer = self.issuer, error, "cannot fetch the keys of an issuer");
                 match usable {
                     Some(known) => Ok(Some(known)),
                     None => Err(self.unreachable(&error)),
@@ -119,17 +119,16 @@ impl KeySet {
                 let read = read.await.map_err(|error| error.to_string())?;
                 Bytes::from(read.map_err(|(path, error)| format!("{}: {error}", path.display()))?)
             }
-            None => return Err("no place of keys is configured".to_owned()),
+            None => return Err("no jwks_url, jwks_file or discovery is configured".to_owned()),
         };
         if document.len() > KEYS_BYTES_MAX {
-            return Err(format!("the set of keys has more than {KEYS_BYTES_MAX} bytes"));
+            return Err(format!("the key set is larger than {KEYS_BYTES_MAX} bytes"));
         }
         read_keys(&document)
     }
 
     fn unreachable(&self, why: &str) -> Problem {
-        let message = format!("the keys of the issuer {} are not there: {why}", self.issuer);
-        Problem::new(Code::NotReady, message)
-            .advise("Retry in a moment; an operator finds the cause in the server's log.")
+        let message = format!("the keys of the issuer {} are not available: {why}", self.issuer);
+        Problem::new(Code::NotReady, message).advise("Retry in a moment; the log of the server has the cause.")
     }
 }

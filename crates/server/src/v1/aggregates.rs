@@ -45,11 +45,11 @@ pub(crate) fn feature() -> Feature {
                 "readAggregate",
                 "Returns commits of one aggregate, in version order.",
                 Payload::json::<schemas::AggregatePage>()
-                    .or(media::BSON, "One document an event, then one with the version."),
+                    .or(media::BSON, "One document per event, then one with the version."),
             ),
             get("/v1/aggregates/{name}/{id}/requests/{request_id}", Permission::Reader, request).described(
                 "requestExists",
-                "Tells whether a request was committed to one aggregate.",
+                "Returns whether a request was committed to an aggregate.",
                 Payload::json::<RequestExists>(),
             ),
         ],
@@ -65,7 +65,7 @@ struct NamesQuery {
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The scope that is read; `default` when absent.
+    /// The scope to read; `default` when absent.
     scope: Option<String>,
 }
 
@@ -73,7 +73,7 @@ struct NamesQuery {
 #[derive(Serialize, ToSchema)]
 struct AggregateNames {
     names: Vec<String>,
-    /// What `after` is for the next page; null on an empty page.
+    /// The `after` of the next page; null on an empty page.
     next: Option<String>,
 }
 
@@ -100,7 +100,7 @@ struct IdsQuery {
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The scope that is read; `default` when absent.
+    /// The scope to read; `default` when absent.
     scope: Option<String>,
 }
 
@@ -109,7 +109,7 @@ struct IdsQuery {
 struct AggregateIds {
     ids: Vec<String>,
     aggregates: Vec<KnownId>,
-    /// What `after` is for the next page; null on an empty page.
+    /// The `after` of the next page; null on an empty page.
     next: Option<String>,
 }
 
@@ -163,12 +163,12 @@ struct CommitsQuery {
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The last commit, or the last so many.
+    /// The last commit, or this many of the last.
     #[param(value_type = Option<String>, pattern = "^(true|false|[0-9]+)?$")]
     last: Option<Last>,
     /// Commits of the aggregate under this tenant id only.
     tenant_id: Option<String>,
-    /// The scope that is read; `default` when absent.
+    /// The scope to read; `default` when absent.
     scope: Option<String>,
 }
 
@@ -198,7 +198,7 @@ fn aggregate_query(aggregate: Aggregate, query: CommitsQuery) -> Result<Aggregat
         (Last::Yes, limit) => (true, limit.unwrap_or(1)),
         (Last::Count(count), None) => (true, count),
         (Last::Count(_), Some(_)) => {
-            return Err(Problem::query("last", "names a number beside limit; give one of both"));
+            return Err(Problem::query("last", "cannot have a number together with limit; give one of them"));
         }
     };
     if !(1..=limits::PAGE_MAX).contains(&limit) {
@@ -241,7 +241,7 @@ impl Serialize for Commits {
 #[derive(Serialize, ToSchema)]
 struct RequestExists {
     exists: bool,
-    /// The answer to a repeat of the request.
+    /// The response to a repeat of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     commit: Option<CommitAnswer>,

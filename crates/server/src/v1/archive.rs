@@ -26,13 +26,13 @@ pub(crate) fn feature() -> Feature {
     let operations = vec![
         get("/v1/retention", Permission::Reader, rules).described(
             "listRetention",
-            "Lists the retention of categories and types, and says how the archive is.",
+            "Lists the retention of categories and types, with the state of the archive.",
             Payload::json::<schemas::RetentionPage>(),
         ),
         put("/v1/retention/{name}", operator, put_rule)
             .described(
                 "putRetention",
-                "Sets for how long events of a category or a type are kept, and where they go then.",
+                "Sets how long events of a category or a type are kept, and where they go afterwards.",
                 Payload::json::<schemas::RetentionStatus>().created(),
             )
             .takes(Payload::body::<schemas::RetentionBody>()),

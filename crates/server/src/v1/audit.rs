@@ -23,7 +23,7 @@ use crate::state::Server;
 pub(crate) fn feature() -> Feature {
     let list = get("/v1/audit", Permission::Admin, list).described(
         "listAudit",
-        "Lists administrative acts, the newest first: who, what, why, and from where.",
+        "Lists administrative acts, newest first, each with its caller, reason and origin.",
         Payload::json::<schemas::AuditPage>(),
     );
     Feature::new("Audit", [list.refuses(&[Code::NotSupportedByStore])])
@@ -36,7 +36,7 @@ struct AuditQuery {
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 

@@ -34,7 +34,11 @@ pub(crate) fn feature() -> Feature {
                 .refuses(&[Code::Overloaded])
                 .audited(),
             post("/v1/backup", Permission::Admin, since)
-                .described("backupSince", "Takes a backup of what an earlier backup does not hold.", answer())
+                .described(
+                    "backupSince",
+                    "Takes an incremental backup of what an earlier backup does not hold.",
+                    answer(),
+                )
                 .takes(Payload::json::<Document>()),
         ],
     )
@@ -75,7 +79,7 @@ fn answer(
 ) -> Result<Response, Problem> {
     let place = Arc::clone(&server.backups).try_acquire_owned();
     let place = place.map_err(|_| {
-        Problem::new(Code::Overloaded, format!("{AT_ONCE} backups are being taken already; try again when one is done"))
+        Problem::new(Code::Overloaded, format!("{AT_ONCE} backups are already being taken; retry when one is done"))
     })?;
     let backup = begin(&*server.store).map_err(ReadError::from)?;
     let (sender, pieces) = mpsc::channel(AHEAD);
@@ -102,8 +106,8 @@ fn send(
             Ok(Some(piece)) => pieces.blocking_send(Ok(piece)),
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(%error, "a backup was broken off");
-                let _ = pieces.blocking_send(Err(io::Error::other("the backup cannot be finished")));
+                tracing::warn!(%error, "aborted a backup");
+                let _ = pieces.blocking_send(Err(io::Error::other("the backup could not be completed")));
                 return;
             }
         };

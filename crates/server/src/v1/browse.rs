@@ -43,8 +43,8 @@ pub(crate) fn feature() -> Feature {
         get("/v1/events/export", Permission::Reader, exported)
             .described(
                 "exportEvents",
-                "Returns all events that meet a filter, the newest first.",
-                Payload::raw(media::CSV, "One line an event, after a header.")
+                "Returns all events that match a filter, newest first.",
+                Payload::raw(media::CSV, "One line per event, after a header.")
                     .or(media::LINES, "One document an event."),
             )
             .refuses(OFF),
@@ -94,31 +94,31 @@ pub(super) struct PageQuery {
     user_id: Option<String>,
     /// Events of this service.
     service_name: Option<String>,
-    /// Events that happened then or later.
+    /// Events that happened at this time or later.
     #[param(inline)]
     start_time: Option<Time>,
-    /// Events that happened then or earlier.
+    /// Events that happened at this time or earlier.
     #[param(inline)]
     end_time: Option<Time>,
-    /// Words, one of which the type, the service, the user or the execution must have.
+    /// Words, at least one of which the type, service, user or execution must contain.
     search: Option<String>,
     /// Leaves out services whose name begins with `system-`.
     #[param(inline)]
     exclude_system: Option<Switch>,
     /// `timestamp`, `sequence_number`, `event_type`, `aggregate_id` or `stored_at`; `-` before it reverses it. `-timestamp` when absent.
     sort: Option<String>,
-    /// How many events are left out, 0 to 100,000; not beside a cursor.
+    /// The number of events to skip, 0 to 100,000; not together with a cursor.
     #[param(inline)]
     skip: Option<Number>,
     /// The length of the page: 1 to 1,000, 100 when absent. Of an export, the number of rows; all when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
-    /// How far `total` is counted; to its end when absent, which takes the longer the more events meet the filter.
+    /// The highest `total` that is counted. Without it all matching events are counted, which takes longer the more there are.
     #[param(inline)]
     count_up_to: Option<Number>,
-    /// Of an export: `csv` or `jsonl`, the default.
+    /// The format of an export: `csv`, or `jsonl`, the default.
     format: Option<String>,
 }
 
@@ -126,7 +126,7 @@ impl PageQuery {
     /// Builds the query of a page, for which no format may be given.
     pub(super) fn of_page(self) -> Result<BrowseQuery, Problem> {
         if self.format.is_some() {
-            return Err(Problem::query("format", "is a parameter of an export"));
+            return Err(Problem::query("format", "is a parameter of an export, not of a page; leave it out"));
         }
         self.asked()
     }
@@ -164,7 +164,7 @@ impl PageQuery {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct HoursQuery {
-    /// How many hours before now, 1 to 168; 24 when absent.
+    /// The number of hours before now, 1 to 168; 24 when absent.
     #[param(inline)]
     hours: Option<Number>,
     /// The event types that count as errors.
@@ -207,11 +207,14 @@ async fn exported(
 ) -> Result<Response, Problem> {
     let format = ExportFormat::parse(query.format.as_deref().unwrap_or("jsonl"))?;
     if query.skip.is_some() || query.cursor.is_some() || query.count_up_to.is_some() {
-        return Err(Problem::query("skip", "a cursor and count_up_to are parameters of a page, not of an export"));
+        return Err(Problem::query(
+            "skip",
+            "is a parameter of a page, like cursor and count_up_to; leave them out of an export",
+        ));
     }
     let rows = query.limit.take().map(|limit| limit.0);
     if rows == Some(0) {
-        return Err(Problem::query("limit", "0 is not at least 1"));
+        return Err(Problem::query("limit", "must be at least 1"));
     }
     let query = BrowseQuery { limit: limits::PAGE_MAX, ..query.asked()? };
     export::answer(&server, browse(&server, &caller)?, caller, (format, query, rows)).await

@@ -56,7 +56,7 @@ pub(crate) fn feature() -> Feature {
             get("/v1/records/collections/{collection}/changes/last", Permission::Reader, last)
                 .described(
                     "lastChange",
-                    "Returns the number of a collection's last change, at once or when there is a newer one.",
+                    "Returns the number of a collection's last change, immediately or once there is a newer one.",
                     Payload::json::<LastChange>(),
                 )
                 .refuses(&REFUSES),
@@ -64,7 +64,7 @@ pub(crate) fn feature() -> Feature {
                 .described(
                     "followChanges",
                     "Follows the changes of a collection as server-sent events.",
-                    Payload::raw(media::EVENTS, "One event a change; its id is the number of the change."),
+                    Payload::raw(media::EVENTS, "One event per change; its id is the number of the change."),
                 )
                 .refuses(&RESUMING_REFUSES),
         ],
@@ -87,7 +87,7 @@ struct PageQuery {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct FollowQuery {
-    /// Resumes after this change; 0 when absent. `Last-Event-ID` goes before it.
+    /// Resumes after this change; 0 when absent. `Last-Event-ID` takes precedence.
     #[param(inline)]
     after: Option<Number>,
 }

@@ -30,8 +30,8 @@ const PERMISSION: Permission = Permission::Writer;
 
 /// Returns the operation that commits.
 pub(crate) fn feature() -> Feature {
-    const LINES: &str = "Several commits, one JSON text a line, each with an answer of its own.";
-    const DOCUMENTS: &str = "Several commits, one BSON document behind the other, each with an answer of its own.";
+    const LINES: &str = "Several commits, one JSON document per line, each with a response of its own.";
+    const DOCUMENTS: &str = "Several commits as consecutive BSON documents, each with a response of its own.";
     let commit = post(PATH, PERMISSION, commit)
         .described(
             "commit",

@@ -35,7 +35,7 @@ pub(crate) fn feature() -> Feature {
         get(ALL, reader, list)
             .described(
                 "listDeadLetters",
-                "Lists dead letters, those that failed last first.",
+                "Lists dead letters, most recently failed first.",
                 Payload::json::<schemas::DeadLetterPage>(),
             )
             .refuses(&[Code::InvalidQuery, Code::InvalidTime]),
@@ -46,7 +46,7 @@ pub(crate) fn feature() -> Feature {
         ),
         get("/v1/dead-letters/policies", reader, policies).described(
             "listLetterPolicies",
-            "Lists the policies that are stored for topics.",
+            "Lists the policies of topics that have their own.",
             Payload::json::<schemas::LetterPolicyPage>(),
         ),
         get(POLICY, reader, policy_of).described(
@@ -59,25 +59,29 @@ pub(crate) fn feature() -> Feature {
             .takes(Payload::body::<schemas::NewLetterPolicy>())
             .refuses(&[Code::InvalidPolicy]),
         route::delete(POLICY, operator, delete_policy)
-            .described("deleteLetterPolicy", "Lets a topic's dead letters follow their category again.", policy())
+            .described(
+                "deleteLetterPolicy",
+                "Removes the policy of a topic, whose dead letters then follow the policy of their category.",
+                policy(),
+            )
             .takes(Payload::body::<schemas::Reason>()),
         post("/v1/dead-letters/retry", operator, retry_many)
-            .described("retryDeadLetters", "Makes many dead letters due.", outcome())
+            .described("retryDeadLetters", "Makes many dead letters due immediately.", outcome())
             .takes(Payload::body::<schemas::BulkAct>())
             .refuses(&[Code::InvalidCondition]),
         post("/v1/dead-letters/discard", operator, discard_many)
-            .described("discardDeadLetters", "Gives many dead letters up.", outcome())
+            .described("discardDeadLetters", "Discards many dead letters.", outcome())
             .takes(Payload::body::<schemas::BulkAct>())
             .refuses(&[Code::InvalidCondition]),
         get("/v1/dead-letters/{id}", reader, one)
             .described("getDeadLetter", "Returns a dead letter with its event and its history.", letter())
             .refuses(&[Code::UnknownDeadLetter]),
         post("/v1/dead-letters/{id}/retry", operator, retry)
-            .described("retryDeadLetter", "Makes a dead letter due.", letter())
+            .described("retryDeadLetter", "Makes a dead letter due immediately.", letter())
             .takes(Payload::body::<schemas::Reason>())
             .refuses(&[Code::UnknownDeadLetter, Code::StateConflict]),
         post("/v1/dead-letters/{id}/discard", operator, discard)
-            .described("discardDeadLetter", "Gives a dead letter up.", letter())
+            .described("discardDeadLetter", "Discards a dead letter.", letter())
             .takes(Payload::body::<schemas::Reason>())
             .refuses(&[Code::UnknownDeadLetter, Code::StateConflict]),
     ];
@@ -100,13 +104,13 @@ struct LettersQuery {
     partner: Option<String>,
     /// The type of the event.
     r#type: Option<String>,
-    /// Those that failed at this time or later.
+    /// Dead letters that failed at this time or later.
     #[param(inline)]
     since: Option<Time>,
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 
@@ -117,7 +121,7 @@ struct PoliciesQuery {
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 
@@ -131,8 +135,9 @@ async fn list(
     Query(query): Query<LettersQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let unknown =
-        |text: &str| Problem::query("status", format!("{text:?} is none of pending, scheduled, retried and discarded"));
+    let unknown = |text: &str| {
+        Problem::query("status", format!("{text:?} is not a status; use pending, scheduled, retried or discarded"))
+    };
     let status = match &query.status {
         Some(text) => Some(LetterStatus::from_name(text).ok_or_else(|| unknown(text))?),
         None => None,
@@ -204,7 +209,9 @@ async fn many(server: &Arc<Server>, caller: &Caller, act: BulkAct, request: Requ
     let letters = letters(server, caller)?;
     let body: BulkBody = read(server, request).await?;
     let done = tokio::spawn(async move { letters.bulk(act, body).await }).await;
-    let ended = |_| Problem::new(Code::Closing, "the act was interrupted; the server continues it when it is up");
+    let ended = |_| {
+        Problem::new(Code::Closing, "the act was interrupted by a shutdown; the server continues it after its restart")
+    };
     json(StatusCode::OK, &done.map_err(ended)??)
 }
 

@@ -17,7 +17,7 @@ use crate::state::Server;
 pub(crate) fn feature() -> Feature {
     let examine = get("/v1/doctor", Permission::Admin, examine).described(
         "examine",
-        "Examines the store, what is below it and everything that runs on it, and says what to do. The worst finding is first.",
+        "Examines the store, what it runs on and everything that runs on it, and advises what to do. The worst finding is first.",
         Payload::json::<schemas::Diagnosis>(),
     );
     Feature::new("Doctor", [examine])

@@ -54,7 +54,7 @@ pub(super) async fn answer(
                 export.caller.warn_broken_off(problem.code(), "an export");
                 // An error makes the connection discard what it has not sent, so it gets a chance to send the last lines first.
                 tokio::task::yield_now().await;
-                Err(std::io::Error::other("the events could not be read to the end"))
+                Err(std::io::Error::other("the events could not be read completely"))
             }
         }
     });

@@ -38,7 +38,7 @@ pub(crate) fn feature() -> Feature {
         route::put(ONE, Permission::Operator, put)
             .described(
                 "putFilter",
-                "Defines a filter, or changes its definition where that agrees with what the stream holds.",
+                "Defines a filter, or changes its definition if the change agrees with the content of the stream.",
                 Payload::json::<schemas::FilterStatus>().created(),
             )
             .takes(Payload::body::<schemas::FilterDefinition>())
@@ -54,7 +54,7 @@ pub(crate) fn feature() -> Feature {
         post("/v1/filters/{stream}/pull", Permission::Writer, pull)
             .described(
                 "pullFilter",
-                "Takes events that a remote filter evaluates next.",
+                "Returns the events that a remote filter evaluates next.",
                 Payload::document::<schemas::Deliveries>(),
             )
             .takes(Payload::body::<schemas::Pull>())
@@ -66,7 +66,7 @@ pub(crate) fn feature() -> Feature {
         get("/v1/filters/{stream}/acts", Permission::Reader, acts)
             .described(
                 "listFilterActs",
-                "Lists what operators did to a filter, the newest first, also after it was deleted.",
+                "Lists the acts of operators on a filter, newest first, even after its deletion.",
                 Payload::json::<schemas::HandlerActPage>(),
             )
             .refuses(&[Code::UnknownFilter]),
@@ -81,7 +81,7 @@ struct ActsQuery {
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
     /// The scope of the filter; `default` when absent.
     scope: Option<String>,

@@ -34,8 +34,8 @@ use crate::unread::{HeldBytes, Unread};
 pub(crate) fn feature() -> Feature {
     let follow = get("/v1/log/follow", Permission::Reader, follow).described(
         "followLog",
-        "Follows the log as server-sent events: first what is there, then what comes.",
-        Payload::raw(media::EVENTS, "One event an event of the log; its id is the sequence number."),
+        "Follows the log as server-sent events: existing events first, then new ones.",
+        Payload::raw(media::EVENTS, "One server-sent event per event of the log; its id is the sequence number."),
     );
     Feature::new("Log", [follow.checking_event_types()])
 }
@@ -44,7 +44,7 @@ pub(crate) fn feature() -> Feature {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct FollowQuery {
-    /// The first sequence number, or `end` for the head; 0 when absent. `Last-Event-ID` goes before it.
+    /// The first sequence number, or `end` for the head; 0 when absent. `Last-Event-ID` takes precedence.
     #[param(value_type = Option<String>, pattern = "^([0-9]+|end)$")]
     from: Option<From>,
     /// Events of any of these types.
@@ -55,7 +55,7 @@ struct FollowQuery {
     tags: Option<List>,
     /// Events of the aggregates of this name, or of one aggregate as `name/id`.
     aggregate: Option<String>,
-    /// The scope that is read; `default` when absent.
+    /// The scope to read; `default` when absent.
     scope: Option<String>,
 }
 

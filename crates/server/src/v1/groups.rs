@@ -39,7 +39,7 @@ pub(crate) fn feature() -> Feature {
         route::put(ONE, Permission::Operator, put)
             .described(
                 "putGroup",
-                "Defines a consumer group, or changes how it hands messages out.",
+                "Defines a consumer group, or changes how it hands out messages.",
                 status().created(),
             )
             .takes(Payload::body::<schemas::GroupDefinition>())
@@ -49,7 +49,7 @@ pub(crate) fn feature() -> Feature {
             .takes(Payload::body::<schemas::Reason>())
             .refuses(&[Code::UnknownGroup]),
         post("/v1/groups/{group}/pull", Permission::Writer, pull)
-            .described("pullGroup", "Takes deliveries of a group.", Payload::document::<schemas::Deliveries>())
+            .described("pullGroup", "Pulls deliveries of a group.", Payload::document::<schemas::Deliveries>())
             .takes(Payload::body::<schemas::Pull>())
             .refuses(&[Code::UnknownGroup]),
         post("/v1/groups/{group}/settle", Permission::Writer, settle)
@@ -78,22 +78,26 @@ fn acts() -> [Operation; 5] {
     let on_event = |draft, id, summary| done(draft, id, summary).takes(Payload::body::<schemas::EventAct>());
     let operator = Permission::Operator;
     [
-        act(post("/v1/groups/{group}/pause", operator, pause), "pauseGroup", "Hands out no more messages of a group."),
-        act(post("/v1/groups/{group}/resume", operator, resume), "resumeGroup", "Hands out messages again."),
+        act(post("/v1/groups/{group}/pause", operator, pause), "pauseGroup", "Stops handing out messages of a group."),
+        act(
+            post("/v1/groups/{group}/resume", operator, resume),
+            "resumeGroup",
+            "Resumes handing out messages of a group.",
+        ),
         act(
             post("/v1/groups/{group}/partitions/{partition}/retry", operator, retry),
             "retryKey",
-            "Attempts a failing key's message at once, and begins its retry policy again.",
+            "Retries the message of a failing key immediately, and restarts its retry policy.",
         ),
         on_event(
             post("/v1/groups/{group}/partitions/{partition}/skip", operator, skip),
             "skipMessage",
-            "Skips a failing key's message, and records that.",
+            "Skips the message of a failing key, and records the act.",
         ),
         on_event(
             post("/v1/groups/{group}/partitions/{partition}/park", operator, park),
             "parkMessage",
-            "Parks a failing key's message, and lets the key continue.",
+            "Parks the message of a failing key, so that the key continues.",
         ),
     ]
 }

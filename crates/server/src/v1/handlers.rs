@@ -43,7 +43,7 @@ pub(crate) fn feature() -> Feature {
         route::put(ONE, Permission::Operator, put)
             .described(
                 "putHandler",
-                "Defines a handler, or changes how it hands events out.",
+                "Defines a handler, or changes how it hands out events.",
                 Payload::json::<schemas::HandlerStatus>().created(),
             )
             .takes(Payload::body::<schemas::HandlerDefinition>())
@@ -57,7 +57,7 @@ pub(crate) fn feature() -> Feature {
             .takes(Payload::body::<schemas::Reason>())
             .refuses(&[Code::UnknownHandler]),
         post("/v1/handlers/{name}/pull", Permission::Writer, pull)
-            .described("pullHandler", "Takes deliveries of a handler.", Payload::document::<schemas::Deliveries>())
+            .described("pullHandler", "Pulls deliveries of a handler.", Payload::document::<schemas::Deliveries>())
             .takes(Payload::body::<schemas::Pull>())
             .refuses(&[Code::UnknownHandler]),
         post("/v1/handlers/{name}/settle", Permission::Writer, settle)
@@ -74,7 +74,7 @@ pub(crate) fn feature() -> Feature {
         get("/v1/handlers/{name}/acts", Permission::Reader, listed_acts)
             .described(
                 "listHandlerActs",
-                "Lists what operators did to a handler, the newest first, also after it was deleted.",
+                "Lists the acts of operators on a handler, newest first, even after its deletion.",
                 Payload::json::<schemas::HandlerActPage>(),
             )
             .refuses(&[Code::UnknownHandler]),
@@ -97,35 +97,39 @@ fn acts() -> [Operation; 7] {
         act(
             post("/v1/handlers/{name}/pause", operator, pause),
             "pauseHandler",
-            "Hands out no more events of a handler; those in flight can be settled.",
+            "Stops handing out events of a handler; those in flight can still be settled.",
         ),
-        act(post("/v1/handlers/{name}/resume", operator, resume), "resumeHandler", "Hands out events again."),
+        act(
+            post("/v1/handlers/{name}/resume", operator, resume),
+            "resumeHandler",
+            "Resumes handing out events of a handler.",
+        ),
         done(
             post("/v1/handlers/{name}/move", operator, moved),
             "moveHandler",
-            "Continues at another position of the source.",
+            "Moves a handler to another position of its source.",
         )
         .takes(Payload::body::<schemas::HandlerMove>()),
         done(
             post("/v1/handlers/{name}/replay", operator, replay),
             "replayHandler",
-            "Delivers events again that the handler has passed; their deliveries are marked.",
+            "Redelivers events that the handler has passed; their deliveries are marked as replays.",
         )
         .takes(Payload::body::<schemas::HandlerReplay>()),
         act(
             post("/v1/handlers/{name}/partitions/{partition}/retry", operator, retry),
             "retryPartition",
-            "Attempts a failing partition's event at once, and begins its retry policy again.",
+            "Retries the event of a failing partition immediately, and restarts its retry policy.",
         ),
         on_event(
             post("/v1/handlers/{name}/partitions/{partition}/skip", operator, skip),
             "skipEvent",
-            "Skips a failing partition's event, and records that.",
+            "Skips the event of a failing partition, and records the act.",
         ),
         on_event(
             post("/v1/handlers/{name}/partitions/{partition}/park", operator, park),
             "parkEvent",
-            "Parks a failing partition's event, and lets the partition continue.",
+            "Parks the event of a failing partition, so that the partition continues.",
         ),
     ]
 }
@@ -134,12 +138,12 @@ fn acts() -> [Operation; 7] {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct PartitionsQuery {
-    /// Only `failing`, which is also what is listed when absent.
+    /// Only `failing`, which is also the default.
     state: Option<String>,
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 
@@ -242,7 +246,7 @@ async fn partitions(
     caller: Caller,
 ) -> Result<Response, Problem> {
     if let Some(other) = query.state.as_deref().filter(|state| *state != "failing") {
-        return Err(Problem::query("state", format!("{other:?} is not listed; only failing partitions are")));
+        return Err(Problem::query("state", format!("{other:?} cannot be listed; use failing")));
     }
     let limit = page_length(query.limit)?;
     json(StatusCode::OK, &handlers(&server, &caller)?.partitions(&name, query.cursor.as_deref(), limit).await?)

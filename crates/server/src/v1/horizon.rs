@@ -51,13 +51,13 @@ pub(crate) fn feature() -> Feature {
         route::put(CONSENT, Permission::Operator, put_consent)
             .described(
                 "putConsent",
-                "Lets a consumer receive a partition of a public stream, or changes what it may receive.",
+                "Gives a consumer consent to receive a partition of a public stream, or changes the consent.",
                 consent().created(),
             )
             .takes(Payload::body::<schemas::NewConsent>())
             .refuses(&[Code::InvalidConsent]),
         route::delete(CONSENT, Permission::Operator, revoke)
-            .described("revokeConsent", "Revokes a consent. The flow stops within a second.", deleted())
+            .described("revokeConsent", "Revokes a consent. Its events stop within a second.", deleted())
             .takes(Payload::body::<schemas::Reason>())
             .refuses(&[Code::UnknownConsent]),
         get("/v1/subscriptions", Permission::Reader, list_subscriptions).described(
@@ -73,7 +73,7 @@ pub(crate) fn feature() -> Feature {
         route::put(SUBSCRIPTION, Permission::Operator, put_subscription)
             .described(
                 "putSubscription",
-                "Defines what a scope receives from a producer, or changes it; attempts to receive at once.",
+                "Defines or changes what a scope receives from a producer, and attempts to receive immediately.",
                 subscription().created(),
             )
             .takes(Payload::body::<schemas::NewSubscription>())
@@ -82,7 +82,7 @@ pub(crate) fn feature() -> Feature {
         route::delete(SUBSCRIPTION, Permission::Operator, delete_subscription)
             .described(
                 "deleteSubscription",
-                "Deletes a subscription. What was received stays, and so does the position.",
+                "Deletes a subscription. The received events and the position are kept.",
                 deleted(),
             )
             .takes(Payload::body::<schemas::Reason>())
@@ -92,8 +92,8 @@ pub(crate) fn feature() -> Feature {
             .described(
                 "readPublicStream",
                 "Returns events of a partition of a public stream to a consumer that has a consent, at most as many as it has credits for.",
-                Payload::raw(media::LINES, "One line an event, then one that says who sent them and where the next page begins.")
-                    .or(media::BSON, "One document an event, then one as the last line."),
+                Payload::raw(media::LINES, "One line per event, then one with the producer and the start of the next page.")
+                    .or(media::BSON, "One document per event, then one with the producer and the start of the next page."),
             )
             .refuses(&[Code::MissingConsent, Code::StreamNotPublic]),
     ];
@@ -110,10 +110,10 @@ struct OfferQuery {
     tenant: Option<String>,
     /// The partition; entries without a partition when absent.
     partition: Option<String>,
-    /// The position from which events are wanted; 0 when absent.
+    /// The position of the first event; 0 when absent.
     #[param(inline)]
     from: Option<Number>,
-    /// How many events the consumer takes: 0 to 1,000, 100 when absent. With 0 it learns who the producer is.
+    /// The number of events that the consumer accepts: 0 to 1,000, 100 when absent. With 0 the response only identifies the producer.
     #[param(inline)]
     credits: Option<Number>,
     /// How long to wait for the first event, in milliseconds: at most 50,000, 0 when absent.
@@ -262,7 +262,8 @@ fn requested(stream: String, query: OfferQuery) -> Result<OfferRequest, Problem>
 /// Writes the page as lines of JSON, on a blocking thread.
 async fn lines(offered: Offered) -> Result<Vec<u8>, Problem> {
     let lines = tokio::task::spawn_blocking(move || OfferedView(&offered).lines()).await;
-    let lines = lines.map_err(|error| Problem::new(Code::Internal, format!("writing the answer failed: {error}")))?;
+    let lines =
+        lines.map_err(|error| Problem::new(Code::Internal, format!("the response could not be written: {error}")))?;
     lines.map_err(not_written)
 }
 
@@ -279,8 +280,8 @@ fn sent_under_consent(page: Bytes, offering: Arc<dyn Offering>, greeting: OfferR
         }
         if looked.elapsed() >= LOOK_EVERY {
             if let Err(error) = offering.offer(greeting.clone()).await {
-                tracing::debug!(%error, "a page of a public stream is not sent to its end");
-                return Err(std::io::Error::other("the consumer may not receive the rest"));
+                tracing::debug!(%error, "stopped sending a page of a public stream");
+                return Err(std::io::Error::other("the consumer may no longer receive the stream"));
             }
             looked = Instant::now();
         }

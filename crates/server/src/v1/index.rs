@@ -21,14 +21,14 @@ use crate::state::Server;
 pub(crate) fn feature() -> Feature {
     let index = get("/v1", Permission::Reader, index).described(
         "index",
-        "Tells what this service is, and the identity of the tenant's store.",
+        "Describes the service, with the identity of the tenant's store.",
         Payload::json::<Index>(),
     );
     // It returns no events.
     Feature::new("Index", [index.checking_event_types()])
 }
 
-/// What the service is, and the identity of the tenant's store.
+/// The description of the service, and the identity of the tenant's store.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Service)]
 struct Index {

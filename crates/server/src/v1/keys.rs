@@ -42,12 +42,12 @@ pub(crate) fn feature() -> Feature {
                 .takes(Payload::asked::<schemas::KeyChange>())
                 .refuses(refusals),
             route::delete(KEY, Permission::Writer, delete)
-                .described("releaseKey", "Gives a prepare key back.", changed())
+                .described("releaseKey", "Rolls back a prepare key.", changed())
                 .refuses(refusals),
             post("/v1/keys/{name}/{key}/rollback", Permission::Writer, rollback)
                 .described(
                     "rollBackKey",
-                    "Gives a prepare key back, with the value it must have in the body.",
+                    "Rolls back a prepare key; the body has the value that it must have.",
                     changed(),
                 )
                 .takes(Payload::asked::<schemas::KeyRollback>())
@@ -91,7 +91,7 @@ async fn look(
     match server.store.prepare_keys(&caller.tenant)?.look(&name, &key).await? {
         Some(found) => answer(accept, write_found_key(&name, &key, &found)).await,
         None => {
-            let problem = Problem::new(Code::UnknownKey, format!("nobody holds the key {key:?} of {name}"));
+            let problem = Problem::new(Code::UnknownKey, format!("the key {key:?} of {name} is not held"));
             Err(problem.fact("name", name).fact("key", key))
         }
     }
@@ -129,7 +129,8 @@ async fn delete(
     caller: Caller,
     accept: Accept,
 ) -> Result<Response, Problem> {
-    let wrong = |error: serde_json::Error| Problem::query("value", format!("is not JSON: {error}; a text has quotes"));
+    let wrong =
+        |error: serde_json::Error| Problem::query("value", format!("is not JSON: {error}; write a string in quotes"));
     let value = query.value.as_deref().map(serde_json::from_str).transpose().map_err(wrong)?;
     let change = KeyChange::Rollback(Release { value, ..Release::new(name, key) });
     make(&server, accept, server.store.prepare_keys(&caller.tenant)?, change).await
@@ -156,6 +157,6 @@ async fn make(
     keys: Arc<dyn PrepareKeys>,
     change: KeyChange,
 ) -> Result<Response, Problem> {
-    let _place = server.place("nothing was changed, retry in a moment")?;
+    let _place = server.place("nothing was changed; retry in a moment")?;
     answer(accept, write_key_changed(keys.change(change).await?)).await
 }

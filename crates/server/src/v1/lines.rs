@@ -28,7 +28,7 @@ pub(crate) async fn answer(
     limit: Option<usize>,
 ) -> Result<Response, Problem> {
     if limit == Some(0) {
-        return Err(Problem::query("limit", "0 is not at least 1"));
+        return Err(Problem::query("limit", "must be at least 1"));
     }
     query.validate()?;
     let head = source.log.head().await?;
@@ -50,7 +50,7 @@ pub(crate) async fn answer(
                 lines.source.caller.warn_broken_off(problem.code(), "a stream of lines");
                 // An error makes the connection discard what it has not sent, so it gets a chance to send the last lines first.
                 tokio::task::yield_now().await;
-                Err(std::io::Error::other("the log could not be read to the end"))
+                Err(std::io::Error::other("the log could not be read completely"))
             }
         }
     });

@@ -32,8 +32,8 @@ pub(crate) fn feature() -> Feature {
                     "readLog",
                     "Returns one page of the log, or all of it as lines.",
                     Payload::json::<schemas::LogPage>()
-                        .or(media::LINES, "One event a line, as many as the limit says.")
-                        .or(media::BSON, "One document an event, then one with `next` and `head`."),
+                        .or(media::LINES, "One event per line, up to the limit.")
+                        .or(media::BSON, "One document per event, then one with `next` and `head`."),
                 )
                 .checking_event_types(),
             get("/v1/log/{sequence_number}", Permission::Reader, event)
@@ -65,7 +65,7 @@ struct PageQuery {
     /// Reads from the newest event to the oldest.
     #[param(inline)]
     backwards: Option<Switch>,
-    /// The scope that is read; `default` when absent.
+    /// The scope to read; `default` when absent.
     scope: Option<String>,
 }
 
@@ -143,10 +143,10 @@ fn no_event(wanted: SequenceNumber, head: SequenceNumber) -> Problem {
         return Problem::new(Code::UnknownEvent, message).fact("head", head);
     }
     let message = format!(
-        "there is no event {wanted} and never will be, although the head is {head}: other software deleted it before the log was adopted"
+        "event {wanted} does not exist and never will, although the head is {head}: other software deleted it before the log was adopted"
     );
     let problem = Problem::new(Code::UnknownEvent, message).fact("head", head);
-    problem.advise("Go on with the next number; `GET /v1/log` passes over those that are missing.")
+    problem.advise("Continue with the next number; `GET /v1/log` skips the missing ones.")
 }
 
 struct Event {

@@ -24,7 +24,7 @@ pub(super) struct ListQuery {
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 
@@ -90,7 +90,7 @@ where
     tokio::select! {
         answered = answer => Ok(answered?),
         () = server.options.stop.stopped() => {
-            Err(Problem::new(Code::Closing, format!("the server stops; {again} again when it is up")))
+            Err(Problem::new(Code::Closing, format!("the server is shutting down; {again} again after its restart")))
         }
     }
 }

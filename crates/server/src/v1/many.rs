@@ -69,7 +69,8 @@ impl Format {
                         Invalid::new(Code::InvalidBody, "", message)
                     };
                     let found = binary::split_document(rest).map_err(broken)?;
-                    let (document, behind) = found.ok_or_else(|| broken("the body ends before it".to_owned()))?;
+                    let (document, behind) =
+                        found.ok_or_else(|| broken("the body ends before the document does".to_owned()))?;
                     push(&mut commits, binary::read_commit(document))?;
                     rest = behind;
                 }
@@ -136,8 +137,8 @@ async fn one(
 ) -> Result<CommitOutcome, Problem> {
     let making = async { commits::make(&server, &source, commit?, held).await };
     let made = AssertUnwindSafe(making).catch_unwind().await.unwrap_or_else(|_| {
-        tracing::error!("a commit panicked; the message stands above");
-        Err(Problem::new(Code::Internal, "making the commit failed"))
+        tracing::error!("a commit panicked; see the message above");
+        Err(Problem::new(Code::Internal, "the commit panicked"))
     });
     if let Err(problem) = &made {
         server.metrics.refused(problem.code());

@@ -68,7 +68,7 @@ pub(crate) fn feature() -> Feature {
         post(EVENTS, Permission::Open, receive)
             .described(
                 "receivePartnerEvent",
-                "Receives an event of a partner, signed as Standard Webhooks says. Answers 202 once it is stored, and 200 to a repeat.",
+                "Receives an event of a partner, signed as Standard Webhooks specifies. Responds with 202 once it is stored, and with 200 to a repeat.",
                 Payload { statuses: vec![202, 200], ..Payload::json::<schemas::Accepted>() },
             )
             .takes(Payload::body::<schemas::ReceivedEvent>())
@@ -76,7 +76,7 @@ pub(crate) fn feature() -> Feature {
         get(EVENTS, Permission::Reader, events)
             .described(
                 "listPartnerEvents",
-                "Lists the events of a partner, the newest first.",
+                "Lists the events of a partner, newest first.",
                 Payload::json::<schemas::PartnerEventPage>(),
             )
             .refuses(unknown),
@@ -88,17 +88,17 @@ pub(crate) fn feature() -> Feature {
             )
             .refuses(unknown),
         post("/v1/partners/{partner}/pause", operator, pause)
-            .described("pausePartner", "Sends nothing to a partner until it is resumed.", partner())
+            .described("pausePartner", "Pauses sending to a partner.", partner())
             .takes(Payload::body::<schemas::Reason>())
             .refuses(unknown),
         post("/v1/partners/{partner}/resume", operator, resume)
-            .described("resumePartner", "Sends events to a partner again.", partner())
+            .described("resumePartner", "Resumes sending to a partner.", partner())
             .takes(Payload::body::<schemas::Reason>())
             .refuses(unknown),
         post("/v1/partners/{partner}/replay", operator, replay)
             .described(
                 "replayToPartner",
-                "Sends the selected events of a range of the log again, as new deliveries.",
+                "Resends the selected events of a range of the log, as new deliveries.",
                 Payload::json::<schemas::PartnerReplay>(),
             )
             .takes(Payload::body::<schemas::NewPartnerReplay>())
@@ -109,12 +109,12 @@ pub(crate) fn feature() -> Feature {
         act(
             post("/v1/partner-events/{id}/resend", operator, resend),
             "resendPartnerEvent",
-            "Attempts an event now, with five more attempts.",
+            "Attempts an event immediately, with five more attempts.",
         ),
         act(
             post("/v1/partner-events/{id}/cancel", operator, cancel),
             "cancelPartnerEvent",
-            "Ends an event that is pending or failed.",
+            "Cancels an event that is pending or failed.",
         ),
     ];
     Feature::new("Partner events", operations)
@@ -127,7 +127,7 @@ struct ListQuery {
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 
@@ -147,15 +147,15 @@ struct ListEvents {
     entity_type: Option<String>,
     /// The day on which it was recorded: days since 1970-01-01.
     day: Option<i32>,
-    /// Only those that are due for an attempt now, the longest first.
+    /// Only events that are due for an attempt now, longest due first.
     #[param(inline)]
     due: Option<Switch>,
-    /// Only those that ended so: `success`, `exhausted`, `refused` or `cancelled`.
+    /// Only events with this ending: `success`, `exhausted`, `refused` or `cancelled`.
     ended: Option<String>,
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 
@@ -295,18 +295,18 @@ async fn events(
 }
 
 fn asked(query: ListEvents) -> Result<EventsQuery, Problem> {
-    let one_of = |name: &str, known: String| Problem::query(name, format!("is none of {known}"));
+    let one_of = |name: &str, known: String| Problem::query(name, format!("is unknown; use {known}"));
     let direction = query.direction.map(|text| {
         let found = EventDirection::ALL.iter().copied().find(|it| it.as_str() == text);
-        found.ok_or_else(|| one_of("direction", "IN and OUT".to_owned()))
+        found.ok_or_else(|| one_of("direction", "IN or OUT".to_owned()))
     });
     let status = query.status.map(|text| {
         let found = EventStatus::ALL.iter().copied().find(|it| it.as_str() == text);
-        found.ok_or_else(|| one_of("status", "PENDING, PROCESSING, SUCCESS and FAILED".to_owned()))
+        found.ok_or_else(|| one_of("status", "PENDING, PROCESSING, SUCCESS or FAILED".to_owned()))
     });
     let ended = query.ended.map(|text| {
         let found = Ending::ALL.iter().copied().find(|it| it.as_str() == text);
-        found.ok_or_else(|| one_of("ended", "success, exhausted, refused and cancelled".to_owned()))
+        found.ok_or_else(|| one_of("ended", "success, exhausted, refused or cancelled".to_owned()))
     });
     Ok(EventsQuery {
         direction: direction.transpose()?,

@@ -80,25 +80,21 @@ pub(crate) fn feature() -> Feature {
                 Payload::document::<schemas::Record>(),
             )
             .refuses(&[Code::UnknownProjection, Code::UnknownRecord]),
-        act(
-            post("/v1/projections/{name}/pause", operator, pause),
-            "pauseProjection",
-            "Folds no more events into the records of a projection.",
-        ),
+        act(post("/v1/projections/{name}/pause", operator, pause), "pauseProjection", "Pauses a projection."),
         act(
             post("/v1/projections/{name}/resume", operator, resume),
             "resumeProjection",
-            "Folds events again, also after one that did not fit.",
+            "Resumes a projection that is paused or blocked.",
         ),
         act(
             post("/v1/projections/{name}/rebuild", operator, rebuild),
             "rebuildProjection",
-            "Builds the records again beside the live ones.",
+            "Rebuilds the records of a projection beside the live ones.",
         ),
         get("/v1/projections/{name}/acts", Permission::Reader, acts)
             .described(
                 "listProjectionActs",
-                "Lists what operators did to a projection, the newest first, also after it was deleted.",
+                "Lists the acts of operators on a projection, newest first, even after its deletion.",
                 Payload::json::<schemas::HandlerActPage>(),
             )
             .refuses(&[Code::UnknownProjection]),
@@ -110,14 +106,14 @@ pub(crate) fn feature() -> Feature {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct RecordsQuery {
-    /// Which records, as a text such as `state = 'paid' and total > 50`, or as JSON; all when absent.
+    /// The condition on the records, as text such as `state = 'paid' and total > 50`, or as JSON; all when absent.
     condition: Option<String>,
     /// The fields to sort by, with commas between; `-` before a field reverses its order. By key when absent.
     sort: Option<String>,
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 

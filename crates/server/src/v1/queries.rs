@@ -74,7 +74,7 @@ fn of(path: &'static str, id: &'static str, source: fn(ByteString) -> QuerySourc
             Payload::json::<u64>().or(media::BSON, "A document with the field `count`."),
         ),
         How::Explain => (
-            "Explains how a list is found.",
+            "Explains how the documents of a list are found.",
             Payload::asked::<schemas::ListQuery>(),
             Payload::document::<schemas::Explained>(),
         ),
@@ -191,7 +191,7 @@ fn nothing_found(source: &QuerySource) -> Problem {
         QuerySource::Snapshots(_) => "snapshot",
         QuerySource::Commits(_) => "commit",
     };
-    Problem::new(Code::NothingFound, format!("no {what} of {name} passes the condition"))
+    Problem::new(Code::NothingFound, format!("no {what} of {name} matches the condition"))
 }
 
 /// Writes the array of a list.

@@ -34,10 +34,14 @@ pub(crate) fn feature() -> Feature {
     let status = Payload::json::<schemas::QueueStatus>;
     let mut operations = vec![
         get("/v1/queues", Permission::Reader, list)
-            .described("listQueues", "Lists work queues with what they hold.", Payload::json::<schemas::QueuePage>())
+            .described(
+                "listQueues",
+                "Lists work queues with the numbers of their items.",
+                Payload::json::<schemas::QueuePage>(),
+            )
             .refuses(&[Code::QueueUnavailable]),
         get(ONE, Permission::Reader, one)
-            .described("getQueue", "Returns a work queue with what it holds.", status())
+            .described("getQueue", "Returns a work queue with the numbers of its items.", status())
             .refuses(UNKNOWN),
         route::put(ONE, Permission::Operator, put)
             .described("putQueue", "Defines a work queue, or changes its definition.", status().created())
@@ -60,7 +64,7 @@ pub(crate) fn feature() -> Feature {
         patch(ITEM, Permission::Operator, prioritise)
             .described(
                 "prioritiseQueueItem",
-                "Changes the priority of an item, which keeps its age.",
+                "Changes the priority of an item; its age is kept.",
                 Payload::json::<schemas::QueueItem>(),
             )
             .takes(Payload::body::<schemas::QueueItemPriority>())
@@ -76,7 +80,7 @@ pub(crate) fn feature() -> Feature {
         post("/v1/queues/{queue}/items/{id}/release", Permission::Operator, release_one)
             .described(
                 "releaseQueueItem",
-                "Returns an active item to the queue with its age, whoever has it.",
+                "Returns an active item to the queue with its age, whichever worker has it.",
                 Payload::json::<schemas::QueueItemResult>(),
             )
             .takes(Payload::body::<schemas::Reason>())
@@ -124,7 +128,7 @@ struct ListQuery {
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 
@@ -134,12 +138,12 @@ struct ListQuery {
 struct ItemListQuery {
     /// `pending` or `active`; both when absent.
     state: Option<String>,
-    /// Only the items of this user; the empty name is that of items without one.
+    /// Only the items of this user; the empty name selects items without a user.
     user: Option<String>,
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 

@@ -85,7 +85,7 @@ pub(crate) fn feature() -> Feature {
             post("/v1/records/collections/{collection}/get", Permission::Reader, get)
                 .described(
                     "getRecord",
-                    "Returns the record of an id of any type.",
+                    "Returns the record with an id of any type.",
                     Payload::document::<schemas::Record>(),
                 )
                 .takes(Payload::asked::<schemas::RecordId>())
@@ -93,7 +93,7 @@ pub(crate) fn feature() -> Feature {
             route::get("/v1/records/collections/{collection}/ids/{id}", Permission::Reader, get_by_text)
                 .described(
                     "getRecordByText",
-                    "Returns the record of an id that is a text.",
+                    "Returns the record with a string id.",
                     Payload::document::<schemas::Record>(),
                 )
                 .refuses(&[Code::UnknownCollection, Code::UnknownRecord]),
@@ -298,7 +298,7 @@ async fn write(
     };
     let Asked { read: changes, held: _held } = asked::read(&server, request, bytes_max, read_changes).await?;
     not_of_the_system(changes.iter().map(|change| change.collection()))?;
-    let _place = server.place("nothing was changed, retry in a moment")?;
+    let _place = server.place("nothing was changed; retry in a moment")?;
     answer(accept, wire::numbers(&records.write(changes).await?)).await
 }
 
@@ -306,12 +306,13 @@ async fn write(
 /// every scope, such as parked events, so only callers of every scope may read them.
 pub(super) fn readable(server: &Server, caller: &Caller, collection: &str) -> Result<Arc<dyn Records>, Problem> {
     if is_secret_collection(collection) {
-        let message = format!("{collection:?} holds credentials of Annals, and is shown to nobody");
+        let message = format!("{collection:?} holds the credentials of Annals and cannot be read");
         return Err(Problem::new(Code::SystemCollection, message).fact("collection", collection));
     }
     if is_system_collection(collection) && !caller.principal.may_see_every_scope() {
-        let message =
-            format!("{collection:?} is kept by Annals for every scope, and the credential is limited to some scopes");
+        let message = format!(
+            "{collection:?} is a system collection for every scope, but the credential is limited to some scopes"
+        );
         return Err(Problem::new(Code::SystemCollection, message).fact("collection", collection));
     }
     Ok(server.store.records(&caller.tenant)?)
@@ -322,7 +323,7 @@ fn not_of_the_system<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(),
     match names.into_iter().find(|name| is_system_collection(name)) {
         None => Ok(()),
         Some(name) => {
-            let message = format!("{name:?} is kept by Annals, and can only be read here");
+            let message = format!("{name:?} is a system collection of Annals, which can only be read");
             Err(Problem::new(Code::SystemCollection, message).fact("collection", name))
         }
     }

@@ -43,7 +43,7 @@ pub(crate) fn feature() -> Feature {
     let operator = Permission::Operator;
     let operations = vec![
         post("/v1/replays/preview", Permission::Reader, preview)
-            .described("previewReplay", "Says what a replay would send.", Payload::json::<schemas::ReplayPreview>())
+            .described("previewReplay", "Returns what a replay would send.", Payload::json::<schemas::ReplayPreview>())
             .takes(Payload::body::<schemas::PreviewBody>())
             .refuses(&[Code::InvalidReplay, Code::BrowseViewOff]),
         post("/v1/replays", operator, create)
@@ -56,7 +56,7 @@ pub(crate) fn feature() -> Feature {
             .refuses(&[Code::InvalidReplay, Code::UnknownHandler]),
         get("/v1/replays", Permission::Reader, list).described(
             "listReplays",
-            "Lists replays, the newest first.",
+            "Lists replays, newest first.",
             Payload::json::<schemas::ReplayPage>(),
         ),
         route::delete("/v1/replays", operator, clean_up).described(
@@ -70,14 +70,14 @@ pub(crate) fn feature() -> Feature {
         get("/v1/replays/{id}/follow", Permission::Reader, follow)
             .described(
                 "followReplay",
-                "Follows a replay as server-sent events, until it is over.",
-                Payload::raw(media::EVENTS, "One event a state."),
+                "Follows a replay as server-sent events until it ends.",
+                Payload::raw(media::EVENTS, "One event per state."),
             )
             .refuses(&[Code::UnknownReplay]),
-        act(post("/v1/replays/{id}/start", operator, start), "startReplay", "Begins to send."),
-        act(post("/v1/replays/{id}/pause", operator, pause), "pauseReplay", "Sends nothing until it is resumed."),
-        act(post("/v1/replays/{id}/resume", operator, resume), "resumeReplay", "Continues with the next event."),
-        act(post("/v1/replays/{id}/cancel", operator, cancel), "cancelReplay", "Ends a replay."),
+        act(post("/v1/replays/{id}/start", operator, start), "startReplay", "Starts a replay."),
+        act(post("/v1/replays/{id}/pause", operator, pause), "pauseReplay", "Pauses a replay."),
+        act(post("/v1/replays/{id}/resume", operator, resume), "resumeReplay", "Resumes a replay with its next event."),
+        act(post("/v1/replays/{id}/cancel", operator, cancel), "cancelReplay", "Cancels a replay."),
     ];
     Feature::new("Replays", operations)
 }
@@ -91,7 +91,7 @@ struct ListQuery {
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 
@@ -99,7 +99,7 @@ struct ListQuery {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct AgeQuery {
-    /// Replays that ended more than so many hours ago, 1 or more; 24 when absent.
+    /// Replays that ended more than this many hours ago, 1 or more; 24 when absent.
     #[param(inline)]
     older_than_hours: Option<Number>,
 }
@@ -130,7 +130,12 @@ async fn list(
 ) -> Result<Response, Problem> {
     let state = query.status.map(|name| {
         let state: Result<ReplayState, _> = serde_json::from_value(serde_json::Value::String(name.clone()));
-        state.map_err(|_| Problem::query("status", format!("{name:?} is no state of a replay")))
+        state.map_err(|_| {
+            Problem::query(
+                "status",
+                format!("{name:?} is not a state; use created, running, paused, completed, failed or cancelled"),
+            )
+        })
     });
     let (state, limit) = (state.transpose()?, page_length(query.limit)?);
     json(StatusCode::OK, &replays(&server, &caller)?.list(state, query.cursor.as_deref(), limit).await?)
@@ -148,7 +153,7 @@ async fn clean_up(
     }
     let hours = query.older_than_hours.map_or(24, |hours| hours.0);
     let Some(hours) = u32::try_from(hours).ok().filter(|hours| *hours > 0) else {
-        return Err(Problem::query("older_than_hours", format!("{hours} is not a number of hours from 1")));
+        return Err(Problem::query("older_than_hours", format!("{hours} hours are not allowed; the minimum is 1")));
     };
     json(StatusCode::OK, &Removed { removed: replays(&server, &caller)?.clean_up(hours).await? })
 }

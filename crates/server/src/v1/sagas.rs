@@ -51,14 +51,14 @@ pub(crate) fn feature() -> Feature {
         route::delete(DEFINITION, operator, delete)
             .described(
                 "deleteSagaDefinition",
-                "Deletes a definition whose sagas are over.",
+                "Deletes a definition all of whose sagas have ended.",
                 Payload::json::<schemas::Deleted>(),
             )
             .takes(Payload::body::<schemas::Reason>())
             .refuses(&[Code::UnknownSagaDefinition, Code::StateConflict]),
         get("/v1/sagas", Permission::Reader, list).described(
             "listSagas",
-            "Lists sagas, the newest first.",
+            "Lists sagas, newest first.",
             Payload::json::<schemas::SagaPage>(),
         ),
         get("/v1/sagas/statistics", Permission::Reader, statistics).described(
@@ -70,11 +70,11 @@ pub(crate) fn feature() -> Feature {
             .described("getSaga", "Returns a saga with the timeline of its steps.", saga())
             .refuses(&[Code::UnknownSaga]),
         post("/v1/sagas/{id}/cancel", operator, cancel)
-            .described("cancelSaga", "Cancels a saga: what it did is undone.", saga())
+            .described("cancelSaga", "Cancels a saga: its completed steps are undone.", saga())
             .takes(Payload::body::<schemas::Reason>())
             .refuses(OF_SAGA),
         post("/v1/sagas/{id}/retry", operator, retry)
-            .described("retrySaga", "Attempts a step or compensation again that waits for it.", saga())
+            .described("retrySaga", "Retries a waiting step or compensation immediately.", saga())
             .takes(Payload::body::<schemas::Reason>())
             .refuses(OF_SAGA),
     ];
@@ -88,7 +88,7 @@ struct ListQuery {
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 
@@ -96,19 +96,19 @@ struct ListQuery {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct SagasQuery {
-    /// Only those of this definition.
+    /// Only sagas of this definition.
     name: Option<String>,
     /// Only those in this state: `created`, `running`, `compensating`, `completed`, `failed`, `timeout` or `cancelled`.
     state: Option<String>,
-    /// Only those of this correlation.
+    /// Only sagas with this correlation.
     execution_id: Option<String>,
-    /// Only those of which a compensation waits for an operator.
+    /// Only sagas with a compensation that needs an operator.
     #[param(inline)]
     parked: Option<Switch>,
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The `cursor` of the page before.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 

@@ -31,21 +31,21 @@ pub(crate) fn feature() -> Feature {
             get("/v1/sequencer", Permission::Operator, state)
                 .described(
                     "sequencerState",
-                    "Tells who leads, and how far the tenant's log is.",
+                    "Returns which process leads, and how far the tenant's log is.",
                     Payload::json::<schemas::SequencerState>(),
                 )
                 .refuses(refusals),
             get("/v1/held", Permission::Operator, held)
-                .described("listHeldCommits", "Lists the commits that are held.", Payload::json::<schemas::HeldList>())
+                .described("listHeldCommits", "Lists held commits.", Payload::json::<schemas::HeldList>())
                 .refuses(refusals),
             post("/v1/held/retry", Permission::Operator, retry)
-                .described("retryHeldCommit", "Judges a held commit again.", Payload::json::<schemas::HeldOutcome>())
+                .described("retryHeldCommit", "Checks a held commit again.", Payload::json::<schemas::HeldOutcome>())
                 .takes(Payload::json::<schemas::HeldId>())
                 .refuses(of_one),
             post("/v1/held/accept", Permission::Operator, accept)
                 .described(
                     "acceptHeldCommit",
-                    "Assigns sequence numbers to a held commit although versions before it are missing.",
+                    "Assigns sequence numbers to a held commit although earlier versions are missing.",
                     Payload::json::<schemas::HeldOutcome>(),
                 )
                 .takes(Payload::json::<schemas::HeldId>())
@@ -88,7 +88,7 @@ async fn held(
         None => None,
         Some(after) => {
             let (collection, commit) =
-                after.split_once('/').ok_or_else(|| Problem::query("after", "is COLLECTION/COMMIT"))?;
+                after.split_once('/').ok_or_else(|| Problem::query("after", "must be COLLECTION/COMMIT"))?;
             Some(HeldId { collection: collection.to_owned(), commit: commit.to_owned() })
         }
     };

@@ -40,7 +40,7 @@ pub(crate) fn feature() -> Feature {
             route::get(ONE, Permission::Reader, load)
                 .described(
                     "loadSnapshot",
-                    "Returns the snapshot of an aggregate, at once or when there is a newer one.",
+                    "Returns the snapshot of an aggregate, immediately or once there is a newer one.",
                     Payload::document::<schemas::Snapshot>(),
                 )
                 .refuses(&[Code::UnknownSnapshot]),
@@ -99,7 +99,7 @@ async fn save(
     let aggregate = Aggregate::new(name, id);
     let read = read(&server, request, move |bytes, encoding| read_snapshot(&aggregate, bytes, encoding));
     let Asked { read: snapshot, held: _held } = read.await?;
-    let _place = server.place("nothing was saved, retry in a moment")?;
+    let _place = server.place("nothing was saved; retry in a moment")?;
     answer(accept, write_saved(save_snapshot(&*log, &*snapshots, &snapshot).await?)).await
 }
 

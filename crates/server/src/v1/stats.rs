@@ -29,7 +29,7 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Statistics", [stats])
 }
 
-/// What a log holds.
+/// The contents of a log in numbers.
 #[derive(ToSchema)]
 #[schema(as = Stats)]
 #[expect(dead_code, reason = "describes `Stats`")]

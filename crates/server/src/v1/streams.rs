@@ -40,7 +40,7 @@ pub(crate) fn feature() -> Feature {
                 "readStream",
                 "Returns one page of a stream, with its events.",
                 Payload::json::<schemas::StreamPage>()
-                    .or(media::BSON, "One document an event, then one with the next position."),
+                    .or(media::BSON, "One document per event, then one with the next position."),
             ),
             get("/v1/streams/{name}/entries", Permission::Reader, entries).described(
                 "readStreamEntries",
@@ -54,7 +54,7 @@ pub(crate) fn feature() -> Feature {
             ),
             get("/v1/streams/{name}/state", Permission::Reader, state).described(
                 "streamState",
-                "Returns the current state of a stream, at once or when it has moved.",
+                "Returns the current state of a stream, immediately or once it has moved.",
                 Payload::json::<schemas::StreamInfo>(),
             ),
         ],
@@ -70,7 +70,7 @@ struct ListQuery {
     /// The length of the page: 1 to 1,000, 100 when absent.
     #[param(inline)]
     limit: Option<Limit>,
-    /// The scope that is read; `default` when absent.
+    /// The scope to read; `default` when absent.
     scope: Option<String>,
 }
 
@@ -92,7 +92,7 @@ struct PageQuery {
     /// Entries without a partition only.
     #[param(inline)]
     without_partition: Option<Switch>,
-    /// The scope that is read; `default` when absent.
+    /// The scope to read; `default` when absent.
     scope: Option<String>,
 }
 
@@ -106,7 +106,7 @@ struct StateQuery {
     /// How long to wait, in milliseconds: at most 50,000, 20,000 when absent.
     #[param(inline)]
     timeout_ms: Option<Number>,
-    /// The scope that is read; `default` when absent.
+    /// The scope to read; `default` when absent.
     scope: Option<String>,
 }
 
@@ -199,7 +199,7 @@ fn page(name: String, query: PageQuery) -> Result<StreamQuery, Problem> {
         (None, true) => Partitions::Without,
         (Some(partition), false) => Partitions::One(partition.into()),
         (Some(_), true) => {
-            return Err(Problem::query("partition", "stands beside without_partition; give one of both"));
+            return Err(Problem::query("partition", "cannot be combined with without_partition; give one of them"));
         }
     };
     let wanted = StreamQuery {

@@ -35,7 +35,7 @@ pub(crate) fn feature() -> Feature {
         post("/v1/topics/{name}/apply", Permission::Operator, apply)
             .described(
                 "applyTopic",
-                "Gives a topic the numbers of its configuration.",
+                "Applies the configured partitions and retention to a topic.",
                 Payload::json::<schemas::TopicStatus>(),
             )
             .takes(Payload::body::<schemas::Reason>())

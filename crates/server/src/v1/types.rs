@@ -35,7 +35,7 @@ pub(crate) fn feature() -> Feature {
         route::put(ALL, Permission::Operator, settings)
             .described(
                 "putTypeSettings",
-                "Decides what happens to events whose type is not registered.",
+                "Sets what happens to events whose type is not registered.",
                 Payload::json::<schemas::EventTypeSettings>(),
             )
             .takes(Payload::body::<schemas::EventTypeSettings>()),
@@ -101,11 +101,11 @@ async fn put(
     match tokio::time::timeout(TOPIC_MAX, topics.create_missing()).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => {
-            tracing::warn!(event_type = name, %error, "the topic of a registered type could not be created")
+            tracing::warn!(event_type = name, %error, "could not create the topic of a registered type")
         }
         Err(_) => tracing::warn!(
             event_type = name,
-            "the broker is away, so the topic of a registered type is not created yet"
+            "the broker is unreachable; the topic of a registered type is not created yet"
         ),
     }
     managed::put(put == PutType::Created, &types.get(&name).await?)

@@ -24,7 +24,7 @@ pub(crate) fn feature() -> Feature {
     let append = post("/v1/streams/{name}/verdicts", Permission::Writer, append)
         .described(
             "appendVerdicts",
-            "Appends what a filter says of events of the log.",
+            "Appends the verdicts of a filter on events of the log.",
             Payload::json::<schemas::Appended>().created(),
         )
         .takes(Payload::json::<schemas::Verdicts>())
@@ -45,7 +45,7 @@ async fn append(
     let held = body::read(&server, &parts, body).await?;
     let bytes = held.bytes.clone();
     let verdicts: VerdictsBody = parse(held.bytes.len(), move || parse_json(&bytes)).await??;
-    let _place = server.place("append the same again in a moment")?;
+    let _place = server.place("retry the same append in a moment")?;
     let appended = streams.append(verdicts.of(name)).await?;
     let status = if appended.duplicate { StatusCode::OK } else { StatusCode::CREATED };
     json(status, &AppendedAnswer::from(appended))

@@ -36,13 +36,13 @@ impl Wait {
     pub fn of(past: Option<Number>, timeout_ms: Option<Number>) -> Result<Option<Self>, Problem> {
         let Some(Number(past)) = past else {
             return match timeout_ms {
-                Some(_) => Err(Problem::query("timeout_ms", "goes with past only")),
+                Some(_) => Err(Problem::query("timeout_ms", "is only valid together with past")),
                 None => Ok(None),
             };
         };
         let most = timeout_ms.map_or(WAIT_USUAL, |ms| Duration::from_millis(ms.0));
         if most > WAIT_MAX {
-            let message = format!("{} ms are more than {}", most.as_millis(), WAIT_MAX.as_millis());
+            let message = format!("is {} ms, but at most {} ms are allowed", most.as_millis(), WAIT_MAX.as_millis());
             return Err(Problem::query("timeout_ms", message));
         }
         Ok(Some(Self { past, most }))
@@ -60,7 +60,7 @@ impl Wait {
                 Ok(Ok(_)) | Err(_) => Ok(()),
             },
             () = server.options.stop.stopped() => {
-                Err(Problem::new(Code::Closing, "the server stops; wait again when it is up"))
+                Err(Problem::new(Code::Closing, "the server is shutting down; wait again after its restart"))
             }
         }
     }

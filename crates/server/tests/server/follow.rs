@@ -148,7 +148,7 @@ async fn following_from_the_end_begins_with_what_comes_next() {
     let mut resumed = Events::open(&server, "/v1/log/follow?from=end", Some("0")).await;
     assert_eq!(resumed.numbers(1).await, [1]);
     let refused = server.get("/v1/log/follow?from=ends").await.problem(Code::InvalidQuery);
-    assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains("nor the word end")), "{refused}");
+    assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains("not the word end")), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -95,7 +95,7 @@ async fn a_blocked_partition_is_listed_and_an_operator_decides() {
     let paused = post(&server, "/v1/handlers/billing/pause", json!({"reason": "x"})).await.json();
     assert_eq!(paused["state"], "paused");
     let twice = post(&server, "/v1/handlers/billing/pause", json!({"reason": "x"})).await.problem(Code::StateConflict);
-    assert_eq!(twice["state"], "it is paused already");
+    assert_eq!(twice["state"], "it is already paused");
     post(&server, "/v1/handlers/billing/resume", json!({"reason": "x"})).await.json();
     assert_eq!(
         send(&server, Method::DELETE, "/v1/handlers/billing", json!({"reason": "x"})).await.json()["deleted"],

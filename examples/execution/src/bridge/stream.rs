@@ -134,8 +134,12 @@ fn event_stream(body: Body) -> Response {
 fn last_event_id(headers: &HeaderMap) -> Result<Option<SequenceNumber>, Problem> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| text.parse().ok());
-    let refused =
-        || Problem::query("Last-Event-ID", format!("{value:?} is no id of this stream; send the last one as it was"));
+    let refused = || {
+        Problem::query(
+            "Last-Event-ID",
+            format!("{value:?} is not an id of this stream; send the last id that you received"),
+        )
+    };
     number.map(Some).ok_or_else(refused)
 }
 

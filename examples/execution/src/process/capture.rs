@@ -75,7 +75,7 @@ impl Capture {
         }
         let mut text = String::from_utf8_lossy(&self.kept).into_owned();
         if self.dropped > 0 {
-            text.push_str(&format!("\n[cut here: {} more bytes were written]", self.dropped));
+            text.push_str(&format!("\n[truncated: {} more bytes were written]", self.dropped));
         }
         text
     }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_cut_between_two_characters_and_the_cut_is_shown() {
-        assert_eq!(captured("größer".as_bytes(), 3), "gr\n[cut here: 6 more bytes were written]");
+        assert_eq!(captured("größer".as_bytes(), 3), "gr\n[truncated: 6 more bytes were written]");
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Worker {
             };
             let failed = kept.err().map(|error| error.to_string());
             if let Some(error) = failed.as_ref().filter(|error| told.as_ref() != Some(*error)) {
-                self.workshop.lines.print(format!("! pods are not looked after, trying again: {error}")).await;
+                self.workshop.lines.print(format!("! pods cannot be supervised; retrying: {error}")).await;
             }
             told = failed;
             tokio::select! {

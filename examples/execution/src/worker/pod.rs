@@ -65,7 +65,7 @@ impl Pod {
                 return;
             }
             Err(failure) => {
-                let line = format!("! the pod of {} is not started yet, trying again: {}", self.id(), failure.reason);
+                let line = format!("! the pod of {} could not be started; retrying: {}", self.id(), failure.reason);
                 begun.send_replace(Some(Err(failure)));
                 return self.workshop.lines.print(line).await;
             }
@@ -351,7 +351,7 @@ impl Workshop {
                     return None;
                 }
                 Err(error) => {
-                    self.lines.print(format!("! the end of {id} is not committed yet, trying again: {error}")).await;
+                    self.lines.print(format!("! the end of {id} could not be committed; retrying: {error}")).await;
                 }
             }
             failures += 1;
@@ -366,7 +366,7 @@ impl Workshop {
     }
 
     async fn left(&self, id: &str, reason: &str) {
-        self.lines.print(format!("! the end of {id} is left to the next start: {reason}")).await;
+        self.lines.print(format!("! the end of {id} will be committed after the next start: {reason}")).await;
     }
 }
 

@@ -85,7 +85,7 @@ async fn a_program_that_writes_too_large_a_file_has_failed_by_its_limit() {
     let store = memory().await;
     let service = Service::start(&store).await;
     let end = service.result_of("sh", "exec dd if=/dev/zero of=large bs=1048576 count=64").await;
-    assert_failed(&end, 128 + 25, "resource_limit", "larger file");
+    assert_failed(&end, 128 + 25, "resource_limit", "maximum file size");
     service.stop().await;
 }
 
@@ -100,7 +100,7 @@ async fn a_flood_of_output_is_read_to_its_end_and_the_cut_is_shown() {
     for (field, letter) in [("stdout", 'x'), ("stderr", 'y')] {
         let (kept, mark) = end.text(field).split_once('\n').expect("a line behind the kept part");
         assert!(kept.len() == 65_536 && kept.chars().all(|c| c == letter), "{field}: {} bytes", kept.len());
-        assert_eq!(mark, "[cut here: 9934464 more bytes were written]");
+        assert_eq!(mark, "[truncated: 9934464 more bytes were written]");
     }
     service.stop().await;
 }

@@ -28,7 +28,7 @@ async fn the_page_needs_nothing_from_elsewhere_and_forbids_everything_else() {
     // What /proc shows of this process belongs to its effective user.
     let root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").expect("there is /proc")) == 0;
     assert_eq!(page.contains("data-user=\"root\">Root started the demo"), root);
-    assert!(page.contains("this is no sandbox"));
+    assert!(page.contains("is not a sandbox"));
     let again = reqwest::get(service.url("/executions")).await.expect("answers").text().await.expect("text");
     assert!(!again.contains(nonce), "each answer has a nonce of its own");
     service.stop().await;

@@ -42,7 +42,7 @@ fn a_day(store: &str) {
     let history = run(&["history", "o-1"]).expect("it is shown");
     let events: Vec<_> = history.lines().map(|line| line.split([' ', '{']).take(2).collect::<Vec<_>>()).collect();
     assert_eq!(events, [["1", "OrderPlaced"], ["2", "OrderPaid"], ["3", "OrderShipped"]]);
-    assert_eq!(run(&["regenerate"]).as_deref(), Ok("2 snapshots were made anew"));
+    assert_eq!(run(&["regenerate"]).as_deref(), Ok("2 snapshots were rebuilt"));
     assert!(run(&["show", "o-1"]).is_ok_and(|shown| shown.starts_with("order/o-1 version 3")));
 }
 

@@ -25,7 +25,7 @@ enum What {
     Show(Named),
     /// Give a topic a policy of its own
     #[command(
-        after_help = "What is not given is that of the policy in force.\n\nExample:\n  annals dead-letter policy set execution_failed --strategy manual --reason 'a person looks at each'"
+        after_help = "Settings that are not given keep the values of the policy in force.\n\nExample:\n  annals dead-letter policy set execution_failed --strategy manual --reason 'a person looks at each'"
     )]
     Set(Set),
     /// Let a topic follow the policy of its category again
@@ -53,10 +53,10 @@ struct Delete {
 struct Set {
     /// The topic
     topic: String,
-    /// How delays follow from each other
+    /// The strategy that determines the delays
     #[arg(long, value_name = "STRATEGY")]
     strategy: Option<Choice>,
-    /// How often a letter is retried before it is discarded
+    /// The number of retries before a letter is discarded
     #[arg(long, value_name = "COUNT")]
     max_retries: Option<u32>,
     /// The first delay, in milliseconds
@@ -65,7 +65,7 @@ struct Set {
     /// The longest delay, in milliseconds
     #[arg(long, value_name = "MS")]
     max_delay_ms: Option<u64>,
-    /// What each delay is multiplied by; at least 1
+    /// The factor between one delay and the next; at least 1
     #[arg(long, value_name = "FACTOR")]
     multiplier: Option<f64>,
     /// The share by which an exponential delay varies, 0 to 1

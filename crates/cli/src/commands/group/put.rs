@@ -22,13 +22,13 @@ pub(super) struct Put {
     /// Where to start: earliest or latest
     #[arg(long, value_name = "WHERE")]
     start: Option<String>,
-    /// How many keys are in flight at most
+    /// The maximum number of keys in flight
     #[arg(long, value_name = "COUNT")]
     in_flight: Option<u32>,
-    /// Deliver one of the messages that are the same by this: event_id, content or data.PATH
+    /// Deliver only one of the messages that agree in this: event_id, content or data.PATH
     #[arg(long, value_name = "WHAT")]
     guard: Option<String>,
-    /// Make a message a dead letter after so many attempts
+    /// The number of attempts after which a message becomes a dead letter
     #[arg(long, value_name = "COUNT")]
     attempts: Option<u32>,
 }

@@ -52,8 +52,7 @@ impl RequestIds {
         match self {
             Self::Prefix(prefix) | Self::OfFile(prefix) => Ok(format!("{prefix}:{number}")),
             _ => {
-                let message = "request_id: the line has none, and this input can be read only once, so none can be made \
-                               from its digest; give --id-prefix, or import a file";
+                let message = "request_id: the line has none, and none can be derived, because this input can be read only once; add --id-prefix, or import a file";
                 Err(Failure::new(Code::InvalidBody, message))
             }
         }

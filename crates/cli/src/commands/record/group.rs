@@ -15,7 +15,7 @@ pub struct Group {
     /// The field whose value is the group's key; one group of all records when absent
     #[arg(long, value_name = "FIELD")]
     by: Option<String>,
-    /// Group dates by the hour or day that they are in, in UTC
+    /// Group dates by hour or day, in UTC
     #[arg(long, requires = "by")]
     every: Option<Unit>,
     /// Fields to sum

@@ -44,7 +44,7 @@ pub struct Replace {
     documents: Documents,
     #[command(flatten)]
     expectation: Expectation,
-    /// Insert the document where there is none
+    /// Insert the document if it does not exist
     #[arg(long, conflicts_with = "revision")]
     or_insert: bool,
 }

@@ -56,7 +56,7 @@ pub async fn every_act_is_recorded_with_its_reason_and_listed(subject: &dyn Subj
     let a = first.iter().find(|delivery| delivery.position == 0).expect("came");
     it.fail("h", a).await;
     act(&it, Act::Pause).await;
-    assert_eq!(refused(&it, Act::Pause).await, "cannot pause handler \"h\": it is paused already");
+    assert_eq!(refused(&it, Act::Pause).await, "cannot pause handler \"h\": it is already paused");
     act(&it, Act::Retry("order/a".into())).await;
     act(&it, Act::Resume).await;
     let again = it.pull("h").await;
@@ -108,7 +108,7 @@ pub async fn a_replay_delivers_again_what_was_passed_and_marks_it(subject: &dyn 
     let replay = status.replay.expect("it is not over");
     assert_eq!((status.position, replay.from, replay.to), (0, 0, 3));
     let again = refused(&it, Act::Replay { from: at(0) }).await;
-    assert!(again.contains("is not over"), "{again}");
+    assert!(again.contains("has not ended"), "{again}");
     it.commit("placed", &["a"]).await;
     let it = it.restarted().await;
     let delivered = it.pull_count("h", 2).await;

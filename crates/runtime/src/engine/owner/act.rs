@@ -41,7 +41,7 @@ impl Work<'_> {
             partition = record.partition,
             by = record.by,
             reason = record.reason,
-            "an operator acts on a handler"
+            "an operator acted on a handler"
         );
         let again = moved.is_some();
         let stored = match moved {
@@ -95,7 +95,7 @@ impl Work<'_> {
             return Err(self.refused("move", format!("its source ends at position {head}, before {to}")));
         }
         if to == position && self.journal.record().replay.is_none() {
-            return Err(self.refused("move", format!("it is at position {position} already")));
+            return Err(self.refused("move", format!("it is already at position {position}")));
         }
         // A move forward drops the events that it passes over, including those that had failed.
         let forgets = if to >= position { 0 } else { to };
@@ -107,8 +107,10 @@ impl Work<'_> {
         let from = self.owner.source.place(from).await?;
         let progress = self.progress();
         if let Some(replay) = &self.journal.record().replay {
-            let state =
-                format!("replay {} up to position {} is not over; wait, or move the handler", replay.id, replay.to);
+            let state = format!(
+                "replay {} up to position {} has not ended; wait until it ends, or move the handler",
+                replay.id, replay.to
+            );
             return Err(self.refused("replay", state));
         }
         if from >= progress.position {
@@ -143,7 +145,7 @@ impl Work<'_> {
             return Ok(ActRecord { partition, position, ..record });
         }
         match act {
-            Act::Pause if paused => Err(self.refused("pause", "it is paused already".to_owned())),
+            Act::Pause if paused => Err(self.refused("pause", "it is already paused".to_owned())),
             Act::Resume if !paused => Err(self.refused("resume", "it is not paused".to_owned())),
             _ => Ok(record),
         }

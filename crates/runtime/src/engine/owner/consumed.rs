@@ -49,7 +49,7 @@ impl Work<'_> {
             task = self.owner.task,
             position = event.position,
             reason,
-            "an event is no value of its type, and becomes a dead letter"
+            "cannot decode an event as its type; it becomes a dead letter"
         );
         let reason = shortened(reason);
         self.last_reason = Some(reason.clone());

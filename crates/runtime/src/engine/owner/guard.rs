@@ -165,7 +165,7 @@ impl Work<'_> {
     fn pass(&mut self, taken: &Taken, now: Timestamp) {
         if self.machine.settle(taken.token, Outcome::Done, now, 0).is_ok() {
             self.guarded.duplicates += 1;
-            tracing::debug!(task = self.owner.task, position = taken.event.position, "a duplicate is passed");
+            tracing::debug!(task = self.owner.task, position = taken.event.position, "passed a duplicate");
         }
     }
 

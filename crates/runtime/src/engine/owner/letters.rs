@@ -126,9 +126,9 @@ impl Work<'_> {
 
     async fn offer(&mut self, letter: &DeadLetter) -> Result<(), Stop> {
         let Some(event) = self.event_of(letter).await? else {
-            tracing::warn!(letter = letter.id, "the event of a dead letter is not in the log any more");
+            tracing::warn!(letter = letter.id, "the event of a dead letter is no longer in the log");
             let mut edits = self.edits()?;
-            edits.discard(&letter.id, "its event is not in the log any more", None).await.map_err(NotWritten::from)?;
+            edits.discard(&letter.id, "its event is no longer in the log", None).await.map_err(NotWritten::from)?;
             let (changes, ended) = edits.finish().map_err(NotWritten::from)?;
             match self.owner.records.write(changes).await {
                 Ok(_) => ended.iter().for_each(|key| self.machine.let_go(key)),

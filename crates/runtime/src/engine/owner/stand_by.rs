@@ -125,7 +125,7 @@ pub(super) async fn clamped(
         from = progress.position,
         to = position,
         incarnation = identity.incarnation,
-        "the store was restored since this position was stored; it continues from where both agree"
+        "the store was restored after this position was stored; resuming from the last position that both have in common"
     );
     let ahead = progress.ahead.into_iter().map(|(from, to)| (from.max(position), to.min(fork)));
     let progress = Progress { position, ahead: ahead.filter(|(from, to)| from < to).collect() };

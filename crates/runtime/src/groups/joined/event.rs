@@ -27,7 +27,10 @@ pub(super) fn read(message: &Message, event_type: &str) -> Result<RecordedEvent,
     };
     let event = RelayedEvent::read(headers, body)?;
     if &*event.event_type != event_type {
-        return Err(format!("it is an event of type {:?}, and its topic carries {event_type:?}", &*event.event_type));
+        return Err(format!(
+            "the message is an event of type {:?}, but its topic carries {event_type:?}",
+            &*event.event_type
+        ));
     }
     let aggregate = match event.aggregate {
         Some((name, id)) => Aggregate::new(name, id),

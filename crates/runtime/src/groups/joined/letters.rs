@@ -89,7 +89,9 @@ impl<'w> Letters<'w> {
                 written => return written,
             }
         }
-        Err(last.unwrap_or_else(|| StoreError::Unreachable("letters change all the time".to_owned()).into()))
+        Err(last.unwrap_or_else(|| {
+            StoreError::Unreachable("other processes kept changing the letters; retry".to_owned()).into()
+        }))
     }
 
     async fn write(&self, edits: Edits) -> Result<Vec<String>, RecordError> {
@@ -154,7 +156,7 @@ impl<'w> Letters<'w> {
                 }
                 None => {
                     let mut edits = self.edits();
-                    let reason = "its message is on the topic no more, and its event is not in the log";
+                    let reason = "its message is no longer on the topic, and its event is not in the log";
                     edits.discard(&letter.id, reason, None).await?;
                     self.write(edits).await?;
                 }

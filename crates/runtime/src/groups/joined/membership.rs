@@ -210,7 +210,7 @@ impl<'w> Membership<'w> {
                     self.letters.look_at = self.clock().now();
                 }
                 Err(error) => {
-                    tracing::warn!(group = &*self.work.definition.name, %error, "dead letters could not be stored yet");
+                    tracing::warn!(group = &*self.work.definition.name, %error, "could not store dead letters; retrying");
                     self.work.says(Some(format!("dead letters could not be stored: {error}")));
                     self.store_at = self.clock().now().plus(AGAIN);
                     return;
@@ -249,7 +249,7 @@ impl<'w> Membership<'w> {
         async move {
             match attempt {
                 Some(attempt) => attempt.await,
-                None => Err(HandleFailure::never("it still cannot be read as an event of its topic")),
+                None => Err(HandleFailure::never("the message still cannot be read as an event of its topic")),
             }
         }
     }
@@ -308,7 +308,13 @@ impl<'w> Membership<'w> {
             Ok(event) => self.machine.push(incoming(&message, event)),
             Err(reason) => {
                 let (topic, partition) = (&*message.at.topic, message.at.partition);
-                tracing::warn!(topic, partition, offset = message.offset, reason, "a message is no event of its topic");
+                tracing::warn!(
+                    topic,
+                    partition,
+                    offset = message.offset,
+                    reason,
+                    "cannot read a message as an event of its topic"
+                );
                 let event = event::unreadable(&message, &event_type);
                 self.machine.push_unreadable(incoming(&message, event), reason);
                 self.work.status.send_modify(|status| status.unreadable += 1);
@@ -386,7 +392,7 @@ impl<'w> Membership<'w> {
         self.letters.release().await;
         // An unreachable broker notices when the member's session expires.
         if let Err(error) = self.member.leave().await {
-            tracing::debug!(%error, "the group was not told that a consumer leaves");
+            tracing::debug!(%error, "could not tell the group that a consumer is leaving");
         }
         Ok(())
     }
