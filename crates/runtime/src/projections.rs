@@ -264,7 +264,7 @@ impl TenantProjections {
         definition.validate()?;
         let name = definition.name.to_string();
         if definition.is_program() && !locked(&self.reducers).contains_key(&(name.clone(), definition.version())) {
-            let message = "is a function, which only the program that has it can register";
+            let message = "is a function that only its own program can register";
             return Err(Invalid::new(Code::InvalidProjection, "reducer", message).into());
         }
         self.declare().await?;

@@ -307,7 +307,7 @@ fn whatever() -> Expected {
 impl Sagas for HostSagas {
     async fn define(&self, definition: SagaDefinition) -> Result<PutSaga, SagaError> {
         if let Some(at) = definition.program_step() {
-            let message = "is a function, which only the program that has it can register";
+            let message = "is a function that only its own program can register";
             return Err(Invalid::new(Code::InvalidSaga, at, message).into());
         }
         Ok(self.put(definition).await?.0)

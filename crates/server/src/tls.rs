@@ -149,7 +149,7 @@ impl Files {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.map_err(|error| in_file(path, error))?;
-    if found.is_empty() { Err(in_file(path, "it contains no certificate in PEM")) } else { Ok(found) }
+    if found.is_empty() { Err(in_file(path, "it contains no PEM certificate")) } else { Ok(found) }
 }
 
 fn in_file(path: &Path, what: impl fmt::Display) -> String {
