@@ -1,7 +1,7 @@
 //! Coverage-guided fuzzing on the stable toolchain: libFuzzer, with the coverage instrumentation that is part of every rustc.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use crate::command::{cargo, number, only, output, root, run as run_command, value};
 use crate::steps::now;
@@ -14,11 +14,20 @@ const CANARY: &str = "canary";
 const CANARY_SECONDS: u64 = 30;
 
 /// The flags that cargo-fuzz passes on nightly, without the sanitizers, which stable does not have.
-const INSTRUMENTATION: &str = "-Cpasses=sancov-module \
-    -Cllvm-args=-sanitizer-coverage-level=4 \
-    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
-    -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares";
+const INSTRUMENTATION: [&str; 5] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+];
+
+/// The crates that read the inputs, beside our own. Others are not instrumented: the fuzzer would learn nothing about our code from an
+/// HTTP stack or a scheduler, and instrumenting them takes half of the build.
+const READERS: [&str; 5] = ["bson", "percent_encoding", "serde_html_form", "serde_json", "uuid"];
+
+/// The variable that makes this program a wrapper of rustc. See [`compile`].
+pub const WRAPPING: &str = "ANNALS_FUZZ_WRAPPING";
 
 /// The time limit for one input, after which the target counts as hanging.
 const INPUT_SECONDS_MAX: u64 = 10;
@@ -87,10 +96,11 @@ pub fn all_targets(each: &Extent) -> Result<(), String> {
 fn build() -> Result<PathBuf, String> {
     can_build()?;
     let host = host()?;
+    let wrapper = std::env::current_exe().map_err(|error| format!("the path of this program: {error}"))?;
     let mut build = cargo();
-    // Naming the host as the target keeps the instrumentation out of build scripts and macros.
-    build.args(["build", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--target", &host]);
-    build.env("RUSTFLAGS", INSTRUMENTATION).env("CARGO_TARGET_DIR", folder("target"));
+    // If the host is named as the target, cargo builds what macros and build scripts need apart from what the targets need.
+    build.args(["build", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--bins", "--target", &host]);
+    build.env("RUSTC_WRAPPER", wrapper).env(WRAPPING, "1").env("CARGO_TARGET_DIR", folder("target"));
     run_command(&mut build)?;
     Ok(folder("target").join(host).join("debug"))
 }
@@ -101,6 +111,21 @@ fn host() -> Result<String, String> {
     let version = String::from_utf8_lossy(&version);
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".to_owned())
+}
+
+/// Runs the compiler as cargo asks its wrapper to. Instruments our own crates and [`READERS`], and no macro or build script, which
+/// nothing would link to libFuzzer.
+///
+/// # Errors
+/// Why the compiler could not be started.
+pub fn compile(command: &[String]) -> Result<ExitStatus, String> {
+    let (compiler, arguments) = command.split_first().ok_or("cargo names no compiler")?;
+    let after = |flag: &str| arguments.iter().skip_while(|argument| *argument != flag).nth(1).map(String::as_str);
+    let reads = |name: &str| name.starts_with("annals") || READERS.contains(&name);
+    let is_instrumented = after("--target").is_some() && after("--crate-name").is_some_and(reads);
+    let mut rustc = Command::new(compiler);
+    rustc.args(arguments).args(INSTRUMENTATION.into_iter().filter(|_| is_instrumented));
+    rustc.status().map_err(|error| format!("{compiler}: {error}"))
 }
 
 fn folder(name: &str) -> PathBuf {

@@ -38,6 +38,9 @@ cargo xtask COMMAND
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if std::env::var_os(fuzz::WRAPPING).is_some() {
+        return compile_for_fuzzing(&arguments);
+    }
     let (command, rest) = match arguments.split_first() {
         Some((command, rest)) => (command.as_str(), rest),
         None => ("help", &[][..]),
@@ -61,6 +64,17 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
             eprintln!("\nxtask: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Acts as the compiler, as cargo asks of its wrapper.
+fn compile_for_fuzzing(arguments: &[String]) -> ExitCode {
+    match fuzz::compile(arguments) {
+        Ok(status) => u8::try_from(status.code().unwrap_or(1)).map_or(ExitCode::FAILURE, ExitCode::from),
+        Err(sentence) => {
+            eprintln!("xtask: {sentence}");
             ExitCode::FAILURE
         }
     }

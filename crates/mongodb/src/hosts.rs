@@ -178,7 +178,12 @@ mod tests {
             (one(doc! { "setName": "rs0" }), Some("rs0"), None, "no primary now"),
             (one(doc! { "msg": "isdbgrid" }), Some("rs0"), Some(Code::InvalidConfig), "leave replicaSet out"),
             (one(doc! { "isreplicaset": true }), Some("rs0"), None, "rs.initiate()"),
-            (vec![("a:1".to_owned(), Told::Silent("refused".to_owned()))], Some("rs0"), None, "does not answer (refused)"),
+            (
+                vec![("a:1".to_owned(), Told::Silent("refused".to_owned()))],
+                Some("rs0"),
+                None,
+                "does not answer (refused)",
+            ),
         ];
         for (told, wanted, code, says) in cases {
             assert_eq!(mistake(wanted, &told), code, "{told:?}");
