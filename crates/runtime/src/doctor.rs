@@ -61,7 +61,7 @@ fn of_log(log: &LogStatus) -> Vec<Finding> {
     }
     if let Some(sequencer) = &log.sequencer {
         if sequencer.held > 0 {
-            let what = counted(sequencer.held, "commit", " cannot be assigned sequence numbers and are held.");
+            let what = counted(sequencer.held, "commit", " held without sequence numbers.");
             let advice = format!(
                 "`annals held list --tenant {}` lists each with its reason; docs/mongodb.md says what to do about each reason.",
                 log.tenant
@@ -145,7 +145,7 @@ fn of_relay(relay: &RelayStatus) -> Vec<Finding> {
         findings.push(Finding::new(Severity::Warning, &*about, what, advice));
     }
     if relay.held > 0 {
-        let what = counted(relay.held, "event", " were refused by the broker and are held.");
+        let what = counted(relay.held, "event", " held, because the broker refused them.");
         let advice = "The collection annals-relay-held lists them; raise the message size limit of the topic, or leave them held.";
         findings.push(Finding::new(Severity::Warning, &*about, what, advice));
     }
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(
             said,
             [
-                (Severity::Warning, "2 commits cannot be assigned sequence numbers and are held."),
+                (Severity::Warning, "2 commits held without sequence numbers."),
                 (Severity::Warning, "The sequencer is 60 s behind what is committed."),
             ]
         );

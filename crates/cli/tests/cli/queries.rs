@@ -95,6 +95,6 @@ fn what_means_nothing_is_refused() {
     let said = query(folder, &["snapshots", "list", "--where", "deleted = true"]).refused("invalid_condition", 2);
     assert!(said.contains("deleted VALUE") && !said.contains('`'), "{said}");
     let said = query(folder, &["snapshots", "list", "--page", "3"]).refused("invalid_query", 2);
-    assert!(said.contains("--page and --size: only for paged"), "{said}");
+    assert!(said.contains("--page and --size: only valid with paged"), "{said}");
     run(folder, &["query", "no name", "commits", "list"]).refused("invalid_name", 2);
 }

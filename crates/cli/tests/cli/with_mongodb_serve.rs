@@ -399,7 +399,7 @@ fn the_doctor_finds_a_mongod_that_is_gone_and_held_commits_and_names_what_it_exa
     until("the held commit is found", || held().is_some());
     let held = held().expect("a finding");
     assert_eq!(held["severity"], "warning");
-    assert!(held["what"].as_str().is_some_and(|what| what.starts_with("1 commit cannot get")), "{held}");
+    assert!(held["what"].as_str().is_some_and(|what| what.starts_with("1 commit held")), "{held}");
     let advice = held["advice"].as_str().expect("advice");
     assert!(advice.contains("annals held list --tenant default"), "{advice}");
 }

@@ -23,10 +23,12 @@ use annals_core::{ChangesError, Collection, Condition, Index, IndexForm, RecordE
 use mongodb::Database;
 use serde::{Deserialize, Serialize};
 
-use crate::refused::reading;
+use crate::refused::{code_of, reading};
 
 /// The collection of the catalog.
 pub(super) const CATALOG: &str = "annals-records";
+
+const DUPLICATE_KEY: i32 = 11000;
 
 const FEED: &str = "feed";
 const STARTING: &str = "starting";
@@ -132,6 +134,27 @@ impl Catalog {
             all.push(known_of(&document)?.collection);
         }
         Ok(all)
+    }
+
+    /// Adds a collection that did not exist, whole and with its feed, in one write. Returns false if it is declared by now.
+    ///
+    /// A feed needs none of the steps of start.rs: until this write, every transaction judged the collection as undeclared and wrote
+    /// nothing to it, and it has no records that could lack their markers.
+    pub(super) async fn add_new(&self, declared: &Collection) -> Result<bool, StoreError> {
+        let indexes = declared.indexes.iter().map(written).collect::<Result<Vec<_>, _>>()?;
+        let mut entry = doc! { "_id": &declared.name, "indexes": indexes };
+        match declared.feed {
+            true => drop(entry.insert(FEED, true)),
+            false if declared.indexes.iter().any(|index| index.expires_after_seconds().is_some()) => {
+                entry.insert(UNMARKED, true);
+            }
+            false => {}
+        }
+        match self.database.collection::<Document>(CATALOG).insert_one(entry).await {
+            Ok(_) => Ok(true),
+            Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => Ok(false),
+            Err(error) => Err(reading(&error)),
+        }
     }
 
     /// Adds the collection and those of its indexes that are missing. A feed is added by start.rs.

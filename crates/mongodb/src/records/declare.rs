@@ -13,7 +13,7 @@ use mongodb::Database;
 
 use super::catalog::{Catalog, Known};
 use super::document::OWN;
-use super::{filter, text};
+use super::{feed, filter, text};
 use crate::layout::names;
 use crate::refused::{code_of, message_of, reading};
 
@@ -57,7 +57,13 @@ pub(super) async fn declare(
         true => make(database, declared, there.is_none(), missing).await?,
         false => all_there(declared, there.is_none(), &missing)?,
     }
-    catalog.add(declared).await?;
+    let is_new = known.is_none() && there.is_none();
+    if is_new && declared.feed {
+        feed::start(database, &declared.name).await?;
+    }
+    if !is_new || !catalog.add_new(declared).await? {
+        catalog.add(declared).await?;
+    }
     // Another process may have declared a different index of the same name at the same time.
     let known = catalog.read(&declared.name).await?;
     let known = known.ok_or_else(|| RecordError::UnknownCollection(declared.name.clone()))?;
@@ -102,8 +108,8 @@ fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
         names::BLOCKS,
         names::STREAMS,
         crate::layout::mapping::NAMES,
-        super::feed::NOTES,
-        super::feed::STATE,
+        feed::NOTES,
+        feed::STATE,
         super::catalog::CATALOG,
         super::expiry::EXPIRIES,
     ];
@@ -250,21 +256,21 @@ fn all_there(declared: &Collection, absent: bool, missing: &[Document]) -> Resul
     Err(StoreError::ReadOnly(format!("{what}, and auto_init_schema is off; create them, or switch it on")))
 }
 
-/// Creates the indexes in a single command, which creates all or none.
+/// Creates the indexes in a single command, which creates all or none, and with them a collection that is absent.
 async fn make(
     database: &Database,
     declared: &Collection,
     absent: bool,
     missing: Vec<Document>,
 ) -> Result<(), RecordError> {
-    if absent {
-        match database.create_collection(&declared.name).await {
-            Err(error) if code_of(&error) != Some(NAMESPACE_EXISTS) => return Err(refused(declared, &missing, &error)),
-            _ => {}
-        }
-    }
     if missing.is_empty() {
-        return Ok(());
+        if !absent {
+            return Ok(());
+        }
+        return match database.create_collection(&declared.name).await {
+            Err(error) if code_of(&error) != Some(NAMESPACE_EXISTS) => Err(refused(declared, &missing, &error)),
+            _ => Ok(()),
+        };
     }
     let command =
         doc! { "createIndexes": &declared.name, "indexes": missing.clone(), "writeConcern": { "w": "majority" } };

@@ -1,4 +1,5 @@
-//! Turns a feed on, or completes an index that expires in a collection with one: the steps after the catalog has the declaration.
+//! Turns a feed on, or completes an index that expires in a collection with one: the steps after the catalog has the declaration. A
+//! collection that is new needs none of them (`Catalog::add_new`).
 //!
 //! ```text
 //!  1 the feed's state is made                    nobody reads it yet
