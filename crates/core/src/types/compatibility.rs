@@ -1,7 +1,7 @@
 //! Checks whether a schema accepts everything that an earlier one accepts.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -16,6 +16,9 @@ const STEPS_MAX: u32 = 100_000;
 /// Keywords that set a lower bound on a value, and an upper bound.
 const LOWER: [&str; 5] = ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"];
 const UPPER: [&str; 5] = ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"];
+/// Keywords that are compared in ways of their own.
+const COMPARED: [&str; 10] =
+    ["type", "const", "enum", "required", "properties", "additionalProperties", "items", "allOf", "anyOf", "oneOf"];
 /// Keywords that may only stay unchanged or be removed.
 const FIXED: [&str; 19] = [
     "pattern",
@@ -100,18 +103,29 @@ fn broken(path: &str, reason: impl Into<String>) -> Option<Break> {
     Some(Break { path: path.to_owned(), reason: reason.into() })
 }
 
-/// Returns a schema after following its references.
-fn resolved<'s>(document: &Document<'s>, mut schema: &'s Value) -> &'s Value {
+/// Follows the references of a schema. Returns the schemas with a reference, in this order, and the one to which the last one leads.
+fn followed<'s>(document: &Document<'s>, schema: &'s Value) -> (Vec<&'s Value>, &'s Value) {
+    let (mut on_the_way, mut last) = (Vec::new(), schema);
     for _ in 0..REFERENCES_MAX {
-        let Some(target) = document.targets(schema).next() else { break };
-        schema = target;
+        let Some(target) = document.targets(last).next() else { break };
+        on_the_way.push(last);
+        last = target;
     }
-    schema
+    (on_the_way, last)
 }
 
 impl<'s> Comparison<'s> {
     fn of(&self, old: &'s Value, new: &'s Value, path: &str, depth: usize) -> Option<Break> {
-        let (old, new) = (resolved(&self.old, old), resolved(&self.new, new));
+        let ((mut olds, old), (news, new)) = (followed(&self.old, old), followed(&self.new, new));
+        olds.push(old);
+        for (n, schema) in news.into_iter().enumerate() {
+            if let Some(keyword) = self.beside_reference(olds.get(n).copied(), schema) {
+                return broken(
+                    path,
+                    format!("has {keyword} beside a reference, which may refuse values of earlier events"),
+                );
+            }
+        }
         let pair = (std::ptr::from_ref(old), std::ptr::from_ref(new));
         if let Some(known) = self.known.borrow().get(&pair) {
             return known.clone().map(|inner| Break { path: format!("{path}{}", inner.path), ..inner });
@@ -131,6 +145,43 @@ impl<'s> Comparison<'s> {
         let inside = |found: &Break| found.path.strip_prefix(path).unwrap_or_default().to_owned();
         known.insert(pair, found.as_ref().map(|found| Break { path: inside(found), reason: found.reason.clone() }));
         found
+    }
+
+    /// Returns a keyword that narrows what a reference in the same schema accepts, unless the old schema had it too.
+    fn beside_reference(&self, old: Option<&'s Value>, new: &'s Value) -> Option<&'static str> {
+        let mut keywords = COMPARED.iter().chain(&LOWER).chain(&UPPER).chain(&FIXED).copied();
+        keywords.find(|keyword| self.differs(old.and_then(|old| old.get(*keyword)), new.get(*keyword)))
+    }
+
+    /// Returns whether the new schema has a keyword that the old one lacked or had differently.
+    fn differs(&self, old: Option<&'s Value>, new: Option<&'s Value>) -> bool {
+        new.is_some_and(|new| old.is_none_or(|old| !self.is_same(old, new)))
+    }
+
+    /// Returns whether two parts are equal, and so is everything that they refer to.
+    fn is_same(&self, old: &'s Value, new: &'s Value) -> bool {
+        let (mut left, mut seen) = (vec![(old, new)], HashSet::new());
+        while let Some((old, new)) = left.pop() {
+            if old != new {
+                return false;
+            }
+            if !seen.insert((std::ptr::from_ref(old), std::ptr::from_ref(new))) {
+                continue;
+            }
+            let (olds, news): (Vec<_>, Vec<_>) = (self.old.targets(old).collect(), self.new.targets(new).collect());
+            if olds.len() != news.len() {
+                return false;
+            }
+            left.extend(olds.into_iter().zip(news));
+            match (old, new) {
+                (Value::Object(old), Value::Object(new)) => {
+                    left.extend(old.iter().filter_map(|(name, old)| Some((old, new.get(name)?))));
+                }
+                (Value::Array(old), Value::Array(new)) => left.extend(old.iter().zip(new)),
+                _ => {}
+            }
+        }
+        true
     }
 
     fn of_these(&self, old: &'s Value, new: &'s Value, path: &str, depth: usize) -> Option<Break> {
@@ -155,6 +206,7 @@ impl<'s> Comparison<'s> {
         types(old, new, path)
             .or_else(|| values(old, new, path))
             .or_else(|| bounds(old, new, path))
+            .or_else(|| self.fixed(old, new, path))
             .or_else(|| self.fields(old, new, path, depth))
             .or_else(|| self.elements(old, new, path, depth))
             .or_else(|| self.alternatives(whole, old, new, path, depth))
@@ -198,6 +250,11 @@ impl<'s> Comparison<'s> {
             }
             (before, Some(now)) => self.of(before.unwrap_or(self.anything), now, &format!("{path}.*"), depth + 1),
         }
+    }
+
+    fn fixed(&self, old: &'s Map<String, Value>, new: &'s Map<String, Value>, path: &str) -> Option<Break> {
+        let name = FIXED.iter().find(|name| self.differs(old.get(**name), new.get(**name)))?;
+        broken(path, format!("has a different {name}, which may refuse values of earlier events"))
     }
 
     fn elements(
@@ -304,8 +361,6 @@ fn bounds(old: &Map<String, Value>, new: &Map<String, Value>, path: &str) -> Opt
     };
     let narrowed = LOWER.iter().find(|name| tighter(name, |now, before| now > before));
     let narrowed = narrowed.or_else(|| UPPER.iter().find(|name| tighter(name, |now, before| now < before)));
-    let narrowed =
-        narrowed.or_else(|| FIXED.iter().find(|name| new.contains_key(**name) && new.get(**name) != old.get(**name)));
     broken(path, format!("has a different {}, which may refuse values of earlier events", narrowed?))
 }
 
@@ -413,6 +468,28 @@ mod tests {
         let nowhere = json!({ "properties": { "total": { "$ref": "#/$defs/missing" } } });
         let found = first_break(&by_anchor("number"), &nowhere).expect("nobody knows");
         assert!(found.path == "data.total" && found.reason.contains("#/$defs/missing"), "{found:?}");
+    }
+
+    #[test]
+    fn what_stands_beside_a_reference_or_refers_to_something_that_changed_is_reported() {
+        let schema = |leaf: &str, field: Value| {
+            let definitions = json!({ "n": { "type": leaf }, "same": { "type": "string" } });
+            json!({ "$defs": definitions, "properties": { "a": field } })
+        };
+        let reference = json!({ "$ref": "#/$defs/n" });
+        let bounded = json!({ "$ref": "#/$defs/n", "minimum": 1 });
+        let listed = json!({ "prefixItems": [reference] });
+        let unchanged = json!({ "prefixItems": [{ "$ref": "#/$defs/same" }] });
+        for (before, now) in [(&reference, &reference), (&bounded, &bounded), (&bounded, &reference)] {
+            let (old, new) = (schema("integer", before.clone()), schema("number", now.clone()));
+            assert_eq!(first_break(&old, &new), None, "{before} and {now}");
+        }
+        assert_eq!(first_break(&schema("integer", unchanged.clone()), &schema("number", unchanged)), None);
+        for (before, now, says) in [(&reference, &bounded, "minimum"), (&listed, &listed, "prefixItems")] {
+            let (old, new) = (schema("integer", before.clone()), schema("number", now.clone()));
+            let found = first_break(&old, &new).expect("it may refuse something");
+            assert!(found.path == "data.a" && found.reason.contains(says), "{found:?}");
+        }
     }
 
     /// `a` is fine by its second alternative; what its first one took for compatible meanwhile is not.
