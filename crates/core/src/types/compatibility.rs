@@ -461,7 +461,10 @@ mod tests {
 
     #[test]
     fn a_reference_is_followed_to_an_anchor_and_reported_if_it_leads_nowhere() {
-        let by_anchor = |leaf: &str| json!({ "$defs": { "n": { "$anchor": "n", "type": leaf } }, "properties": { "total": { "$ref": "#n" } } });
+        let by_anchor = |leaf: &str| {
+            let anchored = json!({ "n": { "$anchor": "n", "type": leaf } });
+            json!({ "$defs": anchored, "properties": { "total": { "$ref": "#n" } } })
+        };
         assert_eq!(first_break(&by_anchor("integer"), &by_anchor("number")), None);
         let found = first_break(&by_anchor("number"), &by_anchor("integer")).expect("it is narrower");
         assert_eq!(found.path, "data.total");
