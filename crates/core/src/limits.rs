@@ -54,7 +54,7 @@ pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const DATA_DEPTH_MAX: usize = 100;
 /// Maximum number of parts of a condition.
 pub const CONDITION_NODES_MAX: usize = 1_000;
-/// Maximum number of values of one operator of a condition.
+/// Maximum number of values of one operator of a condition, and of all its `ALL_IN` together.
 pub const CONDITION_VALUES_MAX: usize = 10_000;
 /// Maximum length of a text that a condition searches for in others, in bytes of UTF-8.
 pub const CONDITION_TEXT_BYTES_MAX: usize = 4_096;

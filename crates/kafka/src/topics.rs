@@ -39,8 +39,11 @@ pub async fn create(
     Ok(created)
 }
 
-/// Waits until the brokers know a topic with at least the partitions of its definition, and returns without an error after
-/// [`KNOWN_TRIES`]. They acknowledge a change before all of them know it.
+/// Waits until the brokers know a topic with at least the partitions of its definition. They acknowledge a change before all of them know
+/// it.
+///
+/// # Errors
+/// `Unavailable` after [`KNOWN_TRIES`].
 async fn until_known(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<(), BrokerError> {
     for _ in 0..KNOWN_TRIES {
         let known = partitions(cluster, Some(std::slice::from_ref(&topic.name))).await?;
@@ -49,7 +52,14 @@ async fn until_known(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<
         }
         sleep(KNOWN_PAUSE).await;
     }
-    Ok(())
+    Err(not_known(&topic.name, &format!("{} partitions", topic.partitions)))
+}
+
+/// Returns the error for a change that the cluster acknowledged and does not show.
+fn not_known(topic: &str, change: &str) -> BrokerError {
+    BrokerError::Unavailable(format!(
+        "it acknowledged that topic {topic:?} has {change}, but does not show that after {KNOWN_TRIES} requests"
+    ))
 }
 
 /// Creates a topic unless one of its name exists. Returns whether it was created.
@@ -135,6 +145,9 @@ async fn describe<'n>(
 }
 
 /// Gives a topic the partition count and retention of its definition.
+///
+/// # Errors
+/// `Unavailable` also if the cluster acknowledges the change, but does not show it within a few seconds.
 pub async fn alter(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<(), BrokerError> {
     let name = &topic.name;
     let known = partitions(cluster, Some(std::slice::from_ref(name))).await?;
@@ -167,9 +180,9 @@ pub async fn alter(cluster: &Arc<Cluster>, topic: &TopicDefinition) -> Result<()
         let known = describe(cluster, std::iter::once(&**name)).await?;
         let value = known.get(&**name).and_then(|config| config.get(RETENTION)?.value.as_deref());
         if value == Some(&*retention) {
-            break;
+            return Ok(());
         }
         sleep(KNOWN_PAUSE).await;
     }
-    Ok(())
+    Err(not_known(name, &format!("{RETENTION} {retention}")))
 }

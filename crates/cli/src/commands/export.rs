@@ -133,15 +133,16 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Renames the complete export to its final name. A file that another process has created meanwhile is left alone.
+    /// Gives the complete export its final name. A file that another process has created meanwhile is left alone.
     fn keep(&self) -> Result<(), Failure> {
         let Some(path) = self.file else { return Ok(()) };
-        if path.symlink_metadata().is_ok() {
-            return Err(exists(path));
+        match name(&self.unfinished, path) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(path)),
+            Err(error) => {
+                Err(Failure::new(Code::UnwritableOutput, format!("{} cannot be created: {error}", path.display())))
+            }
         }
-        fs::rename(&self.unfinished, path).map_err(|error| {
-            Failure::new(Code::UnwritableOutput, format!("{} cannot be created: {error}", path.display()))
-        })
     }
 }
 
@@ -152,6 +153,32 @@ impl Drop for Destination<'_> {
             let _ = fs::remove_file(&self.unfinished);
         }
     }
+}
+
+/// Moves a complete file to a name that is free. Fails with `AlreadyExists` if it is not, at whatever moment it was taken: a hard link, in
+/// contrast to a rename, never replaces a file.
+fn name(unfinished: &Path, path: &Path) -> io::Result<()> {
+    match fs::hard_link(unfinished, path) {
+        Ok(()) => {
+            // If this fails, the export is complete nevertheless, and the destination deletes the second name when it is dropped.
+            let _ = fs::remove_file(unfinished);
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+        // Some file systems have no hard links, such as FAT. They report this in several ways.
+        Err(_) => name_without_links(unfinished, path),
+    }
+}
+
+/// Does the same on a file system without hard links: an empty file takes the name, and the rename replaces that file. If the process is
+/// killed between the two, the empty file remains.
+fn name_without_links(unfinished: &Path, path: &Path) -> io::Result<()> {
+    drop(OpenOptions::new().write(true).create_new(true).open(path)?);
+    let renamed = fs::rename(unfinished, path);
+    if renamed.is_err() {
+        let _ = fs::remove_file(path);
+    }
+    renamed
 }
 
 fn exists(path: &Path) -> Failure {
@@ -193,4 +220,28 @@ pub fn print(context: &Context, moved: &Moved) -> Result<(), Stop> {
         output.text(format_args!("{:<20}  prepare keys that changed without a commit: {}", it.tenant, it.keys))?;
     }
     output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_never_replaces_a_file_that_another_process_creates_meanwhile() {
+        let ways: [fn(&Path, &Path) -> io::Result<()>; 2] = [name, name_without_links];
+        for way in ways {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (unfinished, path) = (folder.path().join("unfinished"), folder.path().join("store.jsonl"));
+            fs::write(&unfinished, "the export").expect("written");
+            fs::write(&path, "of another process").expect("written");
+            let refused = way(&unfinished, &path).expect_err("the name is taken");
+            assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(fs::read_to_string(&path).expect("read"), "of another process");
+            assert_eq!(fs::read_to_string(&unfinished).expect("read"), "the export");
+            fs::remove_file(&path).expect("removed");
+            way(&unfinished, &path).expect("the name is free");
+            assert_eq!(fs::read_to_string(&path).expect("read"), "the export");
+            assert!(!unfinished.exists(), "it has one name");
+        }
+    }
 }

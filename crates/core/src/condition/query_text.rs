@@ -45,9 +45,9 @@ impl Condition {
             false => Parser { scan: &mut scan, depth: 0 }.whole(),
         };
         read.map_err(|(at, message)| {
-            let character = text[..at].chars().count() + 1;
             let rest: String = text[at..].chars().take(20).collect();
             let place = if rest.is_empty() { "the end".to_owned() } else { format!("{rest:?}") };
+            let character = character_at(text, at);
             Invalid::new(Code::InvalidCondition, "condition", format!("{message} at character {character}, {place}"))
         })
     }
@@ -56,11 +56,16 @@ impl Condition {
 /// Reads a value in its relaxed spelling, for example the text of a filter document.
 pub(super) fn relaxed_value(text: &str) -> Result<Bson, String> {
     let mut scan = Scan::new(text);
-    let value = scan.value().map_err(|(at, message)| format!("{message} at character {}", at + 1))?;
+    let value = scan.value().map_err(|(at, message)| format!("{message} at character {}", character_at(text, at)))?;
     match scan.is_at_end() {
         true => Ok(value),
         false => Err("is not one value".to_owned()),
     }
+}
+
+/// Returns the number of the character at this byte, from 1.
+fn character_at(text: &str, at: usize) -> usize {
+    text[..at].chars().count() + 1
 }
 
 struct Parser<'s, 't> {

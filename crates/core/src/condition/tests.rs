@@ -121,6 +121,18 @@ fn each_value_that_must_be_there_is_a_part_of_its_own() {
 }
 
 #[test]
+fn the_values_that_must_be_there_are_limited_in_all() {
+    let most = crate::limits::CONDITION_VALUES_MAX as i32;
+    let all = |more: i32| Condition::And(vec![Condition::all_in("a", 0..most - 1), Condition::all_in("b", 0..more)]);
+    assert_eq!(Condition::all_in("a", 0..most).validate(), Ok(()));
+    assert_eq!(all(1).validate(), Ok(()));
+    let refused = all(2).validate().expect_err("there is one too many");
+    assert!(refused.path == "condition.children[1]" && refused.message.contains("ALL_IN"), "{refused}");
+    let listed = Condition::And(vec![Condition::is_in("a", 0..most), Condition::is_in("b", 0..most)]);
+    assert_eq!(listed.validate(), Ok(()), "they are looked up");
+}
+
+#[test]
 fn the_order_of_a_values_fields_matters_and_is_kept_in_json() {
     let condition = Condition::eq("a", doc! { "z": 1, "b": { "y": 1, "x": f64::INFINITY } });
     assert!(holds(&condition, doc! { "a": { "z": 1, "b": { "y": 1, "x": f64::INFINITY } } }));

@@ -18,6 +18,8 @@ struct Place<'p> {
 struct Parts {
     all: usize,
     text: usize,
+    /// The values of `ALL_IN`. Each is searched separately in a document, while those of `IN` are looked up together.
+    sought: usize,
 }
 
 impl Condition {
@@ -109,6 +111,15 @@ impl Condition {
                         fragment(text).or_else(invalid)
                     }
                     Test::Within(window) => invalid(unresolved(window)),
+                    Test::AllIn(values) => {
+                        let most = limits::CONDITION_VALUES_MAX;
+                        parts.sought = parts.sought.saturating_add(values.len());
+                        if parts.sought > most {
+                            let message = "values in its ALL_IN together; split it into several queries";
+                            return invalid(format!("has more than {most} {message}"));
+                        }
+                        test.validate_values().or_else(invalid)
+                    }
                     _ => test.validate_values().or_else(invalid),
                 }
             }

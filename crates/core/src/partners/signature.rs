@@ -15,6 +15,8 @@ const PREFIX: &str = "whsec_";
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=128;
 /// The prefix of a signature.
 const VERSION: &str = "v1,";
+/// The length of a signature, in bytes.
+const SIGNATURE_BYTES: usize = 32;
 /// The longest id of a request, in bytes.
 const ID_BYTES_MAX: usize = 256;
 
@@ -100,7 +102,8 @@ impl Signed {
         Self { id: id.to_owned(), timestamp, signature }
     }
 
-    /// Checks that one of the secrets signed this body, within the tolerance. Signatures are compared in constant time.
+    /// Checks that one of the secrets signed this body, within the tolerance. All signatures of the header are compared, each in constant
+    /// time; the limit on the size of headers bounds their number.
     ///
     /// # Errors
     /// See [`Unsigned`].
@@ -117,7 +120,7 @@ impl Signed {
             .signature
             .split(' ')
             .filter_map(|signature| STANDARD.decode(signature.strip_prefix(VERSION)?).ok())
-            .take(16)
+            .filter(|signature| signature.len() == SIGNATURE_BYTES)
             .collect();
         let matches = |secret: &SigningSecret| {
             let mac = secret.mac(&self.id, &self.timestamp, body);
@@ -158,8 +161,11 @@ mod tests {
         for secrets in [vec![old.clone()], vec![new.clone()], vec![SigningSecret::of_bytes(vec![3; 24]), old.clone()]] {
             assert_eq!(both.verify(&secrets, now, b"{}"), Ok(()));
         }
-        let one = Signed::sign(&[old], "m", now, b"{}");
+        let one = Signed::sign(std::slice::from_ref(&old), "m", now, b"{}");
         assert_eq!(one.verify(&[new], now, b"{}"), Err(Unsigned::Signature));
+        let others: Vec<_> = (10..60).map(|n| SigningSecret::of_bytes(vec![n; 24])).collect();
+        let last = Signed::sign(&[others, vec![old.clone()]].concat(), "m", now, b"{}");
+        assert_eq!(last.verify(&[old], now, b"{}"), Ok(()), "the last of many");
     }
 
     #[test]

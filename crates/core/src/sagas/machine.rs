@@ -26,7 +26,7 @@ use crate::{Data, NewCommit, NewEvent, RecordedEvent, Timestamp, names};
 
 /// The maximum number of attempts in the timeline; earlier ones are dropped.
 const TIMELINE_MAX: usize = 200;
-/// The maximum number of events that are kept for a later step (further ones are dropped), and of event ids that are remembered.
+/// The maximum number of events that are kept for later steps (a further one fails the saga), and of event ids that are remembered.
 const EVENTS_MAX: usize = 100;
 /// The maximum size of the initial context of a saga, in bytes.
 const CONTEXT_BYTES_MAX: usize = 1024 * 1024;
@@ -274,6 +274,9 @@ impl<'d> SagaMachine<'d> {
             }
         }
         self.heed_cancel();
+        if self.saga.annals.phase == SagaPhase::Awaiting {
+            self.heed_crowd();
+        }
     }
 
     fn take_arrived(&mut self) {
@@ -311,7 +314,10 @@ impl<'d> SagaMachine<'d> {
         let is_awaited = |step: &Step| step.awaited().any(|name| *name == *event.event_type);
         let from = usize::try_from(inner.step).unwrap_or(0);
         let cancels = self.definition.is_cancelled_by(&event.event_type);
-        if !cancels && !self.definition.steps().iter().skip(from).any(is_awaited) {
+        // Each step takes one event, so further ones of a type would never be taken.
+        let steps = self.definition.steps().iter().skip(from).filter(|&step| is_awaited(step)).count();
+        let is_kept = |kept: &&Document| kept.get_str("type").is_ok_and(|name| *name == *event.event_type);
+        if !cancels && inner.arrived.iter().filter(is_kept).count() >= steps {
             return false;
         }
         if inner.taken.len() >= EVENTS_MAX {
@@ -328,8 +334,9 @@ impl<'d> SagaMachine<'d> {
         let is_awaiting = inner.phase == SagaPhase::Awaiting;
         if is_awaiting && self.step().is_some_and(is_awaited) {
             self.awaited(&document);
-        } else if self.saga.annals.arrived.len() < EVENTS_MAX {
+        } else {
             self.saga.annals.arrived.push(document);
+            self.heed_crowd();
         }
         true
     }

@@ -262,6 +262,53 @@ fn duplicates_change_nothing_and_an_event_may_come_before_its_step() {
 }
 
 #[test]
+fn of_events_that_come_early_each_step_that_awaits_their_type_gets_one() {
+    let two = r#"{"start": {"on": ["begun"]}, "steps": [
+        {"name": "one", "await": {"on": ["first"]}},
+        {"name": "two", "await": {"on": ["second", "third"], "set": {"two": "$data.n"}}},
+        {"name": "three", "await": {"on": ["second"], "set": {"three": "$data.n"}}},
+        {"name": "four", "await": {"on": ["fourth"]}}
+    ]}"#;
+    let mut it = saga(definition(two)).event("begun", json!({}));
+    for n in 0..150 {
+        it = it.event("second", json!({ "n": n }));
+    }
+    it.check(|saga| assert_eq!(saga.annals.arrived.len(), 2, "no step could take a third one"))
+        .event("fourth", json!({}))
+        .event("first", json!({}))
+        .published(["saga_started", "saga_completed"])
+        .check(|saga| {
+            let taken = ["two", "three"].map(|name| saga.context_data.get_i64(name).ok());
+            assert_eq!(taken, [Some(0), Some(1)]);
+        });
+}
+
+#[test]
+fn more_early_events_than_a_saga_keeps_fail_it_with_the_reason() {
+    let types: Vec<_> = (0..101).map(|n| format!("type_{n}")).collect();
+    let json = json!({ "start": { "on": ["begun"] }, "steps": [
+        {
+            "name": "one", "publish": { "type": "do_one" }, "await": { "on": ["first"] },
+            "compensation": { "name": "undo_one", "publish": { "type": "undo_one" } },
+        },
+        { "name": "two", "await": { "on": types } },
+    ]});
+    let mut it = saga(definition(&json.to_string())).event("begun", json!({}));
+    for event_type in &types[..100] {
+        it = it.event(event_type, json!({}));
+    }
+    it.published(["saga_started", "do_one"])
+        .state(SagaState::Running)
+        .event(&types[100], json!({}))
+        .published(["saga_compensating", "undo_one", "saga_compensated", "saga_failed"])
+        .state(SagaState::Failed)
+        .check(|saga| {
+            let reason = saga.error_message.as_deref().unwrap_or_default();
+            assert!(reason.starts_with("type_100 came when 100 events were already kept"), "{reason}");
+        });
+}
+
+#[test]
 fn thirty_days_of_timers_fire_once_each_in_order() {
     let steps: Vec<_> = (0..30).map(|n| json!({"name": format!("day-{n}"), "delay_ms": 86_400_000_u64})).collect();
     let json = json!({"start": {"on": ["begun"]}, "steps": steps}).to_string();

@@ -31,11 +31,11 @@ pub trait Topics: Send + Sync + 'static {
     /// [`BrokerError::UnknownTopic`]; [`BrokerError::Refused`] for a difference that cannot be applied, in which case nothing is changed.
     async fn apply(&self, name: &str, reason: Reason) -> Result<TopicStatus, BrokerError>;
 
-    /// Creates the missing topics of registered types, and returns their number.
+    /// Creates the missing topics of registered types.
     ///
     /// # Errors
     /// See [`BrokerError`].
-    async fn create_missing(&self) -> Result<u64, BrokerError>;
+    async fn create_missing(&self) -> Result<(), BrokerError>;
 }
 
 /// A topic as operators see it.

@@ -19,7 +19,8 @@ const IN_PLACE_MAX: usize = 250;
 /// The maximum number of schemas that are analysed, counted once for each depth at which they can be applied.
 const LOOKED_AT_MAX: usize = 1_000_000;
 
-const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+/// Keywords that refer to another schema.
+pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 /// Keywords whose schemas are applied to the same value.
 const IN_PLACE: [&str; 9] =
     ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"];
@@ -73,20 +74,20 @@ impl SchemaWork {
 }
 
 /// A schema with its anchors.
-struct Document<'s> {
+pub(super) struct Document<'s> {
     root: &'s Value,
     anchors: HashMap<&'s str, &'s Value>,
 }
 
 impl<'s> Document<'s> {
-    fn of(root: &'s Value) -> Result<Self, String> {
+    pub(super) fn of(root: &'s Value) -> Result<Self, String> {
         let mut anchors = HashMap::new();
         find_anchors(root, true, &mut anchors)?;
         Ok(Self { root, anchors })
     }
 
     /// Returns the schemas that a schema references.
-    fn targets(&self, schema: &'s Value) -> impl Iterator<Item = &'s Value> {
+    pub(super) fn targets(&self, schema: &'s Value) -> impl Iterator<Item = &'s Value> {
         REFERENCES.iter().filter_map(move |keyword| {
             let place = schema.get(keyword)?.as_str()?.strip_prefix('#')?;
             match place.is_empty() || place.starts_with('/') {

@@ -24,6 +24,8 @@ struct Written {
     /// Whole pages, by page number.
     pages: BTreeMap<u64, Box<[u8]>>,
     length: u64,
+    /// The number of bytes of the underlying file that are still part of this one, because it was never truncated to fewer.
+    below: u64,
 }
 
 impl fmt::Debug for Above {
@@ -36,23 +38,30 @@ impl Above {
     /// Wraps a file to which nothing has been written yet.
     pub(crate) fn of(file: Arc<dyn DiskFile>) -> io::Result<Self> {
         let length = file.length()?;
-        let state = Mutex::new(Written { pages: BTreeMap::new(), length });
+        let state = Mutex::new(Written { pages: BTreeMap::new(), length, below: length });
         Ok(Self { file: Some(file), state, untouched: AtomicBool::new(true) })
     }
 
     /// Creates a new file that exists only in memory.
     pub(super) fn new() -> Self {
-        let state = Mutex::new(Written { pages: BTreeMap::new(), length: 0 });
+        let state = Mutex::new(Written { pages: BTreeMap::new(), length: 0, below: 0 });
         Self { file: None, state, untouched: AtomicBool::new(false) }
     }
 
-    /// Reads a page of the underlying file, with zeros after its end.
-    fn below(&self, number: u64) -> io::Result<Box<[u8]>> {
+    /// Reads a page of the first `end` bytes of the underlying file, with zeros after them.
+    fn page_below(&self, number: u64, end: u64) -> io::Result<Box<[u8]>> {
         let mut page = vec![0; PAGE as usize];
-        if let Some(file) = &self.file {
-            file.read_at(&mut page, number * PAGE)?;
-        }
+        self.read_below(&mut page, number * PAGE, end)?;
         Ok(page.into())
+    }
+
+    /// Reads from the first `end` bytes of the underlying file, and leaves the rest of `buffer` as it is.
+    fn read_below(&self, buffer: &mut [u8], offset: u64, end: u64) -> io::Result<()> {
+        let count = end.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        match &self.file {
+            Some(file) if count > 0 => file.read_at(&mut buffer[..count], offset).map(drop),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -65,9 +74,7 @@ impl DiskFile for Above {
         let count = state.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let buffer = &mut buffer[..count];
         buffer.fill(0);
-        if let Some(file) = &self.file {
-            file.read_at(buffer, offset)?;
-        }
+        self.read_below(buffer, offset, state.below)?;
         let end = offset + count as u64;
         for (number, page) in state.pages.range(offset / PAGE..end.div_ceil(PAGE)) {
             let (from, to) = ((number * PAGE).max(offset), ((number + 1) * PAGE).min(end));
@@ -80,19 +87,20 @@ impl DiskFile for Above {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.untouched.store(false, Ordering::Release);
+        let Written { pages, length, below } = &mut *state;
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
             let within = (at % PAGE) as usize;
             let count = (PAGE as usize - within).min(bytes.len() - done);
-            let page = match state.pages.entry(at / PAGE) {
+            let page = match pages.entry(at / PAGE) {
                 std::collections::btree_map::Entry::Occupied(page) => page.into_mut(),
-                std::collections::btree_map::Entry::Vacant(page) => page.insert(self.below(at / PAGE)?),
+                std::collections::btree_map::Entry::Vacant(page) => page.insert(self.page_below(at / PAGE, *below)?),
             };
             page[within..within + count].copy_from_slice(&bytes[done..done + count]);
             done += count;
         }
-        state.length = state.length.max(offset + bytes.len() as u64);
+        *length = (*length).max(offset + bytes.len() as u64);
         Ok(())
     }
 
@@ -104,12 +112,17 @@ impl DiskFile for Above {
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner).length)
     }
 
-    /// Shortens only parts that nothing refers to. If the file grows again, the bytes of the underlying file reappear, which redb
-    /// tolerates.
     fn truncate(&self, length: u64) -> io::Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.untouched.store(false, Ordering::Release);
-        state.length = length;
+        let Written { pages, length: known, below } = &mut *state;
+        // What is cut off never reappears: if the file grows again, it has zeros there.
+        *below = length.min(*below);
+        drop(pages.split_off(&length.div_ceil(PAGE)));
+        if let Some(page) = pages.get_mut(&(length / PAGE)) {
+            page[(length % PAGE) as usize..].fill(0);
+        }
+        *known = length;
         Ok(())
     }
 }
@@ -143,5 +156,28 @@ mod tests {
         let mut after = vec![0; below.len()];
         file.read_at(&mut after, 0).expect("it is read");
         assert_eq!((after, file.length().expect("a length")), (below.clone(), below.len() as u64));
+    }
+
+    #[test]
+    fn what_is_truncated_is_zero_once_the_file_grows_again() {
+        let disk = MemoryDisk::default();
+        let file = disk.open("f", Open::Create).expect("it is new");
+        file.write_at(&[1; 20_000], 0).expect("it is written");
+        for (written, length) in [(None, 5_000), (Some(0), 4_096), (Some(4_500), 5_000), (Some(9_000), 5_000)] {
+            let above = Above::of(file.clone()).expect("it has a length");
+            let mut due = vec![1_u8; length];
+            if let Some(offset) = written {
+                above.write_at(&[2; 6_000], offset as u64).expect("it is written");
+                let end = length.min(offset + 6_000);
+                due[offset.min(end)..end].fill(2);
+            }
+            above.truncate(length as u64).expect("it is truncated");
+            above.write_at(&[3], 19_999).expect("it grows");
+            due.resize(19_999, 0);
+            due.push(3);
+            let mut read = vec![7_u8; 20_000];
+            assert_eq!(above.read_at(&mut read, 0).expect("it is read"), 20_000);
+            assert_eq!(read, due, "written at {written:?}, truncated to {length}");
+        }
     }
 }

@@ -10,17 +10,32 @@ use super::{Disk, DiskFile, Open};
 #[derive(Default)]
 pub struct MemoryDisk {
     files: Mutex<BTreeMap<String, Arc<MemoryFile>>>,
-    locked: Arc<Mutex<bool>>,
+    holders: Arc<Mutex<Holders>>,
+}
+
+/// The holders of a folder's lock: one writer, or any number of readers.
+#[derive(Default)]
+struct Holders {
+    writer: bool,
+    readers: usize,
 }
 
 #[derive(Default)]
 struct MemoryFile(RwLock<Vec<u8>>);
 
-struct Unlock(Arc<Mutex<bool>>);
+struct WriterLock(Arc<Mutex<Holders>>);
 
-impl Drop for Unlock {
+impl Drop for WriterLock {
     fn drop(&mut self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).writer = false;
+    }
+}
+
+struct ReaderLock(Arc<Mutex<Holders>>);
+
+impl Drop for ReaderLock {
+    fn drop(&mut self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).readers -= 1;
     }
 }
 
@@ -69,11 +84,21 @@ impl Disk for MemoryDisk {
     }
 
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
-        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::mem::replace(&mut *locked, true) {
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        if holders.writer || holders.readers > 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        Ok(Box::new(Unlock(self.locked.clone())))
+        holders.writer = true;
+        Ok(Box::new(WriterLock(self.holders.clone())))
+    }
+
+    fn lock_to_read(&self) -> io::Result<Box<dyn Send + Sync>> {
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        if holders.writer {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        holders.readers += 1;
+        Ok(Box::new(ReaderLock(self.holders.clone())))
     }
 }
 
@@ -116,5 +141,24 @@ impl DiskFile for MemoryFile {
         let length = usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?;
         self.0.write().unwrap_or_else(PoisonError::into_inner).resize(length, 0);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_share_the_lock_and_a_writer_holds_it_alone() {
+        let disk = MemoryDisk::default();
+        let (one, two) = (disk.lock_to_read().expect("it is free"), disk.lock_to_read().expect("it is shared"));
+        assert!(disk.lock().is_err(), "two read");
+        drop(one);
+        assert!(disk.lock().is_err(), "one reads");
+        drop(two);
+        let alone = disk.lock().expect("it is free");
+        assert!(disk.lock_to_read().is_err() && disk.lock().is_err(), "one writes");
+        drop(alone);
+        assert!(disk.lock_to_read().is_ok(), "it is free");
     }
 }

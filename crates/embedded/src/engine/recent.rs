@@ -30,7 +30,7 @@ const SHORT_MAX: usize = 22;
 pub(super) struct Recent {
     /// No chunk is empty.
     chunks: Arc<Vec<Arc<Chunk>>>,
-    /// Its approximate memory. A key that is written again counts again, as it does in the journal.
+    /// Its approximate memory. A key that is written again counts again, as it does in the journal; a write that was undone does not count.
     bytes: usize,
 }
 
@@ -148,6 +148,11 @@ fn chunk_of(chunks: &[Arc<Chunk>], key: &[u8]) -> usize {
     chunks.partition_point(|chunk| chunk.key(0) <= key).saturating_sub(1)
 }
 
+/// Returns the approximate memory of one write.
+fn bytes_of(key: &[u8], value: Option<&[u8]>) -> usize {
+    key.len() + value.map_or(0, <[u8]>::len) + ENTRY_BYTES
+}
+
 impl Recent {
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
@@ -160,7 +165,7 @@ impl Recent {
 
     /// Writes to a key. Returns what had been written to it before, if anything.
     pub(super) fn set(&mut self, (key, value): &Write) -> Option<Stored> {
-        self.bytes += key.len() + value.as_ref().map_or(0, |value| value.len()) + ENTRY_BYTES;
+        self.bytes += bytes_of(key, value.as_deref());
         let chunks = Arc::make_mut(&mut self.chunks);
         let place = chunk_of(chunks, key);
         if chunks.is_empty() {
@@ -184,6 +189,7 @@ impl Recent {
         let place = chunk_of(chunks, key);
         let Some(chunk) = chunks.get_mut(place).map(Arc::make_mut) else { return };
         let Ok(at) = chunk.find(key) else { return };
+        self.bytes -= bytes_of(key, chunk.values[at].value());
         match before {
             Some(value) => chunk.values[at] = value,
             None => chunk.remove(at),
@@ -386,5 +392,21 @@ mod tests {
         }
         (0..1_000_u16).rev().for_each(|n| recent.unset(&n.to_be_bytes(), None));
         assert!(recent.is_empty() && recent.get(&[0, 0]).is_none());
+    }
+
+    #[test]
+    fn an_undone_write_does_not_count_as_memory() {
+        let mut recent = Recent::default();
+        let write = |value: Option<usize>| -> Write { (Key::from([1, 2]), value.map(|length| vec![0; length].into())) };
+        recent.set(&write(Some(10)));
+        let counted = recent.bytes();
+        for length in [None, Some(3), Some(10), Some(5_000)] {
+            let before = recent.set(&write(length));
+            assert!(recent.bytes() > counted, "a key that is written again counts again");
+            recent.unset(&[1, 2], before);
+            assert_eq!(recent.bytes(), counted, "{length:?}");
+        }
+        recent.unset(&[1, 2], None);
+        assert_eq!(recent.bytes(), 0);
     }
 }

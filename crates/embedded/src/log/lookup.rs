@@ -25,11 +25,19 @@ impl Found {
 
     /// Returns the other commits of the transaction whose first commit is `first`, found at this location. Empty if it is not a
     /// transaction.
+    ///
+    /// # Errors
+    /// `Damaged` if the index does not have all of them: a transaction is never stored in part.
     pub(super) fn others(&self, first: &Record) -> Result<Vec<Record>, StoreError> {
         let Some(transaction) = first.transaction() else { return Ok(Vec::new()) };
-        let Some(ordinal) = self.segment.index.ordinal_of(self.entry.sequence_number)? else { return Ok(Vec::new()) };
-        let others: Vec<u32> = (ordinal + 1..ordinal + transaction.count).collect();
-        self.segment.records(&others)
+        let due = transaction.count.saturating_sub(1);
+        let ordinal = self.segment.index.ordinal_of(self.entry.sequence_number)?;
+        let ordinals: Vec<u32> = ordinal.into_iter().flat_map(|first| first + 1..=first + due).collect();
+        let others = self.segment.records(&ordinals)?;
+        match others.len() == due as usize {
+            true => Ok(others),
+            false => Err(self.segment.at.damage(self.entry.offset, "its index lacks commits of this transaction")),
+        }
     }
 }
 
@@ -86,4 +94,44 @@ pub(super) fn request(
 
 fn is_request(record: &Record, aggregate: &Aggregate, request_id: &str) -> bool {
     *record.filed_under() == *aggregate && record.request() == request_id
+}
+
+#[cfg(test)]
+mod tests {
+    use annals_core::{
+        DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, NewEvent, NewTransaction, SequenceNumber,
+    };
+
+    use super::*;
+    use crate::Options;
+    use crate::disk::{Disk, MemoryDisk};
+    use crate::log::{Log, Place};
+    use crate::terms::TermKey;
+
+    #[tokio::test]
+    async fn a_transaction_of_which_commits_are_missing_is_damage() {
+        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+        let (tenant, scope) = (DEFAULT_TENANT.to_owned(), DEFAULT_SCOPE.to_owned());
+        let place = Place { tenant, scope, disk, dir: "log".to_owned(), key: TermKey([7; 16]), begun: false };
+        let options = Options { min_free_disk_bytes: 0, segment_bytes_first: 1 << 20, ..Options::default() };
+        let log = Log::open(place, &options).expect("it opens");
+        let part = |n: usize| NewCommit::new("order", format!("{n}")).event(NewEvent::new("placed", Data::empty()));
+        let transaction = NewTransaction::new((0..3).map(part)).request_id("r");
+        log.transact(transaction).await.expect("it is stored");
+
+        let aggregate = Aggregate::new("order", "0");
+        let term = log.core.key.request(&aggregate, "r");
+        let found = request(&log.core.view(), .., &aggregate, "r", term).expect("it is read").expect("it is stored");
+        let first = found.record().expect("it is read");
+        let others = |sequence_number: SequenceNumber| {
+            let entry = Entry { sequence_number, ..found.entry };
+            Found { segment: found.segment.clone(), entry }.others(&first)
+        };
+        let ids =
+            others(0).map(|others| others.iter().map(|other| other.filed_under().id.to_string()).collect::<Vec<_>>());
+        assert_eq!(ids, Ok(vec!["1".to_owned(), "2".to_owned()]));
+        // As if the index ended within the transaction.
+        let short = others(1).map(|others| others.len());
+        assert!(matches!(short, Err(StoreError::Damaged(_))), "{short:?}");
+    }
 }

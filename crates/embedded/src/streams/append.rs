@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
-use annals_core::{Appended, Included, StoreError, StreamError, StreamPosition, Verdicts};
+use annals_core::{Appended, Code, Included, Invalid, StoreError, StreamError, StreamPosition, Verdicts};
 
 use super::block::{BLOCK, Placed, encode_entries, encode_positions};
 use super::keys::{self, NO_PARTITION, PartitionNumber, StreamNumber, seal, unseal};
@@ -35,7 +35,7 @@ pub(super) fn append(change: &mut Change, place: &Place, verdicts: &Verdicts) ->
         },
     };
     if verdicts.from == meta.progress {
-        return Ok(store(change, place, &key, meta, verdicts)?);
+        return store(change, place, &key, meta, verdicts);
     }
     if verdicts.to > meta.progress {
         return Err(StreamError::Moved { from: verdicts.from, progress: meta.progress });
@@ -87,7 +87,7 @@ fn store(
     key: &[u8],
     mut meta: Meta,
     verdicts: &Verdicts,
-) -> Result<Appended, StoreError> {
+) -> Result<Appended, StreamError> {
     if change.get(key)?.is_none() {
         let counter = keys::next_number();
         let mut next = Vec::new();
@@ -117,10 +117,10 @@ pub(super) fn move_progress(change: &mut Change, place: &Place, verdicts: &Verdi
 }
 
 /// Assigns each event the number of its partition; a new partition gets the next number.
-fn numbered(change: &mut Change, meta: &mut Meta, included: &[Included]) -> Result<Vec<Placed>, StoreError> {
+fn numbered(change: &mut Change, meta: &mut Meta, included: &[Included]) -> Result<Vec<Placed>, StreamError> {
     let mut numbers: HashMap<&str, PartitionNumber> = HashMap::new();
     let mut placed = Vec::with_capacity(included.len());
-    for Included { sequence_number, partition: text } in included {
+    for (n, Included { sequence_number, partition: text }) in included.iter().enumerate() {
         let partition = match text {
             None => NO_PARTITION,
             Some(text) => match numbers.get(&**text) {
@@ -128,7 +128,7 @@ fn numbered(change: &mut Change, meta: &mut Meta, included: &[Included]) -> Resu
                 None => {
                     let number = match partition(change, meta, text)? {
                         Some(number) => number,
-                        None => new_partition(change, meta, text)?,
+                        None => new_partition(change, meta, text).ok_or_else(|| no_number_left(n, text))?,
                     };
                     numbers.insert(text, number);
                     number
@@ -140,9 +140,9 @@ fn numbered(change: &mut Change, meta: &mut Meta, included: &[Included]) -> Resu
     Ok(placed)
 }
 
-fn new_partition(change: &mut Change, meta: &mut Meta, text: &str) -> Result<PartitionNumber, StoreError> {
-    let number = meta.partitions.checked_add(1);
-    let number = number.ok_or_else(|| StoreError::Io("the stream has 4,294,967,295 partitions already".to_owned()))?;
+/// Assigns the next number to a partition, or returns `None` if there is none left.
+fn new_partition(change: &mut Change, meta: &mut Meta, text: &str) -> Option<PartitionNumber> {
+    let number = meta.partitions.checked_add(1)?;
     meta.partitions = number;
     let by_text = keys::partition(meta.number, text);
     let mut value = Vec::new();
@@ -150,7 +150,15 @@ fn new_partition(change: &mut Change, meta: &mut Meta, text: &str) -> Result<Par
     change.put(&by_text, &seal(&by_text, value));
     let by_number = keys::partition_text(meta.number, number);
     change.put(&by_number, &seal(&by_number, text.as_bytes().to_vec()));
-    Ok(number)
+    Some(number)
+}
+
+fn no_number_left(n: usize, partition: &str) -> Invalid {
+    let message = format!(
+        "{partition:?} would be a new partition, and the stream has 4,294,967,295, which is the most; divide its events among fewer \
+         partitions, or give the filter a stream of its own"
+    );
+    Invalid::new(Code::InvalidVerdicts, format!("included[{n}].partition"), message)
 }
 
 /// Fills the last block of entries and starts new ones.

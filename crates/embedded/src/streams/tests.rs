@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use annals_core::{
-    Data, EventLog, Included, NewCommit, NewEvent, Partitions, StreamError, StreamQuery, Streams, Uuid, Verdicts,
+    Code, Data, EventLog, Included, NewCommit, NewEvent, Partitions, StreamError, StreamQuery, Streams, Uuid, Verdicts,
 };
 
 use super::*;
@@ -111,6 +111,29 @@ async fn a_changed_value_is_damage_to_who_reads_it() {
     streams.engine.write(move |change| put_one(change, &meta, b"anything")).await.expect("it is written");
     let refused = streams.append(Verdicts::new("s", 0..1)).await;
     assert!(matches!(refused, Err(StreamError::Store(StoreError::RecordsDamaged(_)))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_stream_that_has_no_number_left_refuses_a_new_partition_and_takes_events_of_the_others() {
+    let streams = streams(10_000).await;
+    let verdicts = |from: u64, partitions: &[&str]| {
+        let included: Vec<_> = (from..).zip(partitions).map(|(n, partition)| Included::of(n, *partition)).collect();
+        Verdicts { included, ..Verdicts::new("s", from..from + partitions.len() as u64) }
+    };
+    streams.append(verdicts(0, &["known"])).await.expect("it is appended");
+    let key = keys::stream(DEFAULT_SCOPE, "s");
+    let state = streams.engine.read(|view| Meta::load(view, &key)).expect("it is read").expect("it is there");
+    let full = Meta { partitions: u32::MAX, ..state }.encode(&key);
+    streams.engine.write(move |change| put_one(change, &key, &full)).await.expect("it is written");
+    match streams.append(verdicts(1, &["known", "new"])).await {
+        Err(StreamError::Invalid(refused)) => {
+            assert_eq!((refused.code, &*refused.path), (Code::InvalidVerdicts, "included[1].partition"));
+            assert!(refused.message.contains("fewer partitions"), "{refused}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let appended = streams.append(verdicts(1, &["known", "known"])).await.expect("it needs no number");
+    assert_eq!(appended.positions, 1..3);
 }
 
 /// Values that are whole and do not agree with each other: only the check looks at all of them.

@@ -99,7 +99,7 @@ async fn put(
     // An unreachable broker does not fail the registration, and delays it by at most `TOPIC_MAX`. The topic is created when topics are
     // listed, and before its first event is published.
     match tokio::time::timeout(TOPIC_MAX, topics.create_missing()).await {
-        Ok(Ok(_)) => {}
+        Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::warn!(event_type = name, %error, "could not create the topic of a registered type")
         }

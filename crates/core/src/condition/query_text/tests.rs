@@ -92,6 +92,12 @@ fn and_binds_more_than_or() {
 }
 
 #[test]
+fn what_is_wrong_in_a_value_is_said_with_its_place_in_characters() {
+    let error = relaxed_value("{name: 'größer', total: x}").expect_err("x is no value");
+    assert!(error.ends_with("at character 25"), "{error}");
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_place() {
     let cases = [
         ("a", "an operator", "character 2, the end"),

@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::{SAGA_AGGREGATE, SagaEnding, SagaMachine, date, time};
+use super::{EVENTS_MAX, SAGA_AGGREGATE, SagaEnding, SagaMachine, date, time};
 use crate::sagas::{OutboxEntry, SagaInner, SagaPhase, SagaState};
 
 impl SagaInner {
@@ -32,6 +32,24 @@ impl SagaMachine<'_> {
         self.saga.error_message = Some(reason);
         self.saga.state = SagaState::Compensating;
         self.next_compensation();
+    }
+
+    /// Fails the saga if it has too many events for later steps to keep: without one of them, a step might wait forever. While commands are
+    /// being committed, their outcome comes first.
+    pub(super) fn heed_crowd(&mut self) {
+        let inner = &self.saga.annals;
+        let can_turn = matches!(inner.phase, SagaPhase::Awaiting | SagaPhase::Pausing | SagaPhase::Acting);
+        if inner.undoing || !can_turn || inner.arrived.len() <= EVENTS_MAX {
+            return;
+        }
+        let may_have_acted = inner.sent > 0 || inner.phase != SagaPhase::Pausing;
+        let newest = inner.arrived.last().and_then(|event| event.get_str("type").ok()).unwrap_or_default();
+        let reason = format!(
+            "{newest} came when {EVENTS_MAX} events were already kept for later steps, which is the most; await them in earlier steps, or \
+             let the steps await fewer types"
+        );
+        self.ended_attempt("failed", Some(reason.clone()));
+        self.turn_back(SagaState::Failed, reason, None, may_have_acted);
     }
 
     /// Runs the compensations that release what steps hold, once every step has completed.
