@@ -19,8 +19,8 @@ const CASE_SECONDS_MAX: u64 = 300;
 /// Its smallest unit of storage (segment, file, page) should be tiny, so that a few hundred commits fill many of them.
 #[async_trait]
 pub trait Subject: Send + Sync {
-    /// Opens the store with the tenants `default` and [`OTHER_TENANT`]. Opening it again after [`Store::close`] returns its previous
-    /// content.
+    /// Opens the store with the tenants `default` and [`OTHER_TENANT`]; suites that never use the other tenant do without it. Opening it
+    /// again after [`Store::close`] returns its previous content.
     async fn open(&self) -> Arc<dyn Store>;
 
     /// Opens the same store again as another process would, if several processes can have it open. By default it returns the same one.
@@ -38,10 +38,10 @@ pub trait Subject: Send + Sync {
     fn clock(&self) -> Arc<ManualClock>;
 }
 
-/// Pauses between two looks at a store. Without a pause, a store in another process would be busy with looks only.
+/// Pauses between two looks at a store. With a shorter pause, a store in another process is busy with looks only.
 pub(crate) async fn between_looks() {
     // tidy: allow(pause) between two looks at the store
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    tokio::time::sleep(Duration::from_millis(4)).await;
 }
 
 /// Runs one case to its end, on a runtime with two threads.

@@ -203,7 +203,7 @@ mod tests {
             said,
             [
                 (Severity::Warning, "2 commits held without sequence numbers."),
-                (Severity::Warning, "The sequencer is 60 s behind what is committed."),
+                (Severity::Warning, "The sequencer lags 60 s behind the newest commit."),
             ]
         );
     }

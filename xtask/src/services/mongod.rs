@@ -96,6 +96,9 @@ fn command(program: &Path, port: u16, data: &Path) -> Command {
     // files, and walking their list takes a whole core.
     const CLOSE: &str = "file_manager=(close_idle_time=5,close_scan_interval=2,close_handle_minimum=100)";
     command.args(["--wiredTigerEngineConfigString", CLOSE]);
+    // A session of the engine keeps a handle on each table that it has used, also on dropped ones, until it is closed for being idle. After
+    // the default of five minutes the tests have dropped more than ten thousand tables, and most of mongod's time is spent in their list.
+    command.args(["--setParameter", "wiredTigerSessionCloseIdleTimeSecs=5"]);
     // A test that ends its process's tasks in the middle of a transaction leaves it open, and dropping its database waits for that.
     command.args(["--setParameter", "transactionLifetimeLimitSeconds=10"]);
     command

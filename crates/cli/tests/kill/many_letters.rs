@@ -13,34 +13,41 @@ use annals::{Condition, Data, EventLog, NewCommit, NewEvent, TypedRecords};
 use crate::letters::{because, client, killed, open, start};
 use crate::number;
 
-/// Keys with letters: in a run of the tests, and in `cargo xtask soak`.
-const KEYS: (u64, u64) = (1_000, 10_000);
+/// Keys with letters, and the size of a letter: in a run of the tests, and in `cargo xtask soak`. The letters of either are 60 MiB at
+/// least, whatever they are read into.
+const EXTENT: Extent = Extent { keys: 250, letter_bytes: 24 * 1024 };
+const SOAK: Extent = Extent { keys: 10_000, letter_bytes: 6 * 1024 };
 /// Letters of a key.
 const EACH: u64 = 10;
-/// The letters of a run of the tests are 60 MiB, whatever they are read into.
-const LETTER_BYTES: usize = 6 * 1024;
 /// What a bulk act may add to the memory of the server, in KiB.
 const MORE_MAX: u64 = 64 * 1024;
 /// It is there to end a run that is stuck.
 const LIMIT: Duration = Duration::from_secs(1_800);
 const GROUP: &str = "results";
 
+#[derive(Clone, Copy)]
+struct Extent {
+    keys: u64,
+    letter_bytes: usize,
+}
+
 /// The places in their commits of the events that were settled, by key and in order.
 type Settled = BTreeMap<String, Vec<u32>>;
 
 #[test]
-fn ten_thousand_letters_are_retried_in_constant_memory_and_a_kill_halfway_loses_and_reorders_none() {
+fn many_letters_are_retried_in_constant_memory_and_a_kill_halfway_loses_and_reorders_none() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let keys = if number("ANNALS_SOAK_SECONDS").is_some() { KEYS.1 } else { KEYS.0 };
-        tokio::time::timeout(LIMIT, run(keys)).await.expect("the run ends in time");
+        let extent = if number("ANNALS_SOAK_SECONDS").is_some() { SOAK } else { EXTENT };
+        tokio::time::timeout(LIMIT, run(extent)).await.expect("the run ends in time");
     });
 }
 
-async fn run(keys: u64) {
+async fn run(extent: Extent) {
+    let keys = extent.keys;
     let (folder, letters) = (tempfile::tempdir().expect("a temporary folder"), keys * EACH);
     let mut server = start(&folder).await;
-    begin(&server.url, keys).await;
+    begin(&server.url, extent).await;
     fail_all(&server.url, letters).await;
     retry_half(&server.url, server.id(), letters).await;
     server = killed(server, &folder).await;
@@ -64,7 +71,7 @@ async fn run(keys: u64) {
 }
 
 /// Defines the group, whose letters wait for a person, and commits its events.
-async fn begin(url: &str, keys: u64) {
+async fn begin(url: &str, Extent { keys, letter_bytes }: Extent) {
     let client = client(url);
     client.dead_letters().put_policy("placed".into(), LetterPolicy::manual(), because("a test")).await.expect("stored");
     let retry = ProcessingRetry { attempts: Some(1), then: Then::Park, ..ProcessingRetry::default() };
@@ -73,7 +80,7 @@ async fn begin(url: &str, keys: u64) {
     client.groups().put(definition).await.expect("defined");
     for key in 0..keys {
         let placed = |n: u64| {
-            let data = serde_json::json!({ "n": n, "text": "x".repeat(LETTER_BYTES) });
+            let data = serde_json::json!({ "n": n, "text": "x".repeat(letter_bytes) });
             NewEvent::new("placed", Data::from_value(&data).expect("data"))
         };
         let commit = NewCommit::new("order", format!("o-{key}"));
@@ -114,7 +121,7 @@ async fn retry_half(url: &str, process: u32, letters: u64) {
         most = most.max(resident(process));
     }
     let more = most.max(resident(process)).saturating_sub(before);
-    assert!(more <= MORE_MAX, "{more} KiB more for {letters} letters of {LETTER_BYTES} bytes");
+    assert!(more <= MORE_MAX, "{more} KiB more for {letters} letters ");
     // An act that was over before it was looked at leaves nothing to finish.
     act.abort();
 }

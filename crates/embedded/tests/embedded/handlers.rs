@@ -62,7 +62,7 @@ async fn as_many_partitions_fail_as_can_be(subject: &dyn Subject) {
     assert_eq!((status.state, status.failing, status.blocked), (HandlerState::Blocked, MOST, MOST));
     assert_eq!((status.position, status.lag), (MOST, 1));
     let said = status.last_reason.expect("why it is blocked");
-    assert!(said.contains("10000 partitions are failing, which is the most"), "{said}");
+    assert!(said.contains("10000 partitions are failing, which is the maximum"), "{said}");
     assert!(status.degraded.is_some_and(|why| why.contains("blocked until an operator decides")));
 
     // One fewer is failing, so the next partition gets its turn.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use annals_conformance::{ManualClock, Subject};
 use annals_core::bson::{Document, RawDocumentBuf, doc};
 use annals_core::{Clock, Collection, Condition, DEFAULT_TENANT, Expected, Index, RecordChange, RecordError, Store};
-use annals_mongodb::Options;
+use annals_mongodb::{Options, Tenant};
 use annals_system::SystemClock;
 use async_trait::async_trait;
 
@@ -17,12 +17,19 @@ pub struct MongoRecords {
     databases: Databases,
     clock: Arc<ManualClock>,
     scopes: Vec<String>,
+    tenants: Vec<Tenant>,
 }
 
 impl MongoRecords {
     pub fn new() -> Self {
         let clock = Arc::new(ManualClock::at(SystemClock.now()));
-        Self { databases: Databases::new(), clock, scopes: Vec::new() }
+        Self { databases: Databases::new(), clock, scopes: Vec::new(), tenants: two_tenants().tenants }
+    }
+
+    /// The same with the tenant `default` only, for suites that use no other one. The features of a tenant have some sixty collections,
+    /// and creating them takes most of a test's time.
+    pub fn of_one_tenant() -> Self {
+        Self { tenants: Options::default().tenants, ..Self::new() }
     }
 
     /// The name of its database.
@@ -39,8 +46,8 @@ impl MongoRecords {
 #[async_trait]
 impl Subject for MongoRecords {
     async fn open(&self) -> Arc<dyn Store> {
-        let (clock, scopes) = (self.clock.clone(), self.scopes.clone());
-        Arc::new(self.databases.store(Options { clock, scopes, ..two_tenants() }).await)
+        let (clock, scopes, tenants) = (self.clock.clone(), self.scopes.clone(), self.tenants.clone());
+        Arc::new(self.databases.store(Options { clock, scopes, tenants, ..Options::default() }).await)
     }
 
     async fn open_beside(&self, _store: &Arc<dyn Store>) -> Arc<dyn Store> {

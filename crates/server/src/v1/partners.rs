@@ -295,7 +295,7 @@ async fn events(
 }
 
 fn asked(query: ListEvents) -> Result<EventsQuery, Problem> {
-    let one_of = |name: &str, known: String| Problem::query(name, format!("is unknown; use {known}"));
+    let one_of = |name: &str, known: String| Problem::query(name, format!("has an unknown value; use {known}"));
     let direction = query.direction.map(|text| {
         let found = EventDirection::ALL.iter().copied().find(|it| it.as_str() == text);
         found.ok_or_else(|| one_of("direction", "IN or OUT".to_owned()))

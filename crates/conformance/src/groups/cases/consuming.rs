@@ -186,5 +186,5 @@ pub async fn data_that_is_no_value_of_its_type_waits_for_an_operator_and_the_oth
         crate::between_looks().await;
     };
     assert_eq!(*seen.lock().expect("no panic"), ["Eva"]);
-    assert!(status.processor.last_reason.expect("why").contains("no valid placed"));
+    assert!(status.processor.last_reason.expect("why").contains("not a valid placed"));
 }

@@ -131,7 +131,7 @@ pub async fn a_parked_compensation_waits_visibly_for_an_operator(subject: &dyn S
     assert_eq!(it.sagas.statistics(None).await.expect("counted").parked, 1);
     let health = it.it.host.health().await.expect("readable");
     let of_sagas = health.iter().find(|health| health.kind == "saga").expect("one");
-    assert!(of_sagas.degraded.as_deref().is_some_and(|why| why.contains("wait")), "{of_sagas:?}");
+    assert!(of_sagas.degraded.as_deref().is_some_and(|why| why.contains("needs an operator")), "{of_sagas:?}");
     let id = saga_id(EXECUTION, "x-1");
     let again = it.sagas.retry(&id, why()).await.expect("retried");
     assert!(again.retry_count >= 2, "{again:?}");

@@ -182,7 +182,7 @@ fn a_file_that_is_gone_emptied_or_another_is_damage_and_named() {
             ("it was truncated", &[]),
             ("it was truncated", &bytes[..FIRST_BYTES as usize - 1]),
             ("another journal", &of_another),
-            ("head is damaged", &headless),
+            ("header is damaged", &headless),
             ("its other file", &bytes_of(&disk, FILES[1 - place])),
         ];
         for (says, planted) in planted {

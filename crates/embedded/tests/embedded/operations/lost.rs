@@ -151,7 +151,7 @@ fn an_earlier_map_beside_a_later_journal_is_damage() {
     assert_eq!((finding.kind, finding.file.as_str()), ("map", MAP));
     // Beside a tenant.json of the same time, the journal alone tells.
     file(&mut later, TENANT).clone_from(file(&mut earlier.clone(), TENANT));
-    let finding = records_are_refused("an earlier map", &later, JOURNAL[0], "an earlier map");
+    let finding = records_are_refused("an earlier map", &later, JOURNAL[0], "an earlier copy");
     assert_eq!((finding.kind, finding.file.as_str()), ("journal", JOURNAL[0]));
 }
 
