@@ -84,11 +84,13 @@ impl Offering for Wire {
     async fn offer(&self, request: OfferRequest) -> Result<Offered, HorizonError> {
         let mut changes = self.0.network.subscribe();
         let network = *changes.borrow_and_update();
-        tokio::select! {
+        let answered = tokio::select! {
             biased;
             _ = changes.changed() => Err(unreachable("the connection is broken")),
             answered = self.transmit(network, request) => answered,
-        }
+        };
+        // The answer may have events that were committed after the network changed.
+        if changes.has_changed().unwrap_or(true) { Err(unreachable("the connection is broken")) } else { answered }
     }
 }
 
