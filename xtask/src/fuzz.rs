@@ -1,5 +1,6 @@
 //! Coverage-guided fuzzing on the stable toolchain: libFuzzer, with the coverage instrumentation that is part of every rustc.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 
@@ -101,8 +102,17 @@ fn build() -> Result<PathBuf, String> {
     // If the host is named as the target, cargo builds what macros and build scripts need apart from what the targets need.
     build.args(["build", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--bins", "--target", &host]);
     build.env("RUSTC_WRAPPER", wrapper).env(WRAPPING, "1").env("CARGO_TARGET_DIR", folder("target"));
+    build.env("RUSTFLAGS", format!("--cfg annals_fuzz_{:x}", instrumentation()));
     run_command(&mut build)?;
     Ok(folder("target").join(host).join("debug"))
+}
+
+/// Returns a number that differs if other crates are instrumented, or in another way. Cargo does not notice what a wrapper adds, but builds
+/// again with other flags.
+fn instrumentation() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (INSTRUMENTATION, READERS).hash(&mut hasher);
+    hasher.finish()
 }
 
 fn host() -> Result<String, String> {

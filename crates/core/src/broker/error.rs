@@ -33,7 +33,7 @@ pub enum BrokerError {
     #[error("whether the batch was published is unknown: {0}; open a new publisher and read its position")]
     OutcomeUnknown(String),
     /// The broker cannot be reached at the moment. Retry with back-off.
-    #[error("the broker cannot be reached: {0}; commits continue, and pending events are published once it is back")]
+    #[error("the broker is unavailable: {0}; commits continue, and pending events are published once it is back")]
     Unavailable(String),
     /// The partition is no longer assigned to this member. Its offsets were not committed.
     #[error("partition {1} of topic {0:?} is assigned to another member")]

@@ -115,8 +115,9 @@ impl Condition {
                         let most = limits::CONDITION_VALUES_MAX;
                         parts.sought = parts.sought.saturating_add(values.len());
                         if parts.sought > most {
-                            let message = "values in its ALL_IN together; split it into several queries";
-                            return invalid(format!("has more than {most} {message}"));
+                            return invalid(format!(
+                                "brings the values of all ALL_IN to more than {most}; split it into several queries"
+                            ));
                         }
                         test.validate_values().or_else(invalid)
                     }

@@ -23,13 +23,13 @@ impl Found {
         records.pop().ok_or_else(|| self.segment.at.damage(self.entry.offset, "a commit is missing"))
     }
 
-    /// Returns the other commits of the transaction whose first commit is `first`, found at this location. Empty if it is not a
-    /// transaction.
+    /// Returns the other commits of the transaction whose first commit is `first`, found at this location. Empty if `first` begins no
+    /// transaction: a later commit of one is found by its own id, and is then repeated alone.
     ///
     /// # Errors
     /// `Damaged` if the index does not have all of them: a transaction is never stored in part.
     pub(super) fn others(&self, first: &Record) -> Result<Vec<Record>, StoreError> {
-        let Some(transaction) = first.transaction() else { return Ok(Vec::new()) };
+        let Some(transaction) = first.transaction().filter(|it| it.place == 0) else { return Ok(Vec::new()) };
         let due = transaction.count.saturating_sub(1);
         let ordinal = self.segment.index.ordinal_of(self.entry.sequence_number)?;
         let ordinals: Vec<u32> = ordinal.into_iter().flat_map(|first| first + 1..=first + due).collect();
@@ -108,14 +108,21 @@ mod tests {
     use crate::log::{Log, Place};
     use crate::terms::TermKey;
 
-    #[tokio::test]
-    async fn a_transaction_of_which_commits_are_missing_is_damage() {
+    fn log() -> Log {
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
         let (tenant, scope) = (DEFAULT_TENANT.to_owned(), DEFAULT_SCOPE.to_owned());
         let place = Place { tenant, scope, disk, dir: "log".to_owned(), key: TermKey([7; 16]), begun: false };
         let options = Options { min_free_disk_bytes: 0, segment_bytes_first: 1 << 20, ..Options::default() };
-        let log = Log::open(place, &options).expect("it opens");
-        let part = |n: usize| NewCommit::new("order", format!("{n}")).event(NewEvent::new("placed", Data::empty()));
+        Log::open(place, &options).expect("it opens")
+    }
+
+    fn part(n: usize) -> NewCommit {
+        NewCommit::new("order", format!("{n}")).event(NewEvent::new("placed", Data::empty()))
+    }
+
+    #[tokio::test]
+    async fn a_transaction_of_which_commits_are_missing_is_damage() {
+        let log = log();
         let transaction = NewTransaction::new((0..3).map(part)).request_id("r");
         log.transact(transaction).await.expect("it is stored");
 
@@ -133,5 +140,15 @@ mod tests {
         // As if the index ended within the transaction.
         let short = others(1).map(|others| others.len());
         assert!(matches!(short, Err(StoreError::Damaged(_))), "{short:?}");
+    }
+
+    #[tokio::test]
+    async fn a_later_commit_of_a_transaction_is_repeated_under_its_own_id() {
+        let log = log();
+        let outcome = log.transact(NewTransaction::new((0..3).map(part)).request_id("r")).await.expect("it is stored");
+        let id = outcome.commits[2].commit_id;
+        let again = log.commit(part(2).request_id(id.to_string())).await.expect("it is answered");
+        assert!(again.duplicate && again.commit_id == id, "{again:?}");
+        log.commit(part(3)).await.expect("the log still takes commits");
     }
 }

@@ -37,7 +37,12 @@ impl SagaMachine<'_> {
     /// Fails the saga if it has too many events for later steps to keep: without one of them, a step might wait forever. While commands are
     /// being committed, their outcome comes first.
     pub(super) fn heed_crowd(&mut self) {
-        let inner = &self.saga.annals;
+        let steps = self.definition.steps();
+        let inner = &mut self.saga.annals;
+        // What only steps awaited that have passed is never taken.
+        let from = usize::try_from(inner.step).unwrap_or(0);
+        let is_due = |name: &str| steps.iter().skip(from).any(|step| step.awaited().any(|awaited| awaited == name));
+        inner.arrived.retain(|event| event.get_str("type").is_ok_and(is_due));
         let can_turn = matches!(inner.phase, SagaPhase::Awaiting | SagaPhase::Pausing | SagaPhase::Acting);
         if inner.undoing || !can_turn || inner.arrived.len() <= EVENTS_MAX {
             return;
