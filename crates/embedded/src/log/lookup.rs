@@ -145,8 +145,8 @@ mod tests {
     #[tokio::test]
     async fn a_later_commit_of_a_transaction_is_repeated_under_its_own_id() {
         let log = log();
-        let outcome = log.transact(NewTransaction::new((0..3).map(part)).request_id("r")).await.expect("it is stored");
-        let id = outcome.commits[2].commit_id;
+        let outcomes = log.transact(NewTransaction::new((0..3).map(part)).request_id("r")).await.expect("it is stored");
+        let id = outcomes[2].commit_id;
         let again = log.commit(part(2).request_id(id.to_string())).await.expect("it is answered");
         assert!(again.duplicate && again.commit_id == id, "{again:?}");
         log.commit(part(3)).await.expect("the log still takes commits");
