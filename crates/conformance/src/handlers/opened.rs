@@ -25,6 +25,9 @@ pub struct Opened {
     pub clock: Arc<ManualClock>,
 }
 
+/// How long a host may take to drain. The tasks of a case that failed may wait for something that never comes.
+const DRAIN_MAX: Duration = Duration::from_secs(20);
+
 /// A host that is drained when a case ends. Without that, its unfinished write would stay open on a store whose transactions outlive a
 /// process.
 pub struct Drained(Host);
@@ -40,7 +43,8 @@ impl std::ops::Deref for Drained {
 impl Drop for Drained {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(self.0.drain()));
+            let drained = async { tokio::time::timeout(DRAIN_MAX, self.0.drain()).await };
+            let _ = tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(drained));
         }
     }
 }

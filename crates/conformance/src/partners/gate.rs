@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use annals_core::bson::Bson;
 use annals_core::partners::{DELIVERIES, PARTNER_EVENTS};
@@ -11,6 +12,10 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::tap::TapRecords;
+
+/// How long the first batch waits. An attempt that found nobody waiting for it makes one look-up fewer, so there may never be enough; the
+/// sizes of the batches then say whether enough have gathered.
+const GATHERED_MAX: Duration = Duration::from_secs(10);
 
 /// Batches of one kind.
 struct Batches {
@@ -82,7 +87,7 @@ impl Gate {
             sizes.len() == 1
         };
         if is_first {
-            self.has_seen(batches.after).await;
+            let _ = tokio::time::timeout(GATHERED_MAX, self.has_seen(batches.after)).await;
         }
     }
 }
