@@ -8,8 +8,8 @@ use crate::services::{self, Services};
 use crate::steps::{Step, Steps};
 use crate::{deny, fuzz, lint, tidy};
 
-/// Inputs for each fuzz target: about two minutes for all of them.
-const FUZZ_INPUTS: u64 = 40_000;
+/// Inputs for each fuzz target: about a minute for all of them.
+const FUZZ_INPUTS: u64 = 100_000;
 
 /// The features of the command line beside its defaults. A first build need not have them, and CI tests them.
 pub const FEATURES: &str = "annals-cli/kafka,annals-cli/redis,annals-cli/s3";
