@@ -112,6 +112,16 @@ impl Log {
         Ok(Self { core, stats: stats::Known::default(), threads: threads.into() })
     }
 
+    /// Opens an empty log on a disk in memory, whose segments begin at 1 MiB.
+    #[cfg(test)]
+    fn in_memory() -> Self {
+        let (tenant, scope) = (annals_core::DEFAULT_TENANT.to_owned(), annals_core::DEFAULT_SCOPE.to_owned());
+        let disk: Arc<dyn Disk> = Arc::new(crate::disk::MemoryDisk::default());
+        let place = Place { tenant, scope, disk, dir: "log".to_owned(), key: TermKey([7; 16]), begun: false };
+        let options = Options { min_free_disk_bytes: 0, segment_bytes_first: 1 << 20, ..Options::default() };
+        Self::open(place, &options).expect("it opens")
+    }
+
     /// Packs every closed segment that is worth packing, immediately and without rate limit. `progress` counts bytes of segments.
     pub(crate) fn pack(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Packed, StoreError> {
         packer::pack_all(&self.core, progress)

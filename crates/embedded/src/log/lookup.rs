@@ -98,23 +98,10 @@ fn is_request(record: &Record, aggregate: &Aggregate, request_id: &str) -> bool 
 
 #[cfg(test)]
 mod tests {
-    use annals_core::{
-        DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, NewEvent, NewTransaction, SequenceNumber,
-    };
+    use annals_core::{Data, EventLog, NewCommit, NewEvent, NewTransaction, SequenceNumber};
 
     use super::*;
-    use crate::Options;
-    use crate::disk::{Disk, MemoryDisk};
-    use crate::log::{Log, Place};
-    use crate::terms::TermKey;
-
-    fn log() -> Log {
-        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-        let (tenant, scope) = (DEFAULT_TENANT.to_owned(), DEFAULT_SCOPE.to_owned());
-        let place = Place { tenant, scope, disk, dir: "log".to_owned(), key: TermKey([7; 16]), begun: false };
-        let options = Options { min_free_disk_bytes: 0, segment_bytes_first: 1 << 20, ..Options::default() };
-        Log::open(place, &options).expect("it opens")
-    }
+    use crate::log::Log;
 
     fn part(n: usize) -> NewCommit {
         NewCommit::new("order", format!("{n}")).event(NewEvent::new("placed", Data::empty()))
@@ -122,7 +109,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_transaction_of_which_commits_are_missing_is_damage() {
-        let log = log();
+        let log = Log::in_memory();
         let transaction = NewTransaction::new((0..3).map(part)).request_id("r");
         log.transact(transaction).await.expect("it is stored");
 
@@ -144,7 +131,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_later_commit_of_a_transaction_is_repeated_under_its_own_id() {
-        let log = log();
+        let log = Log::in_memory();
         let outcomes = log.transact(NewTransaction::new((0..3).map(part)).request_id("r")).await.expect("it is stored");
         let id = outcomes[2].commit_id;
         let again = log.commit(part(2).request_id(id.to_string())).await.expect("it is answered");

@@ -5,28 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use annals_core::{
-    Aggregate, ByteString, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, EventPattern, ExpectedVersion,
-    LogQuery, NewCommit, NewEvent, NewTransaction,
+    Aggregate, ByteString, CommitError, Data, EventLog, EventPattern, ExpectedVersion, LogQuery, NewCommit, NewEvent,
+    NewTransaction,
 };
 use annals_system::Instant;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::Options;
-use crate::disk::{Disk, MemoryDisk};
+use crate::log::Log;
 use crate::log::commit::{encode, room_for};
 use crate::log::queue::{Answer, Waiting};
-use crate::log::{Log, Place};
 use crate::record::Stamp;
-
-fn log() -> Log {
-    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-    let (tenant, scope) = (DEFAULT_TENANT.to_owned(), DEFAULT_SCOPE.to_owned());
-    let place = Place { tenant, scope, disk, dir: "log".to_owned(), key: TermKey([7; 16]), begun: false };
-    let options = Options { min_free_disk_bytes: 0, segment_bytes_first: 1 << 20, ..Options::default() };
-    Log::open(place, &options).expect("it opens")
-}
 
 fn event(event_type: &str, tags: &[&str]) -> NewEvent {
     tags.iter().fold(NewEvent::new(event_type.to_owned(), Data::empty()), |event, tag| event.tag(*tag))
@@ -81,7 +71,7 @@ fn search_all(core: &Core, request: &mut Request, work: &mut Work) -> Vec<Option
 #[test]
 fn a_frame_is_decoded_once_however_many_patterns_of_however_many_conditions_it_may_match() {
     run(async {
-        let log = log();
+        let log = Log::in_memory();
         for n in 0..50 {
             log.commit(spread(n)).await.expect("it is committed");
         }
@@ -97,7 +87,7 @@ fn a_pass_finds_what_looking_at_every_event_for_every_pattern_finds() {
     run(async {
         for seed in 0..40 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let log = log();
+            let log = Log::in_memory();
             let (types, tags) = (["a", "b", "c"], ["x", "y", "z", "w"]);
             let some = |random: &mut fastrand::Rng, of: &[&'static str]| -> Vec<&'static str> {
                 of.iter().filter(|_| random.u8(0..3) == 0).copied().collect()
@@ -147,7 +137,7 @@ async fn judged_by_the_writer(core: &Core, request: Box<Request>) -> Answer {
 #[test]
 fn what_was_added_since_the_search_costs_the_writer_no_more_than_it_may() {
     run(async {
-        let log = log();
+        let log = Log::in_memory();
         for n in 0..400 {
             log.commit(spread(n)).await.expect("it is committed");
         }
@@ -174,7 +164,7 @@ fn what_was_added_since_the_search_costs_the_writer_no_more_than_it_may() {
 #[test]
 fn a_usual_condition_is_judged_although_others_of_the_batch_have_cost_all_they_may() {
     run(async {
-        let log = log();
+        let log = Log::in_memory();
         log.commit(spread(0)).await.expect("it is committed");
         let core = &*log.core;
         let usual = || AppendCondition { fail_if: vec![pattern(&["paid"], &["y"])], after: None };
@@ -191,7 +181,7 @@ fn a_usual_condition_is_judged_although_others_of_the_batch_have_cost_all_they_m
 fn wide_conditions_of_many_clients_are_all_answered() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime");
     runtime.block_on(async {
-        let log = Arc::new(log());
+        let log = Arc::new(Log::in_memory());
         let clients: Vec<_> = (0..8)
             .map(|client| {
                 let log = log.clone();
@@ -277,7 +267,7 @@ fn the_slowest_commits_of_others_wait_for_wide_conditions_no_longer_than_for_any
     const ROUNDS: usize = 6;
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime");
     runtime.block_on(async {
-        let log = Arc::new(log());
+        let log = Arc::new(Log::in_memory());
         for n in 0..1_000 {
             log.commit(spread(n)).await.expect("it is committed");
         }
