@@ -18,7 +18,7 @@ pub struct Line {
     pub number: u64,
     /// The offset of its end in the input, in bytes.
     pub end: u64,
-    /// Its text without the line ending, or why there is none.
+    /// Its text without the line ending, or why it cannot be read.
     pub text: Result<Vec<u8>, Failure>,
 }
 

@@ -156,7 +156,7 @@ impl<'f> Entries<'f> {
         let count = self.bytes(8)?;
         let left = self.left().len() as u64 + (self.length - self.offset);
         if count != self.entries.to_be_bytes() || left > 0 {
-            return Err(DumpFault::Damaged("it has bytes after its last entry"));
+            return Err(DumpFault::Damaged("its end does not match its entries"));
         }
         self.ended = true;
         Ok(None)

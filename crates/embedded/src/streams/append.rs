@@ -140,7 +140,7 @@ fn numbered(change: &mut Change, meta: &mut Meta, included: &[Included]) -> Resu
     Ok(placed)
 }
 
-/// Assigns the next number to a partition, or returns `None` if there is none left.
+/// Assigns the next number to a partition, or returns `None` if all numbers are used up.
 fn new_partition(change: &mut Change, meta: &mut Meta, text: &str) -> Option<PartitionNumber> {
     let number = meta.partitions.checked_add(1)?;
     meta.partitions = number;
