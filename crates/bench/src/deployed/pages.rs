@@ -68,12 +68,7 @@ pub async fn measure(place: &Path, program: &Path, stored: u64) -> Result<(), St
 async fn without_view(folder: &Path, program: &Path) -> Result<(), String> {
     let server = start(folder, program).await?;
     let client = Client::new(&format!("http://{}", server.address), DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
-    let off = ViewBody {
-        state: Some(ViewSwitch::Off),
-        retention_days: None,
-        reason: "measured without it".to_owned(),
-        by: None,
-    };
+    let off = ViewBody::switched(Some(ViewSwitch::Off), "measured without it");
     client.browse().set_view(off).await.map_err(text)?;
     server.stop().await
 }

@@ -163,13 +163,19 @@ fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> (Fit, P
     } else {
         scan_order(&fields, looked_up.fields, known.ids_descend(), sort)
     };
+    // Every entry of a partial index has passed its parts of the condition, so the index is narrow as it is.
+    let passed = known.index.partial().map(parts_of).unwrap_or_default();
+    let narrow = looked_up.spans || !passed.is_empty();
     let fit = match looked_up.fields {
         all if all == fields.len() && known.index.is_unique() => FIT_OF_ONE,
-        some => 2 * some + usize::from(looked_up.spans),
+        some => 2 * some + usize::from(narrow),
     };
     let descending = direction == Direction::Descending;
-    let exact = !known.several_entries && known.index.partial().is_none() && is_exact(&fields, &looked_up, parts);
-    ((fit, ordered), looked_up.plan(Some(known.clone()), prefix, ordered, descending, exact))
+    let left: Vec<_> = parts.iter().copied().filter(|part| !passed.iter().any(|other| other.is_same(part))).collect();
+    let exact = !known.several_entries && is_exact(&fields, &looked_up, &left);
+    let mut plan = looked_up.plan(Some(known.clone()), prefix, ordered, descending, exact);
+    plan.narrow |= narrow;
+    ((fit, ordered), plan)
 }
 
 /// Returns whether the ranges of some fields exclude everything that does not match. This holds if each part names the values of a field

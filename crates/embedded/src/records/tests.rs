@@ -107,6 +107,21 @@ fn an_index_that_may_lack_a_match_is_not_used() {
 }
 
 #[test]
+fn a_partial_index_in_the_order_of_the_sort_is_read_before_a_span_that_must_be_sorted() {
+    let open = Condition::is_true("open");
+    let of_key = Index::ordered([("key", Ascending), ("n", Ascending)]).partial(open.clone());
+    let of = collection([Index::on("at"), of_key]);
+    let until = Condition::and([open.clone(), Condition::lte("at", 5)]);
+    assert_eq!(used(&of, query(until.clone()).ascending("key").ascending("n")), ("key_1_n_1".into(), true));
+    // Counting entries is counting records only where nothing else is asked.
+    let counted = plan_of_count(&of, &open).expect("there is one");
+    assert!(counted.exact && counted.narrow && counted.index.is_some_and(|it| it.index.partial().is_some()));
+    assert!(!plan_of_count(&of, &until).expect("there is one").exact);
+    let all = plan_of_count(&of, &Condition::All).expect("there is one");
+    assert!(all.exact && all.index.is_some_and(|it| it.index.partial().is_none()));
+}
+
+#[test]
 fn where_records_have_several_entries_ends_are_not_joined_and_order_is_not_theirs() {
     let range = || query(Condition::and([Condition::gt("a", 2), Condition::lt("a", 5)]));
     let mut of = collection([Index::on("a")]);
