@@ -13,7 +13,7 @@ mod steps;
 mod test;
 mod tidy;
 
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 
 const USAGE: &str = "\
 cargo xtask COMMAND
@@ -39,7 +39,10 @@ cargo xtask COMMAND
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if std::env::var_os(fuzz::WRAPPING).is_some() {
-        return compile_for_fuzzing(&arguments);
+        return compiled(fuzz::compile(&arguments));
+    }
+    if std::env::var_os(test::compiler::WRAPPING).is_some() {
+        return compiled(test::compiler::run(&arguments));
     }
     let (command, rest) = match arguments.split_first() {
         Some((command, rest)) => (command.as_str(), rest),
@@ -69,9 +72,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Acts as the compiler, as cargo asks of its wrapper.
-fn compile_for_fuzzing(arguments: &[String]) -> ExitCode {
-    match fuzz::compile(arguments) {
+/// Ends as the compiler did that this program stands before.
+fn compiled(ran: Result<ExitStatus, String>) -> ExitCode {
+    match ran {
         Ok(status) => u8::try_from(status.code().unwrap_or(1)).map_or(ExitCode::FAILURE, ExitCode::from),
         Err(sentence) => {
             eprintln!("xtask: {sentence}");

@@ -1,5 +1,6 @@
 //! Everything that CI runs, cheapest first, in an order in which each build reuses the previous one.
 
+pub mod compiler;
 mod executables;
 mod secrets;
 
@@ -11,8 +12,10 @@ use crate::{deny, fuzz, lint, tidy};
 /// Inputs for each fuzz target: about a minute for all of them.
 const FUZZ_INPUTS: u64 = 100_000;
 
-/// The features of the command line beside its defaults. A first build need not have them, and CI tests them.
-pub const FEATURES: &str = "annals-cli/kafka,annals-cli/redis,annals-cli/s3";
+/// The features that a first build need not have, and the defects that the tests of the embedded store must catch: each is off unless a
+/// test asks for it, so that one build is enough.
+pub const FEATURES: &str = "annals-cli/kafka,annals-cli/redis,annals-cli/s3,annals-bench/kafka,annals-bench/mongodb,\
+                            annals-embedded/seeded-bugs";
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &["--without-fuzz", "--without-services"], &[])?;
@@ -30,9 +33,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     lint::format(&mut steps)?;
     steps.run("licences, sources and bans of dependencies", deny::check)?;
     steps.run_if_possible("advisories on dependencies", deny::advisories)?;
-    lint::clippy(&mut steps)?;
     tests(&mut steps, without_services)?;
-    lint::documentation(&mut steps)?;
     steps.run_if_possible("fuzz", || match without_fuzz {
         true => Ok(Step::NotRun("--without-fuzz was given".to_owned())),
         false => fuzz::all_targets(&fuzz::Extent::repeatable(FUZZ_INPUTS)).map(|()| Step::Passed),
@@ -42,6 +43,18 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
+    let mut selected = vec!["--locked", "--workspace", "--features", FEATURES];
+    selected.extend(["--lib", "--bins", "--tests", "--examples"]);
+    let mut arguments = Vec::new();
+    if without_services {
+        selected.extend(services::packages().flat_map(|package| ["--exclude", package]));
+        arguments.extend(services::modules().flat_map(|module| ["--skip", module]));
+    }
+    let mut executables = Vec::new();
+    steps.run("clippy and the build of the tests", || {
+        executables = executables::build(&selected)?;
+        Ok(())
+    })?;
     let mut services = Services::none();
     steps.run_if_possible("services for the tests", || match without_services {
         true => Ok(Step::NotRun(format!(
@@ -56,38 +69,16 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
     let outputs = executables::outputs();
     let tested = steps.run("tests", || {
         let logs = secrets::begin(&outputs)?.display().to_string();
-        let mut selected = vec!["--locked", "--workspace", "--features", FEATURES];
-        selected.extend(["--lib", "--bins", "--tests", "--examples"]);
-        // It has no tests, and is large.
-        selected.extend(["--exclude", "annals-bench"]);
-        let mut arguments = Vec::new();
-        if without_services {
-            selected.extend(services::packages().flat_map(|package| ["--exclude", package]));
-            arguments.extend(services::modules().flat_map(|module| ["--skip", module]));
-        }
         let environment = services.environment().chain([(secrets::LOGS, &*logs)]);
-        executables::run(&selected, &arguments, environment)
+        executables::run(executables, &arguments, environment)
     });
     let searched = tested
         .and_then(|()| steps.run("no secrets in outputs and logs", || secrets::search(&outputs, services.logs())));
     services.stop();
     searched?;
-    steps.run("seeded bugs are caught", || {
-        // The whole workspace is selected although one test target is meant, so that its dependencies keep their features and are not
-        // rebuilt.
-        let mut bugs = cargo();
-        bugs.args([
-            "test",
-            "--locked",
-            "--workspace",
-            "--features",
-            FEATURES,
-            "--features",
-            "annals-embedded/seeded-bugs",
-        ]);
-        run_command(bugs.args(["--test", "embedded", "seeded_bugs"]))
-    })?;
-    steps.run("examples in the documentation", || {
-        run_command(cargo().args(["test", "--locked", "--workspace", "--features", FEATURES, "--doc"]))
+    steps.run("links and examples in the documentation", || {
+        let mut examples = cargo();
+        compiler::document(&mut examples)?;
+        run_command(examples.args(["test", "--locked", "--workspace", "--features", FEATURES, "--doc"]))
     })
 }

@@ -1,13 +1,16 @@
-//! Runs the test programs: builds them once with cargo, then runs them in two lanes, each to its end regardless of the others. The output
+//! Builds the test programs once with cargo, then runs them in two lanes, each to its end regardless of the others. The output
 //! of a program goes to a file and is printed if the program fails.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 
+use super::compiler;
 use crate::command::{cargo, root, standard_output};
 use crate::steps::now;
 
@@ -16,6 +19,8 @@ use crate::steps::now;
 const LONGEST: &str = "annals-mongodb";
 /// Its number of test threads. With as many as there are cores, two cores are idle for three quarters of its run.
 const THREADS_WAITING: &str = "--test-threads=5";
+/// The time limit for one program. All of them together take less.
+const LIMIT: Duration = Duration::from_secs(40 * 60);
 /// Most failed tests of one program that are run again alone. More failures are not a coincidence.
 const ALONE_MAX: usize = 5;
 /// Lines of a failed program that are printed.
@@ -25,7 +30,7 @@ const SHOWN: usize = 400;
 pub const BESIDE_OTHERS: &str = "-beside-others.txt";
 
 /// A test program.
-struct Executable {
+pub struct Executable {
     /// Package and target, for people.
     name: String,
     path: PathBuf,
@@ -38,16 +43,16 @@ pub fn outputs() -> PathBuf {
     root().join("target/test-output")
 }
 
-/// Builds the programs that these arguments of `cargo test` select, and runs them with these arguments and this environment.
+/// Runs the programs with these arguments and this environment.
 ///
 /// # Errors
 /// A sentence that names each program with a failed test.
 pub fn run<'a>(
-    selected: &[&str],
+    executables: Vec<Executable>,
     arguments: &[&str],
     environment: impl Iterator<Item = (&'static str, &'a str)>,
 ) -> Result<(), String> {
-    let lanes: (Vec<_>, Vec<_>) = build(selected)?.into_iter().partition(|it| it.name.starts_with(LONGEST));
+    let lanes: (Vec<_>, Vec<_>) = executables.into_iter().partition(|it| it.name.starts_with(LONGEST));
     let outputs = outputs();
     std::fs::create_dir_all(&outputs).map_err(|error| format!("{}: {error}", outputs.display()))?;
     let (environment, failed) = (environment.collect::<Vec<_>>(), Mutex::new(Vec::new()));
@@ -100,8 +105,10 @@ fn failed_tests(said: &str) -> Vec<String> {
     end.lines().map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
 }
 
-fn build(selected: &[&str]) -> Result<Vec<Executable>, String> {
+/// Builds the programs that these arguments of `cargo test` select, with clippy's lints.
+pub fn build(selected: &[&str]) -> Result<Vec<Executable>, String> {
     let mut command = cargo();
+    compiler::lint(&mut command)?;
     command.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]).args(selected);
     let messages = standard_output(&mut command)?;
     let found = messages.lines().filter_map(|line| executable(&serde_json::from_str(line).ok()?));
@@ -154,7 +161,7 @@ fn run_one(
     }
     command.stdin(Stdio::null()).stdout(written.try_clone().map_err(refused)?).stderr(written);
     let started = now();
-    let status = command.status().map_err(refused)?;
+    let status = within(LIMIT, command.spawn().map_err(refused)?).map_err(refused)?;
     let took = started.elapsed().as_secs_f64();
     let said = String::from_utf8_lossy(&std::fs::read(&place).map_err(refused)?).into_owned();
     let result = said.lines().rev().find(|line| line.starts_with("test result:")).unwrap_or("no result");
@@ -169,9 +176,34 @@ fn run_one(
     Err(failed_tests(&said))
 }
 
+/// Waits for a program, and ends it if it takes longer than this: a test that waits for ever must not take its output with it.
+fn within(limit: Duration, mut program: Child) -> std::io::Result<ExitStatus> {
+    let id = program.id().to_string();
+    let (ended, end) = channel::<()>();
+    std::thread::scope(|both| {
+        both.spawn(move || {
+            if end.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                println!("a program of tests is ended after {} s", limit.as_secs());
+                let _ = Command::new("kill").args(["-KILL", &id]).status();
+            }
+        });
+        let status = program.wait();
+        drop(ended);
+        status
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_waits_for_ever_is_ended() {
+        let waits = Command::new("sleep").arg("600").spawn().expect("a program");
+        assert!(!within(Duration::ZERO, waits).expect("its end").success());
+        let ends = Command::new("true").spawn().expect("a program");
+        assert!(within(LIMIT, ends).expect("its end").success());
+    }
 
     #[test]
     fn a_program_of_tests_is_recognised_in_what_cargo_says() {
