@@ -6,7 +6,7 @@ use std::time::Duration;
 use annals_core::bson::{Bson, Document};
 use annals_core::partners::{
     ATTEMPTS_MAX, DELIVERIES, DeliveryRecord, Ending, EventDirection, Outcome, Outgoing, PARTNER_EVENTS,
-    PartnerEventRecord, Signed, message, of_answer,
+    PartnerEventRecord, Signed, epoch_millis, message, of_answer,
 };
 use annals_core::{CommitError, Condition, Expected, RecordChange, RecordError, StoreError, Timestamp, TypedRecords};
 
@@ -137,7 +137,7 @@ impl Work {
             ("leased", true.into()),
             ("waits", false.into()),
         ];
-        let (path, millis) = (PartnerEventRecord::attempt_path(attempt), now.as_millis().to_string());
+        let (path, millis) = (PartnerEventRecord::attempt_path(attempt), epoch_millis(now));
         let processing: [(&str, Bson); 3] =
             [("event_status", "PROCESSING".into()), (&path, millis.clone().into()), ("lastUpdatedTime", millis.into())];
         let as_read = Expected::Matching(delivery.unchanged());
@@ -251,10 +251,8 @@ impl Work {
         };
         match self.partners.log.commit(commit).await {
             Ok(_) => Outcome::Delivered { status: None },
-            Err(CommitError::Store(error @ (StoreError::NotSupported(_) | StoreError::Other { .. }))) => {
-                Outcome::Refused { reason: error.to_string(), status: None }
-            }
-            Err(CommitError::Store(error)) => {
+            // Any other error of a store may pass, such as a missing primary.
+            Err(CommitError::Store(error)) if !matches!(error, StoreError::NotSupported(_)) => {
                 Outcome::Failed { reason: error.to_string(), status: None, retry_after: None }
             }
             Err(error) => Outcome::Refused { reason: error.to_string(), status: None },
