@@ -67,8 +67,13 @@ macro_rules! partners {
             }
             owning {
                 statement_106_a_record_in_processing_is_claimed_again_after_its_lease
+                an_event_whose_owner_died_in_the_fifth_attempt_is_exhausted
                 a_host_that_is_drained_stores_what_is_in_flight
                 an_attempt_that_panics_is_made_again_after_its_lease
+            }
+            processing {
+                a_commit_that_the_store_does_not_take_is_retried_as_a_delivery_is
+                a_commit_that_is_refused_ends_at_once
             }
             receiving {
                 an_event_is_stored_and_then_committed_to_the_configured_aggregate

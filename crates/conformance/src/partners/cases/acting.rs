@@ -7,13 +7,15 @@ use annals_core::{Code, DEFAULT_TENANT, RecordQuery, RecordType};
 use crate::Subject;
 use crate::partners::words::{Exchange, P, Reply, are, reason};
 
-/// It gets five more attempts, each on record.
+/// It gets five more attempts, each on record. Who recorded it and when stays.
 pub async fn an_exhausted_event_is_resent_by_hand(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.usually("p.example", Reply::Status(500));
     exchange.commit("a").await;
     let events = exchange.in_time(|events| events.iter().any(|event| event.ended.is_some())).await;
     assert_eq!(events[0].ended, Some(Ending::Exhausted));
+    let before = exchange.stored().await.remove(0);
+    exchange.it.advance(1);
     let resent = exchange.partners.resend(&events[0].id, reason()).await.expect("resent");
     assert_eq!((resent.ended, &resent.id), (None, &events[0].id));
     exchange.until(|events| events[0].attempts == 6 && are(events, EventStatus::Failed)).await;
@@ -22,6 +24,8 @@ pub async fn an_exhausted_event_is_resent_by_hand(subject: &dyn Subject) {
     assert_eq!((events[0].attempts, events[0].ended), (7, Some(Ending::Success)));
     let record = exchange.stored().await.remove(0);
     assert_eq!(record.entity_metadata.attempts.len(), 7, "every attempt is on record");
+    assert_eq!((&record.created, &record.created_by), (&before.created, &before.created_by));
+    assert!(resent.last_updated_time > before.last_updated_time && record.last_updated_time > resent.last_updated_time);
 }
 
 /// An act on the letter is an act on the event.
