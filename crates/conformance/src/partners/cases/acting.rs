@@ -95,7 +95,7 @@ pub async fn an_act_that_the_state_does_not_allow_is_refused(subject: &dyn Subje
     assert_eq!(nobody, PartnerError::Unknown("nobody".to_owned()));
 }
 
-/// The record has who, why and when.
+/// The record has who, why and when. The events of a deleted partner can still be found.
 pub async fn acts_are_recorded_with_their_reason(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Status(404)]);
@@ -105,6 +105,8 @@ pub async fn acts_are_recorded_with_their_reason(subject: &dyn Subject) {
     exchange.until(|events| are(events, EventStatus::Success)).await;
     exchange.it.advance(1);
     exchange.partners.delete(P, reason()).await.expect("deleted");
+    assert_eq!(exchange.all().await[0].id, events[0].id);
+    assert_eq!(exchange.partners.statistics(P).await.expect("counted").total, 1);
     let acts = RecordQuery::new(<annals_core::handlers::ActRecord as RecordType>::COLLECTION).ascending("at");
     let acts = exchange.records.find(acts).await.expect("found").records;
     let acts: Vec<_> = acts.iter().map(|act| act.document.get_str("act").expect("an act").to_owned()).collect();
