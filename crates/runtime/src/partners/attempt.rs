@@ -8,7 +8,9 @@ use annals_core::partners::{
     ATTEMPTS_MAX, DELIVERIES, DeliveryRecord, Ending, EventDirection, Outcome, Outgoing, PARTNER_EVENTS,
     PartnerEventRecord, Signed, epoch_millis, message, of_answer,
 };
-use annals_core::{CommitError, Condition, Expected, RecordChange, RecordError, StoreError, Timestamp, TypedRecords};
+use annals_core::{
+    Code, CommitError, Condition, Expected, RecordChange, RecordError, StoreError, Timestamp, TypedRecords,
+};
 
 use super::date;
 use super::known::Partner;
@@ -108,9 +110,18 @@ impl Work {
         if !delivery.open {
             return self.release(delivery).await.map(|look| Claim::Nothing { look });
         }
-        let event = match event {
-            Some(event) => Some(event),
-            None => self.partners.typed_events().get(delivery.event).await?.map(|found| found.value),
+        let read = match event {
+            Some(event) => Ok(Some(event)),
+            None => self.partners.typed_events().get(delivery.event).await.map(|found| found.map(|found| found.value)),
+        };
+        let event = match read {
+            // Other software changed it. It waits for a person, and holds up no other event of its entity.
+            Err(RecordError::Store(error)) if error.code() == Code::MalformedDocument => {
+                let why = Some(error.to_string());
+                let look = self.end_unattempted(partner, delivery, Ending::Refused, why).await?;
+                return Ok(Claim::Nothing { look });
+            }
+            read => read?,
         };
         let Some(event) = event else {
             let gone = Some("its record was deleted".to_owned());

@@ -1,5 +1,7 @@
 //! Acts of operators on events.
 
+use annals_core::bson::oid::ObjectId;
+use annals_core::bson::{RawDocumentBuf, doc};
 use annals_core::dead_letters::{LetterQuery, LetterStatus};
 use annals_core::partners::{Ending, EventStatus, EventsQuery, PartnerError};
 use annals_core::{Code, DEFAULT_TENANT, RecordQuery, RecordType};
@@ -41,6 +43,10 @@ pub async fn a_delivery_that_failed_for_the_last_time_is_a_dead_letter(subject: 
         exchange.advance_seconds(1);
         tokio::task::yield_now().await;
     };
+    // A record of other software that lacks fields keeps no letter back.
+    let malformed = doc! { "_id": ObjectId::from_bytes([1; 12]), "event_status": "FAILED" };
+    let malformed = RawDocumentBuf::try_from(&malformed).expect("a document");
+    exchange.records.insert("partner_events", malformed).await.expect("inserted");
     exchange.scripted.usually("p.example", Reply::Status(500));
     exchange.commit("a").await;
     exchange.in_time(|events| events.iter().any(|event| event.ended.is_some())).await;
