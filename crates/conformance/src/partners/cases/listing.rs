@@ -111,14 +111,15 @@ pub async fn statement_108_audit_fields_direction_and_version_are_required_and_d
     }
 }
 
-/// It is refused until someone corrects it, and holds up neither the next event of its entity nor the letters of others.
+/// It is refused until someone corrects it, and does not hold up the next event of its entity.
 pub async fn an_event_that_other_software_made_unreadable_waits_for_a_person(subject: &dyn Subject) {
     let exchange = Exchange::of(subject).await;
     exchange.define(PartnerDefinition { paused: true, ..placed_to(P) }).await;
     exchange.commit("a").await;
     let events = exchange.until(|events| are(events, EventStatus::Pending)).await;
     let id = ObjectId::parse_str(&events[0].id).expect("an id");
-    let without = RecordChange::set_if(EVENTS, id, [("entity_data", 1.into())], Expected::Present).unset(["createdBy"]);
+    let without =
+        RecordChange::set_if(EVENTS, id, [("entity_data", true.into())], Expected::Present).unset(["createdBy"]);
     exchange.records.write(vec![without]).await.expect("changed");
     exchange.commit("a").await;
     assert!(!exchange.partners.put(placed_to(P)).await.expect("changed"));
