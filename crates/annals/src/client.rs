@@ -29,6 +29,7 @@ mod queries;
 mod queue;
 mod records;
 mod replays;
+mod retry_after;
 mod sagas;
 mod sending;
 mod sequencing;

@@ -43,6 +43,7 @@ macro_rules! partners {
                 statement_105_the_history_of_a_partner_has_its_newest_100_events
                 statement_107_what_has_expired_is_removed_and_an_expiry_that_is_text_is_rejected
                 statement_108_audit_fields_direction_and_version_are_required_and_data_has_any_shape
+                an_event_that_other_software_made_unreadable_waits_for_a_person
                 events_are_listed_by_direction_status_type_entity_and_day
                 a_failed_event_is_listed_as_due_once_its_delay_has_passed
                 what_failed_for_the_last_time_is_counted_until_someone_decides
@@ -67,8 +68,13 @@ macro_rules! partners {
             }
             owning {
                 statement_106_a_record_in_processing_is_claimed_again_after_its_lease
+                an_event_whose_owner_died_in_the_fifth_attempt_is_exhausted
                 a_host_that_is_drained_stores_what_is_in_flight
                 an_attempt_that_panics_is_made_again_after_its_lease
+            }
+            processing {
+                a_commit_that_the_store_does_not_take_is_retried_as_a_delivery_is
+                a_commit_that_is_refused_ends_at_once
             }
             receiving {
                 an_event_is_stored_and_then_committed_to_the_configured_aggregate

@@ -29,7 +29,7 @@ pub use delivery::{DELIVERIES, DeliveryRecord, Ending, Source};
 pub use error::PartnerError;
 pub use event::{
     ArchivedPartnerEvent, EntityMetadata, EventDirection, EventStatus, NewPartnerEvent, PARTNER_EVENTS,
-    PARTNER_EVENTS_ARCHIVE, PartnerEventRecord,
+    PARTNER_EVENTS_ARCHIVE, PartnerEventRecord, epoch_millis,
 };
 pub use machine::{ATTEMPTS_MAX, Breaker, Next, Outcome, RETRY_AFTER_MAX, after_attempt, of_answer, retry_delay};
 pub use message::{CLOUDEVENT, JSON, message};

@@ -8,19 +8,22 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use annals_core::Clock;
 use annals_core::partners::{Answered, Outgoing, Sending};
+use annals_system::SystemClock;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::header::{CONNECTION, HOST, HeaderMap, RETRY_AFTER, USER_AGENT};
+use hyper::header::{CONNECTION, HOST, USER_AGENT};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::address::{Network, is_public};
+use super::retry_after::retry_after;
 use super::tls::{Secured, Stream, connector};
 
 /// Maximum number of bytes read from the body of an answer.
@@ -246,13 +249,9 @@ impl Target {
 
 async fn answer(response: Response<Incoming>) -> Answered {
     let status = response.status().as_u16();
-    let retry_after = retry_after(response.headers());
+    let retry_after = retry_after(response.headers(), SystemClock.now());
     let said = if response.status().is_success() { String::new() } else { said(response.into_body()).await };
     Answered { status, retry_after, said }
-}
-
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
 /// Returns the beginning of a body, as much as arrives within the time limit.

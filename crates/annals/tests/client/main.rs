@@ -8,6 +8,7 @@ mod moving_keys;
 mod moving_maps;
 mod partner_certificates;
 mod partner_faults;
+mod partner_retries;
 mod partner_rotation;
 mod partners;
 mod records_until;

@@ -135,6 +135,11 @@ async fn an_answer_is_returned_with_its_status_its_wish_and_the_beginning_of_its
     let (answered, _) = sent(Behaviour::Answers(busy)).await;
     let due = Answered { status: 429, retry_after: Some(Duration::from_secs(7)), said: "busy".to_owned() };
     assert_eq!(answered, Ok(due));
+    let until = "date: Wed, 21 Oct 2026 07:28:00 GMT\r\nretry-after: Wed, 21 Oct 2026 07:30:00 GMT";
+    let (answered, _) =
+        sent(Behaviour::Answers(format!("HTTP/1.1 503 Busy\r\n{until}\r\ncontent-length: 0\r\n\r\n"))).await;
+    let due = Answered { status: 503, retry_after: Some(Duration::from_secs(120)), said: String::new() };
+    assert_eq!(answered, Ok(due), "a date is as good as a number of seconds");
     let long = format!("HTTP/1.1 500 Oops\r\ncontent-length: 100000\r\n\r\n{}", "x".repeat(100_000));
     let (answered, _) = sent(Behaviour::Answers(long)).await;
     assert!(answered.is_ok_and(|answered| answered.status == 500 && answered.said.len() == 300));

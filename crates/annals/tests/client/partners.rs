@@ -79,6 +79,13 @@ pub fn succeeded(events: &[PartnerEventView], count: usize) -> bool {
     events.len() == count && events.iter().all(|event| event.event_status == EventStatus::Success)
 }
 
+/// The times of the attempts of an event, in order.
+pub fn times(event: &PartnerEventView) -> Vec<i64> {
+    let map = &event.entity_metadata["resilienceAttemptCount"];
+    let time = |n: i32| map[n.to_string()].as_str().and_then(|at| at.parse().ok()).expect("milliseconds");
+    (1..=event.attempts).map(time).collect()
+}
+
 pub fn header<'a>(request: &'a str, name: &str) -> &'a str {
     let line = request.lines().find(|line| line.to_ascii_lowercase().starts_with(&format!("{name}:")));
     line.and_then(|line| line.split_once(':')).map_or("", |(_, value)| value.trim())
@@ -103,6 +110,9 @@ async fn an_event_reaches_a_partner_that_fails_in_every_way_before_it_succeeds()
     it.client.commit(commit).await.expect("committed");
     let events = it.in_time(|events| succeeded(events, 1)).await;
     assert_eq!(events[0].attempts, 5);
+    let times = times(&events[0]);
+    let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().zip([5_000, 10_000, 20_000, 60_000]).all(|(gap, due)| *gap >= due), "{gaps:?}");
     let requests = receiver.requests();
     assert_eq!(requests.len(), 4, "the reset one was not read");
     for request in &requests {

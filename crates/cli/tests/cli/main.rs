@@ -49,6 +49,7 @@ mod with_mongodb_adopt;
 mod with_mongodb_demo;
 mod with_mongodb_handlers;
 mod with_mongodb_import;
+mod with_mongodb_partners;
 mod with_mongodb_security;
 mod with_mongodb_serve;
 mod with_python;

@@ -21,12 +21,12 @@ const LIMIT: Duration = Duration::from_secs(150);
 const PARTITIONS: u64 = 6;
 const COUNTS: &str = r#"{"on": {"placed": {"increment": {"n": 1}}}, "key": "all"}"#;
 
-fn client(server: &Server) -> Client {
+pub fn client(server: &Server) -> Client {
     Client::new(&server.url, annals::DEFAULT_TENANT, annals::DEFAULT_SCOPE).expect("an address")
 }
 
 /// A server on the database, once it is ready.
-async fn one_server(folder: &std::path::Path, database: &Database) -> Server {
+pub async fn one_server(folder: &std::path::Path, database: &Database) -> Server {
     let url = format!("mongodb://{}/{}?directConnection=true", server(), database.0);
     let folder = folder.to_owned();
     let started = tokio::task::spawn_blocking(move || {
@@ -118,7 +118,8 @@ async fn check_derived(client: &Client, events: u64) {
     assert_eq!(numbers, (0..events).collect::<Vec<_>>());
 }
 
-fn run(test: impl Future<Output = ()>) {
+/// Runs a test with a deadline.
+pub fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         tokio::time::timeout(LIMIT, test).await.expect("the run ends in time");

@@ -9,5 +9,6 @@ pub mod managing;
 pub mod ordering;
 pub mod owning;
 pub mod processes;
+pub mod processing;
 pub mod receiving;
 pub mod selecting;

@@ -14,6 +14,12 @@ pub const PARTNER_EVENTS_ARCHIVE: &str = "partner_events_archive";
 /// Milliseconds per day.
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
+/// Returns a time as the layout stores it: milliseconds since 1970-01-01 UTC as text. Texts of 13 digits sort as their times do, so a time
+/// of a clock that is far behind is filled with zeros.
+pub fn epoch_millis(time: Timestamp) -> String {
+    format!("{:013}", time.as_millis())
+}
+
 /// The status of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -183,9 +189,9 @@ impl NewPartnerEvent {
             },
             entity_data: self.data,
             expire_at: None,
-            created: millis.to_string(),
+            created: epoch_millis(now),
             created_by: self.by,
-            last_updated_time: millis.to_string(),
+            last_updated_time: epoch_millis(now),
         }
     }
 }
@@ -282,14 +288,29 @@ mod tests {
     }
 
     #[test]
+    fn times_are_texts_that_sort_as_they_do() {
+        let times =
+            [0, 999, 999_999_999_999, 1_655_292_885_101].map(|millis| epoch_millis(Timestamp::from_millis(millis)));
+        assert!(times.is_sorted() && times.iter().all(|text| text.len() == 13), "{times:?}");
+        assert_eq!(times[3], "1655292885101");
+    }
+
+    #[test]
     fn the_layout_has_four_indexes_by_name_and_order() {
-        let names: Vec<_> = PartnerEventRecord::indexes().iter().map(|index| index.name().to_owned()).collect();
+        let (up, down) = (Direction::Ascending, Direction::Descending);
         let due = [
-            "entity_metadata.partnerId_1_created_-1",
-            "event_status_1_event_type_1",
-            "expire_at_1",
-            "entity_metadata.entity_id_1_entity_metadata.entity_type_1",
+            ("entity_metadata.partnerId_1_created_-1", vec![("entity_metadata.partnerId", up), ("created", down)]),
+            ("event_status_1_event_type_1", vec![("event_status", up), ("event_type", up)]),
+            ("expire_at_1", vec![("expire_at", up)]),
+            (
+                "entity_metadata.entity_id_1_entity_metadata.entity_type_1",
+                vec![("entity_metadata.entity_id", up), ("entity_metadata.entity_type", up)],
+            ),
         ];
-        assert_eq!(names, due);
+        let indexes = PartnerEventRecord::indexes();
+        let declared: Vec<_> = indexes.iter().map(|index| (index.name(), index.fields())).collect();
+        assert_eq!(declared, due);
+        let expiring: Vec<_> = indexes.iter().map(Index::expires_after_seconds).collect();
+        assert_eq!(expiring, [None, None, Some(0), None]);
     }
 }

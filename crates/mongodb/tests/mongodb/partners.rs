@@ -43,6 +43,15 @@ fn is_millis(text: &Bson) -> bool {
     text.as_str().is_some_and(|text| text.len() == 13 && text.parse::<i64>().is_ok())
 }
 
+/// The name of an index and its fields, in order and each with its direction.
+fn name_and_keys(index: &Document) -> (&str, Vec<(&str, i64)>) {
+    let keys = index.get_document("key").expect("keys").iter().map(|(path, way)| {
+        let way = way.as_i64().or_else(|| way.as_i32().map(i64::from)).or_else(|| way.as_f64().map(|way| way as i64));
+        (path.as_str(), way.unwrap_or_else(|| panic!("{index}")))
+    });
+    (index.get_str("name").expect("a name"), keys.collect())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_has_the_fields_types_and_indexes_of_its_layout_and_our_revision() {
     let databases = Databases::new();
@@ -112,16 +121,18 @@ async fn a_record_has_the_fields_types_and_indexes_of_its_layout_and_our_revisio
 
     let listed = database.run_command(doc! { "listIndexes": "partner_events" }).await.expect("listed");
     let listed = listed.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch")).expect("a batch");
-    let names: Vec<_> =
-        listed.iter().filter_map(Bson::as_document).map(|index| index.get_str("name").expect("a name")).collect();
-    let due = [
-        "_id_",
-        "entity_metadata.partnerId_1_created_-1",
-        "event_status_1_event_type_1",
-        "expire_at_1",
-        "entity_metadata.entity_id_1_entity_metadata.entity_type_1",
+    let named: Vec<_> = listed.iter().filter_map(Bson::as_document).map(name_and_keys).collect();
+    let due: [(&str, Vec<(&str, i64)>); 5] = [
+        ("_id_", vec![("_id", 1)]),
+        ("entity_metadata.partnerId_1_created_-1", vec![("entity_metadata.partnerId", 1), ("created", -1)]),
+        ("event_status_1_event_type_1", vec![("event_status", 1), ("event_type", 1)]),
+        ("expire_at_1", vec![("expire_at", 1)]),
+        (
+            "entity_metadata.entity_id_1_entity_metadata.entity_type_1",
+            vec![("entity_metadata.entity_id", 1), ("entity_metadata.entity_type", 1)],
+        ),
     ];
-    assert_eq!(names, due);
+    assert_eq!(named, due);
     let expiring = listed[3].as_document().expect("a document");
     assert_eq!(expiring.get_i32("expireAfterSeconds").ok(), Some(0), "{expiring}");
     host.drain().await;

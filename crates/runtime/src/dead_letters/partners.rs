@@ -58,8 +58,11 @@ impl TenantDeadLetters {
         let failed = Condition::eq("event_status", "FAILED");
         let mut query = RecordQuery::new(PARTNER_EVENTS).matching(failed).ascending("_id").limit(PAGE);
         let events = TypedRecords::<PartnerEventRecord>::declared(Arc::clone(&self.records));
+        // Lists of partner events count such records.
+        let unreadable =
+            |error: StoreError| tracing::debug!(%error, "a partner event that cannot be read has no letter");
         loop {
-            let (page, next) = match events.find(query.clone()).await {
+            let (page, next) = match events.find_readable(query.clone(), unreadable).await {
                 Err(RecordError::UnknownCollection(_)) => return Ok(()),
                 page => page?,
             };

@@ -4,7 +4,7 @@ use annals_core::bson::Bson;
 use annals_core::handlers::Reason;
 use annals_core::partners::{
     DELIVERIES, DeliveryRecord, Ending, EventStatus, PARTNER_EVENTS, PartnerArchive, PartnerError, PartnerEventRecord,
-    PartnerEventView,
+    PartnerEventView, epoch_millis,
 };
 use annals_core::{Expected, RecordChange, RecordError, TypedRecords};
 
@@ -42,7 +42,7 @@ impl TenantPartners {
         let as_read = Expected::Matching(delivery.unchanged());
         let set = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), fields, as_read).unset(["ended", "expireAt"]);
         let event: [(&str, Bson); 2] =
-            [("event_status", "PENDING".into()), ("lastUpdatedTime", now.as_millis().to_string().into())];
+            [("event_status", "PENDING".into()), ("lastUpdatedTime", epoch_millis(now).into())];
         let event = RecordChange::set_if(PARTNER_EVENTS, delivery.event, event, Expected::Present).unset(["expire_at"]);
         self.write_act(id, "resend", reason, vec![set, event], &delivery).await
     }

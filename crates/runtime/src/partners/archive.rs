@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use annals_core::partners::{
     ArchivedPartnerEvent, DeliveryRecord, EventStatus, PARTNER_EVENTS, PARTNER_EVENTS_ARCHIVE, PARTNERS,
-    PartnerArchive, PartnerDefinition, PartnerEventRecord, PartnerRecord,
+    PartnerArchive, PartnerDefinition, PartnerEventRecord, PartnerRecord, epoch_millis,
 };
 use annals_core::{
     Condition, Expected, Projection, RecordChange, RecordError, RecordQuery, StoreError, Stored, Timestamp,
@@ -55,7 +55,7 @@ impl TenantPartners {
         }
         let Some(found) = self.typed_events().get(delivery.event).await? else { return Ok(None) };
         let mut event = found.value;
-        (event.event_status, event.last_updated_time, event.expire_at) = (status, now.as_millis().to_string(), None);
+        (event.event_status, event.last_updated_time, event.expire_at) = (status, epoch_millis(now), None);
         let copy = ArchivedPartnerEvent { event, archived_at: date(now) };
         TypedRecords::replacement(&copy, whatever()).map(Some)
     }

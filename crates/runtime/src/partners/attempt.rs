@@ -6,9 +6,11 @@ use std::time::Duration;
 use annals_core::bson::{Bson, Document};
 use annals_core::partners::{
     ATTEMPTS_MAX, DELIVERIES, DeliveryRecord, Ending, EventDirection, Outcome, Outgoing, PARTNER_EVENTS,
-    PartnerEventRecord, Signed, message, of_answer,
+    PartnerEventRecord, Signed, epoch_millis, message, of_answer,
 };
-use annals_core::{CommitError, Condition, Expected, RecordChange, RecordError, StoreError, Timestamp, TypedRecords};
+use annals_core::{
+    Code, CommitError, Condition, Expected, RecordChange, RecordError, StoreError, Timestamp, TypedRecords,
+};
 
 use super::date;
 use super::known::Partner;
@@ -108,9 +110,18 @@ impl Work {
         if !delivery.open {
             return self.release(delivery).await.map(|look| Claim::Nothing { look });
         }
-        let event = match event {
-            Some(event) => Some(event),
-            None => self.partners.typed_events().get(delivery.event).await?.map(|found| found.value),
+        let read = match event {
+            Some(event) => Ok(Some(event)),
+            None => self.partners.typed_events().get(delivery.event).await.map(|found| found.map(|found| found.value)),
+        };
+        let event = match read {
+            // Other software changed it. It waits for a person, and holds up no other event of its entity.
+            Err(RecordError::Store(error)) if error.code() == Code::MalformedDocument => {
+                let why = Some(error.to_string());
+                let look = self.end_unattempted(partner, delivery, Ending::Refused, why).await?;
+                return Ok(Claim::Nothing { look });
+            }
+            read => read?,
         };
         let Some(event) = event else {
             let gone = Some("its record was deleted".to_owned());
@@ -137,7 +148,7 @@ impl Work {
             ("leased", true.into()),
             ("waits", false.into()),
         ];
-        let (path, millis) = (PartnerEventRecord::attempt_path(attempt), now.as_millis().to_string());
+        let (path, millis) = (PartnerEventRecord::attempt_path(attempt), epoch_millis(now));
         let processing: [(&str, Bson); 3] =
             [("event_status", "PROCESSING".into()), (&path, millis.clone().into()), ("lastUpdatedTime", millis.into())];
         let as_read = Expected::Matching(delivery.unchanged());
@@ -251,10 +262,8 @@ impl Work {
         };
         match self.partners.log.commit(commit).await {
             Ok(_) => Outcome::Delivered { status: None },
-            Err(CommitError::Store(error @ (StoreError::NotSupported(_) | StoreError::Other { .. }))) => {
-                Outcome::Refused { reason: error.to_string(), status: None }
-            }
-            Err(CommitError::Store(error)) => {
+            // Any other error of a store may pass, such as a missing primary.
+            Err(CommitError::Store(error)) if !matches!(error, StoreError::NotSupported(_)) => {
                 Outcome::Failed { reason: error.to_string(), status: None, retry_after: None }
             }
             Err(error) => Outcome::Refused { reason: error.to_string(), status: None },

@@ -36,13 +36,27 @@ impl TenantPartners {
         Ok((event, found.into_iter().next().map(|found| found.value)))
     }
 
+    /// Checks that there is such a partner, or an event of it: the events of a deleted partner stay, and some may need a decision.
+    async fn has_or_had(&self, partner: &str) -> Result<(), PartnerError> {
+        match self.definition(partner).await {
+            Err(PartnerError::Unknown(name)) => {
+                let of_partner = condition(partner, &EventsQuery::default());
+                match absent(self.records.count_up_to(PARTNER_EVENTS, &of_partner, 1).await)? {
+                    0 => Err(PartnerError::Unknown(name)),
+                    _ => Ok(()),
+                }
+            }
+            known => known.map(drop),
+        }
+    }
+
     pub(super) async fn list_events(
         &self,
         partner: &str,
         query: EventsQuery,
     ) -> Result<PartnerEventPage, PartnerError> {
         self.open()?;
-        self.definition(partner).await?;
+        self.has_or_had(partner).await?;
         if query.due || query.ended.is_some() {
             return self.list_by_delivery(partner, query).await;
         }
@@ -110,7 +124,7 @@ impl TenantPartners {
 
     pub(super) async fn count_events(&self, partner: &str) -> Result<PartnerStatistics, PartnerError> {
         self.open()?;
-        self.definition(partner).await?;
+        self.has_or_had(partner).await?;
         let received = self.counts(partner, EventDirection::In).await?;
         let out = self.counts(partner, EventDirection::Out).await?;
         Ok(PartnerStatistics::of(partner, received, out))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use annals_core::bson::Bson;
 use annals_core::partners::{
     DELIVERIES, DeliveryRecord, Ending, EventStatus, Next, Outcome, PARTNER_EVENTS, PARTNERS, PartnerDefinition,
-    after_attempt,
+    after_attempt, epoch_millis,
 };
 use annals_core::{Condition, Expected, RecordChange, RecordError, StoreError, Timestamp};
 
@@ -185,7 +185,7 @@ pub(super) fn of_event(
     expires: Option<Timestamp>,
 ) -> RecordChange {
     let mut fields: Vec<(&str, Bson)> =
-        vec![("event_status", status.into()), ("lastUpdatedTime", now.as_millis().to_string().into())];
+        vec![("event_status", status.into()), ("lastUpdatedTime", epoch_millis(now).into())];
     fields.extend(expires.map(|at| ("expire_at", date(at).into())));
     RecordChange::set_if(PARTNER_EVENTS, delivery.event, fields, Expected::Present)
 }

@@ -1,5 +1,7 @@
 //! Acts of operators on events.
 
+use annals_core::bson::oid::ObjectId;
+use annals_core::bson::{RawDocumentBuf, doc};
 use annals_core::dead_letters::{LetterQuery, LetterStatus};
 use annals_core::partners::{Ending, EventStatus, EventsQuery, PartnerError};
 use annals_core::{Code, DEFAULT_TENANT, RecordQuery, RecordType};
@@ -7,13 +9,15 @@ use annals_core::{Code, DEFAULT_TENANT, RecordQuery, RecordType};
 use crate::Subject;
 use crate::partners::words::{Exchange, P, Reply, are, reason};
 
-/// It gets five more attempts, each on record.
+/// It gets five more attempts, each on record. Who recorded it and when stays.
 pub async fn an_exhausted_event_is_resent_by_hand(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.usually("p.example", Reply::Status(500));
     exchange.commit("a").await;
     let events = exchange.in_time(|events| events.iter().any(|event| event.ended.is_some())).await;
     assert_eq!(events[0].ended, Some(Ending::Exhausted));
+    let before = exchange.stored().await.remove(0);
+    exchange.it.advance(1);
     let resent = exchange.partners.resend(&events[0].id, reason()).await.expect("resent");
     assert_eq!((resent.ended, &resent.id), (None, &events[0].id));
     exchange.until(|events| events[0].attempts == 6 && are(events, EventStatus::Failed)).await;
@@ -22,6 +26,8 @@ pub async fn an_exhausted_event_is_resent_by_hand(subject: &dyn Subject) {
     assert_eq!((events[0].attempts, events[0].ended), (7, Some(Ending::Success)));
     let record = exchange.stored().await.remove(0);
     assert_eq!(record.entity_metadata.attempts.len(), 7, "every attempt is on record");
+    assert_eq!((&record.created, &record.created_by), (&before.created, &before.created_by));
+    assert!(resent.last_updated_time > before.last_updated_time && record.last_updated_time > resent.last_updated_time);
 }
 
 /// An act on the letter is an act on the event.
@@ -37,6 +43,10 @@ pub async fn a_delivery_that_failed_for_the_last_time_is_a_dead_letter(subject: 
         exchange.advance_seconds(1);
         tokio::task::yield_now().await;
     };
+    // A record of other software that lacks fields keeps no letter back.
+    let malformed = doc! { "_id": ObjectId::from_bytes([1; 12]), "event_status": "FAILED" };
+    let malformed = RawDocumentBuf::try_from(&malformed).expect("a document");
+    exchange.records.insert("partner_events", malformed).await.expect("inserted");
     exchange.scripted.usually("p.example", Reply::Status(500));
     exchange.commit("a").await;
     exchange.in_time(|events| events.iter().any(|event| event.ended.is_some())).await;
@@ -91,7 +101,7 @@ pub async fn an_act_that_the_state_does_not_allow_is_refused(subject: &dyn Subje
     assert_eq!(nobody, PartnerError::Unknown("nobody".to_owned()));
 }
 
-/// The record has who, why and when.
+/// The record has who, why and when. The events of a deleted partner can still be found.
 pub async fn acts_are_recorded_with_their_reason(subject: &dyn Subject) {
     let exchange = Exchange::with_partner(subject).await;
     exchange.scripted.script([Reply::Status(404)]);
@@ -101,6 +111,8 @@ pub async fn acts_are_recorded_with_their_reason(subject: &dyn Subject) {
     exchange.until(|events| are(events, EventStatus::Success)).await;
     exchange.it.advance(1);
     exchange.partners.delete(P, reason()).await.expect("deleted");
+    assert_eq!(exchange.all().await[0].id, events[0].id);
+    assert_eq!(exchange.partners.statistics(P).await.expect("counted").total, 1);
     let acts = RecordQuery::new(<annals_core::handlers::ActRecord as RecordType>::COLLECTION).ascending("at");
     let acts = exchange.records.find(acts).await.expect("found").records;
     let acts: Vec<_> = acts.iter().map(|act| act.document.get_str("act").expect("an act").to_owned()).collect();

@@ -1,5 +1,7 @@
 //! Attempts: when they are made, and what is on record.
 
+use annals_core::bson::oid::ObjectId;
+use annals_core::bson::{Document, RawDocumentBuf};
 use annals_core::partners::{Ending, EventStatus, EventsQuery, Outgoing, PartnerEventRecord, Signed};
 use annals_core::{Clock, Condition, RecordQuery, TypedRecords};
 
@@ -69,11 +71,19 @@ pub async fn statement_109_candidates_for_a_retry_have_up_to_four_attempts_or_no
     let events = TypedRecords::<PartnerEventRecord>::declared(exchange.records.clone());
     for count in 0..=5_u8 {
         let mut record = template.clone();
-        record.id = annals_core::bson::oid::ObjectId::from_bytes([count + 1; 12]);
+        record.id = ObjectId::from_bytes([count + 1; 12]);
         record.event_type = format!("with-{count}");
         record.entity_metadata.attempts = (1..=count).map(|n| (n.to_string(), "1".into())).collect();
         events.insert(&record).await.expect("inserted");
     }
+    // Other software may leave the map out.
+    let found = exchange.records.get("partner_events", &template.id.into()).await.expect("reads").expect("it is there");
+    let mut without = Document::try_from(&*found.document).expect("a document");
+    without.insert("_id", ObjectId::from_bytes([9; 12]));
+    without.insert("event_type", "with-no-map");
+    without.get_document_mut("entity_metadata").expect("metadata").remove("resilienceAttemptCount");
+    let without = RawDocumentBuf::try_from(&without).expect("a document");
+    exchange.records.insert("partner_events", without).await.expect("inserted");
     let query = RecordQuery::new("partner_events").matching(PartnerEventRecord::retry_candidates());
     let query = query.matching(Condition::and([
         PartnerEventRecord::retry_candidates(),
@@ -82,7 +92,7 @@ pub async fn statement_109_candidates_for_a_retry_have_up_to_four_attempts_or_no
     let (found, _) = events.find(query).await.expect("found");
     let mut types: Vec<_> = found.iter().map(|found| found.value.event_type.as_str()).collect();
     types.sort_unstable();
-    assert_eq!(types, ["with-0", "with-1", "with-2", "with-3", "with-4"]);
+    assert_eq!(types, ["with-0", "with-1", "with-2", "with-3", "with-4", "with-no-map"]);
 }
 
 /// The record has the time of the attempt, and the state PROCESSING.

@@ -2,8 +2,8 @@
 
 use annals_core::bson::oid::ObjectId;
 use annals_core::bson::{DateTime, Document, RawDocumentBuf};
-use annals_core::partners::{Ending, EventDirection, EventStatus, EventsQuery};
-use annals_core::{Clock, Code, RecordQuery};
+use annals_core::partners::{Ending, EventDirection, EventStatus, EventsQuery, PartnerDefinition};
+use annals_core::{Clock, Code, Expected, RecordChange, RecordQuery};
 
 use crate::Subject;
 use crate::partners::words::{Exchange, P, Reply, are, placed_to, reason};
@@ -109,6 +109,31 @@ pub async fn statement_108_audit_fields_direction_and_version_are_required_and_d
         }
         crate::between_looks().await;
     }
+}
+
+/// It is refused until someone corrects it, and does not hold up the next event of its entity.
+pub async fn an_event_that_other_software_made_unreadable_waits_for_a_person(subject: &dyn Subject) {
+    let exchange = Exchange::of(subject).await;
+    exchange.define(PartnerDefinition { paused: true, ..placed_to(P) }).await;
+    exchange.commit("a").await;
+    let events = exchange.until(|events| are(events, EventStatus::Pending)).await;
+    let id = ObjectId::parse_str(&events[0].id).expect("an id");
+    let without =
+        RecordChange::set_if(EVENTS, id, [("entity_data", true.into())], Expected::Present).unset(["createdBy"]);
+    exchange.records.write(vec![without]).await.expect("changed");
+    exchange.commit("a").await;
+    assert!(!exchange.partners.put(placed_to(P)).await.expect("changed"));
+    exchange.until(|events| events.len() == 1 && are(events, EventStatus::Success)).await;
+    let counted = exchange.partners.statistics(P).await.expect("counted");
+    assert_eq!((counted.out.refused, counted.out.success), (1, 1));
+    let refused = exchange.partners.event(&id.to_hex()).await.expect_err("it lacks a field");
+    assert_eq!(refused.code(), Code::MalformedDocument);
+    assert_eq!(exchange.scripted.requests().len(), 1);
+
+    let corrected = RecordChange::set_if(EVENTS, id, [("createdBy", "annals".into())], Expected::Present);
+    exchange.records.write(vec![corrected]).await.expect("changed");
+    exchange.partners.resend(&id.to_hex(), reason()).await.expect("resent");
+    exchange.until(|events| events.len() == 2 && are(events, EventStatus::Success)).await;
 }
 
 /// Each filter is used alone, and all together.
