@@ -27,7 +27,12 @@ pub struct Client {
 impl Client {
     /// Connects as a user, after the event with this number if one is given.
     pub async fn connect(service: &Service, user: &str, path: &str, last: Option<u64>) -> Self {
-        let request = reqwest::Client::new().get(service.url(path)).header("x-user", user);
+        Self::at(&service.url(path), user, last).await
+    }
+
+    /// Does the same at a URL.
+    pub async fn at(url: &str, user: &str, last: Option<u64>) -> Self {
+        let request = reqwest::Client::new().get(url).header("x-user", user);
         let request = match last {
             Some(last) => request.header("last-event-id", last),
             None => request,
