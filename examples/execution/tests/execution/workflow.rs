@@ -345,24 +345,42 @@ async fn an_execution_is_listed_for_its_owner_and_run_again_only_once_it_is_over
     assert_eq!(service.call("max", Method::POST, &format!("/executions/{id}/cancel"), None).await.0, 403);
     assert_eq!(service.call("max", Method::GET, "/executions/nothing", None).await.0, 404);
     assert_eq!(service.call("admin", Method::POST, &format!("/executions/{id}/cancel"), None).await.0, 202);
-    let (status, again) = service.call("eva", Method::POST, &retry, None).await;
-    assert_eq!(status, 201, "{again}");
-    let other = again["execution_id"].as_str().expect("an id").to_owned();
+    let again = async || {
+        let request = reqwest::Client::new().post(service.url(&retry)).header("x-user", "eva");
+        let answer = request.header("idempotency-key", "again").send().await.expect("answers");
+        (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON"))
+    };
+    let (status, first) = again().await;
+    assert_eq!(status, 201, "{first}");
+    let (status, repeated) = again().await;
+    assert_eq!((status, &repeated["execution_id"]), (200, &first["execution_id"]), "the same retry is one execution");
+    let other = first["execution_id"].as_str().expect("an id").to_owned();
+    assert_ne!(other, id);
     started(&service.log, &other).await;
     service.call("eva", Method::POST, &format!("/executions/{other}/cancel"), None).await;
-    let of = async |user: &str| {
-        let (status, page) = service.call(user, Method::GET, "/executions?status=cancelled&limit=10", None).await;
+    let listed = async |user: &str, more: &str| {
+        let path = format!("/executions?status=cancelled&{more}");
+        let (status, page) = service.call(user, Method::GET, &path, None).await;
         assert_eq!(status, 200, "{page}");
-        page["items"].as_array().expect("items").len()
+        let items = page["items"].as_array().expect("items").iter();
+        let ids: Vec<_> = items.map(|it| it["execution_id"].as_str().expect("an id").to_owned()).collect();
+        (ids, page["cursor"].as_str().map(str::to_owned))
     };
-    let mut again = tokio::time::interval(std::time::Duration::from_millis(20));
+    let mut looked = tokio::time::interval(std::time::Duration::from_millis(20));
     crate::service::within("the list", async {
-        while of("eva").await != 2 {
-            again.tick().await;
+        while listed("eva", "limit=10").await.0.len() != 2 {
+            looked.tick().await;
         }
     })
     .await;
-    assert_eq!((of("max").await, of("admin").await), (0, 2));
+    for (user, more, count) in [("max", "", 0), ("admin", "", 2), ("admin", "user=eva", 2), ("admin", "user=max", 0)] {
+        assert_eq!(listed(user, &format!("limit=10&{more}")).await.0.len(), count, "{user} {more}");
+    }
+    assert!(listed("max", "limit=10&user=eva").await.0.is_empty(), "only an administrator may name a user");
+    // Page by page, the newest first.
+    let (newest, cursor) = listed("eva", "limit=1").await;
+    let (oldest, end) = listed("eva", &format!("limit=1&cursor={}", cursor.expect("there is more"))).await;
+    assert_eq!((newest, oldest, end), (vec![other], vec![id], None));
     assert_eq!(service.call("eva", Method::GET, "/executions?limit=0", None).await.0, 422);
     assert_eq!(service.call("eva", Method::GET, "/executions?nice=1", None).await.0, 422);
     service.stop().await;
