@@ -45,6 +45,17 @@ async fn stored(store: &Arc<dyn Store>, collection: &str, id: &str) -> RawDocume
     found.unwrap_or_else(|| panic!("{collection} has no {id}")).document
 }
 
+/// Waits until the allocation of an execution is released.
+async fn until_released(store: &Arc<dyn Store>, id: &str) {
+    let mut again = tokio::time::interval(std::time::Duration::from_millis(20));
+    crate::service::within(&format!("the release of {id}"), async {
+        while stored(store, "resource_allocations", id).await.get_str("status").expect("a status") != "released" {
+            again.tick().await;
+        }
+    })
+    .await;
+}
+
 /// What an execution held is released, and it is stored when.
 async fn is_released(store: &Arc<dyn Store>, id: &str) {
     let allocation = stored(store, "resource_allocations", id).await;
@@ -201,24 +212,23 @@ async fn statement_82_a_refused_create_pod_command_fails_the_execution_with_its_
     service.stop().await;
 }
 
+/// The insertion of an active allocation.
+fn allocation(id: &str) -> RecordChange {
+    let document = doc! {
+        "_id": id, "allocation_id": id, "execution_id": id, "language": "sh", "cpu_request": "1", "memory_request": "1",
+        "cpu_limit": "1", "memory_limit": "1", "status": "active", "allocated_at": annals::bson::DateTime::from_millis(0),
+        "released_at": null,
+    };
+    let document = annals::bson::serialize_to_raw_document_buf(&document).expect("a document");
+    RecordChange::insert("resource_allocations", document)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn statement_83_beyond_100_allocations_of_a_language_an_execution_fails() {
     let store = memory().await;
     let service = Service::start(&store).await;
     let records = store.records(DEFAULT_TENANT).expect("always there");
-    let allocation = |n: usize| {
-        let id = format!("held-{n}");
-        let document = doc! {
-            "_id": &id, "allocation_id": &id, "execution_id": &id, "language": "sh", "cpu_request": "1", "memory_request": "1",
-            "cpu_limit": "1", "memory_limit": "1", "status": "active", "allocated_at": annals::bson::DateTime::from_millis(0),
-            "released_at": null,
-        };
-        RecordChange::insert(
-            "resource_allocations",
-            annals::bson::serialize_to_raw_document_buf(&document).expect("a document"),
-        )
-    };
-    records.write((0..100).map(allocation).collect()).await.expect("written");
+    records.write((0..100).map(|n| allocation(&format!("held-{n}"))).collect()).await.expect("written");
     let end = service.result_of("sh", "echo never").await;
     assert_eq!((end.event_type.as_str(), end.text("error_type")), (FAILED, "resource_limit"), "{end:?}");
     assert_eq!(service.result_of("bash", "echo other languages run").await.event_type, COMPLETED);
@@ -259,6 +269,9 @@ async fn statement_86_a_cancelled_execution_is_compensated_the_same_way_wherever
     let (running, waiting) = (service.submit_with(body).await, service.submit("sh", "echo never").await);
     until_running(&marker, 1).await;
     until(&service.log, &waiting, &["execution_queued"]).await;
+    // As if it had allocated, and the answer of the store had been lost.
+    let records = store.records(DEFAULT_TENANT).expect("always there");
+    records.write(vec![allocation(&waiting)]).await.expect("written");
     for id in [&waiting, &running] {
         let path = format!("/executions/{id}/cancel");
         let (status, answer) =
@@ -271,6 +284,9 @@ async fn statement_86_a_cancelled_execution_is_compensated_the_same_way_wherever
     let saga = service.saga(&running, |saga| saga["state"] == "cancelled").await;
     assert_eq!(saga["compensated_steps"], json!(["delete_pod", "release_resources"]), "{saga}");
     service.saga(&waiting, |saga| saga["state"] == "cancelled").await;
+    for id in [&waiting, &running] {
+        until_released(&store, id).await;
+    }
     until(&service.log, &running, &["pod_deleted"]).await;
     assert_eq!(history(&service.log, &running).await, [REQUESTED, STARTED, CANCELLED]);
     assert_eq!(history(&service.log, &waiting).await, [REQUESTED, CANCELLED]);
