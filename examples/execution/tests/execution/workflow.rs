@@ -343,6 +343,36 @@ async fn statement_90_critical_executions_run_before_those_that_were_submitted_e
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn statement_95_a_user_with_too_many_waiting_executions_is_refused_with_the_limit_and_others_are_not() {
+    let store = memory().await;
+    let service = Service::start_with(&store, |settings| settings.at_once = 1).await;
+    let limited = json!({ "cap": 1, "pending_max_per_user": 1 });
+    let (status, answer) = service.call("admin", Method::PUT, &format!("/v1/queues/{QUEUE}"), Some(&limited)).await;
+    assert_eq!(status, 200, "{answer}");
+    let submit = async |user: &str, script: &str| {
+        let body = json!({ "language": "sh", "script": script, "timeout_seconds": 60 });
+        let (status, answer) = service.call(user, Method::POST, "/executions", Some(&body)).await;
+        assert_eq!(status, 201, "{answer}");
+        answer["execution_id"].as_str().expect("an id").to_owned()
+    };
+    let marker = marker();
+    let running = submit("max", &format!("until [ -e /tmp/{marker} ]; do sleep 0.01; done; rm /tmp/{marker}")).await;
+    started(&service.log, &running).await;
+    let first = submit("eva", "echo first").await;
+    until(&service.log, &first, &["execution_queued"]).await;
+    let end = ended(&service.log, &submit("eva", "echo second").await).await;
+    assert_eq!((end.event_type.as_str(), end.text("error_type")), (FAILED, "resource_limit"), "{end:?}");
+    assert!(end.text("reason").contains("user \"eva\" has 1 pending items; at most 1"), "{end:?}");
+    let other = submit("max", "echo other").await;
+    until(&service.log, &other, &["execution_queued"]).await;
+    std::fs::write(format!("/tmp/{marker}"), "").expect("can be written");
+    for id in [&running, &first, &other] {
+        assert_eq!(ended(&service.log, id).await.event_type, COMPLETED);
+    }
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_execution_is_listed_for_its_owner_and_run_again_only_once_it_is_over() {
     let store = memory().await;
     let service = Service::start(&store).await;
