@@ -260,6 +260,8 @@ async fn on_mongodb_kafka_and_redis_six_processes_give_the_histories_of_the_embe
     fail_odd(&log).await;
     until(&log, "odd", &[RESULT_STORED]).await;
     published(&url, &cancelled, &[CREATE_POD, DELETE_POD]).await;
+    let told = ["saga_compensating", "saga_compensated", "saga_cancelled"];
+    published(&url, &saga_id(SAGA, &cancelled), &told).await;
     published(&url, &waiting, &[CREATE_POD]).await;
     published(&url, "odd", &[FAILED]).await;
     only_the_worker_lags(&url).await;
