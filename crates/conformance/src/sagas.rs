@@ -43,6 +43,7 @@ macro_rules! sagas {
             }
             programs {
                 functions_are_called_and_their_commands_committed_once
+                a_cancel_while_a_function_runs_compensates_what_it_did
                 a_function_that_panics_fails_its_step
                 a_function_past_its_limit_is_given_up
                 a_missing_function_is_refused

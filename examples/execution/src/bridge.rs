@@ -12,7 +12,7 @@
 mod stream;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use annals::runtime::Host;
@@ -71,40 +71,64 @@ pub(crate) struct Bridge {
 
 /// Passes events to the streams that subscribed.
 #[derive(Default)]
-pub(crate) struct Hub(Mutex<HashMap<Topic, Vec<mpsc::Sender<Arc<RecordedEvent>>>>>);
+pub(crate) struct Hub(Mutex<Subscribed>);
+
+#[derive(Default)]
+struct Subscribed {
+    streams: HashMap<Topic, Vec<mpsc::Sender<Arc<RecordedEvent>>>>,
+    /// Events and subscriptions since the last sweep.
+    since_sweep: usize,
+}
+
+impl Subscribed {
+    /// Counts events and subscriptions, and after every 1,000 removes the streams whose clients have gone. Publishing alone would keep
+    /// those of topics that get no more events.
+    fn count(&mut self, more: usize) {
+        const SWEEP_AFTER: usize = 1_000;
+        self.since_sweep += more;
+        if self.since_sweep > SWEEP_AFTER {
+            self.sweep();
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.since_sweep = 0;
+        self.streams.retain(|_, streams| {
+            streams.retain(|stream| !stream.is_closed());
+            !streams.is_empty()
+        });
+    }
+}
 
 impl Hub {
+    fn locked(&self) -> MutexGuard<'_, Subscribed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Subscribes to a topic. The receiver gets its events from now on, and is closed once it lags by more than the buffer.
     fn subscribe(&self, topic: Topic) -> mpsc::Receiver<Arc<RecordedEvent>> {
         let (sender, receiver) = mpsc::channel(BUFFER);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(topic).or_default().push(sender);
+        let mut subscribed = self.locked();
+        subscribed.count(1);
+        subscribed.streams.entry(topic).or_default().push(sender);
         receiver
     }
 
     /// Publishes an event without waiting: a stream whose buffer is full reads from the log instead.
     fn publish(&self, event: &RecordedEvent) {
         let Some(topic) = topic_of(event) else { return };
-        let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(streams) = topics.get_mut(&topic) else { return };
+        let mut subscribed = self.locked();
+        let Some(streams) = subscribed.streams.get_mut(&topic) else { return };
         let event = Arc::new(event.clone());
         streams.retain(|stream| stream.try_send(Arc::clone(&event)).is_ok());
         if streams.is_empty() {
-            topics.remove(&topic);
+            subscribed.streams.remove(&topic);
         }
-    }
-
-    /// Removes streams whose clients have gone.
-    fn sweep(&self) {
-        let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        topics.retain(|_, streams| {
-            streams.retain(|stream| !stream.is_closed());
-            !streams.is_empty()
-        });
     }
 
     #[cfg(test)]
     fn streams(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().map(Vec::len).sum()
+        self.locked().streams.values().map(Vec::len).sum()
     }
 }
 
@@ -133,21 +157,15 @@ impl Bridge {
     }
 
     async fn follow(&self) {
-        const SWEEP_AFTER: u32 = 1_000;
         let mut types = types();
         types.push(ByteString::from_static(NOTIFICATION_CREATED));
         let filter = Filter { types, ..Filter::default() };
         let mut follower = Follower::new(Arc::clone(&self.log), self.from, filter);
-        let mut passed = 0;
         loop {
             match follower.next_page().await {
                 Ok(page) => {
                     page.iter().for_each(|event| self.hub.publish(event));
-                    passed += u32::try_from(page.len()).unwrap_or(u32::MAX);
-                    if passed > SWEEP_AFTER {
-                        self.hub.sweep();
-                        passed = 0;
-                    }
+                    self.hub.locked().count(page.len());
                 }
                 Err(ReadError::Store(StoreError::Closed)) => return,
                 Err(error) => {

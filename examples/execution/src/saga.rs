@@ -14,7 +14,7 @@ use annals::bson::{Document, doc};
 use annals::queue::{ItemRef, ItemsBody, NewItem, QueueError, Queues};
 use annals::runtime::{Effects, HandleFailure, Handler, SagaCall, SagaProgram};
 use annals::sagas::{SagaActed, SagaCommand, SagaDefinition, SagaFailure, SagaState, Sagas};
-use annals::{Clock, Condition, EventLog, Expected, Invalid, NewEvent, RecordedEvent, Records};
+use annals::{Clock, Condition, EventLog, Expected, Invalid, NewEvent, RecordError, RecordedEvent, Records};
 use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -184,16 +184,22 @@ impl Orchestra {
     }
 
     async fn release_resources(&self, call: SagaCall) -> Acted {
+        self.release(&call.execution_id).await.map_err(again)?;
+        Ok(SagaActed { commands: Vec::new(), set: doc! { "resources_allocated": false } })
+    }
+
+    /// Releases the allocation and the slot of an execution, if it has them.
+    async fn release(&self, execution_id: &str) -> Result<(), RecordError> {
         let allocations = typed::<AllocationRecord>(&self.records);
-        if let Some(found) = allocations.get(&*call.execution_id).await.map_err(again)?
+        if let Some(found) = allocations.get(execution_id).await?
             && found.value.status == ACTIVE
         {
             let released_at = Some(date(self.clock.now()));
             let released = AllocationRecord { status: RELEASED.to_owned(), released_at, ..found.value };
-            allocations.replace_if(&released, Expected::Revision(found.revision)).await.map_err(again)?;
+            allocations.replace_if(&released, Expected::Revision(found.revision)).await?;
         }
-        self.free_slot(&call.execution_id).await;
-        Ok(SagaActed { commands: Vec::new(), set: doc! { "resources_allocated": false } })
+        self.free_slot(execution_id).await;
+        Ok(())
     }
 
     /// Frees the slot of an execution. If the queue cannot be reached, the scheduler does it later.
@@ -232,8 +238,9 @@ fn command(event_type: &str, data: Document, call: &SagaCall) -> SagaCommand {
 /// The events that end a saga which does not complete.
 pub(crate) const UNDONE: [&str; 2] = ["saga_failed", "saga_cancelled"];
 
-/// Ends the execution of a saga that did not complete, unless it is over, and frees its slot. So every execution gets a terminal event,
-/// even if no compensation ran.
+/// Ends the execution of a saga that did not complete, unless it is over, and releases what it still holds. So every execution gets a
+/// terminal event, even if no compensation ran. An allocation is left if the answer to its insertion was lost, and the saga was cancelled
+/// before the step was retried: a step that failed is not compensated.
 pub(crate) struct Closer {
     pub(crate) orchestra: Arc<Orchestra>,
     pub(crate) sagas: Arc<dyn Sagas>,
@@ -272,8 +279,8 @@ impl Closer {
             let event = ending(&execution, saga.state, reason).map_err(HandleFailure::never)?;
             step(log, execution.request(), &[event], "terminal", &TERMINAL).await?;
         }
-        self.orchestra.free_slot(&ended.execution_id).await;
-        Ok(())
+        let released = self.orchestra.release(&ended.execution_id).await;
+        released.map_err(|error| HandleFailure::new(error.to_string()))
     }
 }
 

@@ -1,5 +1,6 @@
-//! `annals demo` as two processes on one MongoDB: the worker, and every other part. The name of this file leaves it out where there is no
-//! MongoDB: see CONTRIBUTING.md.
+//! `annals demo` as two processes on one MongoDB: the worker, and every other part. They publish to the Kafka of the tests and hold their
+//! queue in its Redis, if this program is built with them. The name of this file leaves it out where there is no MongoDB: see
+//! CONTRIBUTING.md.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::run::folder;
 use crate::with_mongodb_serve::{Database, server};
 
 /// Far longer than anything here takes on a busy machine.
-const LIMIT: Duration = Duration::from_secs(150);
+const LIMIT: Duration = Duration::from_secs(240);
 /// How often something is looked at again.
 const AGAIN: Duration = Duration::from_millis(20);
 /// Programs that end in different ways, each with the event of its end.
@@ -83,6 +84,32 @@ async fn expected(address: &str) -> Vec<Vec<String>> {
     histories
 }
 
+/// The options of the services beside MongoDB.
+fn beside() -> Vec<String> {
+    let mut options = Vec::new();
+    if let Some(kafka) = kafka() {
+        options.extend(["--broker".to_owned(), format!("kafka://{kafka}")]);
+    }
+    if cfg!(feature = "redis")
+        && let Ok(redis) = std::env::var("ANNALS_TEST_REDIS")
+    {
+        options.extend(["--queue".to_owned(), redis]);
+    }
+    options
+}
+
+/// `host:port` of the Kafka.
+fn kafka() -> Option<String> {
+    if cfg!(feature = "kafka") { std::env::var("ANNALS_TEST_KAFKA").ok() } else { None }
+}
+
+/// Whether the worker's group follows the log. With a Kafka, it is known only there.
+async fn follows_the_log(address: &str) -> bool {
+    let group = reqwest::get(format!("{address}/v1/groups/k8s-worker")).await.expect("answers");
+    assert!([200, 404].contains(&group.status().as_u16()), "{group:?}");
+    group.status().is_success()
+}
+
 #[test]
 fn a_worker_that_is_a_process_of_its_own_gives_the_histories_of_the_demo_in_one_process() {
     let (folder, database) = (folder(), Database::new());
@@ -94,8 +121,10 @@ fn a_worker_that_is_a_process_of_its_own_gives_the_histories_of_the_demo_in_one_
     alone.stop("TERM");
 
     let url = format!("mongodb://{}/{}?directConnection=true", server(), database.0);
+    let beside = beside();
     let with = |roles: &[&str]| {
         let mut arguments = vec!["--store", url.as_str()];
+        arguments.extend(beside.iter().map(String::as_str));
         arguments.extend(roles.iter().flat_map(|role| ["--role", *role]));
         let mut demo = Demo::start(folder.path(), &arguments);
         let address = demo.address();
@@ -119,6 +148,7 @@ fn a_worker_that_is_a_process_of_its_own_gives_the_histories_of_the_demo_in_one_
     for (id, expected) in ids.iter().zip(expected) {
         assert_eq!(runtime.block_on(whole(&client, id)), expected);
     }
+    assert_eq!(runtime.block_on(follows_the_log(&address)), kafka().is_none(), "the commands came from Kafka");
     worker.stop("TERM");
     rest.stop("TERM");
 }

@@ -163,6 +163,81 @@ async fn groups_are_listed_and_shown_with_their_topics() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sagas_are_listed_and_counted_and_each_is_shown_with_the_timeline_of_its_steps() {
+    let server = Running::dev().await;
+    let definition = json!({"start": {"on": ["order_placed"]}, "steps": [
+        {"name": "reserve", "publish": {"type": "reserve_stock"},
+         "compensation": {"name": "release", "publish": {"type": "release_stock"}}},
+        {"name": "pay", "await": {"on": ["order_paid"], "fail_on": ["declined"]}},
+    ]});
+    server.put("default", Method::PUT, "/v1/saga-definitions/order", definition).await;
+    for (id, kind) in [("o-1", "order_placed"), ("o-2", "order_placed"), ("o-1", "declined"), ("o-2", "order_paid")] {
+        let commit = json!({"aggregate": {"name": "order", "id": id}, "events": [{"type": kind, "data": {}}]});
+        server.put("default", Method::POST, "/v1/commits", commit).await;
+    }
+    until("both sagas have ended", || async {
+        let counted = facts(&page(&server, "/console/sagas?statistics=yes").await);
+        let is_one = |state: &str| counted.get(state).is_some_and(|count| count == "1");
+        is_one("completed") && is_one("failed") && counted["sagas"] == "2" && counted["need an operator"] == "0"
+    })
+    .await;
+    let list = rows(&page(&server, "/console/sagas?name=order&state=failed").await, "sagas");
+    let [failed] = &list[..] else { panic!("{list:?}") };
+    assert_eq!(
+        [&failed[1], &failed[2], &failed[3], &failed[5], &failed[6]],
+        ["order", "o-1", "failed", "reserve", "declined came"]
+    );
+    let one = page(&server, &format!("/console/sagas?id={}", failed[0])).await;
+    let steps = rows(&one, "steps");
+    let steps: Vec<_> = steps.iter().map(|step| [&*step[1], &*step[2], &*step[3], &*step[4]]).collect();
+    let expected = [
+        ["reserve", "action", "1", "completed"],
+        ["pay", "action", "1", "failed"],
+        ["release", "compensation", "1", "completed"],
+    ];
+    assert_eq!(steps, expected, "{one}");
+    let shown = facts(&one);
+    assert_eq!((&*shown["state"], &*shown["cause"], &*shown["undone"]), ("failed", "declined came", "release"));
+
+    let definitions = page(&server, "/console/saga-definitions").await;
+    assert_eq!(row(&definitions, "definitions", "order")[..6], ["order", "1", "order_placed", "2", "0", "0"]);
+    let drawn = page(&server, "/console/saga-definitions?name=order").await;
+    let (_, diagram) = drawn.split_once("<svg class=\"diagram\"").expect("a diagram");
+    let (diagram, _) = diagram.split_once("</svg>").expect("its end");
+    for text in
+        ["starts on order_placed", "1. reserve", "undone by release", "2. pay", "awaits order_paid", "completed"]
+    {
+        assert!(diagram.contains(&format!(">{text}</text>")), "{text} is not in {diagram}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_are_listed_and_shown_with_their_items() {
+    let server = Running::dev().await;
+    let put = async |method: Method, path: &str, body: Value| server.put("default", method, path, body).await;
+    put(Method::PUT, "/v1/queues/renders", json!({"cap": 1})).await;
+    for item in [json!({"id": "r-1", "priority": "high", "user": "eva"}), json!({"id": "r-2"})] {
+        put(Method::POST, "/v1/queues/renders/enqueue", item).await;
+    }
+    put(Method::POST, "/v1/queues/renders/take", json!({"worker": "w-1", "lease_ms": 3_600_000})).await;
+    let queues = page(&server, "/console/queues").await;
+    assert_eq!(row(&queues, "queues", "renders")[..7], ["renders", "1 of 1", "0", "0", "1", "0", "0"]);
+    let one = page(&server, "/console/queues?name=renders").await;
+    assert_eq!(rows(&one, "pending"), [["0", "0", "1", "0", "0"]]);
+    let (active, pending) = (row(&one, "items", "r-1"), row(&one, "items", "r-2"));
+    assert_eq!(
+        [&*active[1], &*active[2], &*active[3], &*active[5], &*active[6]],
+        ["active", "high", "eva", "1", "w-1"]
+    );
+    assert_eq!([&*pending[1], &*pending[2], &*pending[5]], ["pending", "normal", "0"]);
+    let release = |item: &[String]| item[8].contains("Release");
+    assert!(release(&active) && !release(&pending), "only an active item is released");
+    let facts = facts(&one);
+    let counts = ["active", "enqueued", "handed out", "done", "lost"].map(|name| &*facts[name]);
+    assert_eq!(counts, ["1 of 1", "2", "1", "0", "0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn filters_are_listed_with_how_far_they_are() {
     let server = filled().await;
     until("the filter has evaluated everything", || async {

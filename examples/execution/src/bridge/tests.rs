@@ -45,8 +45,23 @@ async fn streams_of_clients_that_are_gone_are_forgotten() {
     assert_eq!(hub.streams(), 2);
     hub.publish(&events[0]);
     assert_eq!(hub.streams(), 1, "by the next event of the execution");
-    hub.sweep();
-    assert_eq!(hub.streams(), 0, "or by a sweep");
+    hub.locked().count(events.len());
+    assert_eq!(hub.streams(), 1, "not by each event");
+    hub.locked().count(10_000);
+    assert_eq!(hub.streams(), 0, "or after many events of others");
+}
+
+#[tokio::test]
+async fn clients_that_connect_again_and_again_while_nothing_happens_are_forgotten() {
+    let hub = Hub::default();
+    let held = hub.subscribe(Topic::Execution("held".to_owned()));
+    let mut most = 0;
+    for n in 0..5_000 {
+        drop(hub.subscribe(Topic::Execution(format!("x-{n}"))));
+        most = most.max(hub.streams());
+    }
+    assert!(most < 1_100, "{most} streams were kept");
+    assert!(!held.is_closed(), "a client that is there stays");
 }
 
 #[test]

@@ -2,15 +2,19 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 
-use annals::{DEFAULT_TENANT, Filter, Follower, LogQuery, RecordQuery, limits};
-use annals_example_execution::{COMPLETED, CREATE_POD, FAILED, REQUESTED, SAGA, STARTED, TERMINAL};
+use annals::sagas::{SAGA_AGGREGATE, saga_id};
+use annals::{AggregateFilter, DEFAULT_TENANT, Filter, Follower, LogQuery, RecordQuery, Store, limits};
+use annals_example_execution::{
+    CANCELLED, COMPLETED, CREATE_POD, DELETE_POD, FAILED, REQUESTED, SAGA, STARTED, TERMINAL,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::machine::{marker, running, until_running};
-use crate::service::{ended, history, log_of, within};
+use crate::service::{ended, history, history_of, log_of, within};
 
 struct Process {
     child: Child,
@@ -182,6 +186,11 @@ async fn killed_again_and_again_each_execution_still_ends_exactly_once() {
     of.sort();
     ids.sort();
     assert_eq!(of, ids, "each pod was asked for once");
+    all_released(&store, &ids).await;
+}
+
+/// Checks that each of these executions, and no other, has an allocation, which is released.
+async fn all_released(store: &Arc<dyn Store>, ids: &[String]) {
     let records = store.records(DEFAULT_TENANT).expect("always there");
     let allocations = records.find(RecordQuery::new("resource_allocations").limit(limits::PAGE_MAX)).await;
     let text =
@@ -190,8 +199,59 @@ async fn killed_again_and_again_each_execution_still_ends_exactly_once() {
     let of = allocations.iter().map(|it| (text(&it.document, "execution_id"), text(&it.document, "status")));
     let mut of: Vec<_> = of.collect();
     of.sort();
-    let due: Vec<_> = ids.iter().map(|id| (id.clone(), "released".to_owned())).collect();
+    let mut due: Vec<_> = ids.iter().map(|id| (id.clone(), "released".to_owned())).collect();
+    due.sort();
     assert_eq!(of, due, "88: no saga allocated a second time, and each released what it had");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_cancelled_executions_are_compensated_each_is_compensated_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ids = Vec::new();
+    // Each event is a line, so the service dies at the cancellation, inside the compensations, and after them.
+    for kill_after in 0..7 {
+        let mut process = Process::start(folder.path()).await;
+        let id = process.submit("sh", "while :; do sleep 1; done").await;
+        process.line_with(&format!("{STARTED} {}", &id[..8])).await;
+        let cancel = reqwest::Client::new().post(format!("{}executions/{id}/cancel", process.address)).send();
+        assert_eq!(within("an answer", cancel).await.expect("answers").status(), 202);
+        for _ in 0..kill_after {
+            process.line_with("#").await;
+        }
+        process.kill().await;
+        ids.push(id);
+    }
+    let process = Process::start(folder.path()).await;
+    let sagas = process.sagas_over().await;
+    assert_eq!((&sagas["total"], &sagas["by_state"]), (&json!(ids.len()), &json!({ "cancelled": ids.len() })));
+    // The last event of a saga is committed after its end is stored.
+    let address = format!("{}v1/log?types=saga_cancelled", process.address);
+    let mut again = tokio::time::interval(std::time::Duration::from_millis(20));
+    within("the last event of every saga", async {
+        loop {
+            again.tick().await;
+            let page: Value = reqwest::get(&address).await.expect("answers").json().await.expect("JSON");
+            if page["events"].as_array().expect("events").len() == ids.len() {
+                return;
+            }
+        }
+    })
+    .await;
+    assert!(process.interrupt().await.success());
+    let store = annals::open(&format!("embedded:{}", folder.path().join("store").display())).await.expect("opens");
+    let log = log_of(&store);
+    for id in &ids {
+        assert_eq!(history(&log, id).await, [REQUESTED, STARTED, CANCELLED], "{id}");
+        assert_eq!(history_of(&log, id, &[CREATE_POD, DELETE_POD]).await, [CREATE_POD, DELETE_POD], "{id}");
+        let saga = AggregateFilter { name: SAGA_AGGREGATE.into(), id: Some(saga_id(SAGA, id).into()) };
+        let filter = Filter { aggregate: Some(saga), ..Filter::default() };
+        let query = LogQuery { limit: limits::PAGE_MAX, filter, ..LogQuery::default() };
+        let page = log.read(query).await.expect("can be read");
+        let told: Vec<_> = page.events.iter().map(|event| &*event.event_type).collect();
+        let due = ["saga_started", "saga_compensating", "saga_compensating", "saga_compensated", "saga_cancelled"];
+        assert_eq!(told, due, "{id}");
+    }
+    all_released(&store, &ids).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,14 +1,16 @@
-//! The five languages of Integr8sCode, those that this machine has.
+//! The five languages of Integr8sCode and sh, those that this machine has.
 
 use annals_example_execution::{COMPLETED, FAILED};
 use serde_json::json;
 
 use crate::service::{Service, ended, memory};
 
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("python", "print('hello from python')"),
     ("node", "console.log('hello from node')"),
     ("ruby", "puts 'hello from ruby'"),
+    // Of a small package, because the first program compiles what it imports.
+    ("go", "package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(\"hello from go\\n\") }\n"),
     ("bash", "words=(hello from bash); echo \"${words[@]}\""),
     ("sh", "echo hello from sh"),
 ];

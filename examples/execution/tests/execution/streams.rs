@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use annals_example_execution::{COMPLETED, FAILED, RESULT_STORED, Role, STARTED, TIMEOUT, Users};
+use annals_example_execution::{COMPLETED, FAILED, REQUESTED, RESULT_STORED, Role, STARTED, TIMEOUT, Users};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -27,7 +27,12 @@ pub struct Client {
 impl Client {
     /// Connects as a user, after the event with this number if one is given.
     pub async fn connect(service: &Service, user: &str, path: &str, last: Option<u64>) -> Self {
-        let request = reqwest::Client::new().get(service.url(path)).header("x-user", user);
+        Self::at(&service.url(path), user, last).await
+    }
+
+    /// Does the same at a URL.
+    pub async fn at(url: &str, user: &str, last: Option<u64>) -> Self {
+        let request = reqwest::Client::new().get(url).header("x-user", user);
         let request = match last {
             Some(last) => request.header("last-event-id", last),
             None => request,
@@ -246,6 +251,28 @@ async fn a_client_resumes_after_the_last_event_that_it_has() {
     assert!(names(&events).contains(&"pod_terminated") && !names(&events).contains(&STARTED), "{events:?}");
     let refused = reqwest::Client::new().get(service.url(&stream(&id))).header("last-event-id", "seven").send().await;
     assert_eq!(refused.expect("answers").status(), 422);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_resumes_while_a_program_runs_gets_what_it_missed_and_then_what_happens() {
+    let store = memory().await;
+    let service = Service::start(&store).await;
+    let gate = marker();
+    let id = service.submit_with(gated(&gate)).await;
+    let begun = started(&service.log, &id).await;
+    let requested = until(&service.log, &id, &[REQUESTED]).await.sequence_number;
+    let mut client = Client::connect(&service, "demo", &stream(&id), Some(requested)).await;
+    let mut events = Vec::new();
+    while events.last().is_none_or(|event: &Event| event.id < Some(begun)) {
+        events.push(client.next().await.expect("it goes on"));
+    }
+    assert_eq!(names(&events).last(), Some(&STARTED), "from the log");
+    open(&gate);
+    events.extend(client.rest().await);
+    let whole = Client::connect(&service, "demo", &stream(&id), Some(0)).await.rest().await;
+    let after: Vec<_> = whole.into_iter().filter(|event| event.id > Some(requested)).collect();
+    assert_eq!(events, after, "each event once, and none is missing");
     service.stop().await;
 }
 

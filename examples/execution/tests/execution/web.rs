@@ -90,6 +90,9 @@ async fn a_bad_submission_is_refused_with_its_code_and_path_and_nothing_is_commi
         assert!(!problem["advice"].as_str().expect("advice").contains("import"), "{problem}");
     }
     assert_eq!(service.log.head().await.expect("can be read"), 0);
+    // Characters are counted, not bytes.
+    let longest = format!("#{}\necho long", "ü".repeat(50_000 - "#\necho long".len()));
+    assert_eq!(service.result_of("sh", &longest).await.text("stdout"), "long\n");
     service.stop().await;
 }
 

@@ -45,6 +45,17 @@ async fn stored(store: &Arc<dyn Store>, collection: &str, id: &str) -> RawDocume
     found.unwrap_or_else(|| panic!("{collection} has no {id}")).document
 }
 
+/// Waits until the allocation of an execution is released.
+async fn until_released(store: &Arc<dyn Store>, id: &str) {
+    let mut again = tokio::time::interval(std::time::Duration::from_millis(20));
+    crate::service::within(&format!("the release of {id}"), async {
+        while stored(store, "resource_allocations", id).await.get_str("status").expect("a status") != "released" {
+            again.tick().await;
+        }
+    })
+    .await;
+}
+
 /// What an execution held is released, and it is stored when.
 async fn is_released(store: &Arc<dyn Store>, id: &str) {
     let allocation = stored(store, "resource_allocations", id).await;
@@ -201,24 +212,23 @@ async fn statement_82_a_refused_create_pod_command_fails_the_execution_with_its_
     service.stop().await;
 }
 
+/// The insertion of an active allocation.
+fn allocation(id: &str) -> RecordChange {
+    let document = doc! {
+        "_id": id, "allocation_id": id, "execution_id": id, "language": "sh", "cpu_request": "1", "memory_request": "1",
+        "cpu_limit": "1", "memory_limit": "1", "status": "active", "allocated_at": annals::bson::DateTime::from_millis(0),
+        "released_at": null,
+    };
+    let document = annals::bson::serialize_to_raw_document_buf(&document).expect("a document");
+    RecordChange::insert("resource_allocations", document)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn statement_83_beyond_100_allocations_of_a_language_an_execution_fails() {
     let store = memory().await;
     let service = Service::start(&store).await;
     let records = store.records(DEFAULT_TENANT).expect("always there");
-    let allocation = |n: usize| {
-        let id = format!("held-{n}");
-        let document = doc! {
-            "_id": &id, "allocation_id": &id, "execution_id": &id, "language": "sh", "cpu_request": "1", "memory_request": "1",
-            "cpu_limit": "1", "memory_limit": "1", "status": "active", "allocated_at": annals::bson::DateTime::from_millis(0),
-            "released_at": null,
-        };
-        RecordChange::insert(
-            "resource_allocations",
-            annals::bson::serialize_to_raw_document_buf(&document).expect("a document"),
-        )
-    };
-    records.write((0..100).map(allocation).collect()).await.expect("written");
+    records.write((0..100).map(|n| allocation(&format!("held-{n}"))).collect()).await.expect("written");
     let end = service.result_of("sh", "echo never").await;
     assert_eq!((end.event_type.as_str(), end.text("error_type")), (FAILED, "resource_limit"), "{end:?}");
     assert_eq!(service.result_of("bash", "echo other languages run").await.event_type, COMPLETED);
@@ -259,6 +269,9 @@ async fn statement_86_a_cancelled_execution_is_compensated_the_same_way_wherever
     let (running, waiting) = (service.submit_with(body).await, service.submit("sh", "echo never").await);
     until_running(&marker, 1).await;
     until(&service.log, &waiting, &["execution_queued"]).await;
+    // As if it had allocated, and the answer of the store had been lost.
+    let records = store.records(DEFAULT_TENANT).expect("always there");
+    records.write(vec![allocation(&waiting)]).await.expect("written");
     for id in [&waiting, &running] {
         let path = format!("/executions/{id}/cancel");
         let (status, answer) =
@@ -271,6 +284,9 @@ async fn statement_86_a_cancelled_execution_is_compensated_the_same_way_wherever
     let saga = service.saga(&running, |saga| saga["state"] == "cancelled").await;
     assert_eq!(saga["compensated_steps"], json!(["delete_pod", "release_resources"]), "{saga}");
     service.saga(&waiting, |saga| saga["state"] == "cancelled").await;
+    for id in [&waiting, &running] {
+        until_released(&store, id).await;
+    }
     until(&service.log, &running, &["pod_deleted"]).await;
     assert_eq!(history(&service.log, &running).await, [REQUESTED, STARTED, CANCELLED]);
     assert_eq!(history(&service.log, &waiting).await, [REQUESTED, CANCELLED]);
@@ -327,6 +343,36 @@ async fn statement_90_critical_executions_run_before_those_that_were_submitted_e
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn statement_95_a_user_with_too_many_waiting_executions_is_refused_with_the_limit_and_others_are_not() {
+    let store = memory().await;
+    let service = Service::start_with(&store, |settings| settings.at_once = 1).await;
+    let limited = json!({ "cap": 1, "pending_max_per_user": 1 });
+    let (status, answer) = service.call("admin", Method::PUT, &format!("/v1/queues/{QUEUE}"), Some(&limited)).await;
+    assert_eq!(status, 200, "{answer}");
+    let submit = async |user: &str, script: &str| {
+        let body = json!({ "language": "sh", "script": script, "timeout_seconds": 60 });
+        let (status, answer) = service.call(user, Method::POST, "/executions", Some(&body)).await;
+        assert_eq!(status, 201, "{answer}");
+        answer["execution_id"].as_str().expect("an id").to_owned()
+    };
+    let marker = marker();
+    let running = submit("max", &format!("until [ -e /tmp/{marker} ]; do sleep 0.01; done; rm /tmp/{marker}")).await;
+    started(&service.log, &running).await;
+    let first = submit("eva", "echo first").await;
+    until(&service.log, &first, &["execution_queued"]).await;
+    let end = ended(&service.log, &submit("eva", "echo second").await).await;
+    assert_eq!((end.event_type.as_str(), end.text("error_type")), (FAILED, "resource_limit"), "{end:?}");
+    assert!(end.text("reason").contains("user \"eva\" has 1 pending items; at most 1"), "{end:?}");
+    let other = submit("max", "echo other").await;
+    until(&service.log, &other, &["execution_queued"]).await;
+    std::fs::write(format!("/tmp/{marker}"), "").expect("can be written");
+    for id in [&running, &first, &other] {
+        assert_eq!(ended(&service.log, id).await.event_type, COMPLETED);
+    }
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_execution_is_listed_for_its_owner_and_run_again_only_once_it_is_over() {
     let store = memory().await;
     let service = Service::start(&store).await;
@@ -345,24 +391,42 @@ async fn an_execution_is_listed_for_its_owner_and_run_again_only_once_it_is_over
     assert_eq!(service.call("max", Method::POST, &format!("/executions/{id}/cancel"), None).await.0, 403);
     assert_eq!(service.call("max", Method::GET, "/executions/nothing", None).await.0, 404);
     assert_eq!(service.call("admin", Method::POST, &format!("/executions/{id}/cancel"), None).await.0, 202);
-    let (status, again) = service.call("eva", Method::POST, &retry, None).await;
-    assert_eq!(status, 201, "{again}");
-    let other = again["execution_id"].as_str().expect("an id").to_owned();
+    let again = async || {
+        let request = reqwest::Client::new().post(service.url(&retry)).header("x-user", "eva");
+        let answer = request.header("idempotency-key", "again").send().await.expect("answers");
+        (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON"))
+    };
+    let (status, first) = again().await;
+    assert_eq!(status, 201, "{first}");
+    let (status, repeated) = again().await;
+    assert_eq!((status, &repeated["execution_id"]), (200, &first["execution_id"]), "the same retry is one execution");
+    let other = first["execution_id"].as_str().expect("an id").to_owned();
+    assert_ne!(other, id);
     started(&service.log, &other).await;
     service.call("eva", Method::POST, &format!("/executions/{other}/cancel"), None).await;
-    let of = async |user: &str| {
-        let (status, page) = service.call(user, Method::GET, "/executions?status=cancelled&limit=10", None).await;
+    let listed = async |user: &str, more: &str| {
+        let path = format!("/executions?status=cancelled&{more}");
+        let (status, page) = service.call(user, Method::GET, &path, None).await;
         assert_eq!(status, 200, "{page}");
-        page["items"].as_array().expect("items").len()
+        let items = page["items"].as_array().expect("items").iter();
+        let ids: Vec<_> = items.map(|it| it["execution_id"].as_str().expect("an id").to_owned()).collect();
+        (ids, page["cursor"].as_str().map(str::to_owned))
     };
-    let mut again = tokio::time::interval(std::time::Duration::from_millis(20));
+    let mut looked = tokio::time::interval(std::time::Duration::from_millis(20));
     crate::service::within("the list", async {
-        while of("eva").await != 2 {
-            again.tick().await;
+        while listed("eva", "limit=10").await.0.len() != 2 {
+            looked.tick().await;
         }
     })
     .await;
-    assert_eq!((of("max").await, of("admin").await), (0, 2));
+    for (user, more, count) in [("max", "", 0), ("admin", "", 2), ("admin", "user=eva", 2), ("admin", "user=max", 0)] {
+        assert_eq!(listed(user, &format!("limit=10&{more}")).await.0.len(), count, "{user} {more}");
+    }
+    assert!(listed("max", "limit=10&user=eva").await.0.is_empty(), "only an administrator may name a user");
+    // Page by page, the newest first.
+    let (newest, cursor) = listed("eva", "limit=1").await;
+    let (oldest, end) = listed("eva", &format!("limit=1&cursor={}", cursor.expect("there is more"))).await;
+    assert_eq!((newest, oldest, end), (vec![other], vec![id], None));
     assert_eq!(service.call("eva", Method::GET, "/executions?limit=0", None).await.0, 422);
     assert_eq!(service.call("eva", Method::GET, "/executions?nice=1", None).await.0, 422);
     service.stop().await;

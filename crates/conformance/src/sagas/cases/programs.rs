@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use annals_core::bson::doc;
-use annals_core::sagas::{SagaActed, SagaCommand, SagaDefinition, SagaFailure, SagaState};
+use annals_core::sagas::{SagaActed, SagaCommand, SagaDefinition, SagaFailure, SagaRecord, SagaState, Sagas, saga_id};
+use annals_core::{DEFAULT_TENANT, TypedRecords};
 use annals_runtime::{SagaCall, SagaProgram};
 use serde_json::json;
+use tokio::sync::Notify;
 
 use crate::Subject;
 use crate::sagas::opened::Running;
@@ -73,6 +75,46 @@ pub async fn functions_are_called_and_their_commands_committed_once(subject: &dy
     assert_eq!((payments.charges.load(Ordering::Relaxed), payments.refunds.load(Ordering::Relaxed)), (2, 1));
 }
 
+/// The function ends first, so that its outcome is known.
+pub async fn a_cancel_while_a_function_runs_compensates_what_it_did(subject: &dyn Subject) {
+    let it = Running::of(subject).await;
+    let (calls, gate) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
+    let (counted, opened) = (Arc::clone(&calls), Arc::clone(&gate));
+    let program = SagaProgram::new(definition())
+        .function("charge", move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let opened = Arc::clone(&opened);
+            async move {
+                opened.notified().await;
+                Ok(SagaActed::command(SagaCommand::new("charged", doc! {})))
+            }
+        })
+        .function("refund", |_| async { Ok(SagaActed::command(SagaCommand::new("refunded", doc! {}))) });
+    it.sagas.register(program).await.expect("registered");
+    it.commit("placed", "o-1", json!({})).await;
+    while calls.load(Ordering::Relaxed) == 0 {
+        crate::between_looks().await;
+    }
+    let id = saga_id("order", "o-1");
+    let stored = TypedRecords::<SagaRecord>::declared(it.it.store.records(DEFAULT_TENANT).expect("declared"));
+    let opening = async {
+        while !stored.get(id.as_str()).await.expect("read").is_some_and(|saga| saga.value.annals.asked.is_some()) {
+            crate::between_looks().await;
+        }
+        gate.notify_one();
+    };
+    let (cancelled, ()) = tokio::join!(it.sagas.cancel(&id, "a user asked".into()), opening);
+    cancelled.expect("cancelled");
+    let status = it.until_of("order", "o-1", |status| status.state.is_over()).await;
+    it.logged("o-1", "saga_cancelled").await;
+    let due = ["saga_started", "charged", "saga_compensating", "refunded", "saga_compensated", "saga_cancelled"];
+    assert_eq!(it.published("o-1").await, due);
+    assert_eq!((status.state, status.cause.as_deref()), (SagaState::Cancelled, Some("a user asked")));
+    assert_eq!(status.completed_steps, ["charge"]);
+    assert_eq!(status.compensated_steps, ["refund"]);
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+}
+
 /// The failure has the message of the panic.
 pub async fn a_function_that_panics_fails_its_step(subject: &dyn Subject) {
     let it = Running::of(subject).await;
@@ -108,5 +150,5 @@ pub async fn a_missing_function_is_refused(subject: &dyn Subject) {
     let failing = |_| async { Err(SagaFailure::from("no")) };
     let refused = it.sagas.register(SagaProgram::new(definition()).function("charge", failing)).await;
     assert!(refused.is_err_and(|error| error.to_string().contains("refund")));
-    assert!(annals_core::sagas::Sagas::definition(&*it.sagas, "order").await.is_err());
+    assert!(it.sagas.definition("order").await.is_err());
 }

@@ -128,16 +128,18 @@ pub async fn the_record_has_the_fields_and_indexes_of_its_layout(subject: &dyn S
     assert_eq!((saga.get_str("state").ok(), saga.get_str("current_step").ok()), (Some("running"), Some("create_pod")));
     let collections = records.collections().await.expect("listed");
     let sagas = collections.into_iter().find(|collection| collection.name == SAGAS).expect("declared");
-    for index in [
-        "saga_id_1",
-        "saga_name_1",
-        "execution_id_1",
-        "created_at_1",
-        "idx_saga_state",
-        "idx_saga_state_created",
-        "idx_saga_execution_name_unique",
+    for (index, fields) in [
+        ("saga_id_1", &["saga_id"][..]),
+        ("saga_name_1", &["saga_name"][..]),
+        ("execution_id_1", &["execution_id"][..]),
+        ("created_at_1", &["created_at"][..]),
+        ("idx_saga_state", &["state"][..]),
+        ("idx_saga_state_created", &["state", "created_at"][..]),
+        ("idx_saga_execution_name_unique", &["execution_id", "saga_name"][..]),
     ] {
         let found = sagas.indexes.iter().find(|known| known.name() == index).expect(index);
+        let paths: Vec<_> = found.fields().into_iter().map(|(path, _)| path).collect();
+        assert_eq!(paths, fields, "{index}");
         assert_eq!(found.is_unique(), ["saga_id_1", "idx_saga_execution_name_unique"].contains(&index), "{index}");
     }
 }

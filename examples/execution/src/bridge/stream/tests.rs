@@ -80,3 +80,33 @@ async fn a_slow_stream_reads_what_it_missed_from_the_log_loses_none_and_subscrib
     assert_eq!(next.expect("can be read").sequence_number, live.sequence_number);
     assert!(events.live.is_some() && bridge.hub.streams() == 1);
 }
+
+/// Whenever an event comes while a client connects: before the log is read, in between, and after it.
+#[tokio::test]
+async fn statement_100_an_event_that_comes_while_a_client_connects_is_sent_once_or_is_part_of_the_status() {
+    let (bridge, _stop) = bridge().await;
+    let earlier = committed(&bridge, &["x-1"], 1).await;
+    let mut events = subscribed(&bridge, "x-1");
+    // One is published before the log is read, and one is published late.
+    let meanwhile = committed(&bridge, &["x-1"], 2).await.split_off(earlier.len());
+    bridge.hub.publish(&meanwhile[0]);
+    events.pass_to_head(&bridge).await.expect("can be read");
+    assert_eq!(events.after, Some(2), "the status tells of both");
+    bridge.hub.publish(&meanwhile[1]);
+    // One comes after the log was read.
+    let later = committed(&bridge, &["x-1"], 1).await.pop().expect("the last one");
+    bridge.hub.publish(&later);
+    let next = tokio::time::timeout(DEADLINE, events.next(&bridge)).await.expect("comes in time");
+    assert_eq!(next.expect("can be read").sequence_number, later.sequence_number);
+    let live = events.live.as_mut().expect("it lags by nothing");
+    assert!(live.try_recv().is_err(), "nothing is sent twice");
+}
+
+#[tokio::test]
+async fn statement_100_a_stream_subscribes_before_it_looks_at_the_log() {
+    let (bridge, _stop) = bridge().await;
+    let bridge = Arc::new(bridge);
+    let unknown = of_execution(State(Arc::clone(&bridge)), Path("nothing".to_owned()), HeaderMap::new()).await;
+    assert!(unknown.is_err(), "there is no such execution");
+    assert_eq!(bridge.hub.streams(), 1, "it had subscribed before it found out");
+}
