@@ -1,5 +1,6 @@
 //! What an attempt knows about earlier ones, step by step, as in the specifications of the Dolittle Runtime.
 
+use annals_core::DEFAULT_SCOPE;
 use annals_core::handlers::{
     Act, Delivery, DeliveryFailure, End, HandlerDefinition, HandlerState, PartitionStatus, Place, Settlement,
 };
@@ -288,7 +289,7 @@ pub async fn states_are_shown_in_the_layout_of_the_dolittle_runtime(subject: &dy
         }
     }
     it.fail("plain", &it.pull("plain").await[0]).await;
-    let states = it.handlers.states().await.expect("reads");
+    let states = it.handlers.states(DEFAULT_SCOPE).await.expect("reads");
     let of = |partitioned: bool| {
         let mut found = states.iter().filter(|state| state.get_bool("Partitioned").ok() == Some(partitioned));
         found.next().cloned().expect("a state")
@@ -308,7 +309,7 @@ pub async fn states_are_shown_in_the_layout_of_the_dolittle_runtime(subject: &dy
 
 /// Returns `LastSuccessfullyProcessed` of the only handler, in milliseconds.
 async fn last_success(it: &Opened) -> i64 {
-    let states = it.handlers.states().await.expect("reads");
+    let states = it.handlers.states(DEFAULT_SCOPE).await.expect("reads");
     let at = states[0].get_datetime("LastSuccessfullyProcessed").expect("a date");
     at.timestamp_millis()
 }
