@@ -46,6 +46,7 @@ macro_rules! filters {
                 a_client_of_a_public_filter_gets_no_event_that_is_not_public
                 one_batch_is_in_flight_at_a_time_and_is_settled_in_order
                 a_batch_whose_lease_ended_is_handed_out_again
+                a_clock_that_jumps_skips_and_repeats_no_event
                 a_failure_holds_the_filter_until_its_delay_has_passed
                 what_never_succeeds_blocks_the_filter_until_it_is_put_again
                 a_caller_who_goes_away_has_taken_nothing
@@ -55,6 +56,7 @@ macro_rules! filters {
             }
             dying {
                 a_filter_skips_and_repeats_no_event_whichever_write_its_process_dies_at
+                a_client_evaluates_every_event_whichever_write_its_server_dies_at
             }
             restarting {
                 a_filter_continues_where_it_was

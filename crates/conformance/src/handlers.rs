@@ -62,6 +62,9 @@ macro_rules! handlers {
                 what_was_in_flight_comes_again_and_what_was_settled_does_not
                 events_settled_out_of_order_do_not_come_again
                 two_hosts_on_one_store_take_no_lease_from_each_other
+                of_two_hosts_that_claim_a_handler_at_once_one_delivers
+                a_handler_of_a_restored_store_goes_back_to_the_fork_and_says_so
+                a_replay_in_a_restored_store_marks_nothing_from_the_fork_on
             }
             spreading {
                 work_spreads_evenly_over_processes_that_join_and_leave
@@ -79,6 +82,7 @@ macro_rules! handlers {
                 an_event_is_attempted_with_its_number_and_last_reason_until_it_fails_for_good
                 a_worker_chooses_the_delay_of_a_retry
                 of_two_failing_partitions_the_one_that_is_due_first_comes_first
+                a_retry_that_is_due_comes_before_a_new_event
                 two_partitions_that_fail_at_their_second_event_are_retried_each_at_its_own
                 without_partitions_a_handler_stops_before_an_event_whose_failure_is_final
                 an_event_that_follows_a_failed_one_counts_its_own_attempts

@@ -50,6 +50,7 @@ macro_rules! horizon {
                 handlers_process_the_log_of_the_scope
                 a_handler_gets_a_received_event_as_the_log_of_its_scope_shows_it
                 the_lag_of_a_handler_is_measured_against_the_log_of_its_scope
+                the_states_of_a_scope_are_shown_in_the_layout_of_the_dolittle_runtime
                 filters_and_handlers_process_the_log_of_the_scope
                 a_wait_for_a_handler_of_another_scope_is_refused
                 a_wait_is_for_the_stream_and_the_log_of_its_scope_only

@@ -28,6 +28,7 @@ macro_rules! projections {
                 a_changed_definition_is_built_beside_and_reads_never_see_half
                 a_definition_that_is_taken_back_drops_its_build
                 a_rebuild_makes_the_same_records_in_another_collection
+                the_records_of_a_restored_store_are_rebuilt_and_the_reason_is_recorded
                 records_of_a_dropped_build_are_removed
                 an_older_version_is_refused
                 a_changed_definition_gets_past_an_event_that_did_not_fit

@@ -14,6 +14,7 @@ macro_rules! receiving {
             received_events_are_read_with_what_came_with_them
             a_subscription_stands_behind_its_last_event
             a_repeated_batch_adds_nothing
+            a_stream_of_the_scope_has_each_event_once
             a_gap_and_an_overlap_are_refused_with_what_is_stored
             a_repeat_with_other_events_is_refused
             a_number_that_does_not_follow_is_refused

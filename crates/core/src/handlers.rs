@@ -98,12 +98,12 @@ pub trait Handlers: Send + Sync + 'static {
     /// See [`HandlerError`]; [`HandlerError::Unknown`] if there is neither a handler nor an act of that name.
     async fn acts(&self, name: &str, after: Option<&str>, limit: usize) -> Result<ActPage, HandlerError>;
 
-    /// Returns the state of every handler and of every filter of the default scope, each as a document of the Dolittle Runtime's collection
-    /// `stream-processor-states`, without `_id`; see [`StateDocument`].
+    /// Returns the state of every handler and of every filter of a scope, each as a document of the Dolittle Runtime's collection
+    /// `stream-processor-states`, or `x-<scope>-stream-processor-states`, without `_id`; see [`StateDocument`].
     ///
     /// # Errors
-    /// See [`HandlerError`].
-    async fn states(&self) -> Result<Vec<bson::Document>, HandlerError>;
+    /// See [`HandlerError`]; `unknown_scope`.
+    async fn states(&self, scope: &str) -> Result<Vec<bson::Document>, HandlerError>;
 }
 
 /// An event on its way to a worker, to be settled under its token.

@@ -78,6 +78,8 @@ pub const RECORD_CHANGES_MAX: usize = 10_000;
 pub const RECORD_CHANGES_BYTES_MAX: usize = 4 * RECORD_BYTES_MAX;
 /// Maximum size of the body of a batch of record changes, in bytes: its documents and the text around them.
 pub const RECORD_CHANGES_BODY_BYTES_MAX: usize = RECORD_CHANGES_BYTES_MAX + 4 * 1024 * 1024;
+/// Maximum length of the reason of an act, in bytes of UTF-8. A longer reason of a failure is stored up to this length.
+pub const REASON_BYTES_MAX: usize = 4 * 1024;
 /// Minimum number of the newest record changes that are kept.
 pub const CHANGES_KEPT_MIN: u64 = 100_000;
 /// Maximum size of the payload of a work queue's item, in bytes of JSON.

@@ -488,7 +488,7 @@ impl Handlers for TenantHandlers {
         self.acts_page(name, after, limit).await
     }
 
-    async fn states(&self) -> Result<Vec<Document>, HandlerError> {
-        self.state_documents().await
+    async fn states(&self, scope: &str) -> Result<Vec<Document>, HandlerError> {
+        self.state_documents(scope).await
     }
 }

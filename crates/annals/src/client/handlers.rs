@@ -5,7 +5,7 @@ use annals_core::handlers::{
     Act, ActBody, ActPage, Delivery, HandlerDefinition, HandlerError, HandlerPage, HandlerStatus, Handlers,
     PartitionPage, PullBody, Reason, SettleBody, SettleResult, read_deliveries,
 };
-use annals_core::{Code, Invalid, ReadError, StoreError};
+use annals_core::{Code, DEFAULT_SCOPE, Invalid, ReadError, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
@@ -103,12 +103,13 @@ impl Handlers for HandlersClient {
         self.ask(Method::GET, page(&["handlers"], after, limit), String::new()).await
     }
 
-    async fn states(&self) -> Result<Vec<Document>, HandlerError> {
+    async fn states(&self, scope: &str) -> Result<Vec<Document>, HandlerError> {
         #[derive(serde::Deserialize)]
         struct States {
             items: Vec<serde_json::Map<String, serde_json::Value>>,
         }
-        let read: States = self.ask(Method::GET, Path::below(&["processor-states"]), String::new()).await?;
+        let path = Path::below(&["processor-states"]).maybe("scope", (scope != DEFAULT_SCOPE).then_some(scope));
+        let read: States = self.ask(Method::GET, path, String::new()).await?;
         let documents = read.items.into_iter().map(Document::try_from).collect::<Result<_, _>>();
         Ok(documents.map_err(|error| unknown(&error.to_string()))?)
     }

@@ -13,6 +13,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::Run;
+use crate::cli::Scope;
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::lines;
@@ -51,7 +52,7 @@ enum What {
     #[command(
         after_help = "Each line is a document in Extended JSON, without _id.\n\nExample:\n  annals handler states | mongoimport --db DATABASE --collection stream-processor-states --mode upsert --upsertFields EventProcessor,SourceStream"
     )]
-    States,
+    States(Scope),
     /// List the acts of operators on a handler, newest first, even after its deletion
     #[command(after_help = "Example:\n  annals handler acts billing")]
     Acts(Named),
@@ -163,7 +164,9 @@ impl Run for Handler {
         match &self.what {
             What::Put(args) => put(context, args).await,
             What::List => context.reading(annals::DEFAULT_SCOPE, list).await,
-            What::States => context.reading(annals::DEFAULT_SCOPE, states).await,
+            What::States(of) => {
+                context.reading(&of.scope, async |target, output| states(target, output, &of.scope).await).await
+            }
             What::Show(args) => {
                 context
                     .reading(annals::DEFAULT_SCOPE, async |target, output| show(target, output, &args.name).await)
@@ -270,8 +273,8 @@ async fn list(target: &Target, output: &mut Output) -> Result<(), Stop> {
     output.pages(page, print).await
 }
 
-async fn states(target: &Target, output: &mut Output) -> Result<(), Stop> {
-    let states = target.handlers()?.states().await?;
+async fn states(target: &Target, output: &mut Output, scope: &str) -> Result<(), Stop> {
+    let states = target.handlers()?.states(scope).await?;
     states.into_iter().try_for_each(|state| output.json(&Bson::Document(state).into_canonical_extjson()))
 }
 

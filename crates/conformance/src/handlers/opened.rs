@@ -8,12 +8,13 @@ use annals_core::bson::rawdoc;
 use annals_core::handlers::{Delivery, HandlerDefinition, Handlers, PullBody, SettleBody, SettleResult, Settlement};
 use annals_core::processing::{PartitionBy, ProcessingRetry};
 use annals_core::{
-    Aggregate, Clock, Collection, CommitOutcome, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, NewEvent,
-    Reached, RecordChange, Store, limits,
+    Aggregate, Clock, Collection, CommitOutcome, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Identity, NewCommit,
+    NewEvent, Reached, RecordChange, SequenceNumber, Store, limits,
 };
 use annals_runtime::{Host, HostOptions};
 
 use crate::sample::event;
+use crate::tap::TappedStore;
 use crate::{ManualClock, Subject};
 
 /// A store, a host on it, and the handlers of the default tenant. Time stands still until a case advances it.
@@ -73,6 +74,13 @@ impl Opened {
         let Self { store, host, clock, .. } = self;
         host.drain().await;
         Self::on(store, clock)
+    }
+
+    /// Continues with a new host, as after a restore to a sequence number. See [`restored`].
+    pub async fn restored_to(self, number: SequenceNumber) -> Self {
+        let Self { store, host, clock, .. } = self;
+        host.drain().await;
+        Self::on(restored(store, number), clock)
     }
 
     /// Defines a handler of all events, partitioned by aggregate, with four partitions at once and delays of 1, 2, 4 … s.
@@ -195,6 +203,14 @@ impl Opened {
     pub fn now_plus(&self, millis: u64) -> annals_core::Timestamp {
         self.clock.now().plus(Duration::from_millis(millis))
     }
+}
+
+/// Returns the store as it is after a restore to a sequence number: another incarnation begins there. The events at and after that number
+/// stay, and stand for those that are committed after the restore.
+pub fn restored(store: Arc<dyn Store>, number: SequenceNumber) -> Arc<dyn Store> {
+    let next =
+        move |before: Identity| Identity { incarnation: before.incarnation + 1, incarnation_start: number, ..before };
+    Arc::new(TappedStore::new(store).with_identity(next))
 }
 
 /// Returns delays of 1, 2, 4 … s, without jitter.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use annals_core::bson::{Bson, Document};
 use annals_core::projections::{ProjectionDefinition, ProjectionStatus, Projections, PutProjection};
-use annals_core::{Condition, DEFAULT_TENANT, Data, NewCommit, NewEvent, Reached, RecordQuery, Store};
+use annals_core::{Condition, DEFAULT_TENANT, Data, NewCommit, NewEvent, Reached, RecordQuery, SequenceNumber, Store};
 use serde_json::Value;
 
-use crate::handlers::opened::Opened;
+use crate::handlers::opened::{Opened, restored};
 use crate::{ManualClock, Subject};
 
 /// A store, a host on it, and the projections of the default tenant. Time stands still until a case advances it.
@@ -43,6 +43,13 @@ impl Projected {
         let Opened { store, host, clock, .. } = self.it;
         host.drain().await;
         Self::on(store, clock)
+    }
+
+    /// Continues with a new host, as after a restore to a sequence number. See [`restored`].
+    pub async fn restored_to(self, number: SequenceNumber) -> Self {
+        let Opened { store, host, clock, .. } = self.it;
+        host.drain().await;
+        Self::on(restored(store, number), clock)
     }
 
     pub async fn put(&self, name: &str, definition: &str) -> PutProjection {

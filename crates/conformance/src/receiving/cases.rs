@@ -1,11 +1,13 @@
 //! Events are received once, without gaps, and with everything that came with them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, AggregateFilter, ByteString, Code, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Filter, Follower,
+    Aggregate, AggregateFilter, ByteString, Code, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Filter, Follower, Included,
     IncomingEvent, LogQuery, ReceiveError, Received, ReceivedBatch, ReceivedFrom, Receiving, RecordedEvent, ScanQuery,
-    SequenceNumber, Store, StoreError, Subscription, SubscriptionState, Timestamp, Uuid, limits,
+    SequenceNumber, Store, StoreError, StreamError, StreamQuery, Subscription, SubscriptionState, Timestamp, Uuid,
+    Verdicts, limits,
 };
 use serde_json::json;
 
@@ -151,6 +153,38 @@ pub async fn a_repeated_batch_adds_nothing(subject: &dyn Subject) {
         assert_eq!(whole_log(&opened.log).await.len(), 4);
         opened = reopen(subject, opened).await;
     }
+}
+
+/// In a scope, appends follow the same rules as in the default scope. A stream of the same name there is another stream.
+pub async fn a_stream_of_the_scope_has_each_event_once(subject: &dyn Subject) {
+    let opened = open(subject).await;
+    receive(&opened, batch("p", 0, 0..4)).await;
+    let streams = opened.store.streams(DEFAULT_TENANT, SCOPE).expect("the scope is declared");
+    let run = |stream: &'static str, judged: Range<u64>, partition: &'static str| {
+        let verdicts = Verdicts::new(stream, judged.clone());
+        judged.fold(verdicts, |verdicts, n| verdicts.include(Included::of(n, partition)))
+    };
+    let numbers = async |stream: &'static str| {
+        let entries = streams.read(StreamQuery::new(stream)).await.expect("it is read").entries;
+        entries.iter().map(|entry| entry.sequence_number).collect::<Vec<_>>()
+    };
+    assert_eq!(streams.append(run("at-once", 0..4, "p")).await.expect("appended").positions, 0..4);
+    for part in [0..2, 2..4] {
+        let positions = part.clone();
+        assert_eq!(streams.append(run("in-parts", part, "p")).await.expect("appended").positions, positions);
+    }
+    assert!(streams.append(run("in-parts", 3..4, "p")).await.expect("it is there").duplicate);
+    assert_eq!((numbers("at-once").await, numbers("in-parts").await), (vec![0, 1, 2, 3], vec![0, 1, 2, 3]));
+
+    streams.append(run("three", 0..3, "p")).await.expect("appended");
+    let all_four = streams.append(run("three", 0..4, "p")).await;
+    assert_eq!(all_four, Err(StreamError::Moved { from: 0, progress: 3 }));
+    let elsewhere = streams.append(run("three", 1..3, "q")).await;
+    assert_eq!(elsewhere, Err(StreamError::VerdictsDiffer { sequence_number: 1 }));
+    assert_eq!(numbers("three").await, [0, 1, 2]);
+
+    let of_default = opened.store.streams(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
+    assert_eq!(of_default.stream("three").await.expect("it is read").head, 0);
 }
 
 /// A batch ahead of the stored position, or overlapping it, is refused with the state, and nothing of it is stored.

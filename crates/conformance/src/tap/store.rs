@@ -17,6 +17,7 @@ use super::{
 };
 
 type Before<Port> = Box<dyn Fn(Arc<Port>) -> Arc<Port> + Send + Sync>;
+type Reports = Box<dyn Fn(Identity) -> Identity + Send + Sync>;
 
 /// A store in front of another. Calls without a tap are forwarded.
 pub struct TappedStore {
@@ -27,6 +28,7 @@ pub struct TappedStore {
     streams: Before<dyn Streams>,
     definitions: Before<dyn StreamDefinitions>,
     receiving: Before<dyn Receiving>,
+    identity: Reports,
 }
 
 impl TappedStore {
@@ -40,6 +42,7 @@ impl TappedStore {
             streams: Box::new(|streams| streams),
             definitions: Box::new(|definitions| definitions),
             receiving: Box::new(|receiving| receiving),
+            identity: Box::new(|identity| identity),
         }
     }
 
@@ -93,6 +96,12 @@ impl TappedStore {
         types: impl Fn(Arc<dyn EventTypes>) -> Arc<dyn EventTypes> + Send + Sync + 'static,
     ) -> Self {
         Self { types: Box::new(types), ..self }
+    }
+
+    /// Replaces the identity of every tenant with what `identity` makes of it.
+    #[must_use]
+    pub fn with_identity(self, identity: impl Fn(Identity) -> Identity + Send + Sync + 'static) -> Self {
+        Self { identity: Box::new(identity), ..self }
     }
 }
 
@@ -155,11 +164,11 @@ impl Store for TappedStore {
     }
 
     fn identity(&self, tenant: &str) -> Option<Identity> {
-        self.inner.identity(tenant)
+        self.inner.identity(tenant).map(&self.identity)
     }
 
     fn identity_since(&self, tenant: &str, scope: &str, seen: u32) -> Option<Identity> {
-        self.inner.identity_since(tenant, scope, seen)
+        self.inner.identity_since(tenant, scope, seen).map(&self.identity)
     }
 
     fn status(&self) -> Vec<LogStatus> {

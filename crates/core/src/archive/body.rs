@@ -6,14 +6,13 @@ use serde_json::{Map, Value};
 use super::ArchiveTarget;
 use crate::browse::{RETENTION_DAYS, ReplayFilter};
 use crate::handlers::Reason;
+use crate::limits::REASON_BYTES_MAX;
 use crate::{Code, Invalid};
 
 /// The maximum number of rules of a tenant.
 pub const RULES_MAX: usize = 1_000;
 /// The maximum retention in days.
 const DAYS_MAX: u32 = 36_500;
-/// The maximum length of a reason, in bytes.
-const REASON_BYTES_MAX: usize = 4 * 1024;
 
 /// The body of `PUT /v1/retention/{category|type}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::grant::{every, invalid};
 use super::{Grant, Role};
+use crate::limits::REASON_BYTES_MAX;
 use crate::{ByteString, Invalid, Timestamp};
 
 const NAME_BYTES_MAX: usize = 100;
-const REASON_BYTES_MAX: usize = 4 * 1024;
 
 /// A credential to create.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -245,6 +245,10 @@ impl Reason {
         if self.reason.trim().is_empty() {
             return invalid("reason", "is empty; give a reason, which is recorded with the act".to_owned());
         }
+        if self.reason.len() > limits::REASON_BYTES_MAX {
+            let message = format!("is longer than {} bytes; shorten it", limits::REASON_BYTES_MAX);
+            return invalid("reason", message);
+        }
         match &self.by {
             Some(by) if by.is_empty() || by.len() > limits::ID_BYTES_MAX => {
                 invalid("by", format!("is not 1 to {} bytes long; correct it, or leave it out", limits::ID_BYTES_MAX))
@@ -294,6 +298,14 @@ mod tests {
             let json = serde_json::to_string(&act.body(Reason::from("why").by("me"))).expect("texts and numbers");
             assert_eq!(read(act.name(), &json), Ok((act, Reason::from("why").by("me"))), "{json}");
         }
+    }
+
+    #[test]
+    fn a_reason_has_a_longest_length() {
+        let longest = "x".repeat(limits::REASON_BYTES_MAX);
+        assert_eq!(Reason::from(longest.as_str()).validate(), Ok(()));
+        let refused = Reason::from(format!("{longest}x")).validate();
+        assert_eq!(refused.map_err(|invalid| invalid.path), Err("reason".to_owned()));
     }
 
     #[test]

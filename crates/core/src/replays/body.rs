@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::browse::ReplayFilter;
+use crate::limits::REASON_BYTES_MAX;
 use crate::{ByteString, Code, Invalid, valid_name};
 
 /// The body of `POST /v1/replays`.
@@ -187,8 +188,6 @@ const RETRIES_MAX: u32 = 10;
 const FILE_NAME_BYTES_MAX: usize = 128;
 /// The longest URL, in bytes.
 const URL_BYTES_MAX: usize = 2_048;
-/// The longest reason, in bytes.
-const REASON_BYTES_MAX: usize = 4 * 1024;
 
 impl ReplayBody {
     /// Creates a replay of these events to a target, as fast as possible.

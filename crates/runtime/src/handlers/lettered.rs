@@ -64,7 +64,7 @@ impl Handlers for LetteredHandlers {
         self.handlers.acts(name, after, limit).await
     }
 
-    async fn states(&self) -> Result<Vec<Document>, HandlerError> {
-        self.handlers.states().await
+    async fn states(&self, scope: &str) -> Result<Vec<Document>, HandlerError> {
+        self.handlers.states(scope).await
     }
 }

@@ -233,7 +233,7 @@ async fn offer(
         false => (media::LINES, lines(offered).await?),
     };
     let greeting = OfferRequest { credits: 0, wait_ms: 0, ..request };
-    let mut response = Response::new(sent_under_consent(page.into(), offering, greeting));
+    let mut response = Response::new(sent_under_consent(page.into(), offering, greeting, LOOK_EVERY));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     Ok(response)
 }
@@ -269,16 +269,16 @@ async fn lines(offered: Offered) -> Result<Vec<u8>, Problem> {
 
 /// Sends a page to a consumer that may read it slowly. If the consent is revoked meanwhile, the connection is cut. A page without its
 /// last line is not valid.
-fn sent_under_consent(page: Bytes, offering: Arc<dyn Offering>, greeting: OfferRequest) -> Body {
+fn sent_under_consent(page: Bytes, offering: Arc<dyn Offering>, greeting: OfferRequest, look_every: Duration) -> Body {
     if page.len() <= CHUNK_BYTES {
         return Body::from(page);
     }
     let sending = (page, Instant::now(), offering, greeting);
-    let chunks = stream::try_unfold(sending, |(mut page, mut looked, offering, greeting)| async move {
+    let chunks = stream::try_unfold(sending, move |(mut page, mut looked, offering, greeting)| async move {
         if page.is_empty() {
             return Ok(None);
         }
-        if looked.elapsed() >= LOOK_EVERY {
+        if looked.elapsed() >= look_every {
             if let Err(error) = offering.offer(greeting.clone()).await {
                 tracing::debug!(%error, "stopped sending a page of a public stream");
                 return Err(std::io::Error::other("the consumer may no longer receive the stream"));
@@ -306,5 +306,68 @@ impl From<HorizonError> for Problem {
             HorizonError::NotPublic(stream) => problem.fact("stream", stream),
             _ => problem,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use annals_core::{Identity, Uuid};
+    use async_trait::async_trait;
+    use futures_util::StreamExt;
+
+    use super::*;
+
+    /// A producer that revokes its consent after this many looks.
+    struct Revoking(AtomicUsize);
+
+    #[async_trait]
+    impl Offering for Revoking {
+        async fn offer(&self, request: OfferRequest) -> Result<Offered, HorizonError> {
+            assert_eq!((request.credits, request.wait_ms), (0, 0), "a look takes no events and does not wait");
+            let OfferRequest { microservice, tenant, stream, partition, from, .. } = request;
+            let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            if left.is_err() {
+                let [microservice, tenant, stream, partition] =
+                    [microservice, tenant, stream, partition].map(|name| name.to_string());
+                return Err(HorizonError::MissingConsent { microservice, tenant, stream, partition });
+            }
+            let identity = Identity { store_id: Uuid::nil(), incarnation: 0, incarnation_start: 0 };
+            Ok(Offered { consent: Uuid::nil(), microservice, identity, events: Vec::new(), next: from, head: 0 })
+        }
+    }
+
+    /// Sends a page of this many full chunks. Returns the number of chunks that a consumer gets, and whether the page ends well.
+    async fn sent(chunks: usize, consented: usize) -> (usize, bool) {
+        let greeting = OfferRequest {
+            microservice: "shipping".into(),
+            tenant: DEFAULT_TENANT.into(),
+            stream: "public-orders".into(),
+            partition: "".into(),
+            from: 0,
+            credits: 0,
+            wait_ms: 0,
+            incarnation: None,
+        };
+        let page = Bytes::from(vec![b'x'; chunks * CHUNK_BYTES]);
+        let producer = Arc::new(Revoking(AtomicUsize::new(consented)));
+        let mut body = sent_under_consent(page, producer, greeting, Duration::ZERO).into_data_stream();
+        let mut got = 0;
+        while let Some(chunk) = body.next().await {
+            if chunk.is_err() {
+                return (got, false);
+            }
+            got += 1;
+        }
+        (got, true)
+    }
+
+    /// However slowly the consumer reads, it gets at most what was sent in less than a second.
+    #[tokio::test]
+    async fn a_page_that_is_being_sent_breaks_off_once_its_consent_is_revoked() {
+        const { assert!(LOOK_EVERY.as_millis() < 1_000) };
+        assert_eq!(sent(5, 2).await, (2, false));
+        assert_eq!(sent(5, 5).await, (5, true));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use annals_core::DEFAULT_SCOPE;
 use annals_core::bson::Bson;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -13,6 +14,7 @@ use crate::answer::json;
 use crate::caller::Caller;
 use crate::payload::Payload;
 use crate::problem::Problem;
+use crate::query::{Query, ScopeQuery};
 use crate::route::{Feature, Permission, get};
 use crate::state::Server;
 
@@ -34,8 +36,13 @@ struct ProcessorStates {
 }
 
 /// `GET /v1/processor-states`.
-async fn list(State(server): State<Arc<Server>>, caller: Caller) -> Result<Response, Problem> {
-    let states = server.host.handlers(&caller.tenant)?.states().await?;
+async fn list(
+    State(server): State<Arc<Server>>,
+    Query(query): Query<ScopeQuery>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let scope = query.scope.as_deref().unwrap_or(DEFAULT_SCOPE);
+    let states = server.host.handlers(&caller.tenant)?.states(scope).await?;
     let items = states.into_iter().map(|state| Bson::Document(state).into_canonical_extjson()).collect();
     json(StatusCode::OK, &ProcessorStates { items })
 }

@@ -568,4 +568,7 @@ async fn a_key_of_one_scope_works_with_its_handlers_and_reads_nothing_of_the_def
     for path in ["/v1/log", "/v1/groups", "/v1/dead-letters", "/v1/processor-states", "/v1/consents"] {
         secured.get(&key, path).await.problem(Code::UnknownScope);
     }
+    // Those of its handler and of its filter.
+    let states = secured.get(&key, "/v1/processor-states?scope=inbox").await.json();
+    assert_eq!(states["items"].as_array().map(Vec::len), Some(2), "{states}");
 }

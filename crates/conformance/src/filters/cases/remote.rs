@@ -111,6 +111,45 @@ pub async fn a_batch_whose_lease_ended_is_handed_out_again(subject: &dyn Subject
     all.holds("orders", 1, &[(0, None)]).await;
 }
 
+/// If the clock jumps ahead, the lease of a batch ends early. If it is set back, events come as before.
+pub async fn a_clock_that_jumps_skips_and_repeats_no_event(subject: &dyn Subject) {
+    const HOUR: i64 = 3_600_000;
+    let all = remote(subject, &["a", "b", "c"]).await;
+    let include = async |delivery: &Delivery| {
+        let included = FilterSettlement::included(&*delivery.token);
+        all.settle("orders", vec![included]).await.remove(0)
+    };
+    let first = all.pull("orders", 1).await;
+    all.it.advance(-HOUR);
+    assert!(include(&first[0]).await.settled);
+    let lost = all.pull("orders", 1).await;
+    assert_eq!(numbers(&lost), [1]);
+    all.it.advance(2 * HOUR);
+    let again = loop {
+        // The retry of an event whose lease ended has a delay.
+        all.it.advance(1_000);
+        let pulled = all.pull_now("orders").await;
+        if !pulled.is_empty() {
+            break pulled;
+        }
+    };
+    assert_eq!(numbers(&again[..1]), [1]);
+    assert_eq!(include(&lost[0]).await.error.as_deref(), Some("lease_lost"));
+    for delivery in &again {
+        assert!(include(delivery).await.settled);
+    }
+    all.it.commit("placed", &["d"]).await;
+    all.it.advance(-HOUR);
+    let mut last = again[again.len() - 1].event.sequence_number;
+    while last < 3 {
+        let next = all.pull("orders", 1).await;
+        assert_eq!(numbers(&next), [last + 1]);
+        assert!(include(&next[0]).await.settled);
+        last += 1;
+    }
+    all.holds("orders", 4, &[(0, None), (1, None), (2, None), (3, None)]).await;
+}
+
 /// The client chooses the delay. Verdicts before the failure are stored, and events after it are handed out again.
 pub async fn a_failure_holds_the_filter_until_its_delay_has_passed(subject: &dyn Subject) {
     let all = remote(subject, &["a", "b", "c"]).await;

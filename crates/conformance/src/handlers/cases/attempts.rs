@@ -1,9 +1,10 @@
 //! What an attempt knows about earlier ones, step by step, as in the specifications of the Dolittle Runtime.
 
+use annals_core::DEFAULT_SCOPE;
 use annals_core::handlers::{
     Act, Delivery, DeliveryFailure, End, HandlerDefinition, HandlerState, PartitionStatus, Place, Settlement,
 };
-use annals_core::processing::{ProcessingRetry, Then};
+use annals_core::processing::{PartitionBy, ProcessingRetry, Then};
 
 use crate::Subject;
 use crate::handlers::opened::{Opened, positions, seconds};
@@ -72,6 +73,9 @@ pub async fn a_worker_chooses_the_delay_of_a_retry(subject: &dyn Subject) {
     assert_eq!((by_policy.attempts, by_policy.retry_at), (2, Some(it.now_plus(2_000))), "the policy's second delay");
     it.advance(2_000);
     assert_eq!(it.handle_all("h", 1).await, [0]);
+    it.commit("placed", &["a"]).await;
+    retry_after(&it, &it.pull("h").await[0], u64::MAX).await;
+    assert!(failing(&it, "h").await[0].retry_at.is_some_and(|at| at.is_writable()), "every delay has an end");
 }
 
 /// Here, the one that failed last is due first.
@@ -95,6 +99,23 @@ pub async fn of_two_failing_partitions_the_one_that_is_due_first_comes_first(sub
     assert_eq!((positions(&other), other[0].attempt), (vec![0], 2));
     it.done("h", &other[0]).await;
     assert!(it.handle_all("h", 2).await.is_empty());
+}
+
+/// One partition at a time is in flight. A retry that is not due leaves its turn to a new event.
+pub async fn a_retry_that_is_due_comes_before_a_new_event(subject: &dyn Subject) {
+    let it = Opened::of(subject).await;
+    let one_at_a_time = HandlerDefinition::new("h").partitioned(PartitionBy::Aggregate, 1);
+    it.define(HandlerDefinition { retry: seconds(), ..one_at_a_time }).await;
+    it.commit("placed", &["a", "b", "c"]).await;
+    it.fail("h", &it.pull("h").await[0]).await;
+    let new = it.pull("h").await;
+    assert_eq!(positions(&new), [1]);
+    it.advance(1_000);
+    it.done("h", &new[0]).await;
+    let retried = it.pull("h").await;
+    assert_eq!((positions(&retried), retried[0].attempt), (vec![0], 2));
+    it.done("h", &retried[0]).await;
+    assert_eq!(it.handle_all("h", 3).await, [2]);
 }
 
 /// Each is attempted once more, at its own event.
@@ -254,8 +275,7 @@ pub async fn a_replay_delivers_parked_events_again(subject: &dyn Subject) {
 /// The states have the shapes of handlers with partitions and of handlers without.
 pub async fn states_are_shown_in_the_layout_of_the_dolittle_runtime(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
-    let by_key =
-        HandlerDefinition::new("h").partitioned(annals_core::processing::PartitionBy::Data("key".to_owned()), 16);
+    let by_key = HandlerDefinition::new("h").partitioned(PartitionBy::Data("key".to_owned()), 16);
     it.define(HandlerDefinition { retry: seconds(), ..by_key }).await;
     it.define(HandlerDefinition { retry: seconds(), ..HandlerDefinition::new("plain") }).await;
     let keys = ["", "a.b", "$x", "sound"];
@@ -269,7 +289,7 @@ pub async fn states_are_shown_in_the_layout_of_the_dolittle_runtime(subject: &dy
         }
     }
     it.fail("plain", &it.pull("plain").await[0]).await;
-    let states = it.handlers.states().await.expect("reads");
+    let states = it.handlers.states(DEFAULT_SCOPE).await.expect("reads");
     let of = |partitioned: bool| {
         let mut found = states.iter().filter(|state| state.get_bool("Partitioned").ok() == Some(partitioned));
         found.next().cloned().expect("a state")
@@ -289,7 +309,7 @@ pub async fn states_are_shown_in_the_layout_of_the_dolittle_runtime(subject: &dy
 
 /// Returns `LastSuccessfullyProcessed` of the only handler, in milliseconds.
 async fn last_success(it: &Opened) -> i64 {
-    let states = it.handlers.states().await.expect("reads");
+    let states = it.handlers.states(DEFAULT_SCOPE).await.expect("reads");
     let at = states[0].get_datetime("LastSuccessfullyProcessed").expect("a date");
     at.timestamp_millis()
 }

@@ -3,7 +3,7 @@
 use annals_core::bson::Bson;
 use annals_core::handlers::{Act, HANDLERS, HandlerDefinition, HandlerState, PROCESSORS, PullBody};
 use annals_core::processing::PartitionBy;
-use annals_core::{Code, DEFAULT_TENANT};
+use annals_core::{Code, DEFAULT_TENANT, limits};
 
 use crate::Subject;
 use crate::handlers::opened::{Opened, positions, seconds};
@@ -41,7 +41,9 @@ pub async fn what_is_unknown_is_refused_by_name(subject: &dyn Subject) {
     it.by_aggregate("h").await;
     let retry = it.handlers.act("h", Act::Retry("order/a".into()), "try".into()).await;
     assert_eq!(retry.map_err(code), Err(Code::UnknownPartition));
-    assert_eq!(it.handlers.act("h", Act::Pause, " ".into()).await.map_err(code), Err(Code::InvalidBody));
+    for reason in [" ".to_owned(), "x".repeat(limits::REASON_BYTES_MAX + 1)] {
+        assert_eq!(it.handlers.act("h", Act::Pause, reason.into()).await.map_err(code), Err(Code::InvalidBody));
+    }
     let invalid = HandlerDefinition { concurrency: 2, ..HandlerDefinition::new("i") };
     assert_eq!(it.handlers.put(invalid).await.map_err(code), Err(Code::InvalidHandler));
 }

@@ -10,7 +10,7 @@ use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, Included, NewEvent, Strea
 
 use crate::Subject;
 use crate::closing::Closing;
-use crate::handlers::opened::Opened;
+use crate::handlers::opened::{Opened, seconds};
 use crate::horizon::words::{A, Bridge, STREAM, consent, reason, subscription};
 use crate::receiving::SCOPE;
 use crate::sample::event;
@@ -193,6 +193,42 @@ pub async fn the_lag_of_a_handler_is_measured_against_the_log_of_its_scope(subje
     let health = bridge.it.host.health().await.expect("the store can be read");
     let of = health.iter().find(|of| of.kind == "handler" && of.name == "h").expect("defined");
     assert_eq!((of.position, of.head, of.lag()), (2, 2, 0));
+}
+
+/// They have the shapes of handlers with partitions and of handlers without. The default scope has states of its own.
+pub async fn the_states_of_a_scope_are_shown_in_the_layout_of_the_dolittle_runtime(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    let it = &bridge.it;
+    let by_n = HandlerDefinition::new("by-n").partitioned(PartitionBy::Data("n".to_owned()), 2).of_scope(SCOPE);
+    it.define(HandlerDefinition { retry: seconds(), ..by_n }).await;
+    it.define(HandlerDefinition { retry: seconds(), ..HandlerDefinition::new("plain").of_scope(SCOPE) }).await;
+    it.define(HandlerDefinition::new("of-default")).await;
+    bridge.produce("placed", &["a", "a"]).await;
+    bridge.has_received(2).await;
+    for delivery in it.pull_count("by-n", 2).await {
+        match delivery.position {
+            0 => it.fail("by-n", &delivery).await,
+            _ => it.done("by-n", &delivery).await,
+        }
+    }
+    it.done("plain", &it.pull("plain").await[0]).await;
+    it.fail("plain", &it.pull("plain").await[0]).await;
+    let states = it.handlers.states(SCOPE).await.expect("reads");
+    assert_eq!(states.len(), 2, "{states:?}");
+    let of = |partitioned: bool| {
+        let found = states.iter().find(|state| state.get_bool("Partitioned").ok() == Some(partitioned));
+        found.expect("a state of this shape")
+    };
+    let number = |of: &annals_core::bson::Document, name: &str| of.get(name).map(ToString::to_string);
+    let (partitioned, plain) = (of(true), of(false));
+    assert_eq!(number(partitioned, "Position").as_deref(), Some("2"));
+    let failing = partitioned.get_document("FailingPartitions").expect("a document");
+    assert_eq!(failing.keys().map(String::as_str).collect::<Vec<_>>(), ["0"]);
+    let one = failing.get_document("0").expect("an entry");
+    assert_eq!((number(one, "Position").as_deref(), one.get_str("Reason").ok()), (Some("0"), Some("down")));
+    assert_eq!((number(plain, "Position").as_deref(), plain.get_bool("IsFailing").ok()), (Some("1"), Some(true)));
+    assert_eq!(it.handlers.states(DEFAULT_SCOPE).await.expect("reads").len(), 1);
+    assert_eq!(it.handlers.states("nowhere").await.expect_err("no such scope").code(), Code::UnknownScope);
 }
 
 /// A filter of the scope fills a stream of the scope, and a handler processes that.

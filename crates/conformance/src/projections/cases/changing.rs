@@ -91,6 +91,30 @@ pub async fn a_rebuild_makes_the_same_records_in_another_collection(subject: &dy
     assert_eq!(it.records("orders").await, records);
 }
 
+/// They hold events that never happened. Reads see them until the next build has caught up. A restore to a number that the projection has
+/// not passed changes nothing.
+pub async fn the_records_of_a_restored_store_are_rebuilt_and_the_reason_is_recorded(subject: &dyn Subject) {
+    let it = with_orders(subject, 4).await;
+    let records = it.records("orders").await;
+    let it = it.restored_to(2).await;
+    let status = it.until("orders", |status| status.build == 2 && status.building.is_none()).await;
+    assert_eq!((status.position, status.state), (4, ProjectionState::Running));
+    assert_eq!(it.records("orders").await, records);
+    let rebuilds = async |it: &Projected| {
+        let acts = it.projections.acts("orders", None, 100).await.expect("listed").items;
+        acts.into_iter().filter(|act| act.act == "rebuild").collect::<Vec<_>>()
+    };
+    let recorded = rebuilds(&it).await;
+    assert_eq!(recorded.len(), 1, "{recorded:?}");
+    assert_eq!(recorded[0].by.as_deref(), Some("annals"));
+    assert!(recorded[0].reason.contains("restored"), "{recorded:?}");
+    let it = it.restarted().await.restored_to(4).await;
+    it.commit("o-004", "placed", json!({"customer": "Ada", "total": 4})).await;
+    let status = it.settled("orders").await;
+    assert_eq!((status.build, status.position), (2, 5));
+    assert_eq!((it.records("orders").await.len(), rebuilds(&it).await.len()), (5, 1));
+}
+
 /// Their collection is used again.
 pub async fn records_of_a_dropped_build_are_removed(subject: &dyn Subject) {
     let it = with_orders(subject, 5).await;

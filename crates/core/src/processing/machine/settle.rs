@@ -6,11 +6,9 @@ use bytestring::ByteString;
 
 use super::{Failing, FailingNow, Fetched, Flight, Machine, Parked, Taken, after};
 use crate::Timestamp;
+use crate::limits::REASON_BYTES_MAX;
 use crate::processing::retry::DELAY_MAX_MS;
 use crate::processing::{Progress, Then};
-
-/// The most bytes of a reason that are stored.
-const REASON_BYTES_MAX: usize = 4_096;
 
 /// The shortest delay while the breaker is open.
 const BROKEN_MIN_MS: u64 = 1_000;
