@@ -23,6 +23,7 @@ macro_rules! replays {
                 only_events_that_were_there_at_the_start_are_sent
                 a_speed_keeps_the_gaps_between_events
                 a_rate_bounds_the_events_of_a_second
+                a_clock_that_jumps_delays_no_replay_and_repeats_no_event
                 a_replay_that_processes_an_event_ends_its_dead_letter
                 a_replay_sends_events_with_the_time_of_sending_if_asked_to
                 a_topic_on_a_broker_of_its_own_is_refused_unless_a_group_follows_the_log
