@@ -28,6 +28,7 @@ macro_rules! archive {
                 a_hold_takes_expiry_dates_and_its_end_gives_them_back
                 events_that_come_later_are_held_as_well
                 a_hold_that_is_set_while_events_are_deleted_protects_what_is_left
+                a_hold_that_is_set_while_events_are_archived_protects_what_it_selects
                 a_held_document_of_other_software_keeps_its_own_expiry_date
                 a_hold_is_in_force_when_it_has_taken_the_dates_of_many_documents
                 a_document_that_changes_meanwhile_keeps_the_change_when_its_expiry_date_is_set

@@ -31,6 +31,7 @@ macro_rules! replays {
             operating {
                 acts_that_the_state_does_not_allow_are_refused_with_the_state
                 a_paused_replay_continues_with_the_next_event
+                of_two_callers_that_resume_a_replay_one_succeeds
                 a_cancelled_replay_sends_nothing_more
                 a_restart_continues_with_the_next_event
                 replays_that_ended_long_ago_are_removed

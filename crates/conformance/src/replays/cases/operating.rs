@@ -1,5 +1,7 @@
 //! Acts of operators on replays, and restarts.
 
+use std::sync::Arc;
+
 use annals_core::processing::PartitionBy;
 use annals_core::replays::{ReplayAct, ReplayBody, ReplayError, ReplayState};
 
@@ -57,6 +59,24 @@ pub async fn a_paused_replay_continues_with_the_next_event(subject: &dyn Subject
     }
     assert_eq!(numbers(&sent), (0..12).collect::<Vec<_>>());
     assert_eq!(it.over(&id).await.replayed, 12);
+}
+
+/// The other one is refused with the state.
+pub async fn of_two_callers_that_resume_a_replay_one_succeeds(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 3).await;
+    let id = it.begin(ReplayBody { rate: Some(1.0), ..to_nowhere() }).await;
+    it.act(&id, ReplayAct::Pause).await;
+    let resume = || {
+        let (replays, id) = (Arc::clone(&it.replays), id.clone());
+        tokio::spawn(async move { replays.act(&id, ReplayAct::Resume, "a test".into()).await })
+    };
+    let (one, two) = (resume(), resume());
+    let results = [one.await.expect("it ends"), two.await.expect("it ends")];
+    let won = results.iter().filter(|result| result.is_ok()).count();
+    let lost =
+        results.iter().filter(|it| matches!(it, Err(ReplayError::NotAllowed { state, .. }) if state == "running"));
+    assert_eq!((won, lost.count()), (1, 1), "{results:?}");
 }
 
 /// Deliveries that were not taken are removed.
