@@ -34,6 +34,7 @@ macro_rules! replays {
                 of_two_callers_that_resume_a_replay_one_succeeds
                 a_cancelled_replay_sends_nothing_more
                 a_restart_continues_with_the_next_event
+                a_replay_whose_process_is_killed_continues_with_the_next_event
                 replays_that_ended_long_ago_are_removed
                 replays_that_ended_a_month_ago_are_removed_without_a_request
                 changes_of_a_replay_are_followed

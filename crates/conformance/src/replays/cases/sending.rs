@@ -118,10 +118,14 @@ pub async fn events_are_sent_in_the_order_of_time_or_of_the_log(subject: &dyn Su
     assert_eq!(numbers(&it.handled(10).await), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
+/// The options of a process that writes files of replays to this folder.
+pub(super) fn into(exports: &Path) -> HostOptions {
+    HostOptions { exports: Some(exports.to_owned()), ..HostOptions::default() }
+}
+
 /// Commits five events of the type `placed`, and starts a host that may write files to a folder.
-async fn with_exports(subject: &dyn Subject, folder: &Path) -> Browsed {
-    let options = HostOptions { exports: Some(folder.to_owned()), ..HostOptions::default() };
-    let it = Browsed::with(subject.open().await, subject.clock(), options);
+pub(super) async fn with_exports(subject: &dyn Subject, folder: &Path) -> Browsed {
+    let it = Browsed::with(subject.open().await, subject.clock(), into(folder));
     it.switch(Some(ViewSwitch::Auto)).await;
     it.commit_many("placed", 5).await;
     it
