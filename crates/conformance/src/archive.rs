@@ -16,6 +16,7 @@ macro_rules! archive {
                 with_an_archive_the_expiry_date_is_written_with_the_copy_and_not_before
                 a_changed_retention_applies_to_existing_events
                 a_rule_of_a_type_comes_before_that_of_its_category
+                a_rule_of_a_category_applies_to_the_types_that_are_registered_in_it
                 a_dry_run_counts_and_changes_nothing
                 a_rebuild_brings_archived_events_back_and_archives_none_twice
                 a_clock_that_jumps_archives_no_event_twice_and_loses_none
