@@ -208,7 +208,7 @@ impl Work<'_> {
         self.replays().clock().now()
     }
 
-    /// Returns the time, and by how many milliseconds the clock was set back since the last look. The pace goes on from the new time, so
+    /// Returns the time, and by how many milliseconds the clock was set back since the last look. The pace continues from the new time, so
     /// that no event waits until the clock reaches the old one again.
     fn look(&mut self) -> (Timestamp, i64) {
         let now = self.now();

@@ -366,7 +366,7 @@ pub async fn a_rate_bounds_the_events_of_a_second(subject: &dyn Subject) {
     assert_eq!(it.over(&id).await.status, ReplayState::Completed);
 }
 
-/// The clock is set back by a day after the first event, and ahead by two after the third. Set back, the pace goes on from the new time.
+/// The clock is set back by a day after the first event, and ahead by two after the third. Set back, the pace continues from the new time.
 /// Set ahead, everything is due.
 pub async fn a_clock_that_jumps_delays_no_replay_and_repeats_no_event(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
