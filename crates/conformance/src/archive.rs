@@ -16,6 +16,7 @@ macro_rules! archive {
                 with_an_archive_the_expiry_date_is_written_with_the_copy_and_not_before
                 a_changed_retention_applies_to_existing_events
                 a_rule_of_a_type_comes_before_that_of_its_category
+                a_rule_of_a_category_applies_to_the_types_that_are_registered_in_it
                 a_dry_run_counts_and_changes_nothing
                 a_rebuild_brings_archived_events_back_and_archives_none_twice
                 a_clock_that_jumps_archives_no_event_twice_and_loses_none
@@ -28,6 +29,7 @@ macro_rules! archive {
                 a_hold_takes_expiry_dates_and_its_end_gives_them_back
                 events_that_come_later_are_held_as_well
                 a_hold_that_is_set_while_events_are_deleted_protects_what_is_left
+                a_hold_that_is_set_while_events_are_archived_protects_what_it_selects
                 a_held_document_of_other_software_keeps_its_own_expiry_date
                 a_hold_is_in_force_when_it_has_taken_the_dates_of_many_documents
                 a_document_that_changes_meanwhile_keeps_the_change_when_its_expiry_date_is_set

@@ -1,6 +1,7 @@
 //! Time and randomness that a test controls.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use annals_core::{Clock, Randomness, Sleep, Timestamp};
 use tokio::sync::watch;
@@ -36,6 +37,21 @@ impl Clock for ManualClock {
         Box::pin(async move {
             // The sender lives as long as `self`, so waiting cannot fail.
             let _ = self.0.subscribe().wait_for(|now| *now >= at).await;
+        })
+    }
+
+    /// Counts only how far the clock advances, like the machine's clock: setting it back does not prolong the sleep.
+    fn sleep(&self, time: Duration) -> Sleep<'_> {
+        let mut changes = self.0.subscribe();
+        let (mut left, mut before) = (time, *changes.borrow_and_update());
+        Box::pin(async move {
+            while !left.is_zero() {
+                // The sender lives as long as `self`, so waiting cannot fail.
+                let _ = changes.changed().await;
+                let now = *changes.borrow_and_update();
+                left = left.saturating_sub(now.since(before));
+                before = now;
+            }
         })
     }
 }

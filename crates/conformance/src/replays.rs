@@ -23,6 +23,7 @@ macro_rules! replays {
                 only_events_that_were_there_at_the_start_are_sent
                 a_speed_keeps_the_gaps_between_events
                 a_rate_bounds_the_events_of_a_second
+                a_clock_that_jumps_delays_no_replay_and_repeats_no_event
                 a_replay_that_processes_an_event_ends_its_dead_letter
                 a_replay_sends_events_with_the_time_of_sending_if_asked_to
                 a_topic_on_a_broker_of_its_own_is_refused_unless_a_group_follows_the_log
@@ -30,8 +31,10 @@ macro_rules! replays {
             operating {
                 acts_that_the_state_does_not_allow_are_refused_with_the_state
                 a_paused_replay_continues_with_the_next_event
+                of_two_callers_that_resume_a_replay_one_succeeds
                 a_cancelled_replay_sends_nothing_more
                 a_restart_continues_with_the_next_event
+                a_replay_whose_process_is_killed_continues_with_the_next_event
                 replays_that_ended_long_ago_are_removed
                 replays_that_ended_a_month_ago_are_removed_without_a_request
                 changes_of_a_replay_are_followed

@@ -96,6 +96,8 @@ impl Supervised for Watch {
                 continue;
             }
             let now = self.shared.options.clock.now();
+            // If the clock was set back, do not wait until it reaches the old time again.
+            letters_at = letters_at.min(now.plus(EVERY));
             let asked = async {
                 if letters_at <= now {
                     let found = self.letters(now).await?;
@@ -118,6 +120,7 @@ impl Supervised for Watch {
             tokio::select! {
                 () = is_set(&mut stop) => {}
                 () = self.shared.options.clock.sleep_until(look_at) => {}
+                () = self.shared.options.clock.sleep(look_at.since(now)) => {}
             }
         }
         Ended::Done

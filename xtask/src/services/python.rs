@@ -1,4 +1,4 @@
-//! Python with five public packages: the generator of clients, the library that signs and verifies webhooks, the readers of archived
+//! Python with six public packages: the generator of clients, the library that signs and verifies webhooks, the readers of archived
 //! files and documents, and a server with the API of S3.
 
 use std::fs;
@@ -9,10 +9,11 @@ use super::{Running, Service};
 use crate::command::{output, run};
 
 /// The packages and their dependencies, each in the version that was tested.
-const PACKAGES: [&str; 54] = [
+const PACKAGES: [&str; 55] = [
     "openapi-python-client==0.29.1",
     "standardwebhooks==1.0.1",
     "duckdb==2.0.1",
+    "pyarrow==25.0.1",
     "beanie==2.2.0",
     "moto==5.2.5",
     "annotated-doc==0.0.7",
@@ -66,14 +67,14 @@ const PACKAGES: [&str; 54] = [
     "xmltodict==1.0.4",
 ];
 /// Must change with the list.
-const VERSION: &str = "2";
+const VERSION: &str = "3";
 
 /// Python. Its program is the interpreter, and its place is the folder of the packages, which `PYTHONPATH` names.
 pub const PYTHON: Service = Service {
     name: "python",
     place: "ANNALS_TEST_PYTHON_PACKAGES",
     program: "ANNALS_TEST_PYTHON",
-    meant: "a Python 3.10 or later and a folder with the packages openapi-python-client, standardwebhooks, duckdb, beanie and moto",
+    meant: "a Python 3.10 or later and a folder with the packages openapi-python-client, standardwebhooks, duckdb, pyarrow, beanie and moto",
     package: None,
     module: "with_python",
     runs: false,

@@ -5,9 +5,10 @@ mod archive;
 use std::sync::Arc;
 
 use annals::Timestamp;
+use annals::archive::Archive;
 use annals::browse::{
-    Browse, BrowseQuery, BrowseSort, CSV_HEADER, EventSummary, ExportFormat, ReplayFilter, StatisticsQuery, ViewBody,
-    ViewSwitch, shown,
+    Browse, BrowseError, BrowseQuery, BrowseSort, CSV_HEADER, EventSummary, ExportFormat, ReplayFilter,
+    StatisticsQuery, ViewBody, ViewSwitch, shown,
 };
 use annals::bson::Document;
 use annals::handlers::Reason;
@@ -62,7 +63,10 @@ enum What {
     #[command(after_help = "Example:\n  annals events view")]
     View,
     /// Switch the browse view on or off, or change its retention
-    #[command(after_help = "Example:\n  annals events set-view --state on --retention-days 30 --reason 'less disk'")]
+    #[command(
+        after_help = "Example:\n  annals events set-view --state on --retention-days 30 --reason 'less disk'\n  \
+                      annals events set-view --state off --reason 'less disk' --dry-run"
+    )]
     SetView(SetView),
     /// Rebuild the browse view from the log, beside the live one
     #[command(after_help = "Example:\n  annals events rebuild --reason 'after a restore'")]
@@ -186,8 +190,40 @@ struct SetView {
     /// The event types that it excludes, separated by commas; an empty string for none
     #[arg(long, value_name = "TYPES")]
     off_types: Option<String>,
+    /// Print how many events would leave the view without changing anything; `annals retention set --dry-run` counts them for a
+    /// retention
+    #[arg(long, conflicts_with = "retention_days")]
+    dry_run: bool,
     #[command(flatten)]
     why: Why,
+}
+
+impl SetView {
+    fn off_types(&self) -> Option<Vec<String>> {
+        let names = |text: &String| text.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
+        self.off_types.as_ref().map(names)
+    }
+
+    /// Returns how many events would leave the view. Like the change itself, this is refused if a hold protects events in it.
+    async fn would_leave(&self, browse: &dyn Browse, archive: &dyn Archive) -> Result<u64, Stop> {
+        let view = browse.view().await?;
+        // A view that does not exist has no events, and reading it would build it.
+        if view.collection.is_none() {
+            return Ok(0);
+        }
+        let mut types = self.off_types().unwrap_or_default();
+        types.retain(|it| !view.off_types.contains(it));
+        let (act, filter) = match self.state {
+            Some(Switch::Off) => ("switch off", ReplayFilter::default()),
+            _ if types.is_empty() => return Ok(0),
+            _ => ("leave an event type out of", ReplayFilter { event_types: Some(types), ..ReplayFilter::default() }),
+        };
+        if let Some(hold) = archive.holds(None, 1).await?.items.first() {
+            let state = format!("hold {:?} protects events in it", hold.name);
+            return Err(BrowseError::NotAllowed { act: act.to_owned(), state }.into());
+        }
+        Ok(browse.page(BrowseQuery { filter, limit: 1, ..BrowseQuery::default() }).await?.total)
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -218,7 +254,7 @@ impl Run for Events {
         // The first request for the view builds it in the store.
         let work = async |target: &Target, output: &mut Output| self.work(target, output).await;
         match &self.what {
-            What::SetView(_) => context.writing(work).await,
+            What::SetView(args) if !args.dry_run => context.writing(work).await,
             _ => context.writing_existing(work).await,
         }
     }
@@ -239,6 +275,10 @@ impl Events {
             }
             What::Export(args) => export(browse, args, output).await,
             What::View => output.json(&browse.view().await?),
+            What::SetView(args) if args.dry_run => {
+                let would_leave = args.would_leave(browse, &*target.archive()?).await?;
+                output.json(&serde_json::json!({ "would_leave": would_leave }))
+            }
             What::SetView(args) => {
                 let state = args.state.map(|state| match state {
                     Switch::Auto => ViewSwitch::Auto,
@@ -247,9 +287,7 @@ impl Events {
                 });
                 let Reason { reason, by } = args.why.reason();
                 let retention_days = args.retention_days.map(|days| days.0);
-                let names = |text: &String| text.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
-                let off_types: Option<Vec<String>> = args.off_types.as_ref().map(names);
-                let body = ViewBody { state, retention_days, off_types, reason, by };
+                let body = ViewBody { state, retention_days, off_types: args.off_types(), reason, by };
                 output.json(&browse.set_view(body).await?)
             }
             What::Rebuild(why) => output.json(&browse.rebuild(why.reason()).await?),

@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -159,15 +160,22 @@ impl Drop for Destination<'_> {
 /// contrast to a rename, never replaces a file.
 fn name(unfinished: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(unfinished, path) {
-        Ok(()) => {
-            // If this fails, the export is complete nevertheless, and the destination deletes the second name when it is dropped.
-            let _ = fs::remove_file(unfinished);
-            Ok(())
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) => {}
+        // NFS repeats a request whose response was lost, and the repeated one finds the name that the first one has created.
+        Err(_) if is_same_file(unfinished, path) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
         // Some file systems have no hard links, such as FAT. They report this in several ways.
-        Err(_) => name_without_links(unfinished, path),
+        Err(_) => return name_without_links(unfinished, path),
     }
+    // If this fails, the export is complete nevertheless, and the destination deletes the second name when it is dropped.
+    let _ = fs::remove_file(unfinished);
+    Ok(())
+}
+
+/// Returns whether two paths are names of one file. A symbolic link is a file of its own.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let (Ok(one), Ok(other)) = (one.symlink_metadata(), other.symlink_metadata()) else { return false };
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
 /// Does the same on a file system without hard links: an empty file takes the name, and the rename replaces that file. If the process is
@@ -225,6 +233,24 @@ pub fn print(context: &Context, moved: &Moved) -> Result<(), Stop> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_export_whose_name_was_created_by_a_request_without_a_response_is_complete() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (unfinished, path) = (folder.path().join("unfinished"), folder.path().join("store.jsonl"));
+        fs::write(&unfinished, "the export").expect("written");
+        fs::hard_link(&unfinished, &path).expect("the first request");
+        name(&unfinished, &path).expect("the second request finds its own file");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "the export");
+        assert!(!unfinished.exists(), "it has one name");
+        // A symbolic link to the export has its name from somebody else.
+        fs::write(&unfinished, "another export").expect("written");
+        let link = folder.path().join("link.jsonl");
+        std::os::unix::fs::symlink(&unfinished, &link).expect("linked");
+        let refused = name(&unfinished, &link).expect_err("the name is taken");
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&unfinished).expect("read"), "another export");
+    }
 
     #[test]
     fn an_export_never_replaces_a_file_that_another_process_creates_meanwhile() {

@@ -40,6 +40,11 @@ fn events_are_browsed_exported_and_replayed_in_a_store_and_at_a_server() {
     let rows = at_server(&["events", "export", "--exclude-type", "paid"]).ok().json();
     assert_eq!((rows.len(), rows[0]["timestamp"].is_string()), (3, true));
     assert_eq!(at_server(&["events", "statistics"]).ok().json()[0]["total_events"], json!(4));
+    for (change, leave) in [(["--state", "off"], 4), (["--off-types", "placed,ping"], 3), (["--state", "on"], 0)] {
+        let dry = [&["events", "set-view", "--reason", "a test", "--dry-run"][..], &change].concat();
+        assert_eq!(at_server(&dry).ok().json()[0], json!({ "would_leave": leave }), "{change:?}");
+    }
+    assert_eq!(at_server(&["events", "list"]).ok().json().len(), 4, "none has left");
     let set = ["events", "set-view", "--state", "on", "--retention-days", "forever", "--reason", "a test"];
     assert_eq!(at_server(&set).ok().json()[0]["retention_days"], json!(null));
     let set = ["events", "set-view", "--off-types", "ping,pong", "--reason", "a test"];

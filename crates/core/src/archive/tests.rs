@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::document::mark;
 use super::{
-    ArchiveReason, ArchiveTarget, HOLD_PARTS_MAX, HoldBody, HoldRecord, RetentionBody, RetentionPlan, RuleKind,
-    RuleRecord, TypeCategory, archived_document, file_path, hold_parts, is_deleted_by_hand, numbers_of, packed_numbers,
-    restored_document, shown_archived,
+    ArchiveReason, ArchiveTarget, EVENTS_ARCHIVE, HOLD_PARTS_MAX, HoldBody, HoldRecord, RetentionBody, RetentionPlan,
+    RuleKind, RuleRecord, TypeCategory, archive_collection, archived_document, file_path, hold_parts,
+    is_deleted_by_hand, numbers_of, packed_numbers, restored_document, shown_archived,
 };
 use crate::browse::{ReplayFilter, ViewRecord, browse_id};
 use crate::{Matcher, Timestamp};
@@ -186,6 +186,20 @@ fn a_restored_event_is_kept_for_its_days_again() {
     assert_eq!(days(&plan, &restored), Some(70));
     let raw = RawDocumentBuf::try_from(&restored).expect("BSON");
     assert_eq!(plan.archived_expiry(&raw), plan.expiry(&restored));
+}
+
+#[test]
+fn the_archive_has_the_indexes_of_integr8scode_and_does_not_expire() {
+    let collection = archive_collection();
+    let names: Vec<_> = collection.indexes.iter().map(crate::Index::name).collect();
+    assert_eq!(
+        (&*collection.name, names),
+        (EVENTS_ARCHIVE, vec!["event_id_1", "timestamp_1", "deleted_at_1", "event_type_1"])
+    );
+    assert_eq!(collection.indexes.iter().map(crate::Index::is_unique).collect::<Vec<_>>(), [true, false, false, false]);
+    assert!(
+        collection.indexes.iter().all(|index| index.expires_after_seconds().is_none() && index.fields().len() == 1)
+    );
 }
 
 #[test]

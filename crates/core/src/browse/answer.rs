@@ -1,5 +1,6 @@
 //! Results of reading the view.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -22,6 +23,16 @@ pub struct BrowsePage {
     pub cursor: Option<String>,
     /// The view's progress.
     pub view: ViewPosition,
+}
+
+impl BrowsePage {
+    /// Decodes the events, each as a value of `T`: a struct with the fields of one event type, or an enum over `event_type`.
+    ///
+    /// # Errors
+    /// Each event has a result of its own, so an event of an unknown type or a damaged document does not affect the others.
+    pub fn typed<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T, serde_json::Error>> {
+        self.items.iter().map(T::deserialize)
+    }
 }
 
 /// The view's progress.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{
-    CSV_HEADER, ExportFormat, ReplayFilter, ShownDocument, browse_document, browse_id, browse_indexes, csv_line,
-    json_line, number_of, percent, shown,
+    BrowsePage, CSV_HEADER, ExportFormat, ReplayFilter, ShownDocument, ViewPosition, browse_document, browse_id,
+    browse_indexes, csv_line, json_line, number_of, percent, shown,
 };
 use crate::{Aggregate, CommitInfo, Data, RecordedEvent, TextLanguage, Timestamp, limits, valid_document};
 
@@ -201,6 +201,34 @@ fn a_line_of_an_export_is_the_document_as_it_is_shown() {
 
 fn raw(document: &Document) -> RawDocumentBuf {
     RawDocumentBuf::try_from(document).expect("it is BSON")
+}
+
+#[test]
+fn events_of_a_page_are_decoded_one_by_one() {
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    #[serde(tag = "event_type", rename_all = "snake_case")]
+    enum Event {
+        Placed { total: i64, timestamp: Timestamp },
+        Paid {},
+    }
+    let other = |event_type: &str| RecordedEvent { event_type: event_type.into(), ..event(&doc! {"total": 8_i64}) };
+    let documents = [
+        browse_document(&event(&doc! {"total": 7_i64}), None),
+        browse_document(&other("shipped"), None),
+        doc! {"event_id": "x", "event_type": 7},
+        browse_document(&other("paid"), None),
+    ];
+    let page = BrowsePage {
+        items: documents.iter().map(shown).collect(),
+        total: 4,
+        total_is_bound: false,
+        has_more: false,
+        cursor: None,
+        view: ViewPosition { position: 4, head: 4 },
+    };
+    let events: Vec<_> = page.typed::<Event>().map(Result::ok).collect();
+    let placed = Event::Placed { total: 7, timestamp: Timestamp::from_millis(500) };
+    assert_eq!(events, [Some(placed), None, None, Some(Event::Paid {})]);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use super::{
     After, InboxRecord, OnError, OnOutage, ReplayAct, ReplayBody, ReplaySession, ReplayState, ReplayTarget, Sent,
 };
 use super::{inbox_token, of_token};
-use crate::Timestamp;
 use crate::browse::ReplayFilter;
+use crate::{RecordType, Timestamp};
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis)
@@ -136,6 +136,53 @@ fn a_stored_session_is_read_as_it_was_written() {
     }
     assert_eq!(bson::deserialize_from_document::<ReplaySession>(document).expect("a session"), session);
     assert!(session.body().is_ok());
+}
+
+#[test]
+fn sessions_have_the_fields_and_indexes_of_integr8scode() {
+    let names: Vec<_> =
+        ReplaySession::indexes().iter().map(|index| (index.name().to_owned(), index.is_unique())).collect();
+    let due = [("session_id_1", true), ("created_at_1", false), ("status_1", false), ("replay_id_1", false)];
+    assert_eq!(names, due.map(|(name, is_unique)| (name.to_owned(), is_unique)));
+    let document = bson::serialize_to_document(&session()).expect("BSON");
+    let fields: Vec<_> = document.keys().map(String::as_str).collect();
+    let due = [
+        "_id",
+        "session_id",
+        "config",
+        "status",
+        "total_events",
+        "replayed_events",
+        "failed_events",
+        "skipped_events",
+        "created_at",
+        "started_at",
+        "completed_at",
+        "last_event_at",
+        "errors",
+        "replay_id",
+        "created_by",
+        "target_service",
+        "dry_run",
+        "triggered_executions",
+        "error",
+        "annals",
+    ];
+    assert_eq!(fields, due);
+    let config: Vec<_> = document.get_document("config").expect("it is there").keys().map(String::as_str).collect();
+    let due = [
+        "replay_type",
+        "target",
+        "filter",
+        "speed_multiplier",
+        "preserve_timestamps",
+        "batch_size",
+        "skip_errors",
+        "retry_failed",
+        "retry_attempts",
+        "enable_progress_tracking",
+    ];
+    assert_eq!(config, due);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod browse;
 mod conformance;
 mod damage;
 mod dead_letters;
+mod expiry;
 mod faulty_disk;
 mod filters;
 mod fixtures;

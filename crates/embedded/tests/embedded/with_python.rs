@@ -1,4 +1,4 @@
-//! DuckDB reads the files of the archive.
+//! DuckDB and PyArrow read the files of the archive.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::stores::{block_on, roomy_segments};
 
 const DAY: i64 = 24 * 60 * 60 * 1_000;
 /// Reads the folders as columns, counts, and takes a field out of the documents.
-const SCRIPT: &str = r#"
+const DUCKDB: &str = r#"
 import sys, duckdb
 files = f"read_parquet('{sys.argv[1]}/default/type=*/day=*/*.parquet', hive_partitioning = true)"
 rows = duckdb.sql(f"SELECT type, count(*), min(sequence_number), sum(CAST(document ->> '$.total' AS BIGINT)) FROM {files} GROUP BY type ORDER BY type").fetchall()
@@ -28,6 +28,18 @@ ids = duckdb.sql(f"SELECT count(DISTINCT event_id), min(aggregate_id), max(aggre
 print(ids.fetchall())
 rest = duckdb.sql(f"SELECT count(document ->> '$.event_id'), count(document ->> '$.note') FROM {files}")
 print(rest.fetchall())
+"#;
+/// Does the same, and reads one type by its folder.
+const PYARROW: &str = r#"
+import sys, json, pyarrow.compute as pc, pyarrow.dataset as ds
+files = ds.dataset(sys.argv[1] + "/default", format="parquet", partitioning="hive")
+table = files.to_table().sort_by("sequence_number")
+print([(row["type"], row["sequence_number_count"]) for row in table.group_by("type").aggregate([("sequence_number", "count")]).sort_by("type").to_pylist()])
+print(table.schema.field("timestamp").type, table.schema.field("event_id").type, table.schema.field("sequence_number").type)
+print(len(set(table.column("event_id").to_pylist())), table.column("aggregate_id").to_pylist(), table.column("execution_id").null_count)
+print([json.loads(text)["total"] for text in table.column("document").to_pylist()])
+placed = files.to_table(columns=["sequence_number"], filter=pc.field("type") == "placed")
+print(sorted(placed.column("sequence_number").to_pylist()))
 "#;
 
 fn python(script: &str, arguments: &[&str]) -> String {
@@ -41,7 +53,7 @@ fn python(script: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn duckdb_reads_the_files_of_the_archive() {
+fn duckdb_and_pyarrow_read_the_files_of_the_archive() {
     block_on(async {
         let folder = tempfile::tempdir().expect("a folder");
         let clock = Arc::new(ManualClock::at(EPOCH));
@@ -75,12 +87,20 @@ fn duckdb_reads_the_files_of_the_archive() {
         let writing = folder.path().join(DEFAULT_TENANT).join(".writing/other-0");
         std::fs::create_dir_all(&writing).expect("created");
         std::fs::write(writing.join("a.parquet"), "PAR1, and no more of it yet").expect("written");
-        let out = python(SCRIPT, &[&folder.path().display().to_string()]);
+        let place = folder.path().display().to_string();
+        let out = python(DUCKDB, &[&place]);
         let lines: Vec<_> = out.lines().collect();
         assert_eq!(lines[0], "[('paid', 1, 4, 4), ('placed', 4, 0, 6)]", "{out}");
         assert_eq!(lines[1], "[('TIMESTAMP WITH TIME ZONE', 'VARCHAR', 'ada')]", "{out}");
         assert_eq!(lines[2], "[(5, 'o-0', 'o-4', 0)]", "{out}");
         assert_eq!(lines[3], "[(0, 5)]", "what a column has is not in the document: {out}");
+        let out = python(PYARROW, &[&place]);
+        let lines: Vec<_> = out.lines().collect();
+        assert_eq!(lines[0], "[('paid', 1), ('placed', 4)]", "{out}");
+        assert_eq!(lines[1], "timestamp[ms, tz=UTC] string int64", "{out}");
+        assert_eq!(lines[2], "5 ['o-0', 'o-1', 'o-2', 'o-3', 'o-4'] 5", "{out}");
+        assert_eq!(lines[3], "[0, 1, 2, 3, 4]", "{out}");
+        assert_eq!(lines[4], "[0, 1, 2, 3]", "{out}");
         host.drain().await;
     });
 }

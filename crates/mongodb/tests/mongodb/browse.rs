@@ -7,7 +7,8 @@ use annals_core::browse::{BrowseQuery, EVENTS, ReplayFilter};
 use annals_core::{DEFAULT_TENANT, Data, NewCommit, NewEvent, Reached, Store, Timestamp};
 use annals_mongodb::Options;
 use annals_runtime::{Host, HostOptions};
-use mongodb::bson::{Document, doc};
+use mongodb::Database;
+use mongodb::bson::{Bson, Document, doc};
 
 use crate::readers::indexes;
 use crate::records::MongoRecords;
@@ -100,12 +101,78 @@ fn filters(ids: &[String]) -> Vec<(ReplayFilter, &'static str)> {
     ]
 }
 
-/// In ascending and in descending order of time, as its services sort them.
+/// The indexes of Integr8sCode's `EventDocument`: the name, the fields with their directions, and the options.
+const DECLARED: [&str; 17] = [
+    "aggregate_id_1 aggregate_id:1",
+    "event_id_1 event_id:1 unique:true",
+    "idx_aggregate_ts aggregate_id:1,timestamp:-1",
+    "idx_event_type_ts event_type:1,timestamp:-1",
+    "idx_events_agg_ts aggregate_id:1,timestamp:1",
+    "idx_events_type_agg event_type:1,aggregate_id:1",
+    "idx_events_type_ts_asc event_type:1,timestamp:1",
+    "idx_events_type_user_ts event_type:1,metadata.user_id:1,timestamp:-1",
+    "idx_events_user_ts metadata.user_id:1,timestamp:1",
+    "idx_events_user_type metadata.user_id:1,event_type:1",
+    "idx_execution_id execution_id:1 sparse:true",
+    "idx_meta_service_ts metadata.service_name:1,timestamp:-1",
+    "idx_meta_user_ts metadata.user_id:1,timestamp:-1",
+    "idx_pod_name pod_name:1 sparse:true",
+    "idx_text_search _fts:text,_ftsx:1 default_language:english language_override:none textIndexVersion:3 \
+     weights:event_type:1,execution_id:1,metadata.service_name:1,metadata.user_id:1",
+    "idx_ttl ttl_expires_at:1 expireAfterSeconds:0",
+    "timestamp_1 timestamp:1",
+];
+
+fn shown(value: &Bson) -> String {
+    match value {
+        Bson::String(text) => text.clone(),
+        Bson::Document(parts) => {
+            parts.iter().map(|(name, value)| format!("{name}:{}", shown(value))).collect::<Vec<_>>().join(",")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The first batch of the cursor that a command opens.
+async fn first_batch(database: &Database, command: Document) -> Vec<Document> {
+    let answer = database.run_command(command).await.expect("a cursor");
+    let cursor = answer.get_document("cursor").expect("a cursor");
+    let batch = cursor.get_array("firstBatch").expect("a batch");
+    batch.iter().map(|it| it.as_document().expect("a document").clone()).collect()
+}
+
+/// The indexes that the server has for the view, without that of `_id`, in the form of [`DECLARED`].
+async fn listed(database: &Database) -> Vec<String> {
+    let indexes = first_batch(database, doc! { "listIndexes": EVENTS, "cursor": { "batchSize": 200 } }).await;
+    let line = |index: &Document| {
+        let options = index.iter().filter(|(name, _)| !["v", "key", "name"].contains(&name.as_str()));
+        let mut options: Vec<_> = options.map(|(name, value)| format!("{name}:{}", shown(value))).collect();
+        options.sort();
+        let key = shown(index.get("key").expect("a key"));
+        [vec![index.get_str("name").expect("a name").to_owned(), key], options].concat().join(" ")
+    };
+    let mut lines: Vec<_> = indexes.iter().map(line).filter(|line| !line.starts_with("_id_ ")).collect();
+    lines.sort();
+    lines
+}
+
+/// How many documents a sparse index has entries of.
+async fn entries(database: &Database, index: &str) -> usize {
+    let found = doc! { "find": EVENTS, "hint": index, "projection": { "_id": 1 }, "batchSize": 10_000 };
+    first_batch(database, found).await.len()
+}
+
+/// In ascending and in descending order of time, as its services sort them. The indexes have its names and options.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_queries_of_integr8scode_find_events_by_their_indexes() {
     let databases = Databases::new();
     let ids = viewed(&databases).await;
     let database = databases.database().await;
+    assert_eq!(listed(&database).await, DECLARED);
+    // Half of the commits are of an execution.
+    for sparse in ["idx_execution_id", "idx_pod_name"] {
+        assert_eq!(entries(&database, sparse).await as i64, AGGREGATES * COMMITS * EVENTS_OF_COMMIT / 2, "{sparse}");
+    }
     let events = database.collection::<Document>(EVENTS);
     for (filter, expected) in filters(&ids) {
         let query = filter.to_mongo_query();

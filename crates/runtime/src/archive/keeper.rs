@@ -118,6 +118,8 @@ impl TenantArchive {
                 () = leases.until_called_off(held) => return Stop::Lost,
                 () = changed.notified() => look = self.now(),
                 () = self.clock().sleep_until(look) => {}
+                // If the clock is set back, it may not reach that time for long.
+                () = self.clock().sleep(look.since(self.now())) => {}
             }
             if let Err(stop) = guard.keep_lease().await {
                 return stop;

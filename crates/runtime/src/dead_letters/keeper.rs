@@ -21,6 +21,8 @@ use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
 
 /// How often to look for letters that another process changed, and to count the open ones.
 const EVERY: Duration = Duration::from_secs(5);
+/// The shortest time between two counts of the open letters.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// How often to ask for a lease that another process holds.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// The number of letters that are announced together.
@@ -117,11 +119,13 @@ impl TenantDeadLetters {
             }
             self.announce().await?;
             let now = self.clock().now();
+            // If the clock was set back, do not wait until it reaches the old time again.
+            count_at = count_at.min(now.plus(COUNT_EVERY));
             if now >= count_at {
                 self.follow_partners(now).await?;
                 self.watch_threshold().await?;
                 self.archive(now).await?;
-                count_at = now.plus(Duration::from_secs(1));
+                count_at = now.plus(COUNT_EVERY);
             }
             tokio::select! {
                 biased;
@@ -129,6 +133,7 @@ impl TenantDeadLetters {
                 () = leases.until_called_off(held) => return Ok(Kept::Lost),
                 () = changed.notified() => {}
                 () = self.clock().sleep_until(now.plus(EVERY)) => {}
+                () = self.clock().sleep(EVERY) => {}
             }
         }
     }

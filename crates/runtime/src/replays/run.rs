@@ -67,6 +67,13 @@ struct Work<'r> {
     anchor: Option<(Timestamp, Timestamp)>,
     /// When the previous event was due.
     last_due: Option<Timestamp>,
+    /// The time at the last look at the clock.
+    looked: Timestamp,
+}
+
+/// Returns a time of a clock that was then set back by this many milliseconds.
+fn set_back(time: Timestamp, millis: i64) -> Timestamp {
+    Timestamp::from_millis(time.as_millis().saturating_sub(millis))
 }
 
 impl Supervised for Runner {
@@ -185,8 +192,9 @@ impl Runner {
         let body = found.value.body().map_err(ReplayError::from)?;
         let target = self.replays.target(&found.value, &body).await?;
         let Stored { value: session, revision } = found;
-        let (runner, anchor, last_due) = (self, None, None);
-        let mut work = Work { runner, leases, held, session, revision, body, target, sending, anchor, last_due };
+        let (runner, anchor, last_due, looked) = (self, None, None, self.replays.clock().now());
+        let mut work =
+            Work { runner, leases, held, session, revision, body, target, sending, anchor, last_due, looked };
         work.go().await
     }
 }
@@ -198,6 +206,17 @@ impl Work<'_> {
 
     fn now(&self) -> Timestamp {
         self.replays().clock().now()
+    }
+
+    /// Returns the time, and by how many milliseconds the clock was set back since the last look. The pace continues from the new time, so
+    /// that no event waits until the clock reaches the old one again.
+    fn look(&mut self) -> (Timestamp, i64) {
+        let now = self.now();
+        let back = self.looked.as_millis().saturating_sub(now.as_millis()).max(0);
+        self.looked = now;
+        self.anchor = self.anchor.map(|(begun, first)| (set_back(begun, back), first));
+        self.last_due = self.last_due.map(|due| set_back(due, back));
+        (now, back)
     }
 
     async fn go(&mut self) -> Result<(), Stop> {
@@ -258,7 +277,7 @@ impl Work<'_> {
 
     /// Returns when an event is due.
     fn due(&mut self, next: &Next) -> Timestamp {
-        let now = self.now();
+        let (now, _) = self.look();
         let mut due = now;
         if let (Some(speed), Some(Bson::DateTime(time))) = (self.body.pace(), &next.after.time) {
             let happened = Timestamp::from_millis(time.timestamp_millis());
@@ -274,21 +293,26 @@ impl Work<'_> {
     }
 
     /// Waits until a time, and meanwhile checks whether the replay was paused or cancelled.
-    async fn wait_until(&mut self, time: Timestamp) -> Result<(), Stop> {
+    async fn wait_until(&mut self, mut time: Timestamp) -> Result<(), Stop> {
         let mut changes = self.replays().changes.subscribe();
         loop {
             changes.mark_unchanged();
             self.keep_lease().await?;
             self.unchanged().await?;
-            let now = self.now();
+            let (now, back) = self.look();
+            time = set_back(time, back);
             if now >= time {
                 return Ok(());
             }
-            let look = if self.replays().shared.may_share() { time.min(now.plus(LOOK_EVERY)) } else { time };
+            let left = time.since(now);
+            let pause = if self.replays().shared.may_share() { left.min(LOOK_EVERY) } else { left };
+            let clock = self.replays().clock();
             tokio::select! {
                 biased;
                 _ = changes.changed() => {}
-                () = self.replays().clock().sleep_until(look) => {}
+                () = clock.sleep_until(now.plus(pause)) => {}
+                // If the clock is set back, it may not reach that time for long.
+                () = clock.sleep(pause) => {}
             }
         }
     }
@@ -339,7 +363,7 @@ impl Work<'_> {
             drop(until_stored);
             let pause = Duration::from_secs((1 << attempt.min(4)).min(10));
             attempt += 1;
-            self.wait_until(self.now().plus(pause)).await?;
+            self.pause(pause).await?;
         };
         let now = self.now();
         let before = self.session.annals.after_id.clone();
@@ -388,8 +412,13 @@ impl Work<'_> {
         if self.session.waits(reason) {
             self.store(Vec::new()).await?;
         }
-        let pause = Duration::from_secs(1 << before.min(6)).min(OUTAGE_PAUSE_MAX);
-        self.wait_until(self.now().plus(pause)).await
+        self.pause(Duration::from_secs(1 << before.min(6)).min(OUTAGE_PAUSE_MAX)).await
+    }
+
+    /// Waits for this long, and meanwhile checks whether the replay was paused or cancelled.
+    async fn pause(&mut self, time: Duration) -> Result<(), Stop> {
+        let (now, _) = self.look();
+        self.wait_until(now.plus(time)).await
     }
 
     /// Waits until there are fewer unsettled deliveries than this.

@@ -91,6 +91,30 @@ pub async fn a_hold_that_is_set_while_events_are_deleted_protects_what_is_left(s
     assert_eq!(it.look().await, left, "nothing was deleted after the hold was in force");
 }
 
+/// The hold comes between the read of due events and the write that archives them. The write is refused, and the next one leaves the held
+/// event out.
+pub async fn a_hold_that_is_set_while_events_are_archived_protects_what_it_selects(subject: &dyn Subject) {
+    let (it, rival) = Archived::contested(subject).await;
+    it.rule("placed", 30, ArchiveTarget::Collection).await;
+    let (held, other) = (it.commit("placed").await, it.commit("placed").await);
+    it.settled().await;
+    let typed = TypedRecords::<ViewRecord>::declared(Arc::clone(&it.it.records));
+    let mut record = typed.get(ViewRecord::ID).await.expect("read").expect("there is a rule").value;
+    let filter = ReplayFilter { event_ids: Some(vec![held.clone()]), ..ReplayFilter::default() };
+    let (name, at) = ("court".to_owned(), DateTime::from_millis(0));
+    record.holds.push(HoldRecord { name, filter, reason: None, by: None, at });
+    record.version += 1;
+    rival.will(TypedRecords::replacement(&record, Expected::Present).expect("a document"));
+    it.pass_days(31);
+    it.until(|status| status.archived == 1).await;
+    assert!(rival.is_done());
+    let archived = it.archived().await;
+    assert_eq!((archived.len(), archived[0].get_str("event_id").ok()), (1, Some(&*other)));
+    assert!(!is_there(&it.in_view(&held).await.expect("in the view"), "ttl_expires_at"));
+    it.archive.remove_hold("court", "closed".into()).await.expect("removed");
+    it.until(|status| status.archived == 2).await;
+}
+
 /// The document has its own date again after the hold.
 pub async fn a_held_document_of_other_software_keeps_its_own_expiry_date(subject: &dyn Subject) {
     let it = Archived::of(subject).await;

@@ -56,7 +56,7 @@ pub async fn an_event_becomes_one_flat_document_without_nulls(subject: &dyn Subj
 pub async fn of_events_with_one_id_the_first_is_shown(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     let id = Uuid::from_u128(7);
-    let aggregates: Vec<String> = (0..20).map(|n| format!("o-{n}")).collect();
+    let aggregates: Vec<String> = (0..100).map(|n| format!("o-{n}")).collect();
     let mut commits = tokio::task::JoinSet::new();
     for aggregate in aggregates {
         let event =

@@ -1,12 +1,18 @@
 //! Acts of operators on replays, and restarts.
 
-use annals_core::processing::PartitionBy;
-use annals_core::replays::{ReplayAct, ReplayBody, ReplayError, ReplayState};
+use std::sync::Arc;
 
+use annals_core::DEFAULT_TENANT;
+use annals_core::browse::BrowseQuery;
+use annals_core::processing::PartitionBy;
+use annals_core::replays::{REPLAY_SESSIONS, ReplayAct, ReplayBody, ReplayError, ReplayState, ReplayTarget};
+
+use super::sending::{into, with_exports};
 use super::{numbers, to_handler, to_nowhere};
 use crate::Subject;
 use crate::archive::opened::DAY;
-use crate::browse::opened::Browsed;
+use crate::browse::opened::{Browsed, of_type};
+use crate::mortal::Life;
 
 async fn refused(it: &Browsed, id: &str, act: ReplayAct) -> String {
     match it.replays.act(id, act, "a test".into()).await {
@@ -59,6 +65,24 @@ pub async fn a_paused_replay_continues_with_the_next_event(subject: &dyn Subject
     assert_eq!(it.over(&id).await.replayed, 12);
 }
 
+/// The other one is refused with the state.
+pub async fn of_two_callers_that_resume_a_replay_one_succeeds(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 3).await;
+    let id = it.begin(ReplayBody { rate: Some(1.0), ..to_nowhere() }).await;
+    it.act(&id, ReplayAct::Pause).await;
+    let resume = || {
+        let (replays, id) = (Arc::clone(&it.replays), id.clone());
+        tokio::spawn(async move { replays.act(&id, ReplayAct::Resume, "a test".into()).await })
+    };
+    let (one, two) = (resume(), resume());
+    let results = [one.await.expect("it ends"), two.await.expect("it ends")];
+    let won = results.iter().filter(|result| result.is_ok()).count();
+    let lost =
+        results.iter().filter(|it| matches!(it, Err(ReplayError::NotAllowed { state, .. }) if state == "running"));
+    assert_eq!((won, lost.count()), (1, 1), "{results:?}");
+}
+
 /// Deliveries that were not taken are removed.
 pub async fn a_cancelled_replay_sends_nothing_more(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
@@ -92,6 +116,42 @@ pub async fn a_restart_continues_with_the_next_event(subject: &dyn Subject) {
     }
     assert_eq!(sent, (0..9).collect::<Vec<_>>());
     assert_eq!(it.over(&id).await.replayed, 9);
+}
+
+/// It is killed at the write that stores an event as sent: once before the write reaches the store, and once after it.
+pub async fn a_replay_whose_process_is_killed_continues_with_the_next_event(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let it = with_exports(subject, folder.path()).await;
+    it.browse.page(BrowseQuery::default()).await.expect("a page");
+    it.it.host.drain().await;
+    for is_applied in [false, true] {
+        let name = format!("{is_applied}.jsonl");
+        let file = ReplayTarget::File { name: name.clone() };
+        let body = ReplayBody { batch_size: 1, ..ReplayBody::new(of_type("placed"), file) };
+        // Before it, the replay is created, started and counted, and the first event is sent.
+        let life = Life::of(&[REPLAY_SESSIONS], 4, is_applied);
+        let dying = Browsed::with(life.store(&it.it.store), Arc::clone(&it.it.clock), into(folder.path()));
+        let id = dying.begin(body).await;
+        while !life.is_over() {
+            it.it.advance(100);
+            crate::between_looks().await;
+        }
+        dying.it.host.drain().await;
+        let next = Browsed::with(Arc::clone(&it.it.store), Arc::clone(&it.it.clock), into(folder.path()));
+        let over = loop {
+            let status = next.replays.get(&id).await.expect("known");
+            if status.status.is_terminal() {
+                break status;
+            }
+            it.it.advance(100);
+            crate::between_looks().await;
+        };
+        next.it.host.drain().await;
+        assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 5, 0));
+        let text = std::fs::read_to_string(folder.path().join(DEFAULT_TENANT).join(name)).expect("a file");
+        let number = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["n"].as_i64();
+        assert_eq!(text.lines().map(number).collect::<Vec<_>>(), [0, 1, 2, 3, 4].map(Some));
+    }
 }
 
 /// Running ones stay.

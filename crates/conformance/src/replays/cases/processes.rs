@@ -9,9 +9,9 @@ use annals_core::processing::PartitionBy;
 use annals_core::replays::{INBOX, InboxRecord, ReplayAct, ReplayBody, ReplayError, ReplayState, ReplayTarget};
 use annals_core::spread::ProcessRecord;
 use annals_core::{DEFAULT_TENANT, RecordQuery, Timestamp, TypedRecords};
-use annals_runtime::HostOptions;
 use tokio::sync::Notify;
 
+use super::sending::into;
 use super::{Stuck, numbers, to_handler, to_nowhere};
 use crate::browse::opened::{Browsed, of_type};
 use crate::{ManualClock, Subject};
@@ -59,11 +59,6 @@ pub async fn another_process_continues_a_replay(subject: &dyn Subject) {
     }
     assert_eq!(sent, [0, 1, 2, 3, 4, 5]);
     assert_eq!(other.over(&id).await.status, ReplayState::Completed);
-}
-
-/// The options of a process that writes files of replays to this folder.
-fn into(exports: &Path) -> HostOptions {
-    HostOptions { exports: Some(exports.to_owned()), ..HostOptions::default() }
 }
 
 /// Begins a replay of three events to a file, in a process whose folder for it is a file. Returns the process and the replay's id.
@@ -139,8 +134,7 @@ pub async fn a_replay_to_a_file_is_left_to_a_process_that_has_a_folder(subject: 
 /// Its task would otherwise be restarted repeatedly, as if the replay were not being sent.
 pub async fn a_process_that_cannot_send_a_replay_does_not_fail_while_another_one_sends_it(subject: &dyn Subject) {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = HostOptions { exports: Some(folder.path().to_owned()), ..HostOptions::default() };
-    let one = Browsed::with(subject.open().await, subject.clock(), options);
+    let one = Browsed::with(subject.open().await, subject.clock(), into(folder.path()));
     one.switch(Some(ViewSwitch::Auto)).await;
     one.commit_many("placed", 6).await;
     one.browse.page(BrowseQuery::default()).await.expect("a page");

@@ -12,12 +12,13 @@ use annals_core::processing::{PartitionBy, ProcessingRetry, Then};
 use annals_core::replays::{
     PreviewBody, REPLAY_FILES, ReplayAct, ReplayBody, ReplayError, ReplayOrder, ReplayState, ReplayTarget,
 };
-use annals_core::{Code, Condition, DEFAULT_TENANT, RecordedEvent, Timestamp, TopicSettings};
+use annals_core::{Code, Condition, DEFAULT_TENANT, GroupStart, RecordedEvent, Timestamp, TopicSettings};
 use annals_runtime::{Effects, HandleFailure, Handler, HostOptions, consumer};
 use async_trait::async_trait;
 use serde_json::json;
 
 use super::{numbers, to_handler, to_nowhere};
+use crate::archive::opened::DAY;
 use crate::browse::opened::{Browsed, Sample, of_type, sample};
 use crate::{OTHER_TENANT, Subject};
 
@@ -51,7 +52,8 @@ pub async fn a_replay_counts_every_event_and_is_completed(subject: &dyn Subject)
     assert!((over.progress - 100.0).abs() < 0.001 && over.errors.is_empty());
     assert_eq!(over.last_event_at.map(|it| it.as_millis()), Some(249_000));
     let few = it.begin(ReplayBody { max_events: Some(9), batch_size: 4, ..to_nowhere() }).await;
-    assert_eq!(it.over(&few).await.replayed, 9);
+    let few = it.over(&few).await;
+    assert_eq!((few.total, few.replayed), (9, 9));
     let none = it.begin(ReplayBody::new(of_type("nothing"), ReplayTarget::Test {})).await;
     let none = it.over(&none).await;
     assert_eq!((none.status, none.total), (ReplayState::Completed, 0));
@@ -116,10 +118,14 @@ pub async fn events_are_sent_in_the_order_of_time_or_of_the_log(subject: &dyn Su
     assert_eq!(numbers(&it.handled(10).await), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
+/// The options of a process that writes files of replays to this folder.
+pub(super) fn into(exports: &Path) -> HostOptions {
+    HostOptions { exports: Some(exports.to_owned()), ..HostOptions::default() }
+}
+
 /// Commits five events of the type `placed`, and starts a host that may write files to a folder.
-async fn with_exports(subject: &dyn Subject, folder: &Path) -> Browsed {
-    let options = HostOptions { exports: Some(folder.to_owned()), ..HostOptions::default() };
-    let it = Browsed::with(subject.open().await, subject.clock(), options);
+pub(super) async fn with_exports(subject: &dyn Subject, folder: &Path) -> Browsed {
+    let it = Browsed::with(subject.open().await, subject.clock(), into(folder));
     it.switch(Some(ViewSwitch::Auto)).await;
     it.commit_many("placed", 5).await;
     it
@@ -317,23 +323,35 @@ pub async fn only_events_that_were_there_at_the_start_are_sent(subject: &dyn Sub
     }
 }
 
-/// Four seconds of history take 0.4 s at tenfold speed.
+/// Four seconds of history take 0.4 s at tenfold speed. The pace is that of the log also if events are sent with the time of sending.
 pub async fn a_speed_keeps_the_gaps_between_events(subject: &dyn Subject) {
     let it = Browsed::of(subject).await;
     it.commit_many("placed", 5).await;
-    let id = it.begin(ReplayBody { speed: Some(10.0), ..to_nowhere() }).await;
-    for sent in 1..=5 {
-        it.until_replay(&id, |status| status.replayed == sent).await;
-        for _ in 0..20 {
-            tokio::task::yield_now().await;
+    let groups = it.it.host.groups(DEFAULT_TENANT).expect("declared");
+    groups
+        .put(GroupDefinition { start: GroupStart::Latest, ..GroupDefinition::new("a", ["placed"]) })
+        .await
+        .expect("put");
+    let to_topic = ReplayTarget::Topic { name: None, topics: Default::default() };
+    let to_topic = ReplayBody { preserve_timestamps: false, ..ReplayBody::new(of_type("placed"), to_topic) };
+    for (body, speed, gap) in [(to_nowhere(), 10.0, 100), (to_topic, 1.0, 1_000)] {
+        let id = it.begin(ReplayBody { speed: Some(speed), ..body }).await;
+        let mut begun = None;
+        for sent in 1..=5 {
+            let status = it.until_replay(&id, |status| status.replayed == sent).await;
+            begun = begun.or(status.started_at);
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            let status = it.replays.get(&id).await.expect("known");
+            assert_eq!(status.replayed, sent, "the next one is not due");
+            if sent < 5 {
+                it.it.clock.advance_millis(gap);
+            }
         }
-        let status = it.replays.get(&id).await.expect("known");
-        assert_eq!(status.replayed, sent, "the next one is not due");
-        it.it.clock.advance_millis(100);
+        let took = it.it.now_plus(0).since(begun.expect("started"));
+        assert_eq!(took.as_millis(), 4 * u128::try_from(gap).expect("a time"));
     }
-    let over = it.over(&id).await;
-    let took = over.completed_at.expect("over").since(over.started_at.expect("started"));
-    assert!((400..=500).contains(&took.as_millis()), "{took:?}");
 }
 
 /// It may send one event in each half of a second.
@@ -346,6 +364,29 @@ pub async fn a_rate_bounds_the_events_of_a_second(subject: &dyn Subject) {
         it.it.clock.advance_millis(500);
     }
     assert_eq!(it.over(&id).await.status, ReplayState::Completed);
+}
+
+/// The clock is set back by a day after the first event, and ahead by two after the third. Set back, the pace continues from the new time.
+/// Set ahead, everything is due.
+pub async fn a_clock_that_jumps_delays_no_replay_and_repeats_no_event(subject: &dyn Subject) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let it = with_exports(subject, folder.path()).await;
+    let id = it.begin(ReplayBody { speed: Some(1.0), ..to_file() }).await;
+    it.until_replay(&id, |status| status.replayed == 1).await;
+    it.it.clock.advance_millis(-DAY);
+    let mut passed = 0;
+    while it.replays.get(&id).await.expect("known").replayed < 3 {
+        it.it.clock.advance_millis(100);
+        passed += 100;
+        assert!(passed < DAY / 2, "the replay waits until the clock reaches the old time again");
+        crate::between_looks().await;
+    }
+    it.it.clock.advance_millis(2 * DAY);
+    let over = it.over(&id).await;
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 5, 0));
+    let text = std::fs::read_to_string(file_in(folder.path())).expect("a file");
+    let line = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("a line of JSON")["n"].as_i64();
+    assert_eq!(text.lines().map(line).collect::<Vec<_>>(), [0, 1, 2, 3, 4].map(Some));
 }
 
 /// The handler has processed it, though beside its own events.
