@@ -20,6 +20,7 @@ mod faults;
 mod filters;
 mod floods;
 mod follow;
+mod granted_streams;
 mod greedy;
 mod handlers;
 mod headers;
