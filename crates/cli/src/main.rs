@@ -11,6 +11,8 @@ mod listen;
 mod logging;
 mod output;
 #[cfg(test)]
+mod guides;
+#[cfg(test)]
 mod packaging;
 mod pipeline;
 mod progress;

@@ -15,13 +15,13 @@ const COMPOSE: [(&str, &str); 2] = [
 ];
 const MANIFEST: &str = include_str!("../Cargo.toml");
 
-fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 /// Parses a command as the program does.
 #[track_caller]
-fn parsed(arguments: &[String]) -> Cli {
+pub fn parsed(arguments: &[String]) -> Cli {
     let words = std::iter::once("annals").chain(arguments.iter().map(String::as_str));
     let matches = cli::command().try_get_matches_from(words).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
