@@ -32,6 +32,7 @@ mod log;
 mod many;
 mod openapi;
 mod operations;
+mod packed_bodies;
 mod partners;
 mod prepare;
 mod problems;
