@@ -14,6 +14,7 @@ const COMPOSE: [(&str, &str); 2] = [
     ("compose.full.yaml", include_str!("../../../deploy/compose.full.yaml")),
 ];
 const MANIFEST: &str = include_str!("../Cargo.toml");
+const WORKSPACE: &str = include_str!("../../../Cargo.toml");
 
 pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -61,7 +62,9 @@ fn the_image_builds_a_package_with_features_that_exist_and_copies_what_was_built
     }
     let rust = env!("CARGO_PKG_RUST_VERSION");
     assert!(DOCKERFILE.contains(&format!("FROM rust:{rust}-")), "the image builds with another Rust than {rust}");
-    assert!(DOCKERFILE.contains("/src/target/release/annals /usr/local/bin/annals"));
+    let profile = build.split_once("--profile ").and_then(|(_, rest)| rest.split(' ').next()).expect("a profile");
+    assert!(WORKSPACE.contains(&format!("[profile.{profile}]\n")), "{profile} is no profile");
+    assert!(DOCKERFILE.contains(&format!("/src/target/{profile}/annals /usr/local/bin/annals")));
     assert!(MANIFEST.contains("[[bin]]\nname = \"annals\""));
 }
 
