@@ -195,6 +195,9 @@ impl Browser {
         let (page, act) = it.act.split_once('/').expect("a page and an act");
         self.go(server, &format!("/console/{page}/act/{act}?{}", it.parameters)).await;
         self.until("document.activeElement.name === 'reason'").await;
+        let effect = self.evaluate("return document.querySelector('.will').textContent").await;
+        let said = effect.as_str().unwrap_or_default();
+        assert!(said.len() > 20 && !said.contains('{'), "{} does not say what it will do: {said:?}", it.act);
         for (name, value) in it.typed {
             self.move_to(name).await;
             self.press(value).await;
