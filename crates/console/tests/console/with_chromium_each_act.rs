@@ -5,11 +5,9 @@ use annals_console::listing;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::browser::{Browser, ENTER, SHIFT, TAB};
+use crate::browser::{Browser, ENTER};
+use crate::driving::field;
 use crate::running::{HOSTILE, Running, encoded};
-
-/// Most fields of the form of an act.
-const FIELDS_MAX: usize = 20;
 
 /// An act, its parameters, what is typed before the reason, and what is true of the store afterwards: a path, and text of the answer.
 struct Done {
@@ -170,26 +168,6 @@ const ELSEWHERE: [&str; 15] = [
 ];
 
 impl Browser {
-    /// Moves the focus to a field of the form of an act, with Tab and Shift. What the field has is selected then, so that typing replaces it.
-    async fn move_to(&self, field: &str) {
-        let script = format!(
-            "const field = document.querySelector('.act-form [name=\"{field}\"]:not([type=hidden])');
-             const here = document.activeElement;
-             if (here === field) return 'here';
-             return here.compareDocumentPosition(field) & Node.DOCUMENT_POSITION_FOLLOWING ? 'after' : 'before';"
-        );
-        for _ in 0..FIELDS_MAX {
-            let place = self.evaluate(&script).await;
-            match place.as_str() {
-                Some("here") => return,
-                Some("after") => self.press(TAB).await,
-                Some("before") => self.press_with(SHIFT, TAB).await,
-                _ => panic!("there is no field {field}: {place}"),
-            }
-        }
-        panic!("no key leads to the field {field}: {}", self.source().await);
-    }
-
     /// Carries an act out as a person without a mouse does: the reason has the focus, and Enter sends the form.
     async fn carry_out(&self, server: &Running, it: &Done) {
         let (page, act) = it.act.split_once('/').expect("a page and an act");
@@ -199,10 +177,10 @@ impl Browser {
         let said = effect.as_str().unwrap_or_default();
         assert!(said.len() > 20 && !said.contains('{'), "{} does not say what it will do: {said:?}", it.act);
         for (name, value) in it.typed {
-            self.move_to(name).await;
+            self.move_to(&field(name)).await;
             self.press(value).await;
         }
-        self.move_to("reason").await;
+        self.move_to(&field("reason")).await;
         self.press(&format!("why {act}")).await;
         self.picture(&format!("act-{page}-{act}")).await;
         self.press(ENTER).await;
