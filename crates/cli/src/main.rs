@@ -6,12 +6,12 @@ mod commands;
 mod config;
 mod context;
 mod failure;
+#[cfg(test)]
+mod guides;
 mod lines;
 mod listen;
 mod logging;
 mod output;
-#[cfg(test)]
-mod guides;
 #[cfg(test)]
 mod packaging;
 mod pipeline;
