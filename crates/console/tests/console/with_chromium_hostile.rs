@@ -24,20 +24,20 @@ async fn data_names_tags_and_reasons_are_shown_as_the_text_that_they_are() {
     let browser = Browser::start().await;
     browser.sign_in(&server).await;
     let letter = format!("/console/dead-letters?id={}", encoded(&server.id("dead-letters")));
-    let aggregate = server.detail("/console/aggregates").expect("an aggregate");
-    let snapshot = server.detail("/console/snapshots").expect("a snapshot");
+    let of = |page: &str| format!("{page}?{}", server.detail(page).expect("its detail"));
+    let (aggregate, snapshot) = (of("/console/aggregates"), of("/console/snapshots"));
     for (what, address, place) in [
         ("the data of an event", "/console/event?number=0", "#json-data"),
         ("the tags of an event", "/console/event?number=0", ".facts"),
         ("the data of events in a list", "/console/log?search=order&order=oldest", "#events"),
         ("the id of an aggregate in a list", "/console/aggregates?name=order", "#ids"),
-        ("the id of an aggregate", &format!("/console/aggregates?{aggregate}"), "h1"),
-        ("the state of a snapshot", &format!("/console/snapshots?{snapshot}"), "#json-state"),
+        ("the id of an aggregate", &*aggregate, "h1"),
+        ("the state of a snapshot", &*snapshot, "#json-state"),
         ("the id of a record", "/console/records?collection=customers", "main"),
         ("the value of a prepare key", "/console/keys?name=user", "#keys"),
         ("the reason of a failure", "/console/handlers?name=billing", "#failing"),
         ("the last failure on the overview", "/", "#attention"),
-        ("the reason of a dead letter", &letter, "main"),
+        ("the reason of a dead letter", &*letter, "main"),
         ("the user of an item", "/console/queues?name=renders", "main"),
         ("the name of a partner", "/console/partners", "main"),
         ("the reason of a rule", "/console/archive", "#rules"),

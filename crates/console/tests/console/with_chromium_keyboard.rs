@@ -14,7 +14,7 @@ const BEGIN: &str = "
     window.reached = new Set();
     document.addEventListener('focusin', event => window.reached.add(named(event.target)));
     const all = 'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex=\"0\"]';
-    window.expected = [...document.querySelectorAll(all)].filter(it => it.checkVisibility() && !it.disabled).map(named);
+    window.expected = [...document.querySelectorAll(all)].filter(it => it.checkVisibility({visibilityProperty: true}) && !it.disabled).map(named);
     document.querySelector('a.skip').focus();
     return window.expected.length;";
 /// Areas that scroll have the focus too, beside what is expected.
