@@ -6,11 +6,11 @@
 FROM rust:1.90-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --package annals-cli --features kafka-tls,redis,s3
+RUN cargo build --profile image --locked --package annals-cli --features kafka-tls,redis,s3
 RUN mkdir /data
 
 FROM gcr.io/distroless/cc-debian12:nonroot
-COPY --from=build /src/target/release/annals /usr/local/bin/annals
+COPY --from=build /src/target/image/annals /usr/local/bin/annals
 COPY --from=build --chown=65532:65532 /data /data
 USER 65532:65532
 WORKDIR /data

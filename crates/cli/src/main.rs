@@ -6,6 +6,8 @@ mod commands;
 mod config;
 mod context;
 mod failure;
+#[cfg(test)]
+mod guides;
 mod lines;
 mod listen;
 mod logging;

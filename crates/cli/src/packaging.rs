@@ -14,14 +14,15 @@ const COMPOSE: [(&str, &str); 2] = [
     ("compose.full.yaml", include_str!("../../../deploy/compose.full.yaml")),
 ];
 const MANIFEST: &str = include_str!("../Cargo.toml");
+const WORKSPACE: &str = include_str!("../../../Cargo.toml");
 
-fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 /// Parses a command as the program does.
 #[track_caller]
-fn parsed(arguments: &[String]) -> Cli {
+pub fn parsed(arguments: &[String]) -> Cli {
     let words = std::iter::once("annals").chain(arguments.iter().map(String::as_str));
     let matches = cli::command().try_get_matches_from(words).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
@@ -61,7 +62,9 @@ fn the_image_builds_a_package_with_features_that_exist_and_copies_what_was_built
     }
     let rust = env!("CARGO_PKG_RUST_VERSION");
     assert!(DOCKERFILE.contains(&format!("FROM rust:{rust}-")), "the image builds with another Rust than {rust}");
-    assert!(DOCKERFILE.contains("/src/target/release/annals /usr/local/bin/annals"));
+    let profile = build.split_once("--profile ").and_then(|(_, rest)| rest.split(' ').next()).expect("a profile");
+    assert!(WORKSPACE.contains(&format!("[profile.{profile}]\n")), "{profile} is no profile");
+    assert!(DOCKERFILE.contains(&format!("/src/target/{profile}/annals /usr/local/bin/annals")));
     assert!(MANIFEST.contains("[[bin]]\nname = \"annals\""));
 }
 

@@ -66,6 +66,14 @@ impl Principal {
         }
     }
 
+    /// Returns the grant of a caller that is restricted to streams, or `None` if it may use everything.
+    pub fn restricted_to_streams(&self) -> Option<&Grant> {
+        match self {
+            Self::Known(access) if !access.grant.covers_every_stream() => Some(&access.grant),
+            _ => None,
+        }
+    }
+
     /// Returns whether it may see a scope other than the one in the query.
     pub fn may_see_scope(&self, scope: &str) -> bool {
         match self {

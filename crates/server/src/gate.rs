@@ -50,7 +50,7 @@ impl Gate {
             in_flight: server.metrics.in_flight.clone(),
             header_bytes_max: server.options.header_bytes_max,
             drain: Arc::new(Drain::new(&server.options)),
-            needs: Needs { permission, checks_scope: true, checks_event_types: false },
+            needs: Needs { permission, checks_scope: true, checks_event_types: false, checks_streams: false },
             reads_query,
             guarded: server.guard.is_some().then(|| Arc::clone(server)),
             audited: None,
@@ -72,6 +72,12 @@ impl Gate {
     /// Leaves the check of event types to the handler, and so admits callers that are restricted to some.
     pub fn checking_event_types(mut self) -> Self {
         self.needs.checks_event_types = true;
+        self
+    }
+
+    /// Leaves the check of streams to the handler, and so admits callers that are restricted to some.
+    pub fn checking_streams(mut self) -> Self {
+        self.needs.checks_streams = true;
         self
     }
 

@@ -223,8 +223,9 @@ pub(crate) fn sees_all(server: &Server, parts: &Parts) -> bool {
     match (&principal, &server.guard) {
         (_, None) => true,
         (Principal::Known(access), _) => {
-            let sees_all_types = principal.restricted_to_types().is_none();
-            access.grant.covers_every_tenant() && principal.may_see_every_scope() && sees_all_types
+            let is_restricted =
+                principal.restricted_to_types().is_some() || principal.restricted_to_streams().is_some();
+            access.grant.covers_every_tenant() && principal.may_see_every_scope() && !is_restricted
         }
         (Principal::Anonymous, _) => false,
     }

@@ -19,6 +19,7 @@ mod door;
 mod errors;
 mod event_types;
 mod gate;
+mod granted_streams;
 mod health;
 mod media;
 mod metrics;

@@ -82,6 +82,8 @@ pub(crate) struct Operation {
     pub scope_in_definition: bool,
     /// Whether the handler checks event types. If so, callers that are restricted to event types are admitted.
     pub checks_event_types: bool,
+    /// Whether the handler checks streams. If so, callers that are restricted to streams are admitted.
+    pub checks_streams: bool,
     pub methods: MethodRouter<Arc<Server>>,
 }
 
@@ -114,6 +116,7 @@ impl Draft {
             refusals: &[],
             scope_in_definition: false,
             checks_event_types: false,
+            checks_streams: false,
             methods,
         }
     }
@@ -149,6 +152,13 @@ impl Operation {
     #[must_use]
     pub fn checking_event_types(self) -> Self {
         Self { checks_event_types: true, ..self }
+    }
+
+    /// Admits callers that are restricted to streams: the handler checks the stream that it reads or extends with
+    /// [`granted_streams`](crate::granted_streams).
+    #[must_use]
+    pub fn checking_streams(self) -> Self {
+        Self { checks_streams: true, ..self }
     }
 
     /// Allows any query, which the handler ignores.

@@ -114,6 +114,7 @@ pub(crate) fn build(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Ser
         let gated = if operation.audited { gated.auditing(operation.id) } else { gated };
         let gated = if operation.scope_in_definition { gated.without_scope() } else { gated };
         let gated = if operation.checks_event_types { gated.checking_event_types() } else { gated };
+        let gated = if operation.checks_streams { gated.checking_streams() } else { gated };
         router = router.route(operation.path, operation.methods.route_layer(from_fn_with_state(gated, gate)));
     }
     let unknown = any(unknown_route).layer(around(UNKNOWN)).with_state(Arc::clone(&server));

@@ -25,6 +25,7 @@ use axum::http::{HeaderMap, Uri, header};
 
 use crate::caller::{tenant_header, unknown_tenant};
 use crate::event_types;
+use crate::granted_streams;
 use crate::problem::Problem;
 use crate::query::parameter;
 use crate::reader::READER;
@@ -75,6 +76,8 @@ pub(crate) struct Needs {
     pub checks_scope: bool,
     /// Whether the handler checks event types. If not, callers that are restricted to some are refused.
     pub checks_event_types: bool,
+    /// Whether the handler checks streams. If not, callers that are restricted to some are refused.
+    pub checks_streams: bool,
 }
 
 /// The guard of a server, which authenticates and authorises requests.
@@ -114,7 +117,7 @@ impl Guard {
     /// Checks that the caller may do what an operation requires, and counts the request against its limits. A request that needs no
     /// permission is admitted regardless of its caller.
     pub async fn admit(&self, headers: &HeaderMap, uri: &Uri, needs: Needs) -> Result<Option<Arc<Access>>, Problem> {
-        let Needs { permission, checks_scope, checks_event_types } = needs;
+        let Needs { permission, checks_scope, checks_event_types, checks_streams } = needs;
         let found = self.authenticate(headers).await;
         if permission == Permission::Open {
             return Ok(found.unwrap_or_default());
@@ -128,6 +131,9 @@ impl Guard {
         }
         if !checks_event_types && !access.grant.covers_every_event_type() {
             return Err(event_types::not_checked(&access.who));
+        }
+        if !checks_streams && !access.grant.covers_every_stream() {
+            return Err(granted_streams::not_checked(&access.who));
         }
         access.limits.admit(headers)?;
         Ok(Some(access))

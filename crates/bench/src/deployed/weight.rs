@@ -40,18 +40,24 @@ pub async fn measure(place: &Path, program: &Path) -> Result<(), String> {
     server.stop().await
 }
 
-/// Measures the image if it was built here, else the program without symbols plus the base.
+/// Measures the image if it was built here, else the program plus the base: that of `cargo build --profile image`, if it was built.
 fn image(place: &Path, program: &Path) -> Result<(), String> {
     if let Some(bytes) = built() {
         row::figure("image", "MB", bytes as f64 / 1e6, Target::AtMost(IMAGE_MEGABYTES_MAX));
         return Ok(());
     }
+    // The Dockerfile builds another profile, beside that of the benchmarks.
+    let of_image = program.parent().and_then(Path::parent).map(|target| target.join("image/annals"));
+    let of_image = of_image.filter(|program| program.exists());
+    let built_as = if of_image.is_some() { "the program of `--profile image`" } else { "the program of a release" };
+    let program = of_image.as_deref().unwrap_or(program);
     let stripped = place.join("stripped");
     let strip = Command::new("strip").arg("-o").arg(&stripped).arg(program).status();
-    let (measured, what) = match strip {
-        Ok(status) if status.success() => (stripped.as_path(), "the program without symbols"),
-        _ => (program, "the program with its symbols, because there is no `strip`"),
+    let (measured, symbols) = match strip {
+        Ok(status) if status.success() => (stripped.as_path(), "without symbols"),
+        _ => (program, "with its symbols, because there is no `strip`"),
     };
+    let what = format!("{built_as} {symbols}");
     let bytes = measured.metadata().map_err(text)?.len();
     let row = format!("image: {what}, and {} MB of base", BASE_BYTES / 1_000_000);
     row::figure(row, "MB", (bytes + BASE_BYTES) as f64 / 1e6, Target::AtMost(IMAGE_MEGABYTES_MAX));

@@ -61,6 +61,9 @@ struct Create {
     /// The event types that may be committed and read, separated by commas, or * for all
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = EVERY)]
     event_types: Vec<String>,
+    /// The streams that may be read, separated by commas, or * for all; a key of some streams may use nothing else
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = EVERY)]
+    streams: Vec<String>,
     /// When it expires, RFC 3339; never when absent
     #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
     expires: Option<Timestamp>,
@@ -126,7 +129,7 @@ impl Create {
             (named, _) => named.to_vec(),
         };
         let (scopes, event_types) = (self.scopes.clone(), self.event_types.clone());
-        let grant = Grant { roles: self.roles.clone(), tenants, scopes, event_types };
+        let grant = Grant { roles: self.roles.clone(), tenants, scopes, event_types, streams: self.streams.clone() };
         NewCredential {
             expires_at: self.expires,
             requests_per_second: self.requests_per_second,

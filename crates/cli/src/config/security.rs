@@ -49,6 +49,8 @@ pub struct IssuerSection {
     scopes_claim: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     event_types_claim: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    streams_claim: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     roles: BTreeMap<String, Role>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -78,6 +80,8 @@ pub struct GrantSection {
     scopes: Vec<String>,
     #[serde(default = "every")]
     event_types: Vec<String>,
+    #[serde(default = "every")]
+    streams: Vec<String>,
 }
 
 fn every() -> Vec<String> {
@@ -117,8 +121,8 @@ impl SecuritySection {
             security.issuers.push(issuer);
         }
         for (subject, section) in &self.certificates {
-            let GrantSection { roles, tenants, scopes, event_types } = section.clone();
-            let grant = Grant { roles, tenants, scopes, event_types };
+            let GrantSection { roles, tenants, scopes, event_types, streams } = section.clone();
+            let grant = Grant { roles, tenants, scopes, event_types, streams };
             grant.validate().map_err(|why| Failure::config(format!("security.certificates.{subject:?}: {why}")))?;
             security.certificates.insert(subject.clone(), grant);
         }
@@ -140,6 +144,7 @@ impl IssuerSection {
         issuer.tenants_claim.clone_from(&self.tenants_claim);
         let claim = |name: &String| (!name.is_empty()).then(|| name.clone());
         (issuer.scopes_claim, issuer.event_types_claim) = (claim(&self.scopes_claim), claim(&self.event_types_claim));
+        issuer.streams_claim = claim(&self.streams_claim);
         issuer.roles.clone_from(&self.roles);
         issuer.tenants.clone_from(&self.tenants);
         issuer.leeway = Duration::from_secs(self.leeway_s);

@@ -173,6 +173,11 @@ fn has_curl() -> bool {
 }
 
 fn check(name: &str, snippets_min: usize) {
+    check_with(name, snippets_min, |script| script);
+}
+
+/// Runs the snippets of a guide. `here` puts what this machine has into the script in place of what the guide names.
+pub fn check_with(name: &str, snippets_min: usize, here: impl FnOnce(String) -> String) {
     let snippets = snippets(&guide(name));
     assert!(snippets.len() >= snippets_min, "{name}: only {} snippets were found", snippets.len());
     if !has_curl() {
@@ -182,7 +187,7 @@ fn check(name: &str, snippets_min: usize) {
     let script = ADDRESSES.iter().fold(script(name, &snippets), |script, address| {
         script.replace(address, &format!("127.0.0.1:{}", free_port()))
     });
-    let (code, printed) = bash(folder.path(), &script);
+    let (code, printed) = bash(folder.path(), &here(script));
     assert_eq!(code, Some(0), "{name}: the last command that is shown failed\n{printed}");
 }
 
@@ -216,6 +221,25 @@ fn every_test_that_the_pages_of_statements_and_promises_name_exists() {
             assert!(code.contains(&format!("fn {test}(")), "{page}: there is no test {test}");
         }
     }
+}
+
+/// A guide is not left out because nobody thought of it.
+#[test]
+fn the_snippets_of_every_guide_are_run_by_a_test() {
+    let tests = [include_str!("documents.rs"), include_str!("with_mongodb_documents.rs")].concat();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let entries = std::fs::read_dir(docs).expect("the guides").map(|entry| entry.expect("an entry").file_name());
+    let names = entries.map(|name| format!("docs/{}", name.into_string().expect("UTF-8")));
+    let mut run = 0;
+    for name in names.filter(|name| name.ends_with(".md")).chain(["README.md".to_owned()]) {
+        let text = guide(&name);
+        let found = snippets(&text).len();
+        let fences = ["```sh", "```bash", "```shell", "```console"].map(|fence| text.matches(fence).count());
+        assert_eq!(fences.iter().max(), Some(&found), "{name}: a snippet begins with ```sh at the left margin");
+        assert!(found == 0 || tests.contains(&format!("(\"{name}\", ")), "{name}: no test runs its snippets");
+        run += found;
+    }
+    assert!(run > 90, "{run}");
 }
 
 #[test]
@@ -306,6 +330,11 @@ fn the_snippets_of_the_guide_to_processing_work_in_order_in_an_empty_folder() {
 #[test]
 fn the_snippets_of_getting_started_work_in_order_in_an_empty_folder() {
     check("docs/getting-started.md", 6);
+}
+
+#[test]
+fn the_snippets_of_the_guide_to_the_console_work_in_order_in_an_empty_folder() {
+    check("docs/console.md", 1);
 }
 
 #[test]

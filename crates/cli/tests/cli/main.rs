@@ -47,6 +47,7 @@ mod with_chromium_newcomer;
 mod with_kafka_serve;
 mod with_mongodb_adopt;
 mod with_mongodb_demo;
+mod with_mongodb_documents;
 mod with_mongodb_handlers;
 mod with_mongodb_import;
 mod with_mongodb_partners;

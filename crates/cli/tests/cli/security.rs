@@ -160,7 +160,7 @@ fn without_a_key_or_without_tls_a_server_refuses_to_start_and_says_what_to_do() 
 }
 
 #[test]
-fn a_key_of_event_types_is_for_those_who_read_and_write() {
+fn a_key_of_event_types_or_of_streams_is_for_those_who_read_and_write() {
     let folder = folder();
     let folder = folder.path();
     let writer = ["--name", "shop", "--role", "writer", "--event-types", "paid,shipped"];
@@ -169,6 +169,12 @@ fn a_key_of_event_types_is_for_those_who_read_and_write() {
     let operator = ["--name", "ops", "--role", "operator", "--event-types", "paid"];
     let said = run(folder, &[&CREATE[..], &operator].concat()).refused("invalid_credential", 2);
     assert!(said.contains("event_types"), "{said}");
+    let reader = ["--name", "partner", "--role", "reader", "--streams", "public-orders"];
+    let created = run(folder, &[&CREATE[..], &reader].concat()).ok().json().remove(0);
+    assert_eq!(created["streams"], serde_json::json!(["public-orders"]));
+    let both = [&reader[..], &["--event-types", "paid"]].concat();
+    let said = run(folder, &[&CREATE[..], &both].concat()).refused("invalid_credential", 2);
+    assert!(said.contains("streams"), "{said}");
 }
 
 #[test]

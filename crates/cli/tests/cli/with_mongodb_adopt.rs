@@ -18,7 +18,7 @@ fn uuid(text: &str) -> Binary {
 }
 
 /// Two events of an aggregate and one of none, with numbers that were deleted between them.
-async fn fill(url: &str, database: &str) {
+pub async fn fill(url: &str, database: &str) {
     let client = Client::with_uri_str(url).await.expect("a client");
     let event = |number: i64, applied: bool| {
         let mut event = doc! {

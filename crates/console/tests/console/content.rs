@@ -88,6 +88,26 @@ async fn events_that_caused_one_another_are_shown_as_a_tree_each_below_its_cause
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_shown_with_its_fields_and_whole_as_json() {
+    let server = filled().await;
+    let text = page(&server, "/console/event?number=1").await;
+    let facts = facts(&text);
+    assert_eq!((&*facts["number"], &*facts["type"], &*facts["version"]), ("1", "order_placed", "2"));
+    let (_, whole) = text.split_once("The whole event as JSON</summary>").expect("the whole event");
+    let (whole, _) = whole.split_once("</details>").expect("its end");
+    for field in ["sequence_number", "commit_id", "aggregate", "metadata", "correlation_id", "data"] {
+        assert!(whole.contains(&format!("&#34;{field}&#34;: ")), "{field}: {whole}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_is_shown_with_the_origin_of_each_value() {
+    let server = filled().await;
+    let configuration = page(&server, "/console/configuration").await;
+    assert_eq!(row(&configuration, "configuration", "store.url"), ["store.url", "&#34;memory:&#34;", "of a test"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn streams_are_listed_and_shown_with_their_entries() {
     let server = filled().await;
     let list = page(&server, "/console/streams").await;
@@ -265,6 +285,8 @@ async fn the_overview_shows_the_head_every_processor_and_first_what_fails() {
     let server = filled().await;
     let overview = page(&server, "/").await;
     assert!(overview.contains("<b id=\"head\">3</b>") && !overview.contains("handler billing:"), "{overview}");
+    assert!(overview.contains("<b id=\"rate\">") && overview.contains("<span>log on disk</span>"), "{overview}");
+    assert!(overview.contains("Findings of the doctor in "), "{overview}");
     let processors = rows(&overview, "processors");
     for (kind, name) in [("handler", "billing"), ("group", "mailers"), ("projection", "totals"), ("filter", "orders")] {
         assert!(processors.iter().any(|row| row[0] == kind && row[1] == name), "no {kind} {name}: {overview}");

@@ -6,7 +6,7 @@ use annals_core::credentials::{Grant, Role};
 use crate::running::{HOSTILE, Running, encoded, key_in, until};
 
 /// The addresses of every page, its detail and its acts.
-fn addresses(server: &Running) -> Vec<String> {
+pub fn addresses(server: &Running) -> Vec<String> {
     let mut addresses = Vec::new();
     for page in listing() {
         addresses.extend(server.detail(&page.path).map(|detail| format!("{}?{detail}", page.path)));

@@ -87,7 +87,11 @@ impl Running {
 
     /// A server that asks for credentials, with these tenants.
     pub async fn secured(tenants: &[&str]) -> Self {
-        let store = store(&[tenants, &["system"]].concat(), &[]);
+        Self::secured_over(store(&[tenants, &["system"]].concat(), &[])).await
+    }
+
+    /// A server that asks for credentials, over this store, which has the tenant `system`.
+    pub async fn secured_over(store: Arc<dyn Store>) -> Self {
         let admin = key_in(&*store, Grant::new(Role::Admin, [EVERY])).await;
         let mut options = Options::default();
         options.security = Some(Security::default());

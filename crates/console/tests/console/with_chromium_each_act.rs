@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::browser::{Browser, ENTER};
+use crate::driving::field;
 use crate::running::{HOSTILE, Running, encoded};
 
 /// An act, its parameters, what is typed before the reason, and what is true of the store afterwards: a path, and text of the answer.
@@ -167,15 +168,19 @@ const ELSEWHERE: [&str; 15] = [
 ];
 
 impl Browser {
-    /// Carries an act out as a person does: the reason has the focus, and Enter sends the form.
+    /// Carries an act out as a person without a mouse does: the reason has the focus, and Enter sends the form.
     async fn carry_out(&self, server: &Running, it: &Done) {
         let (page, act) = it.act.split_once('/').expect("a page and an act");
         self.go(server, &format!("/console/{page}/act/{act}?{}", it.parameters)).await;
         self.until("document.activeElement.name === 'reason'").await;
+        let effect = self.evaluate("return document.querySelector('.will').textContent").await;
+        let said = effect.as_str().unwrap_or_default();
+        assert!(said.len() > 20 && !said.contains('{'), "{} does not say what it will do: {said:?}", it.act);
         for (name, value) in it.typed {
-            let typed = format!("document.querySelector('.act-form [name=\"{name}\"]').value = {}", json!(value));
-            self.evaluate(&typed).await;
+            self.move_to(&field(name)).await;
+            self.press(value).await;
         }
+        self.move_to(&field("reason")).await;
         self.press(&format!("why {act}")).await;
         self.picture(&format!("act-{page}-{act}")).await;
         self.press(ENTER).await;

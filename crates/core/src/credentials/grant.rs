@@ -8,13 +8,15 @@ use serde::{Deserialize, Serialize};
 use crate::commit::valid_name;
 use crate::{Code, Invalid};
 
-/// The name that stands for every tenant, scope or event type.
+/// The name that stands for every tenant, scope, event type or stream.
 pub const EVERY: &str = "*";
 /// The maximum number of tenants, and of scopes, of a grant.
 const NAMES_MAX: usize = 1_000;
 const NAME_BYTES_MAX: usize = 100;
 /// The maximum number of event types of a grant. Each read of a restricted caller filters by all of them.
 const EVENT_TYPES_MAX: usize = 100;
+/// The maximum number of streams of a grant. A restricted caller that lists streams looks at each of them.
+const STREAMS_MAX: usize = 100;
 
 /// A role. Every role may read; a caller with several roles may do what any of them allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -72,9 +74,13 @@ pub struct Grant {
     /// The event types that may be committed and read; `*` stands for every type and must be the only entry.
     #[serde(default = "every")]
     pub event_types: Vec<String>,
+    /// The streams that may be read, and whose verdicts a writer may append; `*` stands for every stream and must be the only entry. A
+    /// grant of some streams allows nothing else.
+    #[serde(default = "every")]
+    pub streams: Vec<String>,
 }
 
-/// Returns the list that stands for every tenant, scope or event type.
+/// Returns the list that stands for every tenant, scope, event type or stream.
 pub(super) fn every() -> Vec<String> {
     vec![EVERY.to_owned()]
 }
@@ -83,7 +89,7 @@ impl Grant {
     /// Creates a grant of one role in every scope of these tenants.
     pub fn new(role: Role, tenants: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let tenants = tenants.into_iter().map(Into::into).collect();
-        Self { roles: vec![role], tenants, scopes: every(), event_types: every() }
+        Self { roles: vec![role], tenants, scopes: every(), event_types: every(), streams: every() }
     }
 
     /// Checks that it names at least one role and one tenant, and that all names are valid.
@@ -96,7 +102,8 @@ impl Grant {
         }
         names("tenants", &self.tenants)?;
         names("scopes", &self.scopes)?;
-        self.validate_event_types()
+        self.validate_event_types()?;
+        self.validate_streams()
     }
 
     fn validate_event_types(&self) -> Result<(), Invalid> {
@@ -113,12 +120,36 @@ impl Grant {
                 return Err(invalid(&format!("event_types[{n}]"), &fault.message));
             }
         }
-        // Operators' decisions concern events of any type.
+        self.only_reads_and_writes("event_types")
+    }
+
+    fn validate_streams(&self) -> Result<(), Invalid> {
+        let count = self.streams.len();
+        if count > STREAMS_MAX {
+            return Err(invalid("streams", &format!("has {count} names; at most {STREAMS_MAX} are allowed")));
+        }
+        names("streams", &self.streams)?;
+        if self.covers_every_stream() {
+            return Ok(());
+        }
+        for (n, name) in self.streams.iter().enumerate() {
+            if let Err(fault) = valid_name("streams", name) {
+                return Err(invalid(&format!("streams[{n}]"), &fault.message));
+            }
+        }
+        if !self.covers_every_event_type() {
+            return Err(invalid("streams", "restrict event_types or streams, but not both"));
+        }
+        self.only_reads_and_writes("streams")
+    }
+
+    /// Checks that no role of a restricted grant is about more than what is restricted: operators' decisions concern all of a tenant.
+    fn only_reads_and_writes(&self, path: &str) -> Result<(), Invalid> {
         match self.roles.iter().all(|role| matches!(role, Role::Reader | Role::Writer)) {
             true => Ok(()),
             false => Err(invalid(
-                "event_types",
-                "restrict the roles reader and writer only; leave out event_types, or grant only these roles",
+                path,
+                &format!("restrict the roles reader and writer only; leave out {path}, or grant only these roles"),
             )),
         }
     }
@@ -156,6 +187,16 @@ impl Grant {
     /// Returns whether it covers events of a type.
     pub fn covers_event_type(&self, event_type: &str) -> bool {
         self.event_types.iter().any(|known| known == EVERY || known == event_type)
+    }
+
+    /// Returns whether it covers every stream, and what is no stream.
+    pub fn covers_every_stream(&self) -> bool {
+        self.streams.iter().any(|known| known == EVERY)
+    }
+
+    /// Returns whether it covers a stream.
+    pub fn covers_stream(&self, stream: &str) -> bool {
+        self.streams.iter().any(|known| known == EVERY || known == stream)
     }
 
     /// Returns the tenant of a request that names none: the grant's tenant, if it names exactly one.
@@ -222,6 +263,16 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_of_streams_covers_these_and_one_that_names_none_covers_all() {
+        let public = Grant { streams: vec!["public-orders".to_owned()], ..Grant::new(Role::Reader, ["acme"]) };
+        assert!(public.validate().is_ok() && public.covers_stream("public-orders"));
+        assert!(!public.covers_stream("orders") && !public.covers_every_stream());
+        let text = r#"{"roles": ["writer"], "tenants": ["acme"], "scopes": ["*"], "event_types": ["*"]}"#;
+        let every: Grant = serde_json::from_str(text).expect("JSON");
+        assert!(every.covers_stream("orders") && every.covers_every_stream());
+    }
+
+    #[test]
     fn a_grant_without_roles_or_tenants_is_refused_at_its_field() {
         let valid = Grant::new(Role::Reader, ["acme"]);
         for (grant, path) in [
@@ -234,6 +285,18 @@ mod tests {
             (Grant { event_types: vec!["paid".to_owned(); 101], ..valid.clone() }, "event_types"),
             (Grant { event_types: vec!["paid".to_owned(), "a b".to_owned()], ..valid.clone() }, "event_types[1]"),
             (Grant { event_types: vec!["paid".to_owned()], ..Grant::new(Role::Operator, ["acme"]) }, "event_types"),
+            (Grant { streams: Vec::new(), ..valid.clone() }, "streams"),
+            (Grant { streams: vec!["orders".to_owned(); 101], ..valid.clone() }, "streams"),
+            (Grant { streams: vec!["orders".to_owned(), "a b".to_owned()], ..valid.clone() }, "streams[1]"),
+            (Grant { streams: vec!["orders".to_owned()], ..Grant::new(Role::Admin, ["acme"]) }, "streams"),
+            (
+                Grant {
+                    event_types: vec!["paid".to_owned()],
+                    streams: vec!["orders".to_owned()],
+                    ..Grant::new(Role::Reader, ["acme"])
+                },
+                "streams",
+            ),
         ] {
             let refused = grant.validate().expect_err(path);
             assert_eq!((refused.code, &*refused.path), (Code::InvalidCredential, path));

@@ -30,6 +30,9 @@ pub struct CredentialRecord {
     /// The event types that may be committed and read. Records of earlier versions lack this field and cover every type.
     #[serde(default = "every")]
     pub event_types: Vec<String>,
+    /// The streams that may be read. Records of earlier versions lack this field and cover every stream.
+    #[serde(default = "every")]
+    pub streams: Vec<String>,
     /// Requests per second; 0 means the server's default limit.
     pub requests_per_second: i64,
     /// Bytes per second; 0 means the server's default limit.
@@ -61,6 +64,7 @@ impl CredentialRecord {
             tenants: new.tenants,
             scopes: new.scopes,
             event_types: new.event_types,
+            streams: new.streams,
             requests_per_second: number(new.requests_per_second),
             bytes_per_second: number(new.bytes_per_second),
             created: date(now),
@@ -90,6 +94,7 @@ impl CredentialRecord {
             tenants: self.tenants.clone(),
             scopes: self.scopes.clone(),
             event_types: self.event_types.clone(),
+            streams: self.streams.clone(),
         }
     }
 
@@ -124,6 +129,7 @@ impl CredentialRecord {
             tenants: self.tenants.clone(),
             scopes: self.scopes.clone(),
             event_types: self.event_types.clone(),
+            streams: self.streams.clone(),
             state: self.state(now),
             created_at: time(self.created),
             expires_at: self.expires_at(),

@@ -25,6 +25,9 @@ pub struct NewCredential {
     /// The event types that may be committed and read; every type if absent.
     #[serde(default = "every")]
     pub event_types: Vec<String>,
+    /// The streams that may be read; every stream if absent.
+    #[serde(default = "every")]
+    pub streams: Vec<String>,
     /// When it expires; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
@@ -45,13 +48,14 @@ pub struct NewCredential {
 impl NewCredential {
     /// Creates a credential with this grant that does not expire.
     pub fn new(name: impl Into<String>, grant: Grant) -> Self {
-        let Grant { roles, tenants, scopes, event_types } = grant;
+        let Grant { roles, tenants, scopes, event_types, streams } = grant;
         Self {
             name: name.into(),
             roles,
             tenants,
             scopes,
             event_types,
+            streams,
             expires_at: None,
             requests_per_second: None,
             bytes_per_second: None,
@@ -81,6 +85,7 @@ impl NewCredential {
             tenants: self.tenants.clone(),
             scopes: self.scopes.clone(),
             event_types: self.event_types.clone(),
+            streams: self.streams.clone(),
         };
         grant.validate()
     }
@@ -152,6 +157,9 @@ pub struct Credential {
     /// The event types that may be committed and read.
     #[serde(default = "every")]
     pub event_types: Vec<String>,
+    /// The streams that may be read.
+    #[serde(default = "every")]
+    pub streams: Vec<String>,
     /// Whether it can be used.
     pub state: CredentialState,
     /// When it was created.

@@ -33,6 +33,9 @@ pub(crate) struct NewCredential {
     /// The event types that may be committed and read, for the roles reader and writer; all when absent.
     #[schema(nullable = false)]
     event_types: Option<Vec<String>>,
+    /// The streams that may be read, for the roles reader and writer; all when absent. A credential of some streams may use nothing else.
+    #[schema(nullable = false)]
+    streams: Option<Vec<String>>,
     /// When it expires; never when absent.
     #[schema(format = DateTime)]
     expires_at: Option<String>,
@@ -53,6 +56,7 @@ pub(crate) struct Credential {
     tenants: Vec<String>,
     scopes: Vec<String>,
     event_types: Vec<String>,
+    streams: Vec<String>,
     state: CredentialState,
     #[schema(format = DateTime)]
     created_at: String,
@@ -79,6 +83,7 @@ pub(crate) struct CreatedCredential {
     tenants: Vec<String>,
     scopes: Vec<String>,
     event_types: Vec<String>,
+    streams: Vec<String>,
     state: CredentialState,
     #[schema(format = DateTime)]
     created_at: String,

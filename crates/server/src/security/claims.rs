@@ -49,7 +49,7 @@ pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Option<Gran
     let limits =
         |claim: &Option<String>| claim.as_ref().map_or_else(|| vec![EVERY.to_owned()], |claim| texts(claims, claim));
     let (scopes, event_types) = (limits(&issuer.scopes_claim), limits(&issuer.event_types_claim));
-    let grant = Grant { roles, tenants, scopes, event_types };
+    let grant = Grant { roles, tenants, scopes, event_types, streams: limits(&issuer.streams_claim) };
     grant.validate().is_ok().then_some(grant)
 }
 
@@ -121,6 +121,25 @@ mod tests {
             json!({"roles": ["writer"], "tenants": ["acme"], "scopes": "*", "may": {"types": 7}}),
             json!({"roles": ["writer"], "tenants": ["acme"], "may": {"types": ["paid"]}}),
             json!({"roles": ["writer", "operator"], "tenants": ["acme"], "scopes": "*", "may": {"types": ["paid"]}}),
+        ] {
+            assert_eq!(grant(&issuer, &claims(lacks.clone())), None, "{lacks}");
+        }
+    }
+
+    #[test]
+    fn a_claim_limits_streams_where_it_is_configured() {
+        let mut issuer = Issuer::new("https://id.example", "annals");
+        let limited = claims(json!({"roles": ["reader"], "tenants": ["acme"], "streams": "public-orders"}));
+        let plain = Grant::new(Role::Reader, ["acme"]);
+        assert_eq!(grant(&issuer, &limited), Some(plain.clone()));
+        issuer.streams_claim = Some("streams".to_owned());
+        let streams = vec!["public-orders".to_owned()];
+        assert_eq!(grant(&issuer, &limited), Some(Grant { streams, ..plain.clone() }));
+        let every = claims(json!({"roles": ["admin"], "tenants": ["acme"], "streams": ["*"]}));
+        assert_eq!(grant(&issuer, &every), Some(Grant::new(Role::Admin, ["acme"])));
+        for lacks in [
+            json!({"roles": ["reader"], "tenants": ["acme"]}),
+            json!({"roles": ["operator"], "tenants": ["acme"], "streams": "public-orders"}),
         ] {
             assert_eq!(grant(&issuer, &claims(lacks.clone())), None, "{lacks}");
         }

@@ -72,6 +72,8 @@ pub struct Issuer {
     /// The claim with the event types that may be committed and read. A token without it grants nothing. Default: none, and every type is
     /// granted.
     pub event_types_claim: Option<String>,
+    /// The claim with the streams that may be read. A token without it grants nothing. Default: none, and every stream is granted.
+    pub streams_claim: Option<String>,
     /// The roles that the values of the roles claim map to. If empty, a value is itself the name of a role.
     pub roles: BTreeMap<String, Role>,
     /// The tenants of all of its tokens, instead of a claim.
@@ -94,6 +96,7 @@ impl Issuer {
             tenants_claim: "tenants".to_owned(),
             scopes_claim: None,
             event_types_claim: None,
+            streams_claim: None,
             roles: BTreeMap::new(),
             tenants: Vec::new(),
             leeway: Duration::from_secs(60),
@@ -129,6 +132,9 @@ impl Issuer {
         }
         if let Some(claim) = &self.event_types_claim {
             message.push_str(&format!(", or {claim:?} no event types to which its roles can be limited"));
+        }
+        if let Some(claim) = &self.streams_claim {
+            message.push_str(&format!(", or {claim:?} no streams to which its roles can be limited"));
         }
         message
     }

@@ -22,6 +22,7 @@ use super::managed::{self, ListQuery, definition, deleted, reason, while_serving
 use crate::accept::Accept;
 use crate::answer::{json, not_written};
 use crate::caller::Caller;
+use crate::granted_streams;
 use crate::media;
 use crate::payload::Payload;
 use crate::problem::Problem;
@@ -95,7 +96,8 @@ pub(crate) fn feature() -> Feature {
                 Payload::raw(media::LINES, "One line per event, then one with the producer and the start of the next page.")
                     .or(media::BSON, "One document per event, then one with the producer and the start of the next page."),
             )
-            .refuses(&[Code::MissingConsent, Code::StreamNotPublic]),
+            .refuses(&[Code::MissingConsent, Code::StreamNotPublic])
+            .checking_streams(),
     ];
     Feature::new("Event horizon", operations)
 }
@@ -225,6 +227,7 @@ async fn offer(
     caller: Caller,
     accept: Accept,
 ) -> Result<Response, Problem> {
+    granted_streams::may_use(&caller.principal, &stream)?;
     let request = requested(stream, query)?;
     let offering = server.host.offering(&caller.tenant)?;
     let offered = while_serving(&server, offering.offer(request.clone()), "ask").await?;

@@ -25,7 +25,7 @@ pub(crate) fn feature() -> Feature {
         Payload::json::<Index>(),
     );
     // It returns no events.
-    Feature::new("Index", [index.checking_event_types()])
+    Feature::new("Index", [index.checking_event_types().checking_streams()])
 }
 
 /// The description of the service, and the identity of the tenant's store.

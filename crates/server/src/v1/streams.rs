@@ -17,48 +17,47 @@ use super::wait::Wait;
 use crate::accept::Accept;
 use crate::answer::{data_bytes, json, json_of_events};
 use crate::caller::Caller;
+use crate::granted_streams;
 use crate::media;
 use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{Limit, Number, Query, ScopeQuery, Switch, number};
-use crate::route::{Feature, Permission, get};
+use crate::route::{Feature, Operation, Permission, get};
 use crate::schemas;
 use crate::source::Source;
 use crate::state::Server;
 
 /// Returns the operations that read streams.
 pub(crate) fn feature() -> Feature {
-    Feature::new(
-        "Streams",
-        [
-            get("/v1/streams", Permission::Reader, list).described(
-                "listStreams",
-                "Lists the streams, in order of their names.",
-                Payload::json::<schemas::StreamList>(),
-            ),
-            get("/v1/streams/{name}", Permission::Reader, events).described(
-                "readStream",
-                "Returns one page of a stream, with its events.",
-                Payload::json::<schemas::StreamPage>()
-                    .or(media::BSON, "One document per event, then one with the next position."),
-            ),
-            get("/v1/streams/{name}/entries", Permission::Reader, entries).described(
-                "readStreamEntries",
-                "Returns one page of a stream without its events.",
-                Payload::json::<schemas::EntryPage>(),
-            ),
-            get("/v1/streams/{name}/positions/{sequence_number}", Permission::Reader, position).described(
-                "streamPosition",
-                "Returns the position of an event in a stream.",
-                Payload::json::<schemas::Position>(),
-            ),
-            get("/v1/streams/{name}/state", Permission::Reader, state).described(
-                "streamState",
-                "Returns the current state of a stream, immediately or once it has moved.",
-                Payload::json::<schemas::StreamInfo>(),
-            ),
-        ],
-    )
+    let operations = [
+        get("/v1/streams", Permission::Reader, list).described(
+            "listStreams",
+            "Lists the streams, in order of their names.",
+            Payload::json::<schemas::StreamList>(),
+        ),
+        get("/v1/streams/{name}", Permission::Reader, events).described(
+            "readStream",
+            "Returns one page of a stream, with its events.",
+            Payload::json::<schemas::StreamPage>()
+                .or(media::BSON, "One document per event, then one with the next position."),
+        ),
+        get("/v1/streams/{name}/entries", Permission::Reader, entries).described(
+            "readStreamEntries",
+            "Returns one page of a stream without its events.",
+            Payload::json::<schemas::EntryPage>(),
+        ),
+        get("/v1/streams/{name}/positions/{sequence_number}", Permission::Reader, position).described(
+            "streamPosition",
+            "Returns the position of an event in a stream.",
+            Payload::json::<schemas::Position>(),
+        ),
+        get("/v1/streams/{name}/state", Permission::Reader, state).described(
+            "streamState",
+            "Returns the current state of a stream, immediately or once it has moved.",
+            Payload::json::<schemas::StreamInfo>(),
+        ),
+    ];
+    Feature::new("Streams", operations.map(Operation::checking_streams))
 }
 
 /// The parameters of a list of streams.
@@ -121,9 +120,9 @@ async fn list(
         streams: Vec<StreamInfo>,
         next: Option<ByteString>,
     }
-    let (_, streams) = found(&server, caller, query.scope)?;
+    let (source, streams) = found(&server, caller, query.scope)?;
     let wanted = StreamsQuery { after: query.after.map(Into::into), limit: Limit::or_default(query.limit) };
-    let streams = streams.list(wanted).await?;
+    let streams = granted_streams::list(&source.caller.principal, &*streams, wanted).await?;
     let next = streams.last().map(|last| last.name.clone());
     json(StatusCode::OK, &List { streams, next })
 }
@@ -136,7 +135,7 @@ async fn events(
     caller: Caller,
     accept: Accept,
 ) -> Result<Response, Problem> {
-    let (source, streams) = found(&server, caller, query.scope.clone())?;
+    let (source, streams) = named(&server, caller, query.scope.clone(), &name)?;
     let found = streams.read_events(page(name, query)?).await?;
     if accept.bson {
         return Ok(documents::stream(&found));
@@ -152,7 +151,7 @@ async fn entries(
     Query(query): Query<PageQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let (_, streams) = found(&server, caller, query.scope.clone())?;
+    let (_, streams) = named(&server, caller, query.scope.clone(), &name)?;
     json(StatusCode::OK, &streams.read(page(name, query)?).await?)
 }
 
@@ -163,7 +162,7 @@ async fn state(
     Query(query): Query<StateQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let (_, streams) = found(&server, caller, query.scope)?;
+    let (_, streams) = named(&server, caller, query.scope, &name)?;
     if let Some(wait) = Wait::of(query.past, query.timeout_ms)? {
         wait.until(&server, streams.wait_past(&name, wait.past)).await?;
     }
@@ -177,17 +176,24 @@ async fn position(
     Query(query): Query<ScopeQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let (_, streams) = found(&server, caller, query.scope)?;
+    let (_, streams) = named(&server, caller, query.scope, &name)?;
     let position = streams.position_of(&name, number("sequence_number", &sequence_number)?).await?;
     json(StatusCode::OK, &PositionAnswer { position })
 }
 
-/// Returns the streams that a request addresses.
-pub(super) fn found(
+/// Returns the streams that a request addresses, of which it names one.
+pub(super) fn named(
     server: &Server,
     caller: Caller,
     scope: Option<String>,
+    name: &str,
 ) -> Result<(Source, Arc<dyn Streams>), Problem> {
+    granted_streams::may_use(&caller.principal, name)?;
+    found(server, caller, scope)
+}
+
+/// Returns the streams that a request addresses.
+fn found(server: &Server, caller: Caller, scope: Option<String>) -> Result<(Source, Arc<dyn Streams>), Problem> {
     let source = Source::to_read(server, caller, scope)?;
     let streams = server.store.streams(&source.caller.tenant, &source.scope)?;
     Ok((source, streams))

@@ -28,7 +28,8 @@ pub(crate) fn feature() -> Feature {
             Payload::json::<schemas::Appended>().created(),
         )
         .takes(Payload::json::<schemas::Verdicts>())
-        .refuses(&[Code::StreamMoved, Code::VerdictsDiffer]);
+        .refuses(&[Code::StreamMoved, Code::VerdictsDiffer])
+        .checking_streams();
     Feature::new("Streams", [append])
 }
 
@@ -40,7 +41,7 @@ async fn append(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (_, streams) = streams::found(&server, caller, query.scope)?;
+    let (_, streams) = streams::named(&server, caller, query.scope, &name)?;
     let (parts, body) = request.into_parts();
     let held = body::read(&server, &parts, body).await?;
     let bytes = held.bytes.clone();

@@ -4,6 +4,7 @@ use annals_core::{Code, Timestamp, Uuid};
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::follow::Events;
 use crate::running::{Running, door, opened};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,6 +84,10 @@ async fn the_trace_of_a_request_is_in_the_header_of_its_commits() {
     }
     send("/v1/commits", &of("z"), "no trace", 201).await;
     assert_eq!(header(5).await, json!({}));
+    // Followers get it with the event.
+    let mut events = Events::open(&server, "/v1/log/follow", None).await;
+    let followed: Value = serde_json::from_str(&events.next().await.data).expect("JSON");
+    assert_eq!(followed["header"], json!({ "traceparent": TRACE }));
 }
 
 #[tokio::test(flavor = "multi_thread")]

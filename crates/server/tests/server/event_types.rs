@@ -32,7 +32,7 @@ async fn post(secured: &Secured, key: &str, path: &str, body: &Value) -> Answer 
 
 /// The detail of a refusal, which has an advice of its own.
 #[track_caller]
-fn forbidden(answer: &Answer) -> String {
+pub fn forbidden(answer: &Answer) -> String {
     assert_eq!(answer.status, 403, "{}", answer.text());
     let problem: Value = serde_json::from_str(answer.text()).expect("JSON");
     assert_eq!(problem["code"], "forbidden", "{problem}");

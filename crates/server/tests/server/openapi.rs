@@ -516,7 +516,7 @@ impl Described {
         self.exchange("get", "/v1/credentials", None, 401).await;
         self.key = Some(secured.admin);
         let new = json!({
-            "name": "ci", "roles": ["writer"], "tenants": ["default"], "scopes": ["*"], "event_types": ["*"],
+            "name": "ci", "roles": ["writer"], "tenants": ["default"], "scopes": ["*"], "event_types": ["*"], "streams": ["*"],
             "expires_at": "2099-01-01T00:00:00Z", "requests_per_second": 50, "bytes_per_second": 5_000_000, "reason": "a test", "by": "me"
         });
         let created = self.exchange("post", "/v1/credentials", Some(new), 201).await;

@@ -157,6 +157,25 @@ async fn a_client_without_a_certificate_of_the_authority_is_refused_where_one_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn authorities_of_clients_that_are_replaced_decide_without_a_restart() {
+    let folder = std::env::temp_dir().join(format!("annals-tls-clients-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let authorities = folder.join("clients.pem");
+    std::fs::copy(fixture("ca.pem"), &authorities).expect("copied");
+    let clients = ClientCertificates { authorities: authorities.clone(), required: true };
+    let server = Running::over(store(&["default"]), with_tls(Options::default(), Some(clients))).await;
+    let client = client(Some("client"), &[]);
+    let is_let_in = async || {
+        let answer = get(&server, &client, "/health/live").await;
+        answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    };
+    assert!(is_let_in().await);
+    std::fs::copy(fixture("foreign-ca.pem"), &authorities).expect("copied");
+    soon("the new authorities", async { while is_let_in().await {} }).await;
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_handshake_that_does_not_end_is_cut_off() {
     let mut options = Options::default();
     options.header_wait_max = std::time::Duration::from_millis(200);
