@@ -23,21 +23,28 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use annals_core::bson::{Document, doc};
 use annals_core::{Code, Collection, Index, Invalid, RecordError, StoreError};
+use annals_system::sleep;
 use mongodb::Database;
+use mongodb::error::{Error, ErrorKind};
 
 use super::catalog::{Catalog, Known};
 use super::physical::{expiry, physical, same};
 use super::text;
 use crate::options::Options;
-use crate::refused::{code_of, message_of, reading};
+use crate::refused::{code_of, message_of, passes, reading};
 
 const NAMESPACE_NOT_FOUND: i32 = 26;
 const NAMESPACE_EXISTS: i32 = 48;
 const DUPLICATE_KEY: i32 = 11000;
 const CONFLICTS: [i32; 2] = [85, 86];
+
+/// How often a command is sent again while another primary is elected, which takes seconds, and the pause before that.
+const TRIES: u32 = 60;
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Beginning of the names of Annals' own collections, which nothing else declares or writes.
 const OWN: &str = "annals-";
@@ -145,7 +152,7 @@ pub(super) fn conflict(collection: &Collection, index: &Index, message: String) 
 
 /// Lists the existing indexes; `None` if the collection does not exist.
 async fn listed(database: &Database, collection: &str) -> mongodb::error::Result<Option<Vec<Document>>> {
-    match database.run_command(doc! { "listIndexes": collection, "cursor": { "batchSize": 200 } }).await {
+    match run(database, doc! { "listIndexes": collection, "cursor": { "batchSize": 200 } }).await {
         Ok(answer) => {
             let batch = answer.get_document("cursor").ok().and_then(|cursor| cursor.get_array("firstBatch").ok());
             Ok(Some(batch.into_iter().flatten().filter_map(|index| index.as_document().cloned()).collect()))
@@ -183,18 +190,36 @@ async fn make(
         if !absent {
             return Ok(());
         }
-        return match database.create_collection(&declared.name).await {
+        let command = doc! { "create": &declared.name, "writeConcern": { "w": "majority" } };
+        return match run(database, command).await {
             Err(error) if code_of(&error) != Some(NAMESPACE_EXISTS) => Err(refused(declared, &missing, &error)),
             _ => Ok(()),
         };
     }
     let command =
         doc! { "createIndexes": &declared.name, "indexes": missing.clone(), "writeConcern": { "w": "majority" } };
-    database.run_command(command).await.map_err(|error| refused(declared, &missing, &error))?;
+    run(database, command).await.map_err(|error| refused(declared, &missing, &error))?;
     Ok(())
 }
 
-fn refused(declared: &Collection, missing: &[Document], error: &mongodb::error::Error) -> RecordError {
+/// Runs a command that may be repeated. The driver does not repeat it by itself, and a first write waits for an election like any other.
+async fn run(database: &Database, command: Document) -> mongodb::error::Result<Document> {
+    let is_passing = |error: &Error| {
+        passes(error) || matches!(&*error.kind, ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. })
+    };
+    let mut tries = 0;
+    loop {
+        match database.run_command(command.clone()).await {
+            Err(error) if tries < TRIES && is_passing(&error) => {
+                tries += 1;
+                sleep(PAUSE).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn refused(declared: &Collection, missing: &[Document], error: &Error) -> RecordError {
     let message = message_of(error);
     let answer = error.server_response().and_then(|answer| Document::try_from(&**answer).ok()).unwrap_or_default();
     let pattern = answer.get_document("keyPattern").ok();
