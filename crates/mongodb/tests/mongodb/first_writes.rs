@@ -179,6 +179,29 @@ async fn an_index_that_is_declared_beside_the_first_write_holds_for_every_later_
     tokio::join!(one.close(), other.close());
 }
 
+/// Other software empties the catalog under two processes, and one of them declares the collection again. The other one still knows it as
+/// one that exists.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_knows_a_dropped_collection_creates_it_again_before_it_writes() {
+    let databases = Databases::new();
+    let database = databases.database().await;
+    let (one, other) = tokio::join!(databases.store(Options::default()), databases.store(Options::default()));
+    let (records, others) = (records_of(&one), records_of(&other));
+    records.declare(things()).await.expect("declared");
+    records.write(vec![thing(1, 1)]).await.expect("written");
+    others.write(vec![thing(2, 2)]).await.expect("written");
+    database.collection::<Document>(THINGS).drop().await.expect("dropped");
+    for name in ["annals-records", "annals-record-state"] {
+        database.collection::<Document>(name).delete_many(doc! {}).await.expect("deleted");
+    }
+    others.declare(things()).await.expect("declared");
+    assert_eq!(indexes(&database, THINGS).await, [""; 0]);
+    records.write(vec![thing(3, 1)]).await.expect("written");
+    assert_eq!(indexes(&database, THINGS).await, ["_id_", "at_1", "n_1"]);
+    assert!(is_duplicate(&others.write(vec![thing(4, 1)]).await));
+    tokio::join!(one.close(), other.close());
+}
+
 /// Of what two processes declare for a new collection at once, nothing is lost, whether it waits for its first write or not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_that_declare_a_new_collection_at_once_declare_all_of_it() {
