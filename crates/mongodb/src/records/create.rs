@@ -13,6 +13,8 @@
 //! - No transaction is based on a pending entry (batch.rs). So a collection has every index of its entry before the first record, and
 //!   nothing is created inside a transaction.
 //! - An index is added to a pending entry only by a write that finds it pending. An index that is added later is created first.
+//! - The catalog never says that something exists which an election could roll back. A command that creates something is acknowledged by a
+//!   majority. What was found may be what another process has just created, so it counts only once a majority has it (`Creator::add`).
 //!
 //! Each step may be repeated, also by several processes at once: a process that dies in between leaves the entry pending, and the next
 //! writer completes it.
@@ -25,13 +27,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use annals_core::bson::{Document, doc};
+use annals_core::bson::{Bson, Document, doc};
 use annals_core::{Code, Collection, Index, Invalid, RecordError, StoreError};
 use annals_system::sleep;
 use mongodb::Database;
 use mongodb::error::{Error, ErrorKind};
 
 use super::catalog::{Catalog, Known};
+use super::feed::STATE;
 use super::physical::{expiry, physical, same};
 use super::text;
 use crate::options::Options;
@@ -131,12 +134,37 @@ impl Creator {
         Ok(Missing { collection: there.is_none(), indexes })
     }
 
-    /// Creates what is missing, or refuses it if nothing may be created.
+    /// Creates what is missing, or refuses it if nothing may be created. Afterwards, a majority has everything that is declared.
     pub(super) async fn add(&self, declared: &Collection, missing: Missing) -> Result<(), RecordError> {
-        match self.creates {
-            true => make(&self.database, declared, missing.collection, missing.indexes).await,
-            false => Ok(all_there(declared, missing.collection, &missing.indexes)?),
+        if self.made(declared, missing).await? {
+            return Ok(());
         }
+        // A look between two writes to the same primary has seen nothing that the second one does not confirm.
+        loop {
+            let election = self.settled().await?;
+            let missing = self.missing(declared).await?;
+            let made = self.made(declared, missing).await?;
+            if made || self.settled().await? == election {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Creates what is missing, or refuses it. Returns whether a majority is known to have it.
+    async fn made(&self, declared: &Collection, missing: Missing) -> Result<bool, RecordError> {
+        if !self.creates {
+            all_there(declared, missing.collection, &missing.indexes)?;
+            return Ok(false);
+        }
+        make(&self.database, declared, missing).await
+    }
+
+    /// Waits until a majority has all that the primary has. Returns the election of the primary; `None` on a sharded cluster.
+    async fn settled(&self) -> Result<Option<Bson>, StoreError> {
+        let nothing = doc! { "q": { "_id": "settled" }, "u": { "$max": { "at": 0_i64 } } };
+        let command = doc! { "update": STATE, "updates": [nothing], "writeConcern": { "w": "majority" } };
+        let ran = run(&self.database, command).await.map_err(|error| reading(&error))?;
+        Ok(ran.answer.get("electionId").cloned())
     }
 }
 
@@ -153,7 +181,7 @@ pub(super) fn conflict(collection: &Collection, index: &Index, message: String) 
 /// Lists the existing indexes; `None` if the collection does not exist.
 async fn listed(database: &Database, collection: &str) -> mongodb::error::Result<Option<Vec<Document>>> {
     match run(database, doc! { "listIndexes": collection, "cursor": { "batchSize": 200 } }).await {
-        Ok(answer) => {
+        Ok(Ran { answer, .. }) => {
             let batch = answer.get_document("cursor").ok().and_then(|cursor| cursor.get_array("firstBatch").ok());
             Ok(Some(batch.into_iter().flatten().filter_map(|index| index.as_document().cloned()).collect()))
         }
@@ -179,43 +207,53 @@ fn all_there(declared: &Collection, absent: bool, missing: &[Document]) -> Resul
     Err(StoreError::ReadOnly(format!("{what}, and auto_init_schema is off; {instead}")))
 }
 
-/// Creates the indexes in a single command, which creates all or none, and with them a collection that is absent.
-async fn make(
-    database: &Database,
-    declared: &Collection,
-    absent: bool,
-    missing: Vec<Document>,
-) -> Result<(), RecordError> {
-    if missing.is_empty() {
-        if !absent {
-            return Ok(());
+/// Creates the indexes in a single command, which creates all or none, and with them a collection that is absent. Returns whether a
+/// majority is known to have all: only if this command has created all of it. The server does not wait for what it finds.
+async fn make(database: &Database, declared: &Collection, missing: Missing) -> Result<bool, RecordError> {
+    let Missing { collection: absent, indexes: missing } = missing;
+    let majority = doc! { "w": "majority" };
+    let command = match (missing.is_empty(), absent) {
+        (true, false) => return Ok(false),
+        (true, true) => doc! { "create": &declared.name, "writeConcern": majority },
+        (false, _) => doc! { "createIndexes": &declared.name, "indexes": missing.clone(), "writeConcern": majority },
+    };
+    match run(database, command).await {
+        Ok(Ran { answer, once }) => {
+            let with_collection = answer.get_bool("createdCollectionAutomatically").unwrap_or(false);
+            Ok(once && (missing.is_empty() || with_collection))
         }
-        let command = doc! { "create": &declared.name, "writeConcern": { "w": "majority" } };
-        return match run(database, command).await {
-            Err(error) if code_of(&error) != Some(NAMESPACE_EXISTS) => Err(refused(declared, &missing, &error)),
-            _ => Ok(()),
-        };
+        Err(error) if code_of(&error) == Some(NAMESPACE_EXISTS) => Ok(false),
+        Err(error) => Err(refused(declared, &missing, &error)),
     }
-    let command =
-        doc! { "createIndexes": &declared.name, "indexes": missing.clone(), "writeConcern": { "w": "majority" } };
-    run(database, command).await.map_err(|error| refused(declared, &missing, &error))?;
-    Ok(())
+}
+
+/// The answer to a command.
+struct Ran {
+    answer: Document,
+    /// Whether the command was sent once.
+    once: bool,
 }
 
 /// Runs a command that may be repeated. The driver does not repeat it by itself, and a first write waits for an election like any other.
-async fn run(database: &Database, command: Document) -> mongodb::error::Result<Document> {
+async fn run(database: &Database, command: Document) -> mongodb::error::Result<Ran> {
     let is_passing = |error: &Error| {
         passes(error) || matches!(&*error.kind, ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. })
     };
     let mut tries = 0;
     loop {
-        match database.run_command(command.clone()).await {
-            Err(error) if tries < TRIES && is_passing(&error) => {
-                tries += 1;
-                sleep(PAUSE).await;
+        let error = match database.run_command(command.clone()).await {
+            Ok(answer) => {
+                let Some(why) = answer.get("writeConcernError") else { return Ok(Ran { answer, once: tries == 0 }) };
+                Error::custom(format!("no majority has confirmed it: {why}"))
             }
-            answer => return answer,
+            Err(error) if is_passing(&error) => error,
+            Err(error) => return Err(error),
+        };
+        if tries == TRIES {
+            return Err(error);
         }
+        tries += 1;
+        sleep(PAUSE).await;
     }
 }
 
