@@ -100,6 +100,11 @@ impl Creator {
     pub(super) async fn ready(&self, name: &str) -> Result<Arc<Known>, RecordError> {
         let turn = self.turns().entry(name.to_owned()).or_default().clone();
         let _turn = turn.lock().await;
+        // Another writer of this process may have completed it while this one waited.
+        let known = self.catalog.declared(name).await?;
+        if !known.pending {
+            return Ok(known);
+        }
         loop {
             let known = self.catalog.read(name).await?;
             let known = known.ok_or_else(|| RecordError::UnknownCollection(name.to_owned()))?;
