@@ -30,6 +30,9 @@ pub struct Options {
     pub context_name: Option<String>,
     /// Whether missing collections and indexes are created. If off, missing ones are an error.
     pub auto_init_schema: bool,
+    /// Whether Annals' own collections are created when they are declared, and not only before the first write to them. A store for which
+    /// `auto_init_schema` is switched off later needs this.
+    pub create_all_at_start: bool,
     /// Whether a store that does not exist is an error, rather than being created.
     pub must_exist: bool,
     /// Within which scope a request id must be unique.
@@ -65,6 +68,7 @@ impl Default for Options {
             prepare_database: None,
             context_name: None,
             auto_init_schema: true,
+            create_all_at_start: false,
             must_exist: false,
             requests: Requests::PerAggregate,
             optional_indexes: false,

@@ -3,7 +3,8 @@
 //! ```text
 //!   document.rs  a record as it is stored               filter.rs   conditions as filters
 //!   catalog.rs   what is declared                       find.rs     pages and counts; explain.rs; behind.rs, cursor.rs: where one goes on
-//!   declare.rs   collections and indexes; text.rs       feed.rs     what has changed, where a collection asks for a feed
+//!   declare.rs   what is added to it                    feed.rs     what has changed, where a collection asks for a feed
+//!   create.rs    collections; physical.rs, text.rs: their indexes
 //!   start.rs     turning a feed on                      expiry.rs   deletes what has expired; markers.rs: when each does
 //!   group.rs     groups of records
 //!   queries.rs   snapshots and commits, which need not be declared
@@ -23,6 +24,7 @@ mod behind;
 mod catalog;
 mod checks;
 mod commands;
+mod create;
 mod cursor;
 mod declare;
 mod document;
@@ -36,6 +38,7 @@ mod group;
 mod judge;
 mod look;
 mod markers;
+mod physical;
 mod queries;
 mod revisions;
 mod start;
@@ -62,6 +65,7 @@ use crate::options::Options;
 use crate::refused::reading;
 use batch::Place;
 use catalog::Catalog;
+use create::Creator;
 use expiry::Due;
 use fence::Fence;
 pub use filter::filter_of;
@@ -78,8 +82,7 @@ pub(crate) struct MongoRecords {
     catalog: Arc<Catalog>,
     writer: Writer,
     clock: Arc<dyn Clock>,
-    /// Whether missing collections and indexes are created.
-    create: bool,
+    creator: Arc<Creator>,
     begun: OnceCell<()>,
     answers: Arc<Answers>,
 }
@@ -89,12 +92,14 @@ impl MongoRecords {
     pub(crate) fn new(database: Database, options: &Options, means: Means) -> Arc<Self> {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         let catalog = Arc::new(Catalog::new(database.clone()));
+        let creator = Arc::new(Creator::new(database.clone(), catalog.clone(), options));
         let place = Place {
             database: database.clone(),
             clock: options.clock.clone(),
             random: options.random.clone(),
             revisions: Revisions::new(options.clock.clone(), &*options.random),
             fence: Fence::new(database.clone(), catalog.clone(), &process),
+            creator: creator.clone(),
             due: Due::default(),
             sessions: means.sessions,
         };
@@ -104,7 +109,7 @@ impl MongoRecords {
             writer: Writer::new(place, options.waiting_max, kept),
             database,
             clock: options.clock.clone(),
-            create: options.auto_init_schema,
+            creator,
             begun: OnceCell::new(),
             answers: means.answers,
         });
@@ -127,9 +132,9 @@ impl MongoRecords {
         Now::utc(self.clock.now())
     }
 
-    /// Creates what the first write needs, once.
+    /// Creates what declarations and writes of all collections need, once.
     async fn begin(&self) -> Result<(), StoreError> {
-        self.begun.get_or_try_init(|| feed::begin(&self.database, self.create)).await.map(drop)
+        self.begun.get_or_try_init(|| feed::begin(&self.database, self.creator.creates())).await.map(drop)
     }
 
     fn open(&self) -> Result<(), StoreError> {
@@ -144,7 +149,7 @@ impl Records for MongoRecords {
         self.open()?;
         self.answers.expected().await?;
         self.begin().await?;
-        let known = declare::declare(&self.database, &self.catalog, &collection, self.create).await?;
+        let known = declare::declare(&self.database, &self.catalog, &self.creator, &collection).await?;
         if start::is_due(&known, collection.feed) {
             start::run(self, &collection.name).await?;
         }
@@ -165,7 +170,11 @@ impl Records for MongoRecords {
             document::storable_change(change)
                 .map_err(|error| Invalid { path: format!("changes[{at}].{}", error.path), ..error })?;
             if declared.insert(change.collection()) {
-                self.answers.of(self.catalog.declared(change.collection())).await?;
+                let known = self.answers.of(self.catalog.declared(change.collection())).await?;
+                // Here, so that writes of other collections need not wait for it.
+                if known.pending {
+                    self.answers.of(self.creator.ready(change.collection())).await?;
+                }
             }
         }
         if changes.is_empty() {

@@ -28,6 +28,8 @@ pub struct MongoDbSection {
     pub request_ids: RequestIds,
     /// Whether missing collections and indexes are created.
     pub auto_init_schema: bool,
+    /// Whether Annals' own collections are created at the start, and not only before the first write to them.
+    pub create_all_at_start: bool,
     /// Whether commits also have the indexes `idx_create_time` and `idx_event_type_time`.
     pub optional_indexes: bool,
     /// Most pending commits, and most pending record changes, of a tenant in this process.
@@ -76,6 +78,7 @@ impl Default for MongoDbSection {
             databases: BTreeMap::new(),
             request_ids: RequestIds::PerAggregate,
             auto_init_schema: options.auto_init_schema,
+            create_all_at_start: options.create_all_at_start,
             optional_indexes: options.optional_indexes,
             waiting_max: options.waiting_max as u32,
             pool_size_max: connection.pool_size_max,
@@ -109,6 +112,7 @@ impl MongoDbSection {
                 RequestIds::Global => Requests::Global,
             },
             auto_init_schema: self.auto_init_schema,
+            create_all_at_start: self.create_all_at_start,
             optional_indexes: self.optional_indexes,
             waiting_max: self.waiting_max as usize,
             connection: ConnectionOptions {

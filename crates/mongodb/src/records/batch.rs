@@ -5,6 +5,7 @@
 //! - Everything that a job is evaluated against is written by its transaction, or by one that conflicts with it. That is: records that it
 //!   changes, records that it checks (checks.rs), and the writer that represents its catalog entries (fence.rs). So two transactions on
 //!   different records never wait for each other, and two that depend on each other never both commit.
+//! - No transaction is based on a pending entry: the collections that it writes have all their indexes before it begins (create.rs).
 //! - A commit is resent until its outcome is known: the server answers a repeat on the same session like the first. The outcome is never
 //!   inferred from the presence of what was written.
 //! - A refusal is returned once the data it relies on is at majority. Either the transaction in which it was evaluated ensures that, or a
@@ -27,6 +28,7 @@ use mongodb::{ClientSession, Database};
 
 use super::catalog::Known;
 use super::commands::{self, Refused};
+use super::create::Creator;
 use super::expiry::Due;
 use super::feed::{self, Feeds, STATE};
 use super::fence::{Entries, Fence};
@@ -93,6 +95,7 @@ pub(super) struct Place {
     pub(super) random: Arc<dyn Randomness>,
     pub(super) revisions: Revisions,
     pub(super) fence: Fence,
+    pub(super) creator: Arc<Creator>,
     /// When to look for expired records.
     pub(super) due: Due,
     pub(super) sessions: Arc<Sessions>,
@@ -133,6 +136,13 @@ async fn until_answered(place: &Place, jobs: &[Work]) -> Option<Outcome> {
             Ok(entries) => entries,
             Err(error) => return Some(Outcome::all(jobs, &error)),
         };
+        match ready(place, &entries).await {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(RecordError::Store(error @ StoreError::Unreachable(_))) => return Some(Outcome::all(jobs, &error)),
+            Err(_) if jobs.len() > 1 => return None,
+            Err(error) => return Some(Outcome { answers: vec![Err(error)], feeds: Feeds::new() }),
+        }
         let error = match attempt(place, &entries, jobs, order, ends).await {
             Ok(Attempt::Answered(outcome)) => return Some(outcome),
             Ok(Attempt::Refused { .. }) if jobs.len() > 1 => return None,
@@ -160,6 +170,19 @@ async fn until_answered(place: &Place, jobs: &[Work]) -> Option<Outcome> {
         sleep(jittered(pause, place.random.bits())).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
+}
+
+/// Creates the collections of pending entries. Returns false if there were some, because those entries have changed.
+///
+/// A caller has done that before its job (`MongoRecords::write`). An entry is pending here if it was cached long ago, or if other software
+/// deleted the catalog and the collection was declared again since.
+async fn ready(place: &Place, entries: &Entries) -> Result<bool, RecordError> {
+    let pending = entries.collections.iter().filter(|(_, known)| known.pending);
+    let pending: Vec<&String> = pending.map(|(name, _)| name).collect();
+    for name in &pending {
+        place.creator.ready(name).await?;
+    }
+    Ok(pending.is_empty())
 }
 
 /// Returns a random pause between half and all of the given one, so that two conflicting writers do not conflict again after the same

@@ -4,13 +4,15 @@
 //! annals-records: {_id: the collection's name, indexes: [{name, fields: [[path, 1 or -1]], unique, hashed, text, sparse, partial,
 //!                                                          expiresAfterSeconds, language,
 //!                                                          languageOverride}],
-//!                  feed: "starting" or true, unmarked}
+//!                  feed: "starting" or true, unmarked, pending}
 //!                  feed: left out without one; "starting": changes are noted, but writers without notes may still be in flight
 //!                  unmarked: an index that expires was added, and records may lack their markers; see expiry.rs
+//!                  pending: the collection and its indexes may not exist yet, and there are no records; see create.rs
 //! ```
 //!
 //! Entries are cached. Indexes and feeds are only ever added, so readers can use a stale entry; only an entry without a feed is read again
-//! before a reader of the feed is refused. Writers need the newest entry: see fence.rs, which says when to forget entries.
+//! before a reader of the feed is refused. Writers need the newest entry: see fence.rs, which says when to forget entries. An entry stops
+//! being pending once and never starts again, so an entry that is not pending may be stale too.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -33,6 +35,7 @@ const DUPLICATE_KEY: i32 = 11000;
 const FEED: &str = "feed";
 const STARTING: &str = "starting";
 const UNMARKED: &str = "unmarked";
+const PENDING: &str = "pending";
 
 /// A declared collection.
 pub(super) struct Known {
@@ -42,6 +45,8 @@ pub(super) struct Known {
     pub(super) notes: bool,
     /// Whether records that expire may lack their markers.
     pub(super) unmarked: bool,
+    /// Whether the collection is created before the first write to it, which has not happened yet.
+    pub(super) pending: bool,
 }
 
 impl Deref for Known {
@@ -55,7 +60,7 @@ impl Deref for Known {
 #[cfg(test)]
 impl From<Collection> for Known {
     fn from(collection: Collection) -> Self {
-        Self { notes: collection.feed, unmarked: false, collection }
+        Self { notes: collection.feed, unmarked: false, pending: false, collection }
     }
 }
 
@@ -136,11 +141,12 @@ impl Catalog {
         Ok(all)
     }
 
-    /// Adds a collection that did not exist, whole and with its feed, in one write. Returns false if it is declared by now.
+    /// Adds a collection that did not exist, whole and with its feed, in one write. Returns false if it is declared by now. If `pending`,
+    /// it is created before the first write to it.
     ///
     /// A feed needs none of the steps of start.rs: until this write, every transaction judged the collection as undeclared and wrote
     /// nothing to it, and it has no records that could lack their markers.
-    pub(super) async fn add_new(&self, declared: &Collection) -> Result<bool, StoreError> {
+    pub(super) async fn add_new(&self, declared: &Collection, pending: bool) -> Result<bool, StoreError> {
         let indexes = declared.indexes.iter().map(written).collect::<Result<Vec<_>, _>>()?;
         let mut entry = doc! { "_id": &declared.name, "indexes": indexes };
         match declared.feed {
@@ -149,6 +155,9 @@ impl Catalog {
                 entry.insert(UNMARKED, true);
             }
             false => {}
+        }
+        if pending {
+            entry.insert(PENDING, true);
         }
         match self.database.collection::<Document>(CATALOG).insert_one(entry).await {
             Ok(_) => Ok(true),
@@ -163,15 +172,32 @@ impl Catalog {
         let catalog = self.database.collection::<Document>(CATALOG);
         let begin = doc! { "$setOnInsert": { "indexes": [] } };
         catalog.update_one(doc! { "_id": &declared.name }, begin).upsert(true).await.map_err(asked)?;
+        self.push(declared, &doc! { "_id": &declared.name }).await
+    }
+
+    /// Adds those indexes that are missing to the entry of a collection, as long as that is pending.
+    pub(super) async fn add_pending(&self, declared: &Collection) -> Result<(), StoreError> {
+        self.push(declared, &doc! { "_id": &declared.name, PENDING: true }).await
+    }
+
+    async fn push(&self, declared: &Collection, entry: &Document) -> Result<(), StoreError> {
         for index in &declared.indexes {
-            let unknown = doc! { "_id": &declared.name, "indexes.name": { "$ne": index.name() } };
+            let mut unknown = entry.clone();
+            unknown.insert("indexes.name", doc! { "$ne": index.name() });
             let mut add = doc! { "$push": { "indexes": written(index)? } };
             if index.expires_after_seconds().is_some() {
                 add.insert("$set", doc! { UNMARKED: true });
             }
-            catalog.update_one(unknown, add).await.map_err(asked)?;
+            self.update(unknown, add).await?;
         }
         Ok(())
+    }
+
+    /// Stores that a collection exists with every index of this entry.
+    pub(super) async fn created(&self, known: &Known) -> Result<(), StoreError> {
+        // Does not match if another index was added in the meantime; it must exist too before the first write.
+        let same = doc! { "_id": &known.name, "indexes": { "$size": count(known) } };
+        self.update(same, doc! { "$unset": { PENDING: "" } }).await
     }
 
     /// Makes writers that read the entry from now on note changes.
@@ -181,9 +207,8 @@ impl Catalog {
 
     /// Lets readers follow the feed: every record that expires by an index of this entry has its marker.
     pub(super) async fn finish_feed(&self, known: &Known) -> Result<(), StoreError> {
-        let count = i64::try_from(known.indexes.len()).unwrap_or(i64::MAX);
         // Does not match if another index was added in the meantime; its declaration marks records again.
-        let same = doc! { "_id": &known.name, "indexes": { "$size": count } };
+        let same = doc! { "_id": &known.name, "indexes": { "$size": count(known) } };
         self.update(same, doc! { "$unset": { UNMARKED: "" } }).await?;
         self.update(doc! { "_id": &known.name }, doc! { "$set": { FEED: true } }).await
     }
@@ -192,6 +217,11 @@ impl Catalog {
         let updated = self.database.collection::<Document>(CATALOG).update_one(which, update).await;
         updated.map(drop).map_err(|error| reading(&error))
     }
+}
+
+/// Returns the number of indexes of an entry. Indexes are only ever added, so an entry with as many is the same.
+fn count(known: &Known) -> i64 {
+    i64::try_from(known.indexes.len()).unwrap_or(i64::MAX)
 }
 
 /// The stored form of an index.
@@ -250,7 +280,8 @@ fn known_of(found: &Document) -> Result<Known, StoreError> {
         Some(_) => return Err(damaged()),
     };
     let collection = Collection { name: name.to_owned(), indexes: indexes.ok_or_else(damaged)?, feed };
-    Ok(Known { collection, notes, unmarked: found.get_bool(UNMARKED).unwrap_or(false) })
+    let flag = |name| found.get_bool(name).unwrap_or(false);
+    Ok(Known { collection, notes, unmarked: flag(UNMARKED), pending: flag(PENDING) })
 }
 
 fn index_of(found: &Bson) -> Option<Index> {

@@ -20,6 +20,7 @@ mod expiry;
 mod extremes;
 mod failover;
 mod filters;
+mod first_writes;
 mod groups;
 mod handlers;
 mod held;

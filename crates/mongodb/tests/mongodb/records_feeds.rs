@@ -99,6 +99,49 @@ async fn a_feed_is_on_once_a_declaration_succeeds_wherever_the_one_before_stoppe
     tokio::join!(store.close(), beside.close());
 }
 
+/// The same for new collections, whether they wait for their first write or not: they are declared with their feed or not at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_collection_has_its_feed_once_it_is_declared_wherever_a_declaration_stopped() {
+    let databases = Databases::new();
+    let (store, name) = named(&databases, "declares-new").await;
+    let beside = databases.store(Options::default()).await;
+    let (records, others) = (records_of(&store), records_of(&beside));
+    records.declare(Collection::new("first")).await.expect("declared");
+    let fault = Faults::take().await;
+    let (mut stopped, mut n) = (0, 0);
+    loop {
+        let before = stopped;
+        for collection in [format!("things-{n}"), format!("annals-things-{n}")] {
+            let declared =
+                || Collection::new(&*collection).index(Index::on("at").expires_after_seconds(60)).with_feed();
+            let insert = |id: i32| vec![RecordChange::insert(&*collection, rawdoc! { "_id": id })];
+            let fails = doc! {
+                "failCommands": ["find", "listIndexes", "createIndexes", "update", "insert"], "errorCode": 14031,
+                "appName": &name,
+            };
+            fault.set_after(n, fails).await;
+            let whole = records.declare(declared()).await.is_ok();
+            fault.end().await;
+            let first = others.write(insert(1)).await;
+            if !whole {
+                stopped += 1;
+                records.declare(declared()).await.expect("declared");
+            }
+            others.write(insert(2)).await.expect("written");
+            let changes = records.changes(&collection, 0, 10).await.expect("read");
+            let told: Vec<_> = changes.iter().map(|change| change.id.clone()).collect();
+            let due: &[i32] = if first.is_ok() { &[1, 2] } else { &[2] };
+            assert_eq!(told, due.iter().map(|id| Bson::Int32(*id)).collect::<Vec<_>>(), "{collection}: {first:?}");
+        }
+        if stopped == before {
+            break;
+        }
+        n += 1;
+    }
+    assert!(stopped >= 8, "it was stopped {stopped} times");
+    tokio::join!(store.close(), beside.close());
+}
+
 /// A process that died between the steps leaves changes noted and nobody following.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_feed_that_is_starting_is_written_and_not_read() {
