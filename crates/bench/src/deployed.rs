@@ -4,6 +4,7 @@
 pub mod crowd;
 mod followers;
 mod pages;
+pub mod silent;
 mod weight;
 mod wide;
 
@@ -77,6 +78,7 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
     parts.note("followers of one aggregate each", followers::of_one_each(&place, &arguments.server).await);
     parts.note("followers of everything", followers::of_everything(&place, &arguments.server).await);
     parts.note("followers up to the limit", crowd::measure(&place, &arguments.server).await);
+    parts.note("connections that say nothing", silent::measure(&place, &arguments.server).await);
     parts.note("commits beside wide conditions", wide::measure(&place, &arguments.server).await);
     parts.note("pages", pages::measure(&place, &arguments.server, arguments.stored).await);
     parts.end()

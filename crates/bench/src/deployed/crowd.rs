@@ -48,7 +48,9 @@ pub async fn measure(place: &Path, program: &Path) -> Result<(), String> {
         client.commit(portion(first, &data)).await.map_err(text)?;
     }
     let (before, peak) = (memory_of(process)?, Peak::watch(process));
-    let (mut followers, mut said) = start_followers(server.address).await?;
+    let events = (BEFORE + MEANWHILE).to_string();
+    let (mut followers, mut said) =
+        start_clients(&[OPTION, &server.address.to_string(), &FOLLOWERS.to_string(), &events])?;
     next_line(&mut said).await?;
     let (cpu, mut pace) = (cpu_seconds_of(process)?, tokio::time::interval(Duration::from_secs(1)));
     for first in (BEFORE..BEFORE + MEANWHILE).step_by(PORTION as usize) {
@@ -73,18 +75,23 @@ fn portion(first: u64, data: &[Data]) -> NewCommit {
     NewCommit { events, ..NewCommit::new("order", format!("o-{first}")) }
 }
 
-async fn start_followers(address: SocketAddr) -> Result<(Child, Lines<BufReader<ChildStdout>>), String> {
+/// Starts this program with these words, as the clients of a server.
+pub(super) fn start_clients(words: &[&str]) -> Result<(Child, Lines<BufReader<ChildStdout>>), String> {
     let mut command = Command::new(std::env::current_exe().map_err(text)?);
-    command.args([OPTION, &address.to_string(), &FOLLOWERS.to_string(), &(BEFORE + MEANWHILE).to_string()]);
-    let mut followers =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().map_err(text)?;
-    let said = followers.stdout.take().ok_or("the followers have no output")?;
-    Ok((followers, BufReader::new(said).lines()))
+    command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut clients = command.spawn().map_err(text)?;
+    let said = clients.stdout.take().ok_or("the clients have no output")?;
+    Ok((clients, BufReader::new(said).lines()))
 }
 
-async fn next_line(said: &mut Lines<BufReader<ChildStdout>>) -> Result<String, String> {
-    let line = tokio::time::timeout(ANSWER_MAX, said.next_line()).await.map_err(|_| "the followers said nothing")?;
-    line.map_err(text)?.ok_or_else(|| "the followers ended; what they said is above".to_owned())
+pub(super) async fn next_line(said: &mut Lines<BufReader<ChildStdout>>) -> Result<String, String> {
+    let line = tokio::time::timeout(ANSWER_MAX, said.next_line()).await.map_err(|_| "the clients said nothing")?;
+    line.map_err(text)?.ok_or_else(|| "the clients ended; what they said is above".to_owned())
+}
+
+/// Waits until the parent has measured and ends this process.
+pub(super) async fn until_ended() -> Result<(), String> {
+    tokio::task::spawn_blocking(|| io::stdin().read(&mut [0])).await.map_err(text)?.map(drop).map_err(text)
 }
 
 /// Runs the followers: reports when all follow, and then that all have read all events.
@@ -113,6 +120,5 @@ pub async fn obey(words: &[&str]) -> Result<(), String> {
         done.map_err(text)??;
     }
     println!("read");
-    // They stay until the parent has measured its memory, and ends this process.
-    tokio::task::spawn_blocking(|| io::stdin().read(&mut [0])).await.map_err(text)?.map(drop).map_err(text)
+    until_ended().await
 }

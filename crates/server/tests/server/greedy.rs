@@ -36,13 +36,14 @@ fn open() -> Options {
 
 const FIND: &str = "/v1/records/collections/things/find";
 const COUNT: &str = "/v1/records/collections/things/count";
+const GROUP: &str = "/v1/records/collections/things/group";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_that_takes_too_long_ends() {
     let mut options = open();
     options.query_time_max = Duration::from_millis(300);
     let server = with_records(options).await;
-    for path in [FIND, COUNT, "/v1/records/collections/things/explain"] {
+    for path in [FIND, COUNT, GROUP, "/v1/records/collections/things/explain"] {
         let asked = server.request(Method::POST, path).body(greedy().to_string());
         server.send(asked).await.problem(Code::QueryTookTooLong);
     }
