@@ -1,4 +1,10 @@
 //! Reading: index → frames → events. Everything that an index names is durable, so readers need no other bound.
+//!
+//! The index knows the terms of a commit, not of an event: with several terms it may name any number of commits of which no event matches.
+//! So a page can take as long as the whole log. It yields between two runs of frames.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, Range};
@@ -11,6 +17,7 @@ use annals_core::{
 use super::core::Core;
 use super::lookup;
 use super::segment::{Segment, runs};
+use super::turns::Turns;
 use crate::index::{Answer, Index, aggregate_key};
 use crate::record::Record;
 use crate::terms::{Term, TermKey, short};
@@ -41,26 +48,26 @@ impl Page {
     }
 }
 
-pub(super) fn page(core: &Core, query: &LogQuery) -> Result<LogPage, StoreError> {
+pub(super) async fn page(core: &Core, query: &LogQuery) -> Result<LogPage, StoreError> {
     // The head is read before the view, so the view holds at least as much.
     let head = core.head();
     let from = query.from.unwrap_or(if query.backwards { head } else { 0 }).min(head);
     let mut page = Page { events: Vec::with_capacity(query.limit), limit: query.limit, bytes: 0 };
     let next = if query.backwards {
-        backwards(core, query, from, &mut page)?
+        backwards(core, query, from, &mut page).await?
     } else {
-        forwards(core, query, from..head, &mut page)?
+        forwards(core, query, from..head, &mut page).await?
     };
     Ok(LogPage { events: page.events, next, head })
 }
 
-fn forwards(
+async fn forwards(
     core: &Core,
     query: &LogQuery,
     range: Range<SequenceNumber>,
     page: &mut Page,
 ) -> Result<SequenceNumber, StoreError> {
-    let view = core.view();
+    let (view, mut turns) = (core.view(), Turns::of_read(core));
     let start = view.position_of(range.start).unwrap_or(0);
     for segment in view.segments[start..].iter().take_while(|segment| segment.first < range.end) {
         let first = segment.index.ordinal_of(range.start)?.unwrap_or(0);
@@ -96,20 +103,21 @@ fn forwards(
                 if visited.is_break() {
                     return Ok(next);
                 }
+                turns.give_way().await;
             }
         }
     }
     Ok(range.end)
 }
 
-fn backwards(
+async fn backwards(
     core: &Core,
     query: &LogQuery,
     from: SequenceNumber,
     page: &mut Page,
 ) -> Result<SequenceNumber, StoreError> {
     let Some(last) = from.checked_sub(1) else { return Ok(0) };
-    let view = core.view();
+    let (view, mut turns) = (core.view(), Turns::of_read(core));
     let Some(position) = view.position_of(last) else { return Ok(0) };
     for segment in view.segments[..=position].iter().rev() {
         let end = segment.index.ordinal_of(last)?.map_or(0, |ordinal| ordinal + 1);
@@ -128,6 +136,7 @@ fn backwards(
                         }
                     }
                 }
+                turns.give_way().await;
             }
         }
     }
@@ -239,9 +248,9 @@ fn intersection(mut lists: Vec<Vec<u32>>) -> Vec<u32> {
     })
 }
 
-pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<AggregateCommits, StoreError> {
+pub(super) async fn aggregate(core: &Core, query: &AggregateQuery) -> Result<AggregateCommits, StoreError> {
     let exact = core.key.aggregate(&query.aggregate);
-    let view = core.view();
+    let (view, mut turns) = (core.view(), Turns::of_read(core));
     let head = lookup::head(&view, .., &query.aggregate, exact)?;
     let head = head.filter(|head| query.tenant_id.as_ref().is_none_or(|wanted| *wanted == head.tenant_id));
     let Some(head) = head else { return Ok(AggregateCommits { commits: Vec::new(), version: 0 }) };
@@ -274,6 +283,7 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
                             break 'newest;
                         }
                     }
+                    turns.give_way().await;
                 }
             }
         }
@@ -291,6 +301,7 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
                             break 'oldest;
                         }
                     }
+                    turns.give_way().await;
                 }
             }
         }
