@@ -63,6 +63,18 @@ async fn statistics_that_take_too_long_end() {
     assert_eq!(server.get("/v1/stats").await.status, 200);
 }
 
+/// The whole log is read for it: there is no table of keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_keys_that_takes_too_long_ends() {
+    let mut options = Options::default();
+    // What is not finished in its first turn has no time left.
+    options.query_time_max = Duration::ZERO;
+    let server = Running::start_with(options).await;
+    server.commit_batches(4).await;
+    server.get("/v1/keys/user").await.problem(Code::QueryTookTooLong);
+    assert_eq!(server.post(opened().to_string()).await.status, 201);
+}
+
 /// Commits of a measurement.
 const COMMITS: usize = 200;
 /// How many times longer the slowest commits may take beside greedy clients.
