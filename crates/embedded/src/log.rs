@@ -197,14 +197,14 @@ impl EventLog for Log {
 
     async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
         query.validate()?;
-        let names = self.core.noticed(read::aggregate_names(&self.core, &query))?;
+        let names = self.core.noticed(read::aggregate_names(&self.core, &query).await)?;
         let about_the_end = names.is_empty();
         Ok(self.core.unless_about_the_end(names, about_the_end)?)
     }
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
         query.validate()?;
-        let known = self.core.noticed(read::aggregate_ids(&self.core, &query))?;
+        let known = self.core.noticed(read::aggregate_ids(&self.core, &query).await)?;
         let about_the_end = known.is_empty();
         Ok(self.core.unless_about_the_end(known, about_the_end)?)
     }

@@ -327,12 +327,14 @@ fn versions(segment: &Segment, term: Term, query: &AggregateQuery) -> Result<Vec
     Ok(ordinals[from.min(to)..to].to_vec())
 }
 
-pub(super) fn aggregate_ids(core: &Core, query: &AggregateIdsQuery) -> Result<Vec<KnownAggregate>, StoreError> {
+pub(super) async fn aggregate_ids(core: &Core, query: &AggregateIdsQuery) -> Result<Vec<KnownAggregate>, StoreError> {
     let prefix = aggregate_key(&query.name, "");
     let after = query.after.as_ref().map_or_else(|| prefix.clone(), |id| aggregate_key(&query.name, id));
     let mut found: BTreeMap<ByteString, ByteString> = BTreeMap::new();
-    for segment in &core.view().segments {
+    let (view, mut turns) = (core.view(), Turns::of_read(core));
+    for segment in &view.segments {
         found.extend(segment.index.aggregates(prefix.as_bytes(), after.as_bytes(), query.limit)?);
+        turns.give_way().await;
     }
     let known = found
         .into_iter()
@@ -342,8 +344,8 @@ pub(super) fn aggregate_ids(core: &Core, query: &AggregateIdsQuery) -> Result<Ve
 }
 
 /// Lists aggregate names. Each name takes one look-up per segment, which skips to the next name.
-pub(super) fn aggregate_names(core: &Core, query: &AggregateNamesQuery) -> Result<Vec<ByteString>, StoreError> {
-    let view = core.view();
+pub(super) async fn aggregate_names(core: &Core, query: &AggregateNamesQuery) -> Result<Vec<ByteString>, StoreError> {
+    let (view, mut turns) = (core.view(), Turns::of_read(core));
     // An aggregate's key is its name, a NUL and its id; no name contains a byte this low.
     let past = |name: &str| [name, "\u{1}"].concat();
     let mut after = past(query.after.as_deref().unwrap_or_default());
@@ -358,6 +360,7 @@ pub(super) fn aggregate_names(core: &Core, query: &AggregateNamesQuery) -> Resul
         let Some(name) = next else { break };
         after = past(&name);
         names.push(name);
+        turns.give_way().await;
     }
     Ok(names)
 }
