@@ -106,6 +106,8 @@ async fn forwards(
                 turns.give_way().await;
             }
         }
+        // Many terms of which no commit has any take their time as well.
+        turns.give_way().await;
     }
     Ok(range.end)
 }
@@ -139,6 +141,7 @@ async fn backwards(
                 turns.give_way().await;
             }
         }
+        turns.give_way().await;
     }
     Ok(0)
 }
