@@ -78,7 +78,7 @@ async fn list(
         ..KeysQuery::new(name.as_str())
     };
     let keys = server.store.prepare_keys(&caller.tenant)?;
-    let page = server.query(async move { keys.list(wanted).await }).await?;
+    let page = server.query_of_the_log(async move { keys.list(wanted).await }).await?;
     answer(accept, write_key_page(&name, &page)).await
 }
 
