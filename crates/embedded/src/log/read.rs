@@ -11,7 +11,7 @@ use std::ops::{ControlFlow, Range};
 
 use annals_core::{
     AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Filter, KnownAggregate,
-    LogPage, LogQuery, RecordedEvent, SequenceNumber, StoreError, limits,
+    LogPage, LogQuery, RecordedCommit, RecordedEvent, SequenceNumber, StoreError, Version, limits,
 };
 
 use super::core::Core;
@@ -257,22 +257,7 @@ pub(super) async fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Agg
     let head = lookup::head(&view, .., &query.aggregate, exact)?;
     let head = head.filter(|head| query.tenant_id.as_ref().is_none_or(|wanted| *wanted == head.tenant_id));
     let Some(head) = head else { return Ok(AggregateCommits { commits: Vec::new(), version: 0 }) };
-    let mut found = Vec::new();
-    let mut bytes = 0;
-    let wanted = |record: &Record| {
-        let info = &record.commit.info;
-        *record.filed_under() == query.aggregate
-            && (query.from_version..=query.to_version.min(head.version)).contains(&record.version)
-            && query.from_time.is_none_or(|from| info.time >= from)
-            && query.to_time.is_none_or(|to| info.time <= to)
-    };
-    let mut take = |record: Record| {
-        if wanted(&record) {
-            bytes += record.commit.events.iter().map(|event| event.data.as_bytes().len()).sum::<usize>();
-            found.push(record.commit);
-        }
-        found.len() >= query.limit || bytes >= limits::PAGE_BYTES_MAX
-    };
+    let mut selected = Selected { query, version: head.version, commits: Vec::new(), bytes: 0 };
     if query.last {
         'newest: for segment in view.segments.iter().rev() {
             let mut rest = &versions(segment, short(exact), query)?[..];
@@ -282,7 +267,7 @@ pub(super) async fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Agg
                 let entries = segment.index.entries(group)?;
                 for run in runs(&entries).rev() {
                     for record in segment.read(run)?.rev() {
-                        if take(record?) {
+                        if selected.take(record?) {
                             break 'newest;
                         }
                     }
@@ -290,7 +275,7 @@ pub(super) async fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Agg
                 }
             }
         }
-        found.reverse();
+        selected.commits.reverse();
     } else {
         'oldest: for segment in &view.segments {
             for group in versions(segment, short(exact), query)?.chunks(query.limit.min(GROUP)) {
@@ -300,7 +285,7 @@ pub(super) async fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Agg
                         segment.at.announce(&entries);
                     }
                     for record in segment.read(run)? {
-                        if take(record?) {
+                        if selected.take(record?) {
                             break 'oldest;
                         }
                     }
@@ -309,7 +294,32 @@ pub(super) async fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Agg
             }
         }
     }
-    Ok(AggregateCommits { commits: found, version: head.version })
+    Ok(AggregateCommits { commits: selected.commits, version: head.version })
+}
+
+/// The commits of an aggregate that a query selects, up to its limits.
+struct Selected<'q> {
+    query: &'q AggregateQuery,
+    /// The version of the aggregate when the read began.
+    version: Version,
+    commits: Vec<RecordedCommit>,
+    bytes: usize,
+}
+
+impl Selected<'_> {
+    /// Takes a commit if the query selects it. Returns whether the limits are reached.
+    fn take(&mut self, record: Record) -> bool {
+        let (query, info) = (self.query, &record.commit.info);
+        let is_selected = *record.filed_under() == query.aggregate
+            && (query.from_version..=query.to_version.min(self.version)).contains(&record.version)
+            && query.from_time.is_none_or(|from| info.time >= from)
+            && query.to_time.is_none_or(|to| info.time <= to);
+        if is_selected {
+            self.bytes += record.commit.events.iter().map(|event| event.data.as_bytes().len()).sum::<usize>();
+            self.commits.push(record.commit);
+        }
+        self.commits.len() >= query.limit || self.bytes >= limits::PAGE_BYTES_MAX
+    }
 }
 
 /// Returns the commits of a segment that may belong to the aggregate and have a wanted version.
