@@ -33,7 +33,8 @@ const ROUNDS: usize = 3;
 
 /// What the clients with wide conditions send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Beside {
+pub enum Beside {
+    /// Nothing.
     Nobody,
     /// Conditions on the whole log.
     WholeLog,
@@ -42,6 +43,12 @@ enum Beside {
     /// Conditions on the whole log with as many types and tags in each pattern as the limits allow. The tag that rules an event out is
     /// the last in each.
     ManyTerms,
+    /// The same with types and tags as long as the limits allow, most of which no event has: the largest request, of some 23 MB.
+    LongTerms,
+}
+
+impl Beside {
+    const ALL: [Self; 5] = [Self::Nobody, Self::WholeLog, Self::SinceTheLast, Self::ManyTerms, Self::LongTerms];
 }
 
 /// Runs the measurement and prints it.
@@ -49,9 +56,24 @@ pub async fn run() -> Result<(), String> {
     let folder = tempfile::tempdir_in(".").map_err(|error| error.to_string())?;
     let store = library::open(folder.path())?;
     let log = library::log(&store)?;
+    fill(&log).await?;
+    println!(
+        "| beside | commits/s of others | p50 ms | p99 ms | longest ms | wide transactions/s |\n|---|---|---|---|---|---|"
+    );
+    for _ in 0..ROUNDS {
+        for beside in Beside::ALL {
+            measure(&log, beside).await?;
+        }
+    }
+    store.close().await;
+    Ok(())
+}
+
+/// Commits what the conditions are about.
+pub async fn fill(log: &Arc<dyn EventLog>) -> Result<(), String> {
     let mut filling = JoinSet::new();
     for client in 0..64 {
-        let log = Arc::clone(&log);
+        let log = Arc::clone(log);
         filling.spawn(async move {
             for n in (client..COMMITS).step_by(64) {
                 log.commit(of_few_tags("filled", n)).await.map_err(|error| error.to_string())?;
@@ -63,15 +85,6 @@ pub async fn run() -> Result<(), String> {
     while let Some(filled) = filling.join_next().await {
         filled.map_err(|error| error.to_string())??;
     }
-    println!(
-        "| beside | commits/s of others | p50 ms | p99 ms | longest ms | wide transactions/s |\n|---|---|---|---|---|---|"
-    );
-    for _ in 0..ROUNDS {
-        for beside in [Beside::Nobody, Beside::WholeLog, Beside::SinceTheLast, Beside::ManyTerms] {
-            measure(&log, beside).await?;
-        }
-    }
-    store.close().await;
     Ok(())
 }
 
@@ -132,7 +145,7 @@ fn of_few_tags(name: &str, n: u64) -> NewCommit {
 
 /// Returns a commit with the tags of a pattern of many tags.
 fn of_many_tags(name: &str, n: u64) -> NewCommit {
-    spread(name, n, &numbered("many"), MANY)
+    spread(name, n, &numbered("many", 0), MANY)
 }
 
 /// Returns a commit of two events, each of which has the tags `common` and one of `last`.
@@ -144,19 +157,25 @@ fn spread(name: &str, n: u64, common: &[ByteString], last: [&'static str; 2]) ->
     NewCommit::new("order", format!("{name}-{n}")).event(event("placed", last[0])).event(event("paid", last[1]))
 }
 
-/// Returns two fewer types or tags than a pattern may have.
-fn numbered(word: &str) -> Vec<ByteString> {
-    (0..limits::TAGS_MAX - 2).map(|n| format!("{word}{n}").into()).collect()
+/// Returns two fewer types or tags than a pattern may have, each of at least this many bytes.
+fn numbered(word: &str, bytes: usize) -> Vec<ByteString> {
+    let width = bytes.saturating_sub(word.len());
+    (0..limits::TAGS_MAX - 2).map(|n| format!("{word}{n:0>width$}").into()).collect()
 }
 
-fn transaction(beside: Beside, client: u64, head: u64) -> NewTransaction {
+/// Returns a transaction with as many conditions and patterns as the limits allow, on a log with this head.
+pub fn transaction(beside: Beside, client: u64, head: u64) -> NewTransaction {
     let many = beside == Beside::ManyTerms;
-    let terms = |word: &str, last: [&'static str; 2]| -> Vec<ByteString> {
-        let first = if many { numbered(word) } else { Vec::new() };
+    let terms = |word: &str, longest: usize, last: [&'static str; 2]| -> Vec<ByteString> {
+        let first = match beside {
+            Beside::ManyTerms => numbered(word, 0),
+            Beside::LongTerms => numbered(word, longest),
+            Beside::Nobody | Beside::WholeLog | Beside::SinceTheLast => Vec::new(),
+        };
         first.into_iter().chain(last.map(ByteString::from)).collect()
     };
-    let tags = terms("many", if many { MANY } else { FEW });
-    let pattern = EventPattern { types: terms("type", ["placed", "paid"]), tags };
+    let tags = terms("many", limits::TAG_BYTES_MAX, if many { MANY } else { FEW });
+    let pattern = EventPattern { types: terms("type", limits::NAME_BYTES_MAX, ["placed", "paid"]), tags };
     let after = (beside == Beside::SinceTheLast).then(|| head.saturating_sub(1));
     let condition = AppendCondition { fail_if: vec![pattern; limits::PATTERNS_MAX], after };
     let commit: fn(&str, u64) -> NewCommit = if many { of_many_tags } else { of_few_tags };

@@ -1,9 +1,12 @@
-//! Measures a server as it is deployed: the cost of credentials and TLS, the load of followers, the time for pages of a large store, and
-//! the server's own footprint.
+//! Measures a server as it is deployed: the cost of credentials and TLS, the load of followers, commits beside the widest append
+//! conditions, the time for pages of a large store, and the server's own footprint.
 
+pub mod crowd;
 mod followers;
 mod pages;
+pub mod silent;
 mod weight;
+mod wide;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -74,6 +77,9 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
     parts.note("weight of the server", weight::measure(&place, &arguments.server).await);
     parts.note("followers of one aggregate each", followers::of_one_each(&place, &arguments.server).await);
     parts.note("followers of everything", followers::of_everything(&place, &arguments.server).await);
+    parts.note("followers up to the limit", crowd::measure(&place, &arguments.server).await);
+    parts.note("connections that say nothing", silent::measure(&place, &arguments.server).await);
+    parts.note("commits beside wide conditions", wide::measure(&place, &arguments.server).await);
     parts.note("pages", pages::measure(&place, &arguments.server, arguments.stored).await);
     parts.end()
 }

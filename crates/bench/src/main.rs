@@ -88,6 +88,14 @@ fn main() -> ExitCode {
             return ended(runtime().and_then(|runtime| runtime.block_on(features::streams::obey(told))));
         }
         #[cfg(feature = "mongodb")]
+        [deployed::crowd::OPTION, ref told @ ..] => {
+            return ended(runtime().and_then(|runtime| runtime.block_on(deployed::crowd::obey(told))));
+        }
+        #[cfg(feature = "mongodb")]
+        [deployed::silent::OPTION, ref told @ ..] => {
+            return ended(runtime().and_then(|runtime| runtime.block_on(deployed::silent::obey(told))));
+        }
+        #[cfg(feature = "mongodb")]
         [part, ref options @ ..] if features::OPTIONS.contains(&part) => {
             return ended(runtime().and_then(|runtime| runtime.block_on(features::run(part, options))));
         }

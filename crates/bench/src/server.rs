@@ -93,7 +93,7 @@ impl Commits for Connection {
 }
 
 /// Reads one response with a content length. Returns its status and its body.
-async fn answer<'a>(stream: &mut TcpStream, buffer: &'a mut Vec<u8>) -> Result<(u16, &'a [u8]), String> {
+pub async fn answer<'a>(stream: &mut TcpStream, buffer: &'a mut Vec<u8>) -> Result<(u16, &'a [u8]), String> {
     buffer.clear();
     loop {
         if let Some(head) = buffer.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4) {

@@ -122,8 +122,9 @@ pub trait EventLog: Send + Sync + 'static {
     /// See [`ReadError`].
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError>;
 
-    /// Reads a page of the log. Filters use an index, so the cost is proportional to the result. A `from` beyond the head is treated as
-    /// the head; an empty page is the end.
+    /// Reads a page of the log. Filters use an index, so the cost is proportional to the result; with several terms it is proportional to
+    /// the number of commits that have all of them, perhaps on different events. A `from` beyond the head is treated as the head; an empty
+    /// page is the end.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -155,6 +156,12 @@ pub trait EventLog: Send + Sync + 'static {
     /// See [`ReadError`]; events may have been visited by then. In a log that is damaged the readable part is visited first.
     async fn scan(&self, query: ScanQuery, visit: &mut Visit<'_>) -> Result<SequenceNumber, ReadError> {
         scan_pages(self, query, visit).await
+    }
+
+    /// Returns whether a scan examines no more than its range holds. Followers then read range by range where few events may match, so
+    /// that their position advances.
+    fn scans_ranges(&self) -> bool {
+        false
     }
 
     /// Returns the number of events in the log, which is the next sequence number.
@@ -297,6 +304,14 @@ impl Follower {
     /// # Errors
     /// As [`next_page`](Self::next_page).
     pub async fn step(&mut self) -> Result<Vec<RecordedEvent>, ReadError> {
+        /// Far enough behind the head for a page to take long if no event matches.
+        const RANGE: u64 = 65_536;
+        if self.filter.may_span_events() && self.log.scans_ranges() {
+            let head = self.log.head().await?;
+            if head.saturating_sub(self.next) > RANGE {
+                return self.step_to(self.next + RANGE).await;
+            }
+        }
         loop {
             let query = LogQuery {
                 from: Some(self.next),
@@ -315,5 +330,20 @@ impl Follower {
             drop(page);
             self.log.wait_past(next).await?;
         }
+    }
+
+    /// Advances the position to `to`, or past the last event of a full page, and returns the matching events that it passed.
+    async fn step_to(&mut self, to: SequenceNumber) -> Result<Vec<RecordedEvent>, ReadError> {
+        let query = ScanQuery { from: self.next, to, filter: self.filter.clone() };
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        let mut take = |event: EventRef<'_>| {
+            let event = event.to_recorded();
+            bytes += event.data.as_bytes().len();
+            events.push(event);
+            let full = events.len() >= limits::PAGE_MAX || bytes >= limits::PAGE_BYTES_MAX;
+            if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        self.next = self.log.scan(query, &mut take).await?;
+        Ok(events)
     }
 }

@@ -50,6 +50,8 @@ pub const PAGE_DEFAULT: usize = 100;
 pub const PAGE_MAX: usize = 1_000;
 /// A page ends early once it contains this many bytes of event data; it always contains at least one entry.
 pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Maximum number of types, and of tags, by which one request filters events.
+pub const FILTER_TERMS_MAX: usize = 1_000;
 /// Maximum nesting depth of JSON data.
 pub const DATA_DEPTH_MAX: usize = 100;
 /// Maximum number of parts of a condition.

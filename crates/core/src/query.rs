@@ -35,6 +35,12 @@ impl Filter {
         self.types.is_empty() && self.tags.is_empty() && self.aggregate.is_none()
     }
 
+    /// Returns whether a commit may have everything that the filter names although none of its events passes: it is on different events.
+    /// An index of commits can then name any number of commits in vain.
+    pub fn may_span_events(&self) -> bool {
+        self.tags.len() + usize::from(!self.types.is_empty()) > 1
+    }
+
     /// Returns whether `event` passes.
     pub fn admits(&self, event: &RecordedEvent) -> bool {
         let Aggregate { name, id } = &event.commit.aggregate;

@@ -39,6 +39,7 @@ mod repack;
 mod scan;
 mod segment;
 mod stats;
+mod turns;
 mod walk;
 mod writer;
 
@@ -165,7 +166,7 @@ impl EventLog for Log {
 
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
         query.validate()?;
-        let found = self.core.noticed(read::aggregate(&self.core, &query))?;
+        let found = self.core.noticed(read::aggregate(&self.core, &query).await)?;
         let about_the_end = found.commits.is_empty() || query.last;
         Ok(self.core.unless_about_the_end(found, about_the_end)?)
     }
@@ -196,21 +197,21 @@ impl EventLog for Log {
 
     async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
         query.validate()?;
-        let names = self.core.noticed(read::aggregate_names(&self.core, &query))?;
+        let names = self.core.noticed(read::aggregate_names(&self.core, &query).await)?;
         let about_the_end = names.is_empty();
         Ok(self.core.unless_about_the_end(names, about_the_end)?)
     }
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
         query.validate()?;
-        let known = self.core.noticed(read::aggregate_ids(&self.core, &query))?;
+        let known = self.core.noticed(read::aggregate_ids(&self.core, &query).await)?;
         let about_the_end = known.is_empty();
         Ok(self.core.unless_about_the_end(known, about_the_end)?)
     }
 
     async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError> {
         query.validate()?;
-        let page = self.core.noticed(read::page(&self.core, &query))?;
+        let page = self.core.noticed(read::page(&self.core, &query).await)?;
         let about_the_end = match query.backwards {
             true => query.from.is_none_or(|from| from > page.head),
             false => page.events.is_empty(),
@@ -225,6 +226,10 @@ impl EventLog for Log {
             ControlFlow::Break(next) => Ok(next),
             ControlFlow::Continue(end) => Ok(self.core.unless_about_the_end(end, query.to > head)?),
         }
+    }
+
+    fn scans_ranges(&self) -> bool {
+        true
     }
 
     async fn head(&self) -> Result<SequenceNumber, ReadError> {

@@ -238,6 +238,12 @@ pub(crate) fn filter(types: Option<List>, tags: Option<List>, aggregate: Option<
         None => AggregateFilter { name: text.into(), id: None },
     });
     let filter = Filter { types: list(types), tags: list(tags), aggregate };
+    for (name, count) in [("types", filter.types.len()), ("tags", filter.tags.len())] {
+        if count > limits::FILTER_TERMS_MAX {
+            let message = format!("has {count} entries; at most {} are allowed", limits::FILTER_TERMS_MAX);
+            return Err(Problem::query(name, message));
+        }
+    }
     filter.validate()?;
     Ok(filter)
 }

@@ -66,6 +66,19 @@ impl Server {
         self.pool.run(self.options.query_time_max, query).await
     }
 
+    /// Runs a query that reads the whole log, however little is requested. It may take five times as long as other queries.
+    pub async fn query_of_the_log<T, E>(
+        &self,
+        query: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        Problem: From<E>,
+    {
+        self.pool.run(self.options.query_time_max.saturating_mul(5), query).await
+    }
+
     /// Counts a follower for as long as its stream is open, or refuses it with `overloaded`.
     pub fn follower(&self) -> Result<Counted, Problem> {
         let most = self.options.followers_max;

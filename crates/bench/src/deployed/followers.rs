@@ -25,9 +25,9 @@ const SECONDS: u64 = 20;
 /// Events are committed in portions, so that a timer of milliseconds can keep the rate.
 const PORTION: u64 = 10;
 /// Lines of an event: its id, its data, and an empty one.
-const EVENT_LINES: u64 = 3;
+pub(super) const EVENT_LINES: u64 = 3;
 /// Lines of the comment that begins a stream.
-const GREETING_LINES: u64 = 2;
+pub(super) const GREETING_LINES: u64 = 2;
 const ARRIVAL_MAX: Duration = Duration::from_secs(120);
 
 /// Measures followers that each follow an aggregate of their own, so that an event goes to one of them.
@@ -115,7 +115,7 @@ async fn commit_paced(log: Arc<dyn EventLog>, commits_of: CommitsOf) -> Result<(
 }
 
 /// Opens a stream and reads its headers.
-async fn follow(address: SocketAddr, query: &str) -> Result<BufReader<TcpStream>, String> {
+pub(super) async fn follow(address: SocketAddr, query: &str) -> Result<BufReader<TcpStream>, String> {
     let mut stream = TcpStream::connect(address).await.map_err(text)?;
     // HTTP/1.0 gets a response without chunks, so every line belongs to the stream.
     let request = format!("GET /v1/log/follow?{query} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n");
@@ -138,7 +138,7 @@ async fn follow(address: SocketAddr, query: &str) -> Result<BufReader<TcpStream>
 }
 
 /// Reads this many lines.
-async fn drain(mut stream: BufReader<TcpStream>, lines: u64) -> Result<(), String> {
+pub(super) async fn drain(mut stream: BufReader<TcpStream>, lines: u64) -> Result<(), String> {
     let mut seen = 0;
     while seen < lines {
         let read = stream.fill_buf().await.map_err(text)?;

@@ -133,6 +133,27 @@ fn the_values_that_must_be_there_are_limited_in_all() {
 }
 
 #[test]
+fn filters_of_mongodb_have_the_limits_of_one_condition_together() {
+    let most = crate::limits::CONDITION_VALUES_MAX as i32;
+    let all = |values: i32| Condition::raw(doc! { "a": { "$all": (0..values).map(Bson::from).collect::<Vec<_>>() } });
+    assert_eq!(Condition::And(vec![all(most - 1), all(1)]).judgeable(), Ok(()));
+    for too_many in [
+        Condition::And(vec![all(most - 1), all(1), all(1)]),
+        Condition::And(vec![Condition::all_in("b", 0..most), all(1)]),
+        Condition::or([all(most), Condition::elem_match("c", Condition::all_in("b", [1]))]),
+    ] {
+        assert_eq!(too_many.validate(), Ok(()), "what a filter means is not known there");
+        let refused = too_many.judgeable().expect_err("there is one too many");
+        assert!(refused.message.contains("ALL_IN"), "{refused}");
+    }
+    let parts = crate::limits::CONDITION_NODES_MAX;
+    // A list of filters is a part, and each of its filters is one.
+    let or = |filters: usize| Condition::raw(doc! { "$or": vec![Bson::from(doc! { "a": 1 }); filters] });
+    assert_eq!(Condition::nor([or(parts - 3), or(1)]).judgeable(), Ok(()));
+    assert!(Condition::nor([or(parts - 3), or(1), or(1)]).judgeable().is_err());
+}
+
+#[test]
 fn the_order_of_a_values_fields_matters_and_is_kept_in_json() {
     let condition = Condition::eq("a", doc! { "z": 1, "b": { "y": 1, "x": f64::INFINITY } });
     assert!(holds(&condition, doc! { "a": { "z": 1, "b": { "y": 1, "x": f64::INFINITY } } }));

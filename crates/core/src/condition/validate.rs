@@ -22,6 +22,18 @@ struct Parts {
     sought: usize,
 }
 
+impl Parts {
+    /// Counts the values of one `ALL_IN`. The error says what is wrong with the place that exceeds the limit.
+    fn seek(&mut self, values: usize) -> Result<(), String> {
+        let most = limits::CONDITION_VALUES_MAX;
+        self.sought = self.sought.saturating_add(values);
+        if self.sought > most {
+            return Err(format!("brings the values of all ALL_IN to more than {most}; split it into several queries"));
+        }
+        Ok(())
+    }
+}
+
 impl Condition {
     /// Checks everything that can be checked without a document.
     ///
@@ -31,23 +43,32 @@ impl Condition {
         self.validate_at(&Place { path: "condition", depth: 0, required: true }, &mut Parts::default())
     }
 
-    /// Checks that [`Matcher`](super::Matcher) can evaluate it: its MongoDB filters can be translated, and it has no `MATCH`. If the
-    /// collection has a text index, check the rest of the condition, [without `MATCH`](Self::without_text_search).
+    /// Checks that [`Matcher`](super::Matcher) can evaluate it: its MongoDB filters can be translated, together they keep the limits of
+    /// one condition, and it has no `MATCH`. If the collection has a text index, check the rest of the condition,
+    /// [without `MATCH`](Self::without_text_search).
     ///
     /// # Errors
     /// `invalid_condition`, with the name of the part that cannot be evaluated.
     pub fn judgeable(&self) -> Result<(), Invalid> {
+        self.judgeable_with(&mut Parts::default())
+    }
+
+    /// Does the same for a part. `parts` holds what its MongoDB filters and those before them are made of, and the values of all `ALL_IN`
+    /// outside of them: otherwise each filter would have the limits of a whole condition.
+    fn judgeable_with(&self, parts: &mut Parts) -> Result<(), Invalid> {
         let refused = |message: String| Err(Invalid::new(Code::InvalidCondition, "condition", message));
         match self {
             Self::And(children) | Self::Or(children) | Self::Nor(children) => {
-                children.iter().try_for_each(Self::judgeable)
+                children.iter().try_for_each(|child| child.judgeable_with(parts))
             }
             Self::Match(_) => refused("MATCH needs a text index, and there is none here; use CONTAINS".to_owned()),
+            // A translated filter has neither `MATCH` nor a filter in it.
             Self::Raw(filter) => match raw::translated(filter) {
-                Ok(translated) => translated.validate().and_then(|()| translated.judgeable()),
+                Ok(translated) => translated.validate_at(&Place { path: "condition", depth: 0, required: true }, parts),
                 Err(message) => refused(format!("RAW: {message}")),
             },
-            Self::Field { test: Test::ElemMatch(inner), .. } => inner.judgeable(),
+            Self::Field { test: Test::ElemMatch(inner), .. } => inner.judgeable_with(parts),
+            Self::Field { test: Test::AllIn(values), .. } => parts.seek(values.len()).or_else(refused),
             Self::Field { test: Test::Within(window), .. } => refused(unresolved(window)),
             Self::All | Self::Field { .. } | Self::Deleted(_) => Ok(()),
         }
@@ -112,14 +133,7 @@ impl Condition {
                     }
                     Test::Within(window) => invalid(unresolved(window)),
                     Test::AllIn(values) => {
-                        let most = limits::CONDITION_VALUES_MAX;
-                        parts.sought = parts.sought.saturating_add(values.len());
-                        if parts.sought > most {
-                            return invalid(format!(
-                                "brings the values of all ALL_IN to more than {most}; split it into several queries"
-                            ));
-                        }
-                        test.validate_values().or_else(invalid)
+                        parts.seek(values.len()).and_then(|()| test.validate_values()).or_else(invalid)
                     }
                     _ => test.validate_values().or_else(invalid),
                 }

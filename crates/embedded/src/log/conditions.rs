@@ -22,17 +22,15 @@ mod tests;
 use std::ops::ControlFlow;
 
 use annals_core::{AppendCondition, EventRef, SequenceNumber, StoreError, limits};
-use tokio::sync::SemaphorePermit;
 
 use self::pass::Pass;
 use super::batch::Batch;
 use super::core::Core;
 use super::queue::Request;
-use super::stats::give_way;
+use super::turns::Turns;
 use crate::index::IndexFault;
 use crate::options::SeededBug;
 use crate::terms::{Term, TermKey};
-use crate::turn::Turn;
 
 /// Steps that the conditions of a batch may cost the log writer in total: a few milliseconds. A step is a term looked up, a text
 /// compared, or `BYTES_OF_A_STEP` bytes of a frame decoded.
@@ -104,7 +102,7 @@ impl PatternTerms {
 /// # Errors
 /// Why the log cannot be read.
 pub(super) async fn search(core: &Core, request: &mut Request) -> Result<(), StoreError> {
-    let mut turns = Turns { core, turn: Turn::begin(), permit: None };
+    let mut turns = Turns::of_search(core);
     for condition in request.conditions_mut() {
         prepare(core.key, condition, &mut turns).await;
     }
@@ -330,27 +328,5 @@ impl<'l> Look<'l> {
             }
         }
         if self.is_decided() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-}
-
-/// The turns of a search on its caller's task. A search that outlasts one turn waits for one of a few permits, so that many long searches
-/// cannot occupy the runtime's threads.
-struct Turns<'c> {
-    core: &'c Core,
-    turn: Turn,
-    permit: Option<SemaphorePermit<'c>>,
-}
-
-impl Turns<'_> {
-    /// Yields to other tasks if the turn is over.
-    async fn give_way(&mut self) {
-        if !self.turn.is_over() {
-            return;
-        }
-        if self.permit.is_none() {
-            self.permit = self.core.searches.acquire().await.ok();
-        }
-        give_way().await;
-        self.turn = Turn::begin();
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Core {
     pub(super) room: Arc<Semaphore>,
     /// Permits for long searches of append conditions.
     pub(super) searches: Semaphore,
+    /// Permits for long reads.
+    pub(super) reads: Semaphore,
     view: RwLock<Arc<View>>,
     state: watch::Sender<HeadState>,
     pub(super) known: Heads,
@@ -66,7 +68,8 @@ impl Core {
             floor: Floor::new(options),
             packing: Signal::default(),
             room: Arc::new(Semaphore::new(WAITING_KIB_MAX)),
-            searches: Semaphore::new(std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))),
+            searches: Semaphore::new(half_of_the_cores()),
+            reads: Semaphore::new(half_of_the_cores()),
             view: RwLock::new(Arc::new(view)),
             state: watch::Sender::new(HeadState { head, closed: false }),
             cut_short: refusal.clone(),
@@ -180,4 +183,9 @@ impl Core {
             sequencer: None,
         }
     }
+}
+
+/// Returns how many threads of the runtime long work may occupy, so that some are left for all other tasks.
+fn half_of_the_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }

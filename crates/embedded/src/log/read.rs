@@ -1,16 +1,23 @@
 //! Reading: index → frames → events. Everything that an index names is durable, so readers need no other bound.
+//!
+//! The index knows the terms of a commit, not of an event: with several terms it may name any number of commits of which no event matches.
+//! So a page can take as long as the whole log. It yields between two runs of frames.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, Range};
 
 use annals_core::{
     AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Filter, KnownAggregate,
-    LogPage, LogQuery, RecordedEvent, SequenceNumber, StoreError, limits,
+    LogPage, LogQuery, RecordedCommit, RecordedEvent, SequenceNumber, StoreError, Version, limits,
 };
 
 use super::core::Core;
 use super::lookup;
 use super::segment::{Segment, runs};
+use super::turns::Turns;
 use crate::index::{Answer, Index, aggregate_key};
 use crate::record::Record;
 use crate::terms::{Term, TermKey, short};
@@ -41,26 +48,26 @@ impl Page {
     }
 }
 
-pub(super) fn page(core: &Core, query: &LogQuery) -> Result<LogPage, StoreError> {
+pub(super) async fn page(core: &Core, query: &LogQuery) -> Result<LogPage, StoreError> {
     // The head is read before the view, so the view holds at least as much.
     let head = core.head();
     let from = query.from.unwrap_or(if query.backwards { head } else { 0 }).min(head);
     let mut page = Page { events: Vec::with_capacity(query.limit), limit: query.limit, bytes: 0 };
     let next = if query.backwards {
-        backwards(core, query, from, &mut page)?
+        backwards(core, query, from, &mut page).await?
     } else {
-        forwards(core, query, from..head, &mut page)?
+        forwards(core, query, from..head, &mut page).await?
     };
     Ok(LogPage { events: page.events, next, head })
 }
 
-fn forwards(
+async fn forwards(
     core: &Core,
     query: &LogQuery,
     range: Range<SequenceNumber>,
     page: &mut Page,
 ) -> Result<SequenceNumber, StoreError> {
-    let view = core.view();
+    let (view, mut turns) = (core.view(), Turns::of_read(core));
     let start = view.position_of(range.start).unwrap_or(0);
     for segment in view.segments[start..].iter().take_while(|segment| segment.first < range.end) {
         let first = segment.index.ordinal_of(range.start)?.unwrap_or(0);
@@ -96,20 +103,23 @@ fn forwards(
                 if visited.is_break() {
                     return Ok(next);
                 }
+                turns.give_way().await;
             }
         }
+        // Many terms of which no commit has any take their time as well.
+        turns.give_way().await;
     }
     Ok(range.end)
 }
 
-fn backwards(
+async fn backwards(
     core: &Core,
     query: &LogQuery,
     from: SequenceNumber,
     page: &mut Page,
 ) -> Result<SequenceNumber, StoreError> {
     let Some(last) = from.checked_sub(1) else { return Ok(0) };
-    let view = core.view();
+    let (view, mut turns) = (core.view(), Turns::of_read(core));
     let Some(position) = view.position_of(last) else { return Ok(0) };
     for segment in view.segments[..=position].iter().rev() {
         let end = segment.index.ordinal_of(last)?.map_or(0, |ordinal| ordinal + 1);
@@ -128,8 +138,10 @@ fn backwards(
                         }
                     }
                 }
+                turns.give_way().await;
             }
         }
+        turns.give_way().await;
     }
     Ok(0)
 }
@@ -239,28 +251,13 @@ fn intersection(mut lists: Vec<Vec<u32>>) -> Vec<u32> {
     })
 }
 
-pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<AggregateCommits, StoreError> {
+pub(super) async fn aggregate(core: &Core, query: &AggregateQuery) -> Result<AggregateCommits, StoreError> {
     let exact = core.key.aggregate(&query.aggregate);
-    let view = core.view();
+    let (view, mut turns) = (core.view(), Turns::of_read(core));
     let head = lookup::head(&view, .., &query.aggregate, exact)?;
     let head = head.filter(|head| query.tenant_id.as_ref().is_none_or(|wanted| *wanted == head.tenant_id));
     let Some(head) = head else { return Ok(AggregateCommits { commits: Vec::new(), version: 0 }) };
-    let mut found = Vec::new();
-    let mut bytes = 0;
-    let wanted = |record: &Record| {
-        let info = &record.commit.info;
-        *record.filed_under() == query.aggregate
-            && (query.from_version..=query.to_version.min(head.version)).contains(&record.version)
-            && query.from_time.is_none_or(|from| info.time >= from)
-            && query.to_time.is_none_or(|to| info.time <= to)
-    };
-    let mut take = |record: Record| {
-        if wanted(&record) {
-            bytes += record.commit.events.iter().map(|event| event.data.as_bytes().len()).sum::<usize>();
-            found.push(record.commit);
-        }
-        found.len() >= query.limit || bytes >= limits::PAGE_BYTES_MAX
-    };
+    let mut selected = Selected { query, version: head.version, commits: Vec::new(), bytes: 0 };
     if query.last {
         'newest: for segment in view.segments.iter().rev() {
             let mut rest = &versions(segment, short(exact), query)?[..];
@@ -270,14 +267,15 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
                 let entries = segment.index.entries(group)?;
                 for run in runs(&entries).rev() {
                     for record in segment.read(run)?.rev() {
-                        if take(record?) {
+                        if selected.take(record?) {
                             break 'newest;
                         }
                     }
+                    turns.give_way().await;
                 }
             }
         }
-        found.reverse();
+        selected.commits.reverse();
     } else {
         'oldest: for segment in &view.segments {
             for group in versions(segment, short(exact), query)?.chunks(query.limit.min(GROUP)) {
@@ -287,15 +285,41 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
                         segment.at.announce(&entries);
                     }
                     for record in segment.read(run)? {
-                        if take(record?) {
+                        if selected.take(record?) {
                             break 'oldest;
                         }
                     }
+                    turns.give_way().await;
                 }
             }
         }
     }
-    Ok(AggregateCommits { commits: found, version: head.version })
+    Ok(AggregateCommits { commits: selected.commits, version: head.version })
+}
+
+/// The commits of an aggregate that a query selects, up to its limits.
+struct Selected<'q> {
+    query: &'q AggregateQuery,
+    /// The version of the aggregate when the read began.
+    version: Version,
+    commits: Vec<RecordedCommit>,
+    bytes: usize,
+}
+
+impl Selected<'_> {
+    /// Takes a commit if the query selects it. Returns whether the limits are reached.
+    fn take(&mut self, record: Record) -> bool {
+        let (query, info) = (self.query, &record.commit.info);
+        let is_selected = *record.filed_under() == query.aggregate
+            && (query.from_version..=query.to_version.min(self.version)).contains(&record.version)
+            && query.from_time.is_none_or(|from| info.time >= from)
+            && query.to_time.is_none_or(|to| info.time <= to);
+        if is_selected {
+            self.bytes += record.commit.events.iter().map(|event| event.data.as_bytes().len()).sum::<usize>();
+            self.commits.push(record.commit);
+        }
+        self.commits.len() >= query.limit || self.bytes >= limits::PAGE_BYTES_MAX
+    }
 }
 
 /// Returns the commits of a segment that may belong to the aggregate and have a wanted version.
@@ -316,12 +340,14 @@ fn versions(segment: &Segment, term: Term, query: &AggregateQuery) -> Result<Vec
     Ok(ordinals[from.min(to)..to].to_vec())
 }
 
-pub(super) fn aggregate_ids(core: &Core, query: &AggregateIdsQuery) -> Result<Vec<KnownAggregate>, StoreError> {
+pub(super) async fn aggregate_ids(core: &Core, query: &AggregateIdsQuery) -> Result<Vec<KnownAggregate>, StoreError> {
     let prefix = aggregate_key(&query.name, "");
     let after = query.after.as_ref().map_or_else(|| prefix.clone(), |id| aggregate_key(&query.name, id));
     let mut found: BTreeMap<ByteString, ByteString> = BTreeMap::new();
-    for segment in &core.view().segments {
+    let (view, mut turns) = (core.view(), Turns::of_read(core));
+    for segment in &view.segments {
         found.extend(segment.index.aggregates(prefix.as_bytes(), after.as_bytes(), query.limit)?);
+        turns.give_way().await;
     }
     let known = found
         .into_iter()
@@ -331,8 +357,8 @@ pub(super) fn aggregate_ids(core: &Core, query: &AggregateIdsQuery) -> Result<Ve
 }
 
 /// Lists aggregate names. Each name takes one look-up per segment, which skips to the next name.
-pub(super) fn aggregate_names(core: &Core, query: &AggregateNamesQuery) -> Result<Vec<ByteString>, StoreError> {
-    let view = core.view();
+pub(super) async fn aggregate_names(core: &Core, query: &AggregateNamesQuery) -> Result<Vec<ByteString>, StoreError> {
+    let (view, mut turns) = (core.view(), Turns::of_read(core));
     // An aggregate's key is its name, a NUL and its id; no name contains a byte this low.
     let past = |name: &str| [name, "\u{1}"].concat();
     let mut after = past(query.after.as_deref().unwrap_or_default());
@@ -347,6 +373,7 @@ pub(super) fn aggregate_names(core: &Core, query: &AggregateNamesQuery) -> Resul
         let Some(name) = next else { break };
         after = past(&name);
         names.push(name);
+        turns.give_way().await;
     }
     Ok(names)
 }

@@ -37,7 +37,7 @@ impl Receiving for Log {
         let aggregate = aggregate_of(&batch.subscription);
         let mut before = None;
         loop {
-            let stand = stand(core, &aggregate)?;
+            let stand = stand(core, &aggregate).await?;
             if before == Some(stand.count) {
                 let why = "the log writer refused the events after the subscription's last event".to_owned();
                 return Err(StoreError::Failed(why).into());
@@ -65,12 +65,12 @@ impl Receiving for Log {
 
     async fn state(&self, subscription: &Subscription) -> Result<SubscriptionState, ReceiveError> {
         subscription.validate()?;
-        Ok(stand(&self.core, &aggregate_of(subscription))?.state)
+        Ok(stand(&self.core, &aggregate_of(subscription)).await?.state)
     }
 }
 
-fn stand(core: &Core, aggregate: &Aggregate) -> Result<Stand, StoreError> {
-    let found = core.noticed(read::aggregate(core, &AggregateQuery::last(aggregate.clone())))?;
+async fn stand(core: &Core, aggregate: &Aggregate) -> Result<Stand, StoreError> {
+    let found = core.noticed(read::aggregate(core, &AggregateQuery::last(aggregate.clone())).await)?;
     // Nobody knows what was received after the damage.
     let found = core.unless_about_the_end(found, true)?;
     let last = found.commits.last().and_then(|commit| commit.info.received.as_deref());

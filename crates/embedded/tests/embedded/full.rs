@@ -1,4 +1,4 @@
-//! Records and the log on a full disk, and where no more files can be opened: refused with what to do, readable, and taken again.
+//! Records, streams and the log on a full disk, and where no more files can be opened: refused with what to do, readable, and taken again.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,9 @@ use annals_conformance::ManualClock;
 use annals_conformance::history::read_all;
 use annals_conformance::model::EPOCH;
 use annals_core::bson::rawdoc;
-use annals_core::{Code, Collection, Condition, Data, NewCommit, NewEvent, RecordChange, Records, Store};
+use annals_core::{
+    Code, Collection, Condition, Data, Included, NewCommit, NewEvent, RecordChange, Records, Store, Verdicts,
+};
 use annals_embedded::disk::{Disk, DiskFile, MemoryDisk, Open};
 use annals_embedded::{EmbeddedStore, Options};
 
@@ -65,6 +67,57 @@ fn records_on_a_full_disk_are_refused_stay_readable_and_are_taken_again_without_
             let opened = open(disk, repeatable(seed)).expect("it opens");
             let counted = records(&opened).count("things", &Condition::All).await.expect("counted");
             assert_eq!(counted, accepted as u64, "seed {seed}");
+        }
+    });
+}
+
+/// Appends to a stream until the disk is full, goes on for a while, makes room and goes on.
+async fn stream_through_a_full_disk(disk: &Arc<FaultyDisk>, options: Options, room: u64) -> u64 {
+    const APPENDS: u64 = 200;
+    const AT_ONCE: u64 = 50;
+    let opened = open(disk.clone(), options).expect("it opens");
+    for n in 0..APPENDS {
+        let events = (0..AT_ONCE).map(|_| NewEvent::new("placed", Data::empty())).collect();
+        let commit = NewCommit { events, ..NewCommit::new("order", n.to_string()) };
+        opened.log.commit(commit).await.expect("committed");
+    }
+    let streams = opened.store.streams("default", "default").expect("the scope");
+    let mut refused = 0;
+    for n in 0..APPENDS {
+        if n == 1 {
+            disk.set_room(Some(disk.used() + room));
+        }
+        let judged = n * AT_ONCE..(n + 1) * AT_ONCE;
+        // A partition of its own for each event, because an event of a partition that is there takes a few bytes.
+        let included = judged.clone().map(|number| Included::of(number, format!("{number:0>250}")));
+        let verdicts = Verdicts { included: included.collect(), ..Verdicts::new("filled", judged.clone()) };
+        while let Err(error) = streams.append(verdicts.clone()).await {
+            assert_eq!(error.code(), Code::DiskFull, "{error}");
+            let info = streams.stream("filled").await.expect("reads go on");
+            assert_eq!((info.head, info.progress), (judged.start, judged.start), "what was refused is not there");
+            refused += 1;
+            if refused == 20 {
+                disk.set_room(None);
+            }
+            // What waits for room looks for it every so often.
+            assert!(refused < 100_000, "with room again all verdicts are taken");
+        }
+    }
+    assert!(refused >= 20, "the disk was never full");
+    APPENDS * AT_ONCE
+}
+
+#[test]
+fn streams_on_a_full_disk_are_refused_stay_readable_and_are_taken_again_without_opening_anew() {
+    block_on(async {
+        for seed in 0..3 {
+            let options = || Options { segment_bytes_first: 1 << 20, segment_bytes_max: 1 << 20, ..repeatable(seed) };
+            let disk = FaultyDisk::new(seed);
+            let head = stream_through_a_full_disk(&disk, options(), seed * 40_000).await;
+            let opened = open(disk.after_power_loss(), options()).expect("it opens");
+            let streams = opened.store.streams("default", "default").expect("the scope");
+            let info = streams.stream("filled").await.expect("it is read");
+            assert_eq!((info.head, info.progress), (head, head), "seed {seed}");
         }
     });
 }

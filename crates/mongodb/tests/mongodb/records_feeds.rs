@@ -165,6 +165,34 @@ async fn a_feed_that_is_starting_is_written_and_not_read() {
     tokio::join!(store.close(), beside.close());
 }
 
+/// As docs/mongodb.md tells an operator to do it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collection_that_is_dropped_with_its_entry_while_no_process_runs_is_declared_anew() {
+    let databases = Databases::new();
+    let declared = || Collection::new(THINGS).index(Index::on("n").unique()).with_feed();
+    let with_n = |id: i32| RecordChange::insert(THINGS, rawdoc! { "_id": id, "n": 7 });
+    let store = databases.store(Options::default()).await;
+    let records = records_of(&store);
+    records.declare(declared()).await.expect("declared");
+    records.write(vec![with_n(1)]).await.expect("written");
+    store.close().await;
+    let database = databases.database().await;
+    database.collection::<Document>(THINGS).drop().await.expect("dropped");
+    let catalog = database.collection::<Document>("annals-records");
+    catalog.delete_one(doc! { "_id": THINGS }).await.expect("deleted");
+
+    let store = databases.store(Options::default()).await;
+    let records = records_of(&store);
+    let unknown = records.write(vec![with_n(2)]).await.expect_err("it is not declared");
+    assert_eq!(unknown.code(), Code::UnknownCollection, "{unknown}");
+    records.declare(declared()).await.expect("declared");
+    records.write(vec![with_n(2)]).await.expect("the first record is gone");
+    let refused = records.write(vec![with_n(3)]).await.expect_err("its unique index is there again");
+    assert_eq!(refused.code(), Code::DuplicateKey, "{refused}");
+    assert_eq!(noted(&records).await.last(), Some(&(2, 2)), "the numbers of the feed continue");
+    store.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_that_write_to_one_feed_note_every_change_once() {
     const COUNT: i32 = 40;

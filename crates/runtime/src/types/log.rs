@@ -75,6 +75,10 @@ impl EventLog for TypedLog {
         self.inner.scan(query, visit).await
     }
 
+    fn scans_ranges(&self) -> bool {
+        self.inner.scans_ranges()
+    }
+
     async fn head(&self) -> Result<SequenceNumber, ReadError> {
         self.inner.head().await
     }

@@ -158,7 +158,8 @@ async fn list(
 
 /// `GET /v1/dead-letters/statistics`.
 async fn statistics(State(server): State<Arc<Server>>, caller: Caller) -> Result<Response, Problem> {
-    json(StatusCode::OK, &letters(&server, &caller)?.statistics().await?)
+    let letters = letters(&server, &caller)?;
+    json(StatusCode::OK, &server.query(async move { letters.statistics().await }).await?)
 }
 
 /// `GET /v1/dead-letters/{id}`.

@@ -77,7 +77,8 @@ async fn list(
         limit: Limit::or_default(query.limit),
         ..KeysQuery::new(name.as_str())
     };
-    let page = server.store.prepare_keys(&caller.tenant)?.list(wanted).await?;
+    let keys = server.store.prepare_keys(&caller.tenant)?;
+    let page = server.query_of_the_log(async move { keys.list(wanted).await }).await?;
     answer(accept, write_key_page(&name, &page)).await
 }
 

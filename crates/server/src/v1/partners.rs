@@ -328,7 +328,8 @@ async fn statistics(
     Path(partner): Path<String>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    json(StatusCode::OK, &partners(&server, &caller)?.statistics(&partner).await?)
+    let partners = partners(&server, &caller)?;
+    json(StatusCode::OK, &server.query(async move { partners.statistics(&partner).await }).await?)
 }
 
 /// `POST /v1/partners/{partner}/pause`.

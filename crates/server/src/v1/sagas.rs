@@ -205,7 +205,8 @@ async fn statistics(
     Query(query): Query<StatisticsQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    json(StatusCode::OK, &sagas(&server, &caller)?.statistics(query.name.as_deref()).await?)
+    let sagas = sagas(&server, &caller)?;
+    json(StatusCode::OK, &server.query(async move { sagas.statistics(query.name.as_deref()).await }).await?)
 }
 
 /// `GET /v1/sagas/{id}`.

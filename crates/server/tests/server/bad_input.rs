@@ -198,6 +198,12 @@ async fn a_bad_query_names_the_parameter() {
     assert_eq!(server.send(commit).await.problem(Code::InvalidQuery)["path"], "scope");
     let lines = server.request(Method::GET, "/v1/log?limit=0").header("accept", "application/x-ndjson");
     assert_eq!(server.send(lines).await.problem(Code::InvalidQuery)["path"], "limit");
+    // Each would be compared with each event that is read.
+    for parameter in ["types", "tags"] {
+        let asked = |count: usize| format!("/v1/log?{parameter}={}", vec!["a"; count].join(","));
+        assert_eq!(server.get(&asked(1_000)).await.status, 200);
+        assert_eq!(server.get(&asked(1_001)).await.problem(Code::InvalidQuery)["path"], parameter);
+    }
     let position = server.request(Method::GET, "/v1/log/follow").header("last-event-id", "x");
     assert_eq!(server.send(position).await.problem(Code::InvalidQuery)["path"], "Last-Event-ID");
     assert_eq!(server.head().await, 1);

@@ -36,13 +36,14 @@ fn open() -> Options {
 
 const FIND: &str = "/v1/records/collections/things/find";
 const COUNT: &str = "/v1/records/collections/things/count";
+const GROUP: &str = "/v1/records/collections/things/group";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_that_takes_too_long_ends() {
     let mut options = open();
     options.query_time_max = Duration::from_millis(300);
     let server = with_records(options).await;
-    for path in [FIND, COUNT, "/v1/records/collections/things/explain"] {
+    for path in [FIND, COUNT, GROUP, "/v1/records/collections/things/explain"] {
         let asked = server.request(Method::POST, path).body(greedy().to_string());
         server.send(asked).await.problem(Code::QueryTookTooLong);
     }
@@ -60,6 +61,18 @@ async fn statistics_that_take_too_long_end() {
     server.get("/v1/stats").await.problem(Code::QueryTookTooLong);
     tap.stats_held.send_replace(false);
     assert_eq!(server.get("/v1/stats").await.status, 200);
+}
+
+/// The whole log is read for it: there is no table of keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_keys_that_takes_too_long_ends() {
+    let mut options = Options::default();
+    // What is not finished in its first turn has no time left.
+    options.query_time_max = Duration::ZERO;
+    let server = Running::start_with(options).await;
+    server.commit_batches(4).await;
+    server.get("/v1/keys/user").await.problem(Code::QueryTookTooLong);
+    assert_eq!(server.post(opened().to_string()).await.status, 201);
 }
 
 /// Commits of a measurement.

@@ -17,6 +17,7 @@ use crate::log::Log;
 use crate::log::commit::{encode, room_for};
 use crate::log::queue::{Answer, Waiting};
 use crate::record::Stamp;
+use crate::turn::Turn;
 
 fn event(event_type: &str, tags: &[&str]) -> NewEvent {
     tags.iter().fold(NewEvent::new(event_type.to_owned(), Data::empty()), |event, tag| event.tag(*tag))
@@ -50,7 +51,7 @@ async fn request(core: &Core, conditions: Vec<AppendCondition>) -> Box<Request> 
     let room = room_for(core, 100).await.expect("there is room");
     let mut request = Request::commit_of(encoded.remove(0), None, core.options.clock.now(), room);
     request.others = encoded;
-    let mut turns = Turns { core, turn: Turn::begin(), permit: None };
+    let mut turns = Turns::of_search(core);
     for condition in request.conditions_mut() {
         prepare(core.key, condition, &mut turns).await;
     }

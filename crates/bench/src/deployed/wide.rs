@@ -1,0 +1,183 @@
+//! Measures small commits over HTTP beside clients that send transactions with the widest append conditions that the limits allow, one
+//! after the other.
+//!
+//! The rows beside one such client have a target: others do not wait for the worst request. Those beside several show what is left of the
+//! cores, which this process shares with the server.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use annals_core::{Store, wire};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use super::{median, start, text};
+use crate::cell::{Commits, percentile_us};
+use crate::conditions::{self, Beside};
+use crate::library;
+use crate::row::{self, Target};
+use crate::server::{self, Connection};
+use crate::workload::{Row, Writer, payloads};
+
+/// What is sent beside the small commits, and by how many clients.
+const LOADS: [(Beside, u64); 9] = [
+    (Beside::Nobody, 0),
+    (Beside::WholeLog, 1),
+    (Beside::SinceTheLast, 1),
+    (Beside::ManyTerms, 1),
+    (Beside::LongTerms, 1),
+    (Beside::WholeLog, 8),
+    (Beside::SinceTheLast, 8),
+    (Beside::ManyTerms, 8),
+    (Beside::LongTerms, 8),
+];
+/// The clients with small commits, whose latency is measured.
+const OTHERS: Row = Row { writers: 8, events: 1 };
+/// Between two commits of a client, as in clients that also do other work.
+const PAUSE: Duration = Duration::from_millis(1);
+const SECONDS: Duration = Duration::from_secs(3);
+const ROUNDS: usize = 3;
+const P99_MILLISECONDS_MAX: f64 = 50.0;
+
+/// Milliseconds of the small commits of a round, and transactions per second beside them.
+struct Round {
+    p50: f64,
+    p99: f64,
+    beside: f64,
+}
+
+pub async fn measure(place: &Path, program: &Path) -> Result<(), String> {
+    let folder = place.join("wide");
+    std::fs::create_dir_all(&folder).map_err(text)?;
+    let store = library::open(&folder)?;
+    conditions::fill(&library::log(&store)?).await?;
+    store.close().await;
+    let server = start(&folder, program).await?;
+    let mut rounds = LOADS.map(|_| Vec::new());
+    let mut writers = 0;
+    for _ in 0..ROUNDS {
+        for (load, rounds) in LOADS.into_iter().zip(&mut rounds) {
+            // Writers that the store has not seen, because their aggregates must be at version 0.
+            rounds.push(round(server.address, load, writers).await?);
+            writers += OTHERS.writers;
+        }
+    }
+    for ((beside, clients), rounds) in LOADS.into_iter().zip(&rounds) {
+        let middle = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
+        let p99 = middle(|round| round.p99);
+        let (p50, sent) = (row::number(middle(|round| round.p50)), row::number(middle(|round| round.beside)));
+        let measured = match clients {
+            0 => format!("p50 {p50} ms, p99 {} ms", row::number(p99)),
+            _ => format!("p50 {p50} ms, p99 {} ms, beside {sent} transactions/s", row::number(p99)),
+        };
+        let target = if clients == 1 { Target::AtMost(P99_MILLISECONDS_MAX) } else { Target::Unset };
+        let of = OTHERS.writers;
+        row::print(
+            format!("small commits of {of} clients over HTTP {}", named(beside, clients)),
+            measured,
+            p99,
+            target,
+        );
+    }
+    server.stop().await
+}
+
+fn named(beside: Beside, clients: u64) -> String {
+    let conditions = match beside {
+        Beside::Nobody => return "alone".to_owned(),
+        Beside::WholeLog => "on the whole log",
+        Beside::SinceTheLast => "on what follows the last commit",
+        Beside::ManyTerms => "on the whole log with all types and tags that a pattern may have",
+        Beside::LongTerms => "of the largest request, 23 MB",
+    };
+    format!("beside {clients} with 16 x 64 conditions {conditions}")
+}
+
+async fn round(address: SocketAddr, (beside, clients): (Beside, u64), first: usize) -> Result<Round, String> {
+    let (ended, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut greedy = JoinSet::new();
+    for client in 0..clients {
+        greedy.spawn(send(address, beside, client, Arc::clone(&ended), Arc::clone(&sent)));
+    }
+    let payloads = Arc::new(payloads());
+    let mut others = JoinSet::new();
+    for number in first..first + OTHERS.writers {
+        let writer = Writer::new(number, &OTHERS);
+        let connection = Connection::open(address, &payloads, writer, OTHERS.events).await?;
+        others.spawn(commit(connection, Arc::clone(&ended)));
+    }
+    tokio::time::sleep(SECONDS).await;
+    ended.store(true, Ordering::Relaxed);
+    let beside = sent.load(Ordering::Relaxed) as f64 / SECONDS.as_secs_f64();
+    let mut took = Vec::new();
+    while let Some(done) = others.join_next().await {
+        took.extend(done.map_err(text)??);
+    }
+    while let Some(done) = greedy.join_next().await {
+        done.map_err(text)??;
+    }
+    took.sort_unstable();
+    let milliseconds = |share: f64| percentile_us(&took, share) / 1_000.0;
+    Ok(Round { p50: milliseconds(0.5), p99: milliseconds(0.99), beside })
+}
+
+/// Commits once and again. Returns the nanoseconds that each commit took.
+async fn commit(mut connection: Connection, ended: Arc<AtomicBool>) -> Result<Vec<u64>, String> {
+    let mut took = Vec::new();
+    while !ended.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        connection.commit().await?;
+        took.push(begun.elapsed().as_nanos() as u64);
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(took)
+}
+
+/// Sends one transaction after the other. Where the condition stays the same, so does the request: writing it takes no time of the cores.
+async fn send(
+    address: SocketAddr,
+    beside: Beside,
+    client: u64,
+    ended: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+) -> Result<(), String> {
+    let mut stream = TcpStream::connect(address).await.map_err(text)?;
+    stream.set_nodelay(true).map_err(text)?;
+    let mut buffer = Vec::new();
+    let mut request = written(beside, client, 0)?;
+    while !ended.load(Ordering::Relaxed) {
+        stream.write_all(&request).await.map_err(text)?;
+        let (status, body) = server::answer(&mut stream, &mut buffer).await?;
+        // A refusal as overloaded counts the same as success: only the load of the client matters.
+        if !matches!(status, 201 | 429) {
+            return Err(format!("wide conditions were answered {status}: {}", String::from_utf8_lossy(body)));
+        }
+        sent.fetch_add(1, Ordering::Relaxed);
+        if beside == Beside::SinceTheLast
+            && let Some(last) = last_number(body)
+        {
+            request = written(beside, client, last + 1)?;
+        }
+    }
+    Ok(())
+}
+
+fn written(beside: Beside, client: u64, head: u64) -> Result<Vec<u8>, String> {
+    let body = wire::TransactionBody::from(conditions::transaction(beside, client, head));
+    let body = serde_json::to_vec(&body).map_err(text)?;
+    let start = format!(
+        "POST /v1/transactions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    Ok([start.into_bytes(), body].concat())
+}
+
+/// Returns the sequence number of the last event that an answer names.
+fn last_number(answer: &[u8]) -> Option<u64> {
+    let (_, last) = std::str::from_utf8(answer).ok()?.rsplit_once(r#""sequence_number":"#)?;
+    last.split(|character: char| !character.is_ascii_digit()).next()?.parse().ok()
+}
