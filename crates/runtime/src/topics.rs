@@ -159,6 +159,15 @@ impl TenantTopics {
         wanted.map(|it| it.map(|it: TopicDefinition| (it.name.clone(), it))).collect()
     }
 
+    /// Stores an act of an operator on a topic.
+    async fn record(&self, act: &str, topic: &str, reason: Reason) -> Result<(), BrokerError> {
+        self.records.declare(<ActRecord as RecordType>::collection()).await?;
+        let place = (self.clock().now(), 0, self.shared.options.random.bits());
+        let act = ActRecord::new(&format!("topic/{topic}"), act, reason, place);
+        self.records.write(vec![TypedRecords::replacement(&act, Expected::AbsentOr(Condition::All))?]).await?;
+        Ok(())
+    }
+
     fn shown(&self, state: TopicState, wanted: Option<&TopicDefinition>) -> TopicStatus {
         let event_type = self.settings.type_of(&state.name).unwrap_or(&state.name);
         let default = || self.wanted(event_type, DEFAULT_CATEGORY).ok();
@@ -233,30 +242,28 @@ impl Topics for TenantTopics {
         reason.validate()?;
         let unknown = || BrokerError::UnknownTopic(name.into());
         let definition = self.definition(self.settings.type_of(name).ok_or_else(unknown)?).await?;
-        if !self.broker.create_topic(&definition).await? {
-            let known = self.broker.topics(Some(&[name.into()])).await?.into_iter().next().ok_or_else(unknown)?;
-            let differences = definition.differences(known.partitions(), known.retention_ms);
-            if let Some(fixed) = differences.iter().find(|it| !it.applicable) {
-                let why = fixed.warning.clone().unwrap_or_default();
-                return Err(BrokerError::Refused(format!(
-                    "{} of topic {name:?} cannot be applied: {why}",
-                    fixed.setting
-                )));
-            }
-            if !differences.is_empty() {
-                self.broker.alter_topic(&definition).await?;
-            }
+        let known = self.broker.topics(Some(&[name.into()])).await?.into_iter().next();
+        let differences = known.map(|known| definition.differences(known.partitions(), known.retention_ms));
+        if let Some(fixed) = differences.iter().flatten().find(|it| !it.applicable) {
+            let why = fixed.warning.clone().unwrap_or_default();
+            return Err(BrokerError::Refused(format!("{} of topic {name:?} cannot be applied: {why}", fixed.setting)));
         }
         tracing::info!(
             topic = name,
             reason = reason.reason,
             by = reason.by,
-            "an operator applied the configuration of a topic"
+            "an operator applies the configuration of a topic"
         );
-        self.records.declare(<ActRecord as RecordType>::collection()).await?;
-        let place = (self.clock().now(), 0, self.shared.options.random.bits());
-        let act = ActRecord::new(&format!("topic/{name}"), "apply", reason, place);
-        self.records.write(vec![TypedRecords::replacement(&act, Expected::AbsentOr(Condition::All))?]).await?;
+        // A broker of its own is in no batch with the record, and may make a change without showing it in time.
+        self.record("apply", name, reason).await?;
+        let changes = match differences {
+            // Somebody else may create it meanwhile.
+            None => !self.broker.create_topic(&definition).await?,
+            Some(differences) => !differences.is_empty(),
+        };
+        if changes {
+            self.broker.alter_topic(&definition).await?;
+        }
         self.get(name).await
     }
 
