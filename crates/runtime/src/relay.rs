@@ -17,11 +17,16 @@ use std::sync::Arc;
 
 use annals_core::relay::{HeldRecord, MessageOptions, RelayRecord, RelayState, RelayStatus, RelayTopics};
 use annals_core::types::EventTypes;
-use annals_core::{Broker, Condition, DEFAULT_SCOPE, EventLog, RecordError, RecordType, Records, UnknownLog};
+use annals_core::{
+    Broker, Condition, DEFAULT_SCOPE, EventLog, Expected, RecordError, RecordType, Records, TypedRecords, UnknownLog,
+};
 use tokio::sync::watch;
 
 use crate::host::{Host, Shared, locked, supervise};
 use task::Task;
+
+/// How many records of held events are written in one batch.
+const HELD_AT_ONCE: usize = 100;
 
 /// Options of a relay.
 #[derive(Debug, Clone, Default)]
@@ -108,6 +113,15 @@ impl TenantRelay {
         self.records.declare(<annals_core::Lease as RecordType>::collection()).await?;
         self.records.declare(<RelayRecord as RecordType>::collection()).await?;
         self.records.declare(<HeldRecord as RecordType>::collection()).await
+    }
+
+    /// Stores events as held.
+    async fn store_held(&self, all: &[HeldRecord]) -> Result<(), RecordError> {
+        for some in all.chunks(HELD_AT_ONCE) {
+            let record = |held: &HeldRecord| TypedRecords::replacement(held, Expected::AbsentOr(Condition::All));
+            self.records.write(some.iter().map(record).collect::<Result<_, _>>()?).await?;
+        }
+        self.count_held().await
     }
 
     async fn count_held(&self) -> Result<(), RecordError> {

@@ -124,13 +124,7 @@ impl TenantTopics {
             Err(TypeError::Unknown(_) | TypeError::Store(StoreError::NotSupported(_))) => DEFAULT_CATEGORY.into(),
             Err(error) => return Err(of_types(error)),
         };
-        Ok(self.wanted(event_type, &category)?)
-    }
-
-    /// Returns the definition of a type's topic. A category that is not configured has the settings of the default one.
-    fn wanted(&self, event_type: &str, category: &str) -> Result<TopicDefinition, annals_core::Invalid> {
-        let configured = if self.settings.categories.contains_key(category) { category } else { DEFAULT_CATEGORY };
-        Ok(TopicDefinition { category: category.into(), ..self.settings.definition(event_type, configured)? })
+        Ok(self.settings.topic_in(event_type, &category)?)
     }
 
     /// Creates the topic of an event type. Returns false if it exists.
@@ -153,10 +147,11 @@ impl TenantTopics {
         }
     }
 
-    /// Returns the topics of registered types, by name.
+    /// Returns the topics of registered types, by name. A type that can have none is left out; the relay holds its events.
     async fn all_wanted(&self) -> Result<BTreeMap<ByteString, TopicDefinition>, BrokerError> {
-        let wanted = self.all_types().await?.into_iter().map(|it| Ok(self.wanted(&it.name, &it.category)?));
-        wanted.map(|it| it.map(|it: TopicDefinition| (it.name.clone(), it))).collect()
+        let types = self.all_types().await?.into_iter();
+        let wanted = types.filter_map(|it| self.settings.topic_in(&it.name, &it.category).ok());
+        Ok(wanted.map(|it| (it.name.clone(), it)).collect())
     }
 
     /// Stores an act of an operator on a topic.
@@ -170,7 +165,7 @@ impl TenantTopics {
 
     fn shown(&self, state: TopicState, wanted: Option<&TopicDefinition>) -> TopicStatus {
         let event_type = self.settings.type_of(&state.name).unwrap_or(&state.name);
-        let default = || self.wanted(event_type, DEFAULT_CATEGORY).ok();
+        let default = || self.settings.topic_in(event_type, DEFAULT_CATEGORY).ok();
         let category = wanted.map_or_else(|| DEFAULT_CATEGORY.into(), |wanted| wanted.category.clone());
         let wanted = wanted.cloned().or_else(default);
         let differences = wanted.map(|wanted| wanted.differences(state.partitions(), state.retention_ms));

@@ -99,6 +99,10 @@ impl Host {
             let message = "is supported only for groups that follow the log; for a group on an external broker, compare event ids in the function";
             return Err(Invalid::new(Code::InvalidGroup, "guard", message).into());
         }
+        if settings.is_reserved(&settings.topic_of(&definition.name)) {
+            let message = "begins as the groups of another tenant on the same cluster do; choose another name";
+            return Err(Invalid::new(Code::InvalidGroup, "name", message).into());
+        }
         let unknown = |error: UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
         match self.groups_of(tenant).map_err(unknown)?.definition(&definition.name).await {
             Err(HandlerError::Unknown(_)) => {}

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use annals_conformance::tap::TappedStore;
-use annals_core::relay::RelayTopics;
+use annals_core::relay::{HeldRecord, RelayTopics};
 use annals_core::types::{EventTypes, PutType, TypeDefinition, TypeError, TypePage, TypeStatus, UnknownTypes};
 use annals_core::{
     Broker, BrokerError, ByteString, DEFAULT_SCOPE, DEFAULT_TENANT, Data, GroupMember, GroupOffset, GroupSubscription,
     MessagePage, NewCommit, NewEvent, NewMessage, Publisher, PublisherIdentity, ReadMessages, RelayPosition, Store,
-    StoreError, TopicDefinition, TopicGroup, TopicSettings, TopicState,
+    StoreError, TopicDefinition, TopicGroup, TopicSettings, TopicState, TypedRecords,
 };
 use annals_embedded::{EmbeddedStore, Options, disk::MemoryDisk};
 use annals_runtime::types::TypedStore;
@@ -210,5 +210,27 @@ async fn an_event_whose_type_cannot_be_looked_up_is_not_passed() {
     it.gates.batches.add_permits(100);
     it.relay(RelayTopics::default());
     it.has_published(&[0]).await;
+    it.host.drain().await;
+}
+
+/// They are counted and stored with the reason, and what follows them is published.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_whose_type_can_have_no_topic_are_held() {
+    let it = Relaying::new();
+    it.gates.looks.add_permits(100);
+    it.gates.batches.add_permits(100);
+    for event_type in ["acme.placed", "placed", "acme.placed"] {
+        it.commit(event_type).await;
+    }
+    let settings = TopicSettings { reserved: ["acme.".to_owned()].into(), ..TopicSettings::default() };
+    it.relay(RelayTopics::all(settings));
+    it.has_published(&[1]).await;
+    assert_eq!(it.host.relays()[0].held, 2);
+    let held = TypedRecords::<HeldRecord>::declared(it.store.records(DEFAULT_TENANT).expect("declared"));
+    for number in [0_i64, 2] {
+        let held = held.get(number).await.expect("read").expect("held").value;
+        assert_eq!((&*held.event_type, &*held.topic), ("acme.placed", "acme.placed"));
+        assert!(held.reason.contains("another tenant"), "{}", held.reason);
+    }
     it.host.drain().await;
 }
