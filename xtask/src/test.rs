@@ -3,6 +3,8 @@
 mod executables;
 mod secrets;
 
+use std::process::Command;
+
 use crate::command::{cargo, in_ci, only, run as run_command};
 use crate::services::{self, Services};
 use crate::steps::{Step, Steps};
@@ -12,7 +14,20 @@ use crate::{deny, fuzz, lint, tidy};
 const FUZZ_INPUTS: u64 = 100_000;
 
 /// The features of the command line beside its defaults. A first build need not have them, and CI tests them.
-pub const FEATURES: &str = "annals-cli/kafka,annals-cli/redis,annals-cli/s3";
+const FEATURES: &str = "annals-cli/kafka,annals-cli/redis,annals-cli/s3";
+/// TLS of Kafka by the OpenSSL of the machine. To compile one takes too long here; `cargo xtask soak` does.
+const TLS: &str = "annals-kafka/tls";
+
+/// Returns the features that are linted and tested. Each step has the same, so that nothing is built twice.
+pub fn features() -> String {
+    if has_openssl() { format!("{FEATURES},{TLS}") } else { FEATURES.to_owned() }
+}
+
+/// Returns whether programs can be built with the OpenSSL of this machine.
+fn has_openssl() -> bool {
+    let found = Command::new("pkg-config").args(["--exists", "openssl"]).status();
+    found.is_ok_and(|status| status.success())
+}
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &["--without-fuzz", "--without-services"], &[])?;
@@ -53,10 +68,18 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
             Step::Passed
         }),
     })?;
-    let outputs = executables::outputs();
+    steps.run_if_possible("OpenSSL for TLS of Kafka", || match has_openssl() {
+        true => Ok(Step::Passed),
+        false => {
+            let why = "pkg-config finds no openssl, so TLS of Kafka is not tested; install libssl-dev and pkg-config, \
+                       or run `cargo xtask soak`, which compiles one";
+            Ok(Step::NotRun(why.to_owned()))
+        }
+    })?;
+    let (features, outputs) = (features(), executables::outputs());
     let tested = steps.run("tests", || {
         let logs = secrets::begin(&outputs)?.display().to_string();
-        let mut selected = vec!["--locked", "--workspace", "--features", FEATURES];
+        let mut selected = vec!["--locked", "--workspace", "--features", &*features];
         selected.extend(["--lib", "--bins", "--tests", "--examples"]);
         // It has no tests, and is large.
         selected.extend(["--exclude", "annals-bench"]);
@@ -81,13 +104,13 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
             "--locked",
             "--workspace",
             "--features",
-            FEATURES,
+            &*features,
             "--features",
             "annals-embedded/seeded-bugs",
         ]);
         run_command(bugs.args(["--test", "embedded", "seeded_bugs"]))
     })?;
     steps.run("examples in the documentation", || {
-        run_command(cargo().args(["test", "--locked", "--workspace", "--features", FEATURES, "--doc"]))
+        run_command(cargo().args(["test", "--locked", "--workspace", "--features", &*features, "--doc"]))
     })
 }
