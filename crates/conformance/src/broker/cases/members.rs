@@ -45,6 +45,6 @@ pub async fn an_event_is_upcast_for_a_member_and_one_that_is_no_value_of_its_typ
     assert!(letter.error.contains("data.amount"), "{}", letter.error);
     let mut seen = std::mem::take(&mut *seen.lock().expect("no panic"));
     seen.sort_by(|one, other| one.0.cmp(&other.0));
-    let expected = [("a", 5), ("b", 6)].map(|(id, total)| (id.to_owned(), 2, json!({ "amount": total })));
+    let expected = [("a", 5), ("b", 6)].map(|(id, total)| (id.to_owned(), 2_u32, json!({ "amount": total })));
     assert_eq!(seen, expected);
 }
