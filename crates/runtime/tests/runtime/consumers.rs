@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use annals_conformance::ManualClock;
 use annals_core::dead_letters::{DeadLetters, LetterQuery, LetterStatus, LetterView};
+use annals_core::groups::{Guard, GuardRecord};
 use annals_core::processing::{ProcessingRetry, Then};
 use annals_core::{
-    Assigned, Broker, BrokerError, ByteString, Content, DEFAULT_SCOPE, DEFAULT_TENANT, Data, GroupMember, GroupOffset,
-    GroupStep, GroupSubscription, Message, MessagePage, NewCommit, NewEvent, PartitionOffset, Publisher,
+    Assigned, Broker, BrokerError, ByteString, Clock, Content, DEFAULT_SCOPE, DEFAULT_TENANT, Data, GroupMember,
+    GroupOffset, GroupStep, GroupSubscription, Message, MessagePage, NewCommit, NewEvent, PartitionOffset, Publisher,
     PublisherIdentity, ReadMessages, RecordedEvent, Store, Timestamp, TopicDefinition, TopicGroup, TopicPartition,
-    TopicSettings, TopicState, Uuid,
+    TopicSettings, TopicState, TypedRecords, Uuid,
 };
 use annals_embedded::{EmbeddedStore, Options, disk::MemoryDisk};
 use annals_runtime::{HandleFailure, Host, HostOptions, consumer};
@@ -308,4 +309,59 @@ async fn a_letter_whose_place_another_message_has_taken_is_retried_with_its_own_
     .await;
     assert_eq!(*seen.lock().expect("no panic"), [7, 7]);
     host.drain().await;
+}
+
+/// Also when both get it at once. A reservation is free when it was not renewed for half a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_guarded_members_one_attempts_a_message_and_the_other_does_when_that_one_is_gone() {
+    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), Options::default()).expect("opens in memory");
+    let store: Arc<dyn Store> = Arc::new(store);
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_772_366_400_000)));
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let member = async |name: &'static str, is_stuck: bool| {
+        let host = Host::start(Arc::clone(&store), HostOptions { clock: clock.clone(), ..HostOptions::default() });
+        let messages = vec![message("placed", (0, 3), 1)];
+        let (kept, turns) = (Kept::new(Mutex::new(messages.clone())), Turns::default());
+        let broker = Listed { messages, kept, given_to: 1, turns, expelled: Arc::default() };
+        host.use_broker(DEFAULT_TENANT, Arc::new(broker), TopicSettings::default());
+        let noted = Arc::clone(&attempts);
+        let process = move |_: RecordedEvent, _: serde_json::Value| {
+            noted.lock().expect("no panic").push(name);
+            async move { if is_stuck { std::future::pending().await } else { Ok(()) } }
+        };
+        let consumer = consumer("billing", ["placed"]).guard(Guard::EventId).on("placed", process);
+        consumer.run(&host, DEFAULT_TENANT).await.expect("it runs");
+        host
+    };
+    let stuck = member("stuck", true).await;
+    until("an attempt", async || (attempts.lock().expect("no panic").len() == 1).then_some(())).await;
+    let other = member("other", false).await;
+    until("it is given the message", async || (other.consumers()[0].partitions == 1).then_some(())).await;
+    // It is renewed every ten seconds, so it outlives its half minute.
+    let guarded = TypedRecords::<GuardRecord>::declared(store.records(DEFAULT_TENANT).expect("declared"));
+    for _ in 0..5 {
+        clock.advance_millis(10_000);
+        let renewed = clock.now().as_millis() + 25_000;
+        until("it is renewed", async || {
+            let (found, _) = guarded.find(TypedRecords::<GuardRecord>::query()).await.ok()?;
+            (found.first()?.value.expires_at.timestamp_millis() > renewed).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(*attempts.lock().expect("no panic"), ["stuck"]);
+    drop(stuck);
+    until("the other one attempts it", async || {
+        clock.advance_millis(100);
+        (attempts.lock().expect("no panic").len() == 2).then_some(())
+    })
+    .await;
+    until("it is processed", async || (other.consumers()[0].processed == 1).then_some(())).await;
+    assert_eq!(*attempts.lock().expect("no panic"), ["stuck", "other"]);
+    // Whoever gets it now passes it.
+    let late = member("late", false).await;
+    until("it is passed", async || (late.consumers()[0].processed == 1).then_some(())).await;
+    assert_eq!(attempts.lock().expect("no panic").len(), 2);
+    assert_eq!(late.group_metrics().iter().map(|it| it.duplicates).sum::<u64>(), 1);
+    other.drain().await;
+    late.drain().await;
 }
