@@ -1,16 +1,19 @@
-//! Topics on a broker that makes a change and does not show it.
+//! Topics on a broker of its own, which makes a change and does not show it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use annals_core::handlers::ActRecord;
+use annals_core::types::TypeDefinition;
 use annals_core::{
     Broker, BrokerError, ByteString, DEFAULT_TENANT, GroupMember, GroupOffset, GroupSubscription, MessagePage,
     Publisher, PublisherIdentity, ReadMessages, RecordError, Store, TopicDefinition, TopicGroup, TopicSettings,
     TopicState, TypedRecords,
 };
 use annals_embedded::{EmbeddedStore, Options, disk::MemoryDisk};
+use annals_runtime::types::TypedStore;
 use annals_runtime::{Host, HostOptions};
+use annals_system::SystemClock;
 use async_trait::async_trait;
 
 /// A broker with one topic of so many partitions.
@@ -97,5 +100,26 @@ async fn a_change_of_a_topic_that_the_broker_does_not_show_is_stored_as_an_act()
     assert_eq!(altered.load(Ordering::SeqCst), 1);
     let act = ("topic/order_placed", "apply", "more consumers");
     assert_eq!(acts(&*store).await, [(act.0.to_owned(), act.1.to_owned(), act.2.to_owned())]);
+    host.drain().await;
+}
+
+/// Its topics have a prefix there. Groups that follow the log name their topics without it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_policy_of_a_topic_on_a_broker_is_that_of_the_category_of_its_type() {
+    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), Options::default()).expect("opens in memory");
+    let store: Arc<dyn Store> = Arc::new(TypedStore::new(Arc::new(store), Arc::new(SystemClock)));
+    let types = store.event_types(DEFAULT_TENANT).expect("declared");
+    let started = TypeDefinition::new("execution_started", serde_json::json!(true)).category("execution");
+    types.put(started).await.expect("registered");
+    let host = Host::start(Arc::clone(&store), HostOptions::default());
+    let broker = Silent { topic: "acme.execution_started", partitions: 6, altered: Arc::default() };
+    let names = TopicSettings { prefix: "acme.".to_owned(), ..TopicSettings::default() };
+    host.use_broker(DEFAULT_TENANT, Arc::new(broker), names);
+    let letters = host.dead_letters(DEFAULT_TENANT).expect("declared");
+    for (topic, category) in
+        [("acme.execution_started", "execution"), ("execution_started", "execution"), ("other", "default")]
+    {
+        assert_eq!(&*letters.policy(topic).await.expect("known").category, category, "{topic}");
+    }
     host.drain().await;
 }
