@@ -182,7 +182,7 @@ impl TenantTopics {
     }
 }
 
-fn of_types(error: TypeError) -> BrokerError {
+pub(crate) fn of_types(error: TypeError) -> BrokerError {
     match error {
         TypeError::Invalid(invalid) => BrokerError::Invalid(invalid),
         TypeError::Store(error) => BrokerError::Store(error),

@@ -15,8 +15,8 @@ use annals::{Condition, Data, EventLog, NewCommit, NewEvent, TypedRecords};
 use crate::letters::{because, client, killed, open, start};
 use crate::number;
 
-/// Keys with letters, and the size of a letter: in a run of the tests, and in `cargo xtask soak`. The data of an event is in its letter if it
-/// is not larger than [`INLINE_BYTES_MAX`]. So the letters of either are more than a bulk act may add to the memory.
+/// Keys with letters, and the size of a letter: in a run of the tests, and in `cargo xtask soak`. The data of an event is in its letter if
+/// it is not larger than [`INLINE_BYTES_MAX`]. So the letters of either are more than a bulk act may add to the memory.
 const EXTENT: Extent = Extent { keys: 450, letter_bytes: 15 * 1024 };
 const SOAK: Extent = Extent { keys: 10_000, letter_bytes: 6 * 1024 };
 /// Letters of a key.

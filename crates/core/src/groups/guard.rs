@@ -209,8 +209,8 @@ fn canonical(value: &Value, out: &mut String) {
     }
 }
 
-/// A message that a guarded consumer has processed, written in the batch that settles the message. Where groups join a broker, also one that
-/// a member is processing.
+/// A message that a guarded consumer has processed, written in the batch that settles the message. Where groups join a broker, also one
+/// that a member is processing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuardRecord {
     /// The consumer and the key.

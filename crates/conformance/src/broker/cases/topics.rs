@@ -34,7 +34,6 @@ pub async fn a_registered_type_has_a_topic_with_the_numbers_of_its_category(subj
     assert_eq!(it.broker.topics(None).await.expect("listed"), before);
     let late = TypeDefinition::new("late", json!({"type": "object"}));
     it.types.put(late).await.expect("registered");
-    assert_eq!(it.broker.topics(None).await.expect("listed"), before, "a type by itself is no topic");
     it.topics.create_missing().await.expect("one is missing");
     let names: Vec<_> = it.broker.topics(None).await.expect("listed").into_iter().map(|it| it.name).collect();
     let expected = ["execution_requested", "late", "other", "pod_created", "user_login"].map(|name| it.topic(name));

@@ -186,8 +186,8 @@ impl<'w> Letters<'w> {
         Ok(self.held.is_some())
     }
 
-    /// Returns the event of a letter: from its message if the broker still has it, else from the log. In a topic that was deleted and created
-    /// again, another message has the place of the letter's own.
+    /// Returns the event of a letter: from its message if the broker still has it, else from the log. In a topic that was deleted and
+    /// created again, another message has the place of the letter's own.
     async fn event_of(&self, letter: &DeadLetter) -> Result<Option<RecordedEvent>, RecordError> {
         let is_it = |event: &RecordedEvent| {
             letter.event.get_str("event_id").is_ok_and(|id| id == event.id.hyphenated().to_string())
