@@ -246,7 +246,7 @@ async fn the_topics_of_registered_types_are_created_when_the_relay_starts_and_ex
     let topics = RelayTopics { settings: settings.clone(), ..RelayTopics::default() };
     let options = RelayOptions { topics, ..RelayOptions::default() };
     host.relay(DEFAULT_TENANT, Arc::clone(&broker) as Arc<dyn Broker>, options).expect("the tenant");
-    let expected = [("execution_requested", 6), ("order_paid", 3), ("pod_created", 5)];
+    let expected = [("execution_requested", 6_u32), ("order_paid", 3), ("pod_created", 5)];
     let expected = expected.map(|(event_type, partitions)| (settings.topic_of(event_type), partitions));
     until("all are created", async || {
         let found = broker.topics(None).await.ok()?;
