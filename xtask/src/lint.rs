@@ -2,7 +2,7 @@
 
 use crate::command::{cargo, only, run as run_command};
 use crate::steps::Steps;
-use crate::test::FEATURES;
+use crate::test::features;
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &[], &[])?;
@@ -34,8 +34,8 @@ fn advise(command: &str) -> impl Fn(String) -> String {
 
 pub fn clippy(steps: &mut Steps) -> Result<(), String> {
     steps.run("clippy", || {
-        let everything = ["clippy", "--locked", "--workspace", "--all-targets", "--features", FEATURES];
-        run_command(cargo().args(everything).args(["--", "-D", "warnings"]))
+        let everything = ["clippy", "--locked", "--workspace", "--all-targets", "--features"];
+        run_command(cargo().args(everything).arg(features()).args(["--", "-D", "warnings"]))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::command::{cargo, number, only, run as run_command};
 
-const TLS: &str = "annals-kafka/tls";
+const TLS: &str = "annals-kafka/tls-vendored";
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &[], &["--seconds"])?;

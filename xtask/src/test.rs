@@ -4,6 +4,8 @@ pub mod compiler;
 mod executables;
 mod secrets;
 
+use std::process::Command;
+
 use crate::command::{cargo, in_ci, only, run as run_command};
 use crate::services::{self, Services};
 use crate::steps::{Step, Steps};
@@ -14,8 +16,21 @@ const FUZZ_INPUTS: u64 = 100_000;
 
 /// The features that a first build need not have, and the defects that the tests of the embedded store must catch: each is off unless a
 /// test asks for it, so that one build is enough.
-pub const FEATURES: &str = "annals-cli/kafka,annals-cli/redis,annals-cli/s3,annals-bench/kafka,annals-bench/mongodb,\
-                            annals-embedded/seeded-bugs";
+const FEATURES: &str = "annals-cli/kafka,annals-cli/redis,annals-cli/s3,annals-bench/kafka,annals-bench/mongodb,\
+                        annals-embedded/seeded-bugs";
+/// TLS of Kafka by the OpenSSL of the machine. To compile one takes too long here; `cargo xtask soak` does.
+const TLS: &str = "annals-kafka/tls";
+
+/// Returns the features that are linted and tested. Each step has the same, so that nothing is built twice.
+pub fn features() -> String {
+    if has_openssl() { format!("{FEATURES},{TLS}") } else { FEATURES.to_owned() }
+}
+
+/// Returns whether programs can be built with the OpenSSL of this machine.
+fn has_openssl() -> bool {
+    let found = Command::new("pkg-config").args(["--exists", "openssl"]).status();
+    found.is_ok_and(|status| status.success())
+}
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &["--without-fuzz", "--without-services"], &[])?;
@@ -43,7 +58,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
-    let mut selected = vec!["--locked", "--workspace", "--features", FEATURES];
+    let features = features();
+    let mut selected = vec!["--locked", "--workspace", "--features", &*features];
     selected.extend(["--lib", "--bins", "--tests", "--examples"]);
     let mut arguments = Vec::new();
     if without_services {
@@ -66,6 +82,14 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
             Step::Passed
         }),
     })?;
+    steps.run_if_possible("OpenSSL for TLS of Kafka", || match has_openssl() {
+        true => Ok(Step::Passed),
+        false => {
+            let why = "pkg-config finds no openssl, so TLS of Kafka is not tested; install libssl-dev and pkg-config, \
+                       or run `cargo xtask soak`, which compiles one";
+            Ok(Step::NotRun(why.to_owned()))
+        }
+    })?;
     let outputs = executables::outputs();
     let tested = steps.run("tests", || {
         let logs = secrets::begin(&outputs)?.display().to_string();
@@ -79,6 +103,6 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
     steps.run("links and examples in the documentation", || {
         let mut examples = cargo();
         compiler::document(&mut examples)?;
-        run_command(examples.args(["test", "--locked", "--workspace", "--features", FEATURES, "--doc"]))
+        run_command(examples.args(["test", "--locked", "--workspace", "--features", &*features, "--doc"]))
     })
 }

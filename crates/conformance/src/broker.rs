@@ -10,7 +10,11 @@ pub mod cases;
 #[macro_export]
 macro_rules! broker {
     (copies: $subject:expr) => {
-        $crate::broker! { @both $subject; }
+        $crate::broker! { @both $subject;
+            members {
+                an_event_is_upcast_for_a_member_and_one_that_is_no_value_of_its_type_holds_up_nothing
+            }
+        }
     };
     (@both $subject:expr; $($more:tt)*) => {
         $crate::broker! { @cases $subject;

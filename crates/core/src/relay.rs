@@ -23,7 +23,9 @@ use std::time::Duration;
 
 use bytestring::ByteString;
 
-use crate::{Fork, Identity, NewMessage, RecordedEvent, RelayPosition, SequenceNumber, TopicDefinition, TopicSettings};
+use crate::{
+    Fork, Identity, Invalid, NewMessage, RecordedEvent, RelayPosition, SequenceNumber, TopicDefinition, TopicSettings,
+};
 
 pub use message::{MessageFormat, MessageKey, MessageOptions, RelayedEvent};
 pub use status::{HeldRecord, RelayRecord, RelayState, RelayStatus};
@@ -49,14 +51,17 @@ impl RelayTopics {
     }
 
     /// Returns the topic of an event type; `None` if it has none.
-    pub fn topic_of(&self, event_type: &str) -> Option<TopicDefinition> {
-        let category = self.types.get(event_type).or(self.others.as_ref())?;
-        self.settings.definition(event_type, category).ok()
+    ///
+    /// # Errors
+    /// `invalid_name` or `invalid_topic` for an event type that should have a topic and cannot.
+    pub fn topic_of(&self, event_type: &str) -> Result<Option<TopicDefinition>, Invalid> {
+        let category = self.types.get(event_type).or(self.others.as_ref());
+        category.map(|category| self.settings.topic_in(event_type, category)).transpose()
     }
 
     /// Returns the topics of the types in `types`.
     pub fn named(&self) -> impl Iterator<Item = TopicDefinition> {
-        self.types.keys().filter_map(|event_type| self.topic_of(event_type))
+        self.types.keys().filter_map(|event_type| self.topic_of(event_type).ok().flatten())
     }
 }
 

@@ -3,7 +3,7 @@
 mod status;
 mod stored;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,8 @@ pub struct TopicSettings {
     pub categories: BTreeMap<String, CategoryNumbers>,
     /// Settings for the topics of single event types, which override those of their categories.
     pub topics: BTreeMap<String, CategoryNumbers>,
+    /// The prefixes of other tenants on the same cluster. No topic of this tenant begins with one.
+    pub reserved: BTreeSet<String>,
 }
 
 impl Default for TopicSettings {
@@ -73,7 +75,7 @@ impl Default for TopicSettings {
             (DEFAULT_CATEGORY, numbers(3, 7)),
         ];
         let categories = categories.map(|(name, numbers)| (name.to_owned(), numbers)).into();
-        Self { prefix: String::new(), categories, topics: BTreeMap::new() }
+        Self { prefix: String::new(), categories, topics: BTreeMap::new(), reserved: BTreeSet::new() }
     }
 }
 
@@ -85,15 +87,36 @@ impl TopicSettings {
 
     /// Returns the event type of a topic, or `None` for a topic of another tenant.
     pub fn type_of<'t>(&self, topic: &'t str) -> Option<&'t str> {
-        topic.strip_prefix(&*self.prefix).filter(|name| valid_name("topic", name).is_ok())
+        let own = Some(topic).filter(|topic| !self.is_reserved(topic));
+        own?.strip_prefix(&*self.prefix).filter(|name| valid_name("topic", name).is_ok())
+    }
+
+    /// Returns whether a topic, or a group, is that of another tenant on the same cluster.
+    pub fn is_reserved(&self, name: &str) -> bool {
+        self.reserved.iter().any(|prefix| name.starts_with(&**prefix))
+    }
+
+    /// Returns the topic of an event type of this category. A category that is not configured has the numbers of the default one.
+    ///
+    /// # Errors
+    /// `invalid_name` or `invalid_topic` for an event type that can have no topic of this tenant.
+    pub fn topic_in(&self, event_type: &str, category: &str) -> Result<TopicDefinition, Invalid> {
+        let configured = if self.categories.contains_key(category) { category } else { DEFAULT_CATEGORY };
+        Ok(TopicDefinition { category: category.into(), ..self.definition(event_type, configured)? })
     }
 
     /// Returns the topic of an event type of this category.
     ///
     /// # Errors
-    /// `invalid_name` for a name that no event type can have; `invalid_topic` for an unknown category.
+    /// `invalid_name` for a name that no event type can have; `invalid_topic` for an unknown category, and for a topic of another tenant.
     pub fn definition(&self, event_type: &str, category: &str) -> Result<TopicDefinition, Invalid> {
         valid_name("topic", event_type)?;
+        let name = self.topic_of(event_type);
+        if self.is_reserved(&name) {
+            let message =
+                format!("{:?} is a topic of another tenant on the same cluster; rename the event type", &*name);
+            return Err(Invalid::new(Code::InvalidTopic, "topic", message));
+        }
         let of_category = self.categories.get(category).ok_or_else(|| {
             let known = self.categories.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             let message = format!("{category:?} is not a category; choose one of {known}, or configure it");
@@ -101,7 +124,7 @@ impl TopicSettings {
         })?;
         let numbers = self.topics.get(event_type).unwrap_or(of_category);
         Ok(TopicDefinition {
-            name: self.topic_of(event_type),
+            name,
             category: category.into(),
             partitions: numbers.partitions,
             retention_ms: numbers.retention_ms,
@@ -271,6 +294,9 @@ mod tests {
         assert_eq!([numbers("default"), numbers("result")], [(true, 3, Some(7)); 2]);
         let unknown = settings.definition("some_type", "pods").expect_err("no such category");
         assert_eq!((unknown.code, &*unknown.path), (Code::InvalidTopic, "category"));
+        let topic = settings.topic_in("some_type", "pods").expect("as in the default category");
+        assert_eq!((topic.partitions, &*topic.category), (3, "pods"));
+        assert_eq!(settings.topic_in("some_type", "execution").expect("a category").partitions, 6);
         let own = CategoryNumbers { partitions: 12, retention_ms: None };
         let settings = TopicSettings { topics: [("some_type".to_owned(), own)].into(), ..settings };
         let topic = settings.definition("some_type", "pod").expect("a category");
@@ -288,6 +314,15 @@ mod tests {
         }
         assert_eq!(&*a.topic_of("order_placed"), "a.order_placed");
         assert_eq!((a.type_of("a.order_placed"), a.type_of("b.order_placed")), (Some("order_placed"), None));
+    }
+
+    #[test]
+    fn a_tenant_without_a_prefix_has_no_topic_that_begins_with_the_prefix_of_another() {
+        let none = TopicSettings { reserved: ["a.".to_owned()].into(), ..TopicSettings::default() };
+        assert_eq!([none.type_of("a.order_placed"), none.type_of("ab")], [None, Some("ab")]);
+        let refused = none.topic_in("a.order_placed", DEFAULT_CATEGORY).expect_err("it is another tenant's");
+        assert_eq!(refused.code, Code::InvalidTopic);
+        assert_eq!(&*none.topic_in("ab", DEFAULT_CATEGORY).expect("its own").name, "ab");
     }
 
     #[test]

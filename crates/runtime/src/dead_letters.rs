@@ -41,7 +41,7 @@ use edits::{Asked, date};
 pub(crate) use policies::Policies;
 
 use crate::handlers::TenantHandlers;
-use crate::host::{Host, Shared, locked, supervise};
+use crate::host::{Brokers, Host, Shared, locked, supervise};
 
 /// The number of attempts to change a letter that changes between the read and the write.
 const TRIES: usize = 100;
@@ -55,6 +55,8 @@ pub(crate) struct TenantDeadLetters {
     handlers: Arc<TenantHandlers>,
     groups: Arc<TenantHandlers>,
     partners: Arc<dyn Partners>,
+    /// The names of topics on the brokers that events are published to.
+    brokers: Arc<Brokers>,
     declared: OnceCell<()>,
     started: OnceCell<()>,
 }
@@ -80,6 +82,7 @@ impl Host {
             handlers: self.tenant(tenant)?,
             groups: self.groups_of(tenant)?,
             partners: self.partners(tenant)?,
+            brokers: Arc::clone(&self.0.brokers),
             declared: OnceCell::new(),
             started: OnceCell::new(),
             tenant: tenant.to_owned(),
@@ -271,9 +274,11 @@ impl TenantDeadLetters {
         self.policy(topic).await
     }
 
-    /// Returns the event type that a topic carries.
-    fn type_of<'a>(&'a self, topic: &'a str) -> &'a str {
-        self.shared.options.topics.type_of(topic).unwrap_or(topic)
+    /// Returns the event type that a topic carries: one on the tenant's broker, else one that is a view of the log.
+    fn type_of(&self, topic: &str) -> String {
+        let brokers = locked(&self.brokers);
+        let on_broker = brokers.get(&self.tenant).and_then(|(_, names)| names.type_of(topic));
+        on_broker.or_else(|| self.shared.options.topics.type_of(topic)).unwrap_or(topic).to_owned()
     }
 }
 
@@ -341,7 +346,7 @@ impl DeadLetters for TenantDeadLetters {
         let (page, next) = stored.find(query).await?;
         let mut items = Vec::with_capacity(page.len());
         for Stored { value, .. } in page {
-            items.push(self.policies.of(&value.topic, self.type_of(&value.topic)).await?);
+            items.push(self.policies.of(&value.topic, &self.type_of(&value.topic)).await?);
         }
         let cursor = next.and(items.last().map(|last| last.topic.clone()));
         Ok(PolicyPage { items, cursor })
@@ -349,7 +354,7 @@ impl DeadLetters for TenantDeadLetters {
 
     async fn policy(&self, topic: &str) -> Result<PolicyStatus, DeadLetterError> {
         valid_name("topic", topic)?;
-        Ok(self.policies.of(topic, self.type_of(topic)).await?)
+        Ok(self.policies.of(topic, &self.type_of(topic)).await?)
     }
 
     async fn put_policy(

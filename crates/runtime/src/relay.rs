@@ -16,12 +16,19 @@ mod waiting;
 use std::sync::Arc;
 
 use annals_core::relay::{HeldRecord, MessageOptions, RelayRecord, RelayState, RelayStatus, RelayTopics};
-use annals_core::types::EventTypes;
-use annals_core::{Broker, Condition, DEFAULT_SCOPE, EventLog, RecordError, RecordType, Records, UnknownLog};
+use annals_core::types::{EventTypes, TypeError};
+use annals_core::{
+    Broker, BrokerError, ByteString, Condition, DEFAULT_SCOPE, EventLog, Expected, RecordError, RecordType, Records,
+    StoreError, TypedRecords, UnknownLog, limits,
+};
 use tokio::sync::watch;
 
 use crate::host::{Host, Shared, locked, supervise};
+use crate::topics::of_types;
 use task::Task;
+
+/// How many records of held events are written in one batch.
+const HELD_AT_ONCE: usize = 100;
 
 /// Options of a relay.
 #[derive(Debug, Clone, Default)]
@@ -108,6 +115,44 @@ impl TenantRelay {
         self.records.declare(<annals_core::Lease as RecordType>::collection()).await?;
         self.records.declare(<RelayRecord as RecordType>::collection()).await?;
         self.records.declare(<HeldRecord as RecordType>::collection()).await
+    }
+
+    /// Creates the topics of registered types that the broker does not have. One that cannot be created is created at the latest before the
+    /// first event of its type is published.
+    async fn create_missing(&self) {
+        if let Err(error) = self.try_create_missing().await {
+            tracing::warn!(tenant = self.tenant, %error, "could not create the topics of all registered types");
+        }
+    }
+
+    async fn try_create_missing(&self) -> Result<(), BrokerError> {
+        let settings = self.topics.borrow().settings.clone();
+        let mut after = None::<ByteString>;
+        loop {
+            let page = match self.types.list(after.as_deref(), limits::PAGE_MAX).await {
+                // An adapter by itself has no registry.
+                Err(TypeError::Store(StoreError::NotSupported(_))) => return Ok(()),
+                page => page.map_err(of_types)?,
+            };
+            for topic in page.items.iter().filter_map(|it| settings.topic_in(&it.name, &it.category).ok()) {
+                if self.broker.create_topic(&topic).await? {
+                    tracing::info!(tenant = self.tenant, topic = &*topic.name, "created a topic");
+                }
+            }
+            after = page.cursor;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Stores events as held.
+    async fn store_held(&self, all: &[HeldRecord]) -> Result<(), RecordError> {
+        for some in all.chunks(HELD_AT_ONCE) {
+            let record = |held: &HeldRecord| TypedRecords::replacement(held, Expected::AbsentOr(Condition::All));
+            self.records.write(some.iter().map(record).collect::<Result<_, _>>()?).await?;
+        }
+        self.count_held().await
     }
 
     async fn count_held(&self) -> Result<(), RecordError> {

@@ -124,13 +124,7 @@ impl TenantTopics {
             Err(TypeError::Unknown(_) | TypeError::Store(StoreError::NotSupported(_))) => DEFAULT_CATEGORY.into(),
             Err(error) => return Err(of_types(error)),
         };
-        Ok(self.wanted(event_type, &category)?)
-    }
-
-    /// Returns the definition of a type's topic. A category that is not configured has the settings of the default one.
-    fn wanted(&self, event_type: &str, category: &str) -> Result<TopicDefinition, annals_core::Invalid> {
-        let configured = if self.settings.categories.contains_key(category) { category } else { DEFAULT_CATEGORY };
-        Ok(TopicDefinition { category: category.into(), ..self.settings.definition(event_type, configured)? })
+        Ok(self.settings.topic_in(event_type, &category)?)
     }
 
     /// Creates the topic of an event type. Returns false if it exists.
@@ -153,15 +147,25 @@ impl TenantTopics {
         }
     }
 
-    /// Returns the topics of registered types, by name.
+    /// Returns the topics of registered types, by name. A type that can have none is left out; the relay holds its events.
     async fn all_wanted(&self) -> Result<BTreeMap<ByteString, TopicDefinition>, BrokerError> {
-        let wanted = self.all_types().await?.into_iter().map(|it| Ok(self.wanted(&it.name, &it.category)?));
-        wanted.map(|it| it.map(|it: TopicDefinition| (it.name.clone(), it))).collect()
+        let types = self.all_types().await?.into_iter();
+        let wanted = types.filter_map(|it| self.settings.topic_in(&it.name, &it.category).ok());
+        Ok(wanted.map(|it| (it.name.clone(), it)).collect())
+    }
+
+    /// Stores an act of an operator on a topic.
+    async fn record(&self, act: &str, topic: &str, reason: Reason) -> Result<(), BrokerError> {
+        self.records.declare(<ActRecord as RecordType>::collection()).await?;
+        let place = (self.clock().now(), 0, self.shared.options.random.bits());
+        let act = ActRecord::new(&format!("topic/{topic}"), act, reason, place);
+        self.records.write(vec![TypedRecords::replacement(&act, Expected::AbsentOr(Condition::All))?]).await?;
+        Ok(())
     }
 
     fn shown(&self, state: TopicState, wanted: Option<&TopicDefinition>) -> TopicStatus {
         let event_type = self.settings.type_of(&state.name).unwrap_or(&state.name);
-        let default = || self.wanted(event_type, DEFAULT_CATEGORY).ok();
+        let default = || self.settings.topic_in(event_type, DEFAULT_CATEGORY).ok();
         let category = wanted.map_or_else(|| DEFAULT_CATEGORY.into(), |wanted| wanted.category.clone());
         let wanted = wanted.cloned().or_else(default);
         let differences = wanted.map(|wanted| wanted.differences(state.partitions(), state.retention_ms));
@@ -178,7 +182,7 @@ impl TenantTopics {
     }
 }
 
-fn of_types(error: TypeError) -> BrokerError {
+pub(crate) fn of_types(error: TypeError) -> BrokerError {
     match error {
         TypeError::Invalid(invalid) => BrokerError::Invalid(invalid),
         TypeError::Store(error) => BrokerError::Store(error),
@@ -233,30 +237,28 @@ impl Topics for TenantTopics {
         reason.validate()?;
         let unknown = || BrokerError::UnknownTopic(name.into());
         let definition = self.definition(self.settings.type_of(name).ok_or_else(unknown)?).await?;
-        if !self.broker.create_topic(&definition).await? {
-            let known = self.broker.topics(Some(&[name.into()])).await?.into_iter().next().ok_or_else(unknown)?;
-            let differences = definition.differences(known.partitions(), known.retention_ms);
-            if let Some(fixed) = differences.iter().find(|it| !it.applicable) {
-                let why = fixed.warning.clone().unwrap_or_default();
-                return Err(BrokerError::Refused(format!(
-                    "{} of topic {name:?} cannot be applied: {why}",
-                    fixed.setting
-                )));
-            }
-            if !differences.is_empty() {
-                self.broker.alter_topic(&definition).await?;
-            }
+        let known = self.broker.topics(Some(&[name.into()])).await?.into_iter().next();
+        let differences = known.map(|known| definition.differences(known.partitions(), known.retention_ms));
+        if let Some(fixed) = differences.iter().flatten().find(|it| !it.applicable) {
+            let why = fixed.warning.clone().unwrap_or_default();
+            return Err(BrokerError::Refused(format!("{} of topic {name:?} cannot be applied: {why}", fixed.setting)));
         }
         tracing::info!(
             topic = name,
             reason = reason.reason,
             by = reason.by,
-            "an operator applied the configuration of a topic"
+            "an operator applies the configuration of a topic"
         );
-        self.records.declare(<ActRecord as RecordType>::collection()).await?;
-        let place = (self.clock().now(), 0, self.shared.options.random.bits());
-        let act = ActRecord::new(&format!("topic/{name}"), "apply", reason, place);
-        self.records.write(vec![TypedRecords::replacement(&act, Expected::AbsentOr(Condition::All))?]).await?;
+        // A broker of its own is in no batch with the record, and may make a change without showing it in time.
+        self.record("apply", name, reason).await?;
+        let changes = match differences {
+            // Somebody else may create it meanwhile.
+            None => !self.broker.create_topic(&definition).await?,
+            Some(differences) => !differences.is_empty(),
+        };
+        if changes {
+            self.broker.alter_topic(&definition).await?;
+        }
         self.get(name).await
     }
 

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use annals::TopicSettings;
-use annals::runtime::RelayOptions;
+use annals::DEFAULT_TENANT;
 use annals_example_execution::{DemoFolder, FolderError, Role, Settings, Users};
 use clap::Args;
 
@@ -74,7 +73,8 @@ impl Run for Demo {
         }
         let roles = self.roles(store.as_deref())?;
         let users = self.users.as_ref().map(|path| Users::read(path).map_err(|error| unreadable(path, &error)));
-        let (users, broker) = (users.transpose()?, broker(&context.config.broker.url)?);
+        let users = users.transpose()?;
+        let broker = context.config.broker.relay_of(DEFAULT_TENANT, &context.config.tenants.names)?;
         let queues = annals::open_queue(&context.config.queue.url)?;
         let folder = DemoFolder::claim(Path::new(&folder(store.as_deref(), &self.role)), self.fresh).await?;
         let url = store.unwrap_or_else(|| folder.store_url());
@@ -116,14 +116,6 @@ fn folder(store: Option<&str>, roles: &[Role]) -> String {
     }
     let roles: BTreeSet<_> = roles.iter().map(|role| role.name()).collect();
     roles.into_iter().fold(FOLDER.to_owned(), |folder, role| format!("{folder}-{role}"))
-}
-
-/// A broker, and how events are published to it.
-type Published = (std::sync::Arc<dyn annals::Broker>, RelayOptions);
-
-fn broker(url: &str) -> Result<Option<Published>, Failure> {
-    let broker = annals::open_broker(url, TopicSettings::default())?;
-    Ok(broker.map(|broker| (broker, RelayOptions::default())))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {

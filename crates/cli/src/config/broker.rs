@@ -1,13 +1,17 @@
 //! The broker that events are published to.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use annals::relay::{MessageFormat, MessageKey, MessageOptions, RelayTopics};
 use annals::runtime::RelayOptions;
-use annals::{CategoryNumbers, DEFAULT_TENANT, Invalid, TopicSettings, server};
+use annals::{Broker, CategoryNumbers, DEFAULT_TENANT, Invalid, TopicSettings, server};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+
+/// A broker, and how events are published to it.
+pub type Published = (Arc<dyn Broker>, RelayOptions);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -73,14 +77,11 @@ impl Default for BrokerSection {
 }
 
 impl BrokerSection {
-    /// Returns the relays that publish the events of these tenants. Topics of a tenant other than `default` are prefixed with its name.
+    /// Returns the relays that publish the events of these tenants.
     ///
     /// # Errors
-    /// `invalid_config` if the URL or the message key is not valid.
+    /// `invalid_config` if the URL or the message key is not valid, and if tenants would share topics.
     pub fn relays(&self, tenants: &[String]) -> Result<server::Relays, Failure> {
-        let key = MessageKey::try_from(self.key.clone());
-        let key = key.map_err(|invalid| Failure::config(format!("broker.key: {}", invalid.message)))?;
-        let messages = MessageOptions { format: self.format, key };
         let mut relays = server::Relays::default();
         if let Some(other) = self.tenants.keys().find(|name| !tenants.contains(name)) {
             let message =
@@ -88,31 +89,59 @@ impl BrokerSection {
             return Err(Failure::config(message));
         }
         let mut clusters: BTreeMap<&str, Vec<(&str, TopicSettings)>> = BTreeMap::new();
-        let password = self.password()?;
         for tenant in tenants {
-            let own = self.tenants.get(tenant);
-            let url = own.and_then(|own| own.url.as_deref()).unwrap_or(&self.url);
-            let prefix = own.and_then(|own| own.prefix.clone());
-            let named = || if tenant == DEFAULT_TENANT { String::new() } else { format!("{tenant}.") };
-            let settings = TopicSettings { prefix: prefix.unwrap_or_else(named), ..self.topics()? };
-            let topics = match self.types {
-                TypesWithTopics::All => RelayTopics::all(settings.clone()),
-                TypesWithTopics::Registered => RelayTopics { settings: settings.clone(), ..RelayTopics::default() },
-            };
-            if let Some(broker) = annals::open_broker(&with_password(url, password.as_deref()), settings.clone())? {
-                let refused = |invalid: Invalid| Failure::config(format!("tenant {tenant:?}: {}", invalid.message));
-                settings.validate().map_err(refused)?;
-                relays.add(tenant, broker, RelayOptions { topics, messages: messages.clone() });
-                // Different address lists of one cluster count as two clusters.
-                let cluster = url.split_once('?').map_or(url, |(hosts, _)| hosts);
-                clusters.entry(cluster).or_default().push((tenant.as_str(), settings));
-            }
+            let Some((broker, options)) = self.relay_of(tenant, tenants)? else { continue };
+            let cluster = self.cluster_of(tenant);
+            clusters.entry(cluster).or_default().push((tenant.as_str(), options.topics.settings.clone()));
+            relays.add(tenant, broker, options);
         }
         for tenants in clusters.values() {
             let together = annals::separate_tenants(tenants.iter().map(|(tenant, settings)| (*tenant, settings)));
             together.map_err(|invalid| Failure::config(format!("broker.tenants: {}", invalid.message)))?;
         }
         Ok(relays)
+    }
+
+    /// Returns the broker to which the events of one of these tenants are published, and how; `None` if its topics are views of the log.
+    /// Topics of a tenant other than `default` are prefixed with its name. A tenant without a prefix has no topics that begin with that of
+    /// another one.
+    ///
+    /// # Errors
+    /// `invalid_config` if the URL or the message key is not valid.
+    pub fn relay_of(&self, tenant: &str, all: &[String]) -> Result<Option<Published>, Failure> {
+        let key = MessageKey::try_from(self.key.clone());
+        let key = key.map_err(|invalid| Failure::config(format!("broker.key: {}", invalid.message)))?;
+        let messages = MessageOptions { format: self.format, key };
+        let prefix = self.prefix_of(tenant);
+        let mut settings = TopicSettings { prefix: prefix.clone(), ..self.topics()? };
+        if prefix.is_empty() {
+            let beside = all.iter().filter(|other| self.cluster_of(other) == self.cluster_of(tenant));
+            settings.reserved = beside.map(|other| self.prefix_of(other)).filter(|other| !other.is_empty()).collect();
+        }
+        let url = with_password(self.url_of(tenant), self.password()?.as_deref());
+        let Some(broker) = annals::open_broker(&url, settings.clone())? else { return Ok(None) };
+        let refused = |invalid: Invalid| Failure::config(format!("tenant {tenant:?}: {}", invalid.message));
+        settings.validate().map_err(refused)?;
+        let topics = match self.types {
+            TypesWithTopics::All => RelayTopics::all(settings),
+            TypesWithTopics::Registered => RelayTopics { settings, ..RelayTopics::default() },
+        };
+        Ok(Some((broker, RelayOptions { topics, messages })))
+    }
+
+    fn url_of(&self, tenant: &str) -> &str {
+        self.tenants.get(tenant).and_then(|own| own.url.as_deref()).unwrap_or(&self.url)
+    }
+
+    /// Returns the addresses of a tenant's cluster. Different lists of one cluster count as two clusters.
+    fn cluster_of(&self, tenant: &str) -> &str {
+        let url = self.url_of(tenant);
+        url.split_once('?').map_or(url, |(hosts, _)| hosts)
+    }
+
+    fn prefix_of(&self, tenant: &str) -> String {
+        let configured = self.tenants.get(tenant).and_then(|own| own.prefix.clone());
+        configured.unwrap_or_else(|| if tenant == DEFAULT_TENANT { String::new() } else { format!("{tenant}.") })
     }
 
     /// Returns the topic settings, without a prefix.
@@ -193,6 +222,22 @@ mod tests {
         assert!(unknown.contains("broker.tenants.umbrella") && unknown.contains("default, acme"), "{unknown}");
         let invalid = tenants_of(&[("acme", None, "a b")]).expect_err("no topic can have this name");
         assert!(invalid.contains("acme"), "{invalid}");
+    }
+
+    #[test]
+    #[cfg(feature = "kafka")]
+    fn a_tenant_without_a_prefix_has_no_topics_of_another_one_on_its_cluster() {
+        let names: Vec<String> = ["default", "acme", "umbrella"].map(str::to_owned).into();
+        let elsewhere = TenantBroker { url: Some("kafka://127.0.0.1:2".to_owned()), prefix: None };
+        let tenants = [("umbrella".to_owned(), elsewhere)].into();
+        let section =
+            BrokerSection { url: "kafka://127.0.0.1:1?client.id=a".to_owned(), tenants, ..Default::default() };
+        let settings = |tenant: &str| {
+            let (_, options) = section.relay_of(tenant, &names).expect("valid").expect("a broker");
+            options.topics.settings
+        };
+        assert_eq!(settings("default").reserved.into_iter().collect::<Vec<_>>(), ["acme."]);
+        assert_eq!((settings("acme").reserved.len(), &*settings("acme").prefix), (0, "acme."));
     }
 
     #[test]

@@ -16,8 +16,14 @@ pub struct Demo {
 
 impl Demo {
     pub fn start(folder: &Path, arguments: &[&str]) -> Self {
+        Self::configured(folder, arguments, &[])
+    }
+
+    /// Starts one with these variables of configuration.
+    pub fn configured(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = annals(folder);
         command.args(["demo", "--listen", "127.0.0.1:0"]).args(arguments).stdout(Stdio::piped());
+        command.envs(variables.iter().copied());
         let mut process = command.spawn().expect("it starts");
         let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
         Self { process, lines }

@@ -21,6 +21,7 @@ mod exporting;
 mod filters;
 mod following;
 mod handlers;
+mod histories;
 mod horizon;
 mod importing;
 mod keys;
@@ -43,6 +44,8 @@ mod transactions;
 mod waiting;
 mod with_chromium_demo;
 mod with_chromium_newcomer;
+#[cfg(feature = "kafka")]
+mod with_kafka_demo;
 #[cfg(feature = "kafka")]
 mod with_kafka_serve;
 mod with_mongodb_adopt;

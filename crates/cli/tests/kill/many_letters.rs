@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::dead_letters::{BulkAct, BulkBody, BulkRecord, DeadLetters, LetterOrder, LetterPolicy, LetterSettings};
+use annals::dead_letters::{
+    BulkAct, BulkBody, BulkRecord, DeadLetters, INLINE_BYTES_MAX, LetterOrder, LetterPolicy, LetterSettings,
+};
 use annals::groups::{GroupDefinition, Groups};
 use annals::handlers::{PullBody, SettleBody, Settlement};
 use annals::processing::{ProcessingRetry, Then};
@@ -13,9 +15,9 @@ use annals::{Condition, Data, EventLog, NewCommit, NewEvent, TypedRecords};
 use crate::letters::{because, client, killed, open, start};
 use crate::number;
 
-/// Keys with letters, and the size of a letter: in a run of the tests, and in `cargo xtask soak`. The letters of either are 60 MiB at
-/// least, whatever they are read into.
-const EXTENT: Extent = Extent { keys: 250, letter_bytes: 24 * 1024 };
+/// Keys with letters, and the size of a letter: in a run of the tests, and in `cargo xtask soak`. The data of an event is in its letter if
+/// it is not larger than [`INLINE_BYTES_MAX`]. So the letters of either are more than a bulk act may add to the memory.
+const EXTENT: Extent = Extent { keys: 450, letter_bytes: 15 * 1024 };
 const SOAK: Extent = Extent { keys: 10_000, letter_bytes: 6 * 1024 };
 /// Letters of a key.
 const EACH: u64 = 10;
@@ -45,6 +47,8 @@ fn many_letters_are_retried_in_constant_memory_and_a_kill_halfway_loses_and_reor
 
 async fn run(extent: Extent) {
     let keys = extent.keys;
+    let bytes = keys * EACH * extent.letter_bytes as u64;
+    assert!(extent.letter_bytes < INLINE_BYTES_MAX && bytes > MORE_MAX * 1024, "{bytes} bytes prove nothing");
     let (folder, letters) = (tempfile::tempdir().expect("a temporary folder"), keys * EACH);
     let mut server = start(&folder).await;
     begin(&server.url, extent).await;

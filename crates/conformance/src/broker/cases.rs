@@ -1,6 +1,7 @@
 //! The cases, by subject.
 
 pub mod consuming;
+pub mod members;
 pub mod reading;
 pub mod topics;
 pub mod views;

@@ -209,7 +209,8 @@ fn canonical(value: &Value, out: &mut String) {
     }
 }
 
-/// A message that a guarded consumer has processed, written in the batch that settles the message.
+/// A message that a guarded consumer has processed, written in the batch that settles the message. Where groups join a broker, also one
+/// that a member is processing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuardRecord {
     /// The consumer and the key.
@@ -225,6 +226,9 @@ pub struct GuardRecord {
     pub at: DateTime,
     /// From this time on it has no effect, and may be deleted.
     pub expires_at: DateTime,
+    /// The attempt that is processing the message; absent once it is processed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
 }
 
 impl RecordType for GuardRecord {
@@ -256,6 +260,7 @@ impl GuardRecord {
             position: position.cast_signed(),
             at: date(now),
             expires_at: date(settings.until(now)),
+            holder: None,
         }
     }
 

@@ -9,8 +9,8 @@ use crate::{BrokerError, ByteString};
 
 /// The topics of one tenant: one for each registered event type, with the settings of its category.
 ///
-/// Topics are created as soon as their type is registered, and missing ones are created when the task host starts. Only
-/// [`apply`](Self::apply) changes an existing topic; until then its differences are reported.
+/// Over HTTP, a topic is created as soon as its type is registered. Missing ones are created when topics are listed, when a group names
+/// them, and when a relay starts. Only [`apply`](Self::apply) changes an existing topic; until then its differences are reported.
 #[async_trait]
 pub trait Topics: Send + Sync + 'static {
     /// Lists topics by name: those after `after`, at most `limit`. The list omits their groups.

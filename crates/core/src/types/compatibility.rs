@@ -1,18 +1,29 @@
 //! Checks whether a schema accepts everything that an earlier one accepts.
 
+mod apart;
+mod keywords;
+#[cfg(test)]
+mod tests;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
 use super::extent::{Document, REFERENCES};
+use keywords::{accepts_all, bounds, required, types, uncovered, values};
 
 /// The depth to which schemas are compared. A part that is nested deeper is reported, because it may refuse something.
 const DEPTH_MAX: usize = 64;
 /// The maximum number of references that are followed one after the other.
 const REFERENCES_MAX: usize = 32;
-/// The maximum number of schema pairs that are compared.
+/// The maximum number of pairs of schemas and of their parts that are compared.
 const STEPS_MAX: u32 = 100_000;
+/// The end of a sentence about schemas for whose comparison these are too few.
+const TOO_MANY: &str = "has too many parts that lead to each other to be compared";
+/// The dialect of a schema that names none, and the only others in which keywords beside a reference count.
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+const DIALECTS_WITH_KEYWORDS_BESIDE_REFERENCES: [&str; 2] = [DIALECT, "https://json-schema.org/draft/2019-09/schema"];
 /// Keywords that set a lower bound on a value, and an upper bound.
 const LOWER: [&str; 5] = ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"];
 const UPPER: [&str; 5] = ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"];
@@ -42,6 +53,24 @@ const FIXED: [&str; 19] = [
     "unevaluatedProperties",
 ];
 
+/// Keywords that refuse what no other keyword of the same schema, or of the schemas that it applies, has looked at.
+const UNEVALUATED: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
+/// Keywords that refuse nothing by themselves.
+const WITHOUT_EFFECT: [&str; 12] = [
+    "$comment",
+    "$defs",
+    "$id",
+    "$schema",
+    "default",
+    "definitions",
+    "deprecated",
+    "description",
+    "examples",
+    "readOnly",
+    "title",
+    "writeOnly",
+];
+
 /// Something that a new schema refuses and the earlier one accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Break {
@@ -55,12 +84,17 @@ pub struct Break {
 /// matches `new`.
 ///
 /// A field that only `new` knows counts as absent from earlier events. If the question cannot be decided, because a keyword such as
-/// `pattern` differs or because the schemas are nested too deeply, the result is a break.
+/// `pattern` differs, because alternatives of `oneOf` may overlap, or because the schemas are nested too deeply, the result is a break.
 pub fn first_break(old: &Value, new: &Value) -> Option<Break> {
     if old == new { None } else { compared(old, new, STEPS_MAX) }
 }
 
-/// Compares schemas, at most `steps` pairs of them.
+/// Returns the dialect of a schema.
+fn dialect(schema: &Value) -> &str {
+    schema.get("$schema").and_then(Value::as_str).unwrap_or(DIALECT).trim_end_matches('#')
+}
+
+/// Compares schemas, at most `steps` pairs of them and of their parts.
 fn compared(old: &Value, new: &Value, steps: u32) -> Option<Break> {
     let document =
         |schema| Document::of(schema).map_err(|why| format!("has a schema that cannot be compared: it {why}"));
@@ -68,6 +102,9 @@ fn compared(old: &Value, new: &Value, steps: u32) -> Option<Break> {
         (Ok(old), Ok(new)) => (old, new),
         (Err(why), _) | (_, Err(why)) => return broken("data", why),
     };
+    if !accepts_all(new) && dialect(old) != dialect(new) {
+        return broken("data", "has a schema with another $schema, in which keywords may mean something else");
+    }
     let (anything, nothing) = (Value::Bool(true), Map::new());
     let comparison = Comparison {
         old: old_document,
@@ -77,8 +114,12 @@ fn compared(old: &Value, new: &Value, steps: u32) -> Option<Break> {
         known: RefCell::default(),
         open: RefCell::default(),
         left: Cell::new(steps),
+        ignores_what_is_beside_references: !DIALECTS_WITH_KEYWORDS_BESIDE_REFERENCES.contains(&dialect(new)),
     };
-    comparison.of(old, new, "data", 0)
+    let found = comparison.of(old, new, "data", 0)?;
+    // Without a step left, parts count as different that may be the same.
+    let reason = if comparison.left.get() == 0 { TOO_MANY.to_owned() } else { found.reason };
+    Some(Break { reason, ..found })
 }
 
 struct Comparison<'s> {
@@ -94,6 +135,8 @@ struct Comparison<'s> {
     open: RefCell<HashMap<Pair, bool>>,
     /// The number of comparisons left.
     left: Cell<u32>,
+    /// Whether the new schema is of a dialect in which a reference counts alone.
+    ignores_what_is_beside_references: bool,
 }
 
 /// Two schemas, identified by their addresses.
@@ -101,6 +144,10 @@ type Pair = (*const Value, *const Value);
 
 fn broken(path: &str, reason: impl Into<String>) -> Option<Break> {
     Some(Break { path: path.to_owned(), reason: reason.into() })
+}
+
+fn depends(keyword: &str) -> String {
+    format!("has {keyword}, whose effect depends on other keywords that differ")
 }
 
 /// Follows the references of a schema. Returns the schemas with a reference, in this order, and the one to which the last one leads.
@@ -119,11 +166,15 @@ impl<'s> Comparison<'s> {
         let ((mut olds, old), (news, new)) = (followed(&self.old, old), followed(&self.new, new));
         olds.push(old);
         for (n, schema) in news.into_iter().enumerate() {
-            if let Some(keyword) = self.beside_reference(olds.get(n).copied(), schema) {
+            let before = olds.get(n).copied();
+            if let Some(keyword) = self.beside_reference(before, schema) {
                 return broken(
                     path,
                     format!("has {keyword} beside a reference, which may refuse values of earlier events"),
                 );
+            }
+            if let Some(keyword) = self.depending(before.unwrap_or(self.anything), schema) {
+                return broken(path, depends(keyword));
             }
         }
         let pair = (std::ptr::from_ref(old), std::ptr::from_ref(new));
@@ -147,10 +198,52 @@ impl<'s> Comparison<'s> {
         found
     }
 
-    /// Returns a keyword that narrows what a reference in the same schema accepts, unless the old schema had it too.
+    /// Takes one of the comparisons that are left. Returns false if there is none.
+    fn step(&self) -> bool {
+        let left = self.left.get().checked_sub(1);
+        self.left.set(left.unwrap_or_default());
+        left.is_some()
+    }
+
+    /// Returns a keyword that narrows what a reference in the same schema accepts, unless the old schema had the same one.
     fn beside_reference(&self, old: Option<&'s Value>, new: &'s Value) -> Option<&'static str> {
         let mut keywords = COMPARED.iter().chain(&LOWER).chain(&UPPER).chain(&FIXED).copied();
-        keywords.find(|keyword| self.differs(old.and_then(|old| old.get(*keyword)), new.get(*keyword)))
+        let changed = keywords.find(|keyword| self.differs(old.and_then(|old| old.get(*keyword)), new.get(*keyword)));
+        changed.or_else(|| {
+            let (old, new) = (old?.as_object()?, new.as_object()?);
+            // Fields that are no longer named would be further ones.
+            let is_closed = new.get("additionalProperties").is_some_and(|further| !accepts_all(further));
+            let loses_fields = is_closed && old.contains_key("properties") && !new.contains_key("properties");
+            if loses_fields { Some("additionalProperties") } else { uncovered(old, new) }
+        })
+    }
+
+    /// Returns a keyword of the new schema whose effect depends on all others of that schema and on what they refer to, unless all of
+    /// that is as before: one for what is unevaluated, and a second reference, which is not followed.
+    fn depending(&self, old: &'s Value, new: &'s Value) -> Option<&'static str> {
+        let restricts = |name: &&str| new.get(*name).is_some_and(|limit| !accepts_all(limit));
+        let unevaluated = UNEVALUATED.iter().copied().find(restricts);
+        let second = || REFERENCES.iter().copied().filter(|name| new.get(*name).is_some()).nth(1);
+        unevaluated.or_else(second).filter(|_| !self.only_gains_fields(old, new))
+    }
+
+    /// Returns whether two schemas are the same with all that they refer to, apart from the schemas of their fields, of which the new one
+    /// has at least those of the old one.
+    fn only_gains_fields(&self, old: &'s Value, new: &'s Value) -> bool {
+        let (Some(before), Some(now)) = (old.as_object(), new.as_object()) else { return old == new };
+        let (olds, news): (Vec<_>, Vec<_>) = (self.old.targets(old).collect(), self.new.targets(new).collect());
+        if olds.len() != news.len() || !olds.into_iter().zip(news).all(|(old, new)| self.is_same(old, new)) {
+            return false;
+        }
+        let fields = |schema: &'s Map<String, Value>| schema.get("properties").and_then(Value::as_object);
+        let is_named = |name: &String| fields(now).is_some_and(|now| now.contains_key(name));
+        if !fields(before).into_iter().flatten().all(|(name, _)| is_named(name)) {
+            return false;
+        }
+        let has_effect = |name: &str| name != "properties" && !WITHOUT_EFFECT.contains(&name);
+        let others: Vec<_> = now.iter().filter(|(name, _)| has_effect(name)).collect();
+        before.keys().filter(|name| has_effect(name)).count() == others.len()
+            && others.iter().all(|(name, now)| before.get(*name).is_some_and(|before| self.is_same(before, now)))
     }
 
     /// Returns whether the new schema has a keyword that the old one lacked or had differently.
@@ -160,16 +253,17 @@ impl<'s> Comparison<'s> {
 
     /// Returns whether two parts are equal, and so is everything that they refer to.
     fn is_same(&self, old: &'s Value, new: &'s Value) -> bool {
+        if old != new {
+            return false;
+        }
+        // The pairs in `left` are equal, and so are their parts. What these refer to may not be.
         let (mut left, mut seen) = (vec![(old, new)], HashSet::new());
         while let Some((old, new)) = left.pop() {
-            if old != new {
-                return false;
-            }
             if !seen.insert((std::ptr::from_ref(old), std::ptr::from_ref(new))) {
                 continue;
             }
             let (olds, news): (Vec<_>, Vec<_>) = (self.old.targets(old).collect(), self.new.targets(new).collect());
-            if olds.len() != news.len() {
+            if !self.step() || olds != news {
                 return false;
             }
             left.extend(olds.into_iter().zip(news));
@@ -185,11 +279,10 @@ impl<'s> Comparison<'s> {
     }
 
     fn of_these(&self, old: &'s Value, new: &'s Value, path: &str, depth: usize) -> Option<Break> {
-        let Some(left) = self.left.get().checked_sub(1) else {
-            return broken(path, "has too many alternatives that lead to each other to be compared");
-        };
-        self.left.set(left);
-        let whole = old;
+        if !self.step() {
+            return broken(path, TOO_MANY);
+        }
+        let (whole, whole_new) = (old, new);
         let (old, new) = match (old, new) {
             (_, Value::Bool(true)) | (Value::Bool(false), _) => return None,
             (_, Value::Bool(false)) => return broken(path, "is no longer allowed"),
@@ -202,6 +295,9 @@ impl<'s> Comparison<'s> {
         }
         if let Some(target) = REFERENCES.iter().find_map(|keyword| new.get(*keyword)) {
             return broken(path, format!("refers to {target}, which leads to no schema that can be compared"));
+        }
+        if let Some(keyword) = self.depending(whole, whole_new) {
+            return broken(path, depends(keyword));
         }
         types(old, new, path)
             .or_else(|| values(old, new, path))
@@ -219,12 +315,9 @@ impl<'s> Comparison<'s> {
         path: &str,
         depth: usize,
     ) -> Option<Break> {
-        let names = |schema: &Map<String, Value>| -> BTreeSet<String> {
-            let list = schema.get("required").and_then(Value::as_array);
-            list.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
-        };
-        let was_required = names(old);
-        if let Some(name) = names(new).difference(&was_required).next() {
+        let was_required: BTreeSet<&str> = required(old).collect();
+        let is_required: BTreeSet<&str> = required(new).collect();
+        if let Some(name) = is_required.difference(&was_required).next() {
             return broken(&format!("{path}.{name}"), "is required now, and earlier events may lack it");
         }
         let fields = |schema: &'s Map<String, Value>| schema.get("properties").and_then(Value::as_object);
@@ -253,8 +346,11 @@ impl<'s> Comparison<'s> {
     }
 
     fn fixed(&self, old: &'s Map<String, Value>, new: &'s Map<String, Value>, path: &str) -> Option<Break> {
-        let name = FIXED.iter().find(|name| self.differs(old.get(**name), new.get(**name)))?;
-        broken(path, format!("has a different {name}, which may refuse values of earlier events"))
+        if let Some(name) = FIXED.iter().find(|name| self.differs(old.get(**name), new.get(**name))) {
+            return broken(path, format!("has a different {name}, which may refuse values of earlier events"));
+        }
+        let lost = uncovered(old, new)?;
+        broken(path, format!("has no {lost} any more, and what it described may be refused now"))
     }
 
     fn elements(
@@ -265,6 +361,11 @@ impl<'s> Comparison<'s> {
         depth: usize,
     ) -> Option<Break> {
         let now = new.get("items")?;
+        if now.is_array() {
+            // In earlier drafts, a list of schemas by place.
+            let reason = "has a different list of items, which may refuse values of earlier events";
+            return if self.differs(old.get("items"), Some(now)) { broken(path, reason) } else { None };
+        }
         self.of(old.get("items").unwrap_or(self.anything), now, &format!("{path}[]"), depth + 1)
     }
 
@@ -300,222 +401,14 @@ impl<'s> Comparison<'s> {
                     return first.filter(|_| now.len() == 1).or_else(|| broken(path, reason));
                 }
             }
+            if name == "oneOf"
+                && let Some((one, other)) = self.overlapping(old.get(name), now)
+            {
+                let reason =
+                    format!("may match two alternatives of oneOf, those at {one} and {other}, and has to match one");
+                return broken(path, reason);
+            }
         }
         None
-    }
-}
-
-fn types(old: &Map<String, Value>, new: &Map<String, Value>, path: &str) -> Option<Break> {
-    let named = |schema: &Map<String, Value>| -> Option<Vec<String>> {
-        match schema.get("type")? {
-            Value::String(one) => Some(vec![one.clone()]),
-            Value::Array(all) => Some(all.iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect()),
-            _ => None,
-        }
-    };
-    let now = named(new)?;
-    let list = || now.join(" or ");
-    // The types of constants are those of their values.
-    let before = named(old).or_else(|| Some(constants(old)?.iter().map(|value| type_of(value).to_owned()).collect()));
-    let Some(before) = before else {
-        return broken(path, format!("is {} now, and could be anything before", list()));
-    };
-    let is_accepted = |name: &String| now.contains(name) || (name == "integer" && now.iter().any(|it| it == "number"));
-    let lost = before.iter().find(|name| !is_accepted(name))?;
-    broken(path, format!("is {} now, and could be {lost} before", list()))
-}
-
-fn type_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-fn constants(schema: &Map<String, Value>) -> Option<Vec<Value>> {
-    match (schema.get("const"), schema.get("enum")) {
-        (Some(value), _) => Some(vec![value.clone()]),
-        (None, Some(Value::Array(values))) => Some(values.clone()),
-        _ => None,
-    }
-}
-
-fn values(old: &Map<String, Value>, new: &Map<String, Value>, path: &str) -> Option<Break> {
-    let now = constants(new)?;
-    let Some(before) = constants(old) else {
-        return broken(path, "accepts certain values only, and accepted any before");
-    };
-    let lost = before.iter().find(|value| !now.contains(value))?;
-    broken(path, format!("no longer accepts {lost}"))
-}
-
-fn bounds(old: &Map<String, Value>, new: &Map<String, Value>, path: &str) -> Option<Break> {
-    let number = |schema: &Map<String, Value>, name: &str| schema.get(name).and_then(Value::as_f64);
-    let tighter = |name: &&str, is_tighter: fn(f64, f64) -> bool| {
-        number(new, name).is_some_and(|now| number(old, name).is_none_or(|before| is_tighter(now, before)))
-    };
-    let narrowed = LOWER.iter().find(|name| tighter(name, |now, before| now > before));
-    let narrowed = narrowed.or_else(|| UPPER.iter().find(|name| tighter(name, |now, before| now < before)));
-    broken(path, format!("has a different {}, which may refuse values of earlier events", narrowed?))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn of(fields: Value) -> Value {
-        json!({"type": "object", "required": ["total"], "properties": fields})
-    }
-
-    #[test]
-    fn what_accepts_more_breaks_nothing() {
-        let old = of(json!({"total": {"type": "integer", "minimum": 1}, "kind": {"enum": ["a", "b"]}}));
-        for new in [
-            old.clone(),
-            of(json!({"total": {"type": "number", "minimum": 0}, "kind": {"enum": ["a", "b", "c"]}})),
-            of(json!({"total": {"type": ["integer", "null"]}, "kind": {"type": "string"}, "more": {"type": "string"}})),
-            json!({"type": "object"}),
-            json!(true),
-            json!({"type": "object", "$defs": {"n": {"type": "number"}}, "properties": {"total": {"$ref": "#/$defs/n"}}}),
-            of(json!({"total": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 1}]}})),
-        ] {
-            assert_eq!(first_break(&old, &new), None, "{new}");
-        }
-    }
-
-    #[test]
-    fn what_accepts_less_is_named_with_its_path() {
-        let old = of(json!({
-            "total": {"type": "number"}, "kind": {"enum": ["a", "b"]}, "items": {"type": "array", "items": {"type": "string"}},
-            "note": {"type": ["string", "null"], "maxLength": 9}
-        }));
-        let total = json!({"total": {"type": "number"}});
-        for (new, path, says) in [
-            (of(json!({"total": {"type": "integer"}})), "data.total", "could be number before"),
-            (json!({"required": ["total", "kind"]}), "data.kind", "required now"),
-            (of(json!({"kind": {"enum": ["a"]}})), "data.kind", "\"b\""),
-            (of(json!({"items": {"items": {"type": "string", "minLength": 1}}})), "data.items[]", "minLength"),
-            (of(json!({"note": {"type": "string"}})), "data.note", "could be null before"),
-            (of(json!({"note": {"maxLength": 8}})), "data.note", "maxLength"),
-            (of(json!({"note": {"pattern": "x"}})), "data.note", "pattern"),
-            (json!({"properties": total, "additionalProperties": false}), "data.items", "no longer allowed"),
-            (json!({"properties": {"total": false}}), "data.total", "no longer allowed"),
-            (of(json!({"total": {"oneOf": [{"type": "string"}, {"type": "integer"}]}})), "data.total", "oneOf"),
-        ] {
-            let found = first_break(&old, &new).unwrap_or_else(|| panic!("{new} breaks something"));
-            assert!(found.path == path && found.reason.contains(says), "{new}: {found:?}");
-        }
-        let closed = json!({"type": "object", "additionalProperties": false});
-        assert_eq!(first_break(&json!({"type": "object"}), &closed).expect("fields are lost").path, "data");
-    }
-
-    #[test]
-    fn schemas_that_refer_to_themselves_in_several_places_are_compared_to_an_end() {
-        let tree = |leaf: &str| {
-            let node = json!({ "$ref": "#/$defs/node" });
-            let fields = json!({ "left": node, "right": node, "up": node, "value": { "type": leaf } });
-            json!({ "$defs": { "node": { "properties": fields } }, "$ref": "#/$defs/node" })
-        };
-        assert_eq!(first_break(&tree("integer"), &tree("number")), None);
-        let broken = first_break(&tree("number"), &tree("integer")).expect("it is narrower");
-        assert!(broken.path.ends_with(".value"), "{broken:?}");
-        let (old, new) = (of(json!({ "total": { "minimum": 1 } })), of(json!({ "total": { "minimum": 0 } })));
-        assert_eq!(compared(&old, &new, 2), None);
-        assert!(compared(&old, &new, 1).is_some_and(|broken| broken.reason.contains("too many")));
-    }
-
-    #[test]
-    fn what_is_nested_too_deeply_to_be_compared_is_reported() {
-        let nested = |depth: usize, leaf: &str| {
-            (0..depth).fold(json!({ "type": leaf }), |inner, _| json!({ "properties": { "a": inner } }))
-        };
-        let last = DEPTH_MAX;
-        assert_eq!(first_break(&nested(last, "integer"), &nested(last, "number")), None);
-        let found = first_break(&nested(last, "number"), &nested(last, "integer")).expect("it is narrower");
-        assert!(found.reason.contains("could be number before"), "{found:?}");
-        let beyond = last + 1;
-        let found = first_break(&nested(beyond, "number"), &nested(beyond, "integer")).expect("it is narrower");
-        assert!(found.path.ends_with(".a.a") && found.reason.contains("levels deep"), "{found:?}");
-        assert_eq!(first_break(&nested(beyond, "number"), &nested(beyond, "number")), None, "nothing differs");
-    }
-
-    #[test]
-    fn a_recursive_field_that_may_now_be_absent_is_compared_to_an_end() {
-        let node = json!({ "$ref": "#/$defs/node" });
-        let list = |next: Value| {
-            let fields = json!({ "leaf": { "type": "string" }, "next": next });
-            json!({ "$defs": { "node": { "type": "object", "properties": fields } }, "$ref": "#/$defs/node" })
-        };
-        let nullable = json!({ "anyOf": [node, { "type": "null" }] });
-        assert_eq!(first_break(&list(node.clone()), &list(nullable)), None);
-        let lists = json!({ "type": "object", "items": { "$ref": "#" } });
-        assert_eq!(first_break(&json!({ "type": "object" }), &lists).expect("broken").path, "data[]");
-    }
-
-    #[test]
-    fn a_reference_is_followed_to_an_anchor_and_reported_if_it_leads_nowhere() {
-        let by_anchor = |leaf: &str| {
-            let anchored = json!({ "n": { "$anchor": "n", "type": leaf } });
-            json!({ "$defs": anchored, "properties": { "total": { "$ref": "#n" } } })
-        };
-        assert_eq!(first_break(&by_anchor("integer"), &by_anchor("number")), None);
-        let found = first_break(&by_anchor("number"), &by_anchor("integer")).expect("it is narrower");
-        assert_eq!(found.path, "data.total");
-        let nowhere = json!({ "properties": { "total": { "$ref": "#/$defs/missing" } } });
-        let found = first_break(&by_anchor("number"), &nowhere).expect("nobody knows");
-        assert!(found.path == "data.total" && found.reason.contains("#/$defs/missing"), "{found:?}");
-    }
-
-    #[test]
-    fn what_stands_beside_a_reference_or_refers_to_something_that_changed_is_reported() {
-        let schema = |leaf: &str, field: Value| {
-            let definitions = json!({ "n": { "type": leaf }, "same": { "type": "string" } });
-            json!({ "$defs": definitions, "properties": { "a": field } })
-        };
-        let reference = json!({ "$ref": "#/$defs/n" });
-        let bounded = json!({ "$ref": "#/$defs/n", "minimum": 1 });
-        let listed = json!({ "prefixItems": [reference] });
-        let unchanged = json!({ "prefixItems": [{ "$ref": "#/$defs/same" }] });
-        for (before, now) in [(&reference, &reference), (&bounded, &bounded), (&bounded, &reference)] {
-            let (old, new) = (schema("integer", before.clone()), schema("number", now.clone()));
-            assert_eq!(first_break(&old, &new), None, "{before} and {now}");
-        }
-        assert_eq!(first_break(&schema("integer", unchanged.clone()), &schema("number", unchanged)), None);
-        for (before, now, says) in [(&reference, &bounded, "minimum"), (&listed, &listed, "prefixItems")] {
-            let (old, new) = (schema("integer", before.clone()), schema("number", now.clone()));
-            let found = first_break(&old, &new).expect("it may refuse something");
-            assert!(found.path == "data.a" && found.reason.contains(says), "{found:?}");
-        }
-    }
-
-    /// `a` is fine by its second alternative; what its first one took for compatible meanwhile is not.
-    #[test]
-    fn what_counted_as_compatible_inside_a_refused_alternative_is_compared_again() {
-        let both = |total: &str, a: Value| {
-            let one = json!({ "properties": { "next": { "$ref": "#/$defs/two" }, "total": { "type": total } } });
-            let two = json!({ "properties": { "back": { "$ref": "#/$defs/one" } } });
-            json!({ "$defs": { "one": one, "two": two }, "properties": { "a": a, "b": { "$ref": "#/$defs/two" } } })
-        };
-        let one = json!({ "$ref": "#/$defs/one" });
-        let (old, new) = (both("number", one.clone()), both("integer", json!({ "anyOf": [one, true] })));
-        assert_eq!(first_break(&old, &new).expect("b is narrower").path, "data.b.back.total");
-    }
-
-    #[test]
-    fn a_schema_that_refers_to_itself_is_compared_to_an_end() {
-        let tree = |leaf: &str| {
-            let node =
-                json!({"type": "object", "properties": {"leaf": {"type": leaf}, "next": {"$ref": "#/$defs/node"}}});
-            json!({"$ref": "#/$defs/node", "$defs": {"node": node}})
-        };
-        assert_eq!(first_break(&tree("string"), &tree("string")), None);
-        assert_eq!(first_break(&tree("string"), &tree("number")).expect("broken").path, "data.leaf");
     }
 }

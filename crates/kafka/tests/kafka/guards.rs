@@ -1,18 +1,18 @@
-//! Guards where events are published to Kafka, beside their suite: they hold nothing back from topics, and what there is in their place for
-//! a consumer that joins its group on Kafka.
+//! Guards where events are published to Kafka, beside their suite: they hold nothing back from topics, and those of consumers that join
+//! their groups there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use annals_core::groups::{GroupDefinition, GroupError, Guard, GuardSettings};
+use annals_core::groups::{GroupDefinition, Guard, GuardSettings};
 use annals_core::handlers::{PullBody, SettleBody, Settlement};
 use annals_core::processing::{ProcessingRetry, Then};
-use annals_core::{Code, DEFAULT_TENANT, LogQuery, RecordedEvent, Uuid};
-use annals_runtime::{HandleFailure, consumer};
+use annals_core::{Broker, DEFAULT_TENANT, LogQuery, RecordedEvent, Uuid};
+use annals_runtime::{HandleFailure, Host, consumer};
 
 use crate::support::{
-    Seen, address, broker_at, commit, consuming_host, log_of, memory, noting, read_all, relaying, settings, until,
-    until_published,
+    address, broker_at, commit, consuming_host, log_of, memory, read_all, relaying, settings, until, until_published,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,19 +47,57 @@ async fn duplicates_that_a_guard_skips_are_on_their_topic_all_the_same() {
     host.drain().await;
 }
 
+/// The first attempt fails, so the message is processed by another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_guard_of_a_consumer_that_would_join_its_group_on_kafka_is_refused_by_name() {
+async fn of_equivalent_messages_that_racing_members_get_one_has_an_effect() {
+    const EVENTS: u64 = 60;
     let (settings, store) = (settings(), memory());
     let broker = broker_at(&address(), &settings);
-    let host = consuming_host(&store, &broker, &settings);
-    let refused = noting("billing", &Seen::default()).guard(Guard::EventId).run(&host, DEFAULT_TENANT).await;
-    let Err(GroupError::Invalid(invalid)) = refused else { panic!("{refused:?}") };
-    assert_eq!((invalid.code, &*invalid.path), (Code::InvalidGroup, "guard"));
-    assert!(host.consumers().is_empty(), "it joined no group");
-    host.drain().await;
+    let (log, publishing) = (log_of(&*store), relaying(&store, &broker, &settings));
+    for n in 0..EVENTS {
+        commit(&*log, &format!("o-{n}"), "order_placed", 7, 0).await;
+    }
+    until_published(&publishing, EVENTS).await;
+    let (attempts, effects) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut members = Vec::new();
+    for _ in 0..3 {
+        let (attempted, done) = (Arc::clone(&attempts), Arc::clone(&effects));
+        let retry =
+            ProcessingRetry { first_ms: 1, factor: 1.0, max_ms: 1, jitter: 0.0, attempts: None, then: Then::Block };
+        let member = consumer("billing", ["order_placed"]).retry(retry).in_flight(8).guard(Guard::Content);
+        let member = member.on("order_placed", move |_: RecordedEvent, _: serde_json::Value| {
+            let is_first = attempted.fetch_add(1, Ordering::SeqCst) == 0;
+            let done = Arc::clone(&done);
+            async move {
+                // The others have time to compete.
+                tokio::task::yield_now().await;
+                if is_first {
+                    return Err(HandleFailure::new("the database is down"));
+                }
+                done.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            }
+        });
+        let host = consuming_host(&store, &broker, &settings);
+        member.run(&host, DEFAULT_TENANT).await.expect("it runs");
+        members.push(host);
+    }
+    let group = settings.topic_of("billing");
+    until("every message is passed", async || {
+        let offsets = broker.group_offsets(&group).await.ok()?;
+        (offsets.len() == 3 && offsets.iter().all(|offset| offset.lag == 0)).then_some(())
+    })
+    .await;
+    assert_eq!((attempts.load(Ordering::SeqCst), effects.load(Ordering::SeqCst)), (2, 1));
+    let passed = |host: &Host| host.group_metrics().iter().map(|it| it.duplicates).sum::<u64>();
+    assert!(members.iter().map(passed).sum::<u64>() >= EVENTS - 1, "the others are duplicates");
+    for member in members {
+        member.drain().await;
+    }
+    publishing.drain().await;
 }
 
-/// So a function that stores the ids of what it has processed has each effect once, as with a guard by event id.
+/// So a function that stores the ids of what it has processed has each effect once, also without a guard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_failed_runs_again_under_its_own_id_whichever_of_racing_members_gets_it() {
     const EVENTS: u64 = 200;

@@ -226,3 +226,33 @@ async fn a_cloudevent_names_the_schema_of_its_type_from_the_registration_of_the_
     assert_eq!(schemas, [None, Some("annals://default/v1/types/order_placed?generation=1".to_owned())]);
     host.drain().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_topics_of_registered_types_are_created_when_the_relay_starts_and_existing_ones_are_left_alone() {
+    let settings = settings();
+    let broker = broker_at(&address(), &settings);
+    let store: Arc<dyn Store> = Arc::new(TypedStore::new(memory(), HostOptions::default().clock));
+    let types = store.event_types(DEFAULT_TENANT).expect("the tenant");
+    for (event_type, category) in
+        [("execution_requested", "execution"), ("pod_created", "pod"), ("order_paid", "sales")]
+    {
+        let definition = TypeDefinition::new(event_type, serde_json::json!({ "type": "object" })).category(category);
+        types.put(definition).await.expect("registered");
+    }
+    let mut other = settings.definition("pod_created", "pod").expect("a category");
+    other.partitions = 5;
+    assert_eq!(broker.create_topic(&other).await, Ok(true));
+    let host = Host::start(Arc::clone(&store), HostOptions::default());
+    let topics = RelayTopics { settings: settings.clone(), ..RelayTopics::default() };
+    let options = RelayOptions { topics, ..RelayOptions::default() };
+    host.relay(DEFAULT_TENANT, Arc::clone(&broker) as Arc<dyn Broker>, options).expect("the tenant");
+    let expected = [("execution_requested", 6_u32), ("order_paid", 3), ("pod_created", 5)];
+    let expected = expected.map(|(event_type, partitions)| (settings.topic_of(event_type), partitions));
+    until("all are created", async || {
+        let found = broker.topics(None).await.ok()?;
+        let found: Vec<_> = found.into_iter().map(|topic| (topic.name.clone(), topic.partitions())).collect();
+        (found == expected).then_some(())
+    })
+    .await;
+    host.drain().await;
+}

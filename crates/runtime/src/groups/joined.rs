@@ -10,6 +10,7 @@
 mod event;
 mod letters;
 mod membership;
+mod reserving;
 
 pub(crate) use event::PARTITION as BROKER_PARTITION;
 
@@ -17,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use annals_core::groups::{GroupDefinition, GroupError};
+use annals_core::groups::{GroupDefinition, GroupError, GuardRecord};
 use annals_core::handlers::HandlerError;
 use annals_core::types::EventTypes;
 use annals_core::{
-    Broker, BrokerError, ByteString, Code, DEFAULT_SCOPE, EventLog, GroupMember, GroupSubscription, Invalid, Records,
-    TopicSettings, UnknownLog,
+    Broker, BrokerError, ByteString, Code, DEFAULT_SCOPE, EventLog, GroupMember, GroupSubscription, Invalid,
+    RecordType, Records, TopicSettings, UnknownLog,
 };
 use tokio::sync::watch;
 
@@ -32,6 +33,7 @@ use crate::dead_letters::Policies;
 use crate::host::{Ended, Host, Shared, Supervised, is_set, locked, supervise};
 use crate::topics::TenantTopics;
 use membership::Membership;
+use reserving::Reserving;
 
 /// The first and the longest pause before rejoining the group.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -45,7 +47,7 @@ pub struct ConsumerStatus {
     pub group: ByteString,
     /// The number of partitions that are assigned to it now.
     pub partitions: usize,
-    /// The number of messages that were processed since it started.
+    /// The number of messages that were processed since it started, including duplicates that a guard has passed.
     pub processed: u64,
     /// The number of attempts that failed.
     pub failed: u64,
@@ -71,6 +73,7 @@ struct Work {
     definition: GroupDefinition,
     types: Arc<dyn EventTypes>,
     functions: Arc<Functions>,
+    guard: Option<Arc<Reserving>>,
     /// The name of its processor, under which its dead letters are stored.
     processor: String,
     /// The name of this member.
@@ -95,9 +98,9 @@ impl Host {
     ) -> Result<(), GroupError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         definition.validate()?;
-        if definition.guard.is_some() {
-            let message = "is supported only for groups that follow the log; for a group on an external broker, compare event ids in the function";
-            return Err(Invalid::new(Code::InvalidGroup, "guard", message).into());
+        if settings.is_reserved(&settings.topic_of(&definition.name)) {
+            let message = "begins as the groups of another tenant on the same cluster do; choose another name";
+            return Err(Invalid::new(Code::InvalidGroup, "name", message).into());
         }
         let unknown = |error: UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
         match self.groups_of(tenant).map_err(unknown)?.definition(&definition.name).await {
@@ -115,19 +118,26 @@ impl Host {
         let letters = self.dead_letters_of(tenant).map_err(unknown)?;
         letters.start();
         let (group, number) = (definition.name.clone(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let records = self.store().records(tenant).map_err(unknown)?;
+        let (processor, member) = (processor_of(&group), format!("{}-{number}", shared.process));
+        let guard = definition.guard.clone().map(|settings| {
+            let names = ((tenant, &*group), (&*processor, &*member));
+            Arc::new(Reserving::new(&shared, Arc::clone(&records), settings, names.0, names.1))
+        });
         let status = ConsumerStatus { tenant: tenant.to_owned(), group: group.clone(), ..ConsumerStatus::default() };
         let (status, watched) = watch::channel(status);
         let work = Arc::new(Work {
             topics: Arc::new(self.topics_on(tenant, Arc::clone(&broker), settings).map_err(unknown)?),
             broker,
             log: self.store().log(tenant, DEFAULT_SCOPE).map_err(unknown)?,
-            records: self.store().records(tenant).map_err(unknown)?,
+            records,
             policies: Policies::of_tenant(&shared, tenant).map_err(unknown)?,
             definition,
             types: self.store().event_types(tenant).map_err(unknown)?,
             functions: Arc::new(functions),
-            processor: processor_of(&group),
-            member: format!("{}-{number}", shared.process),
+            guard,
+            processor,
+            member,
             status,
             tenant: tenant.to_owned(),
             shared: Arc::clone(&shared),
@@ -141,6 +151,9 @@ impl Host {
 impl Work {
     /// Joins the group, and creates missing topics.
     async fn member(&self) -> Result<Box<dyn GroupMember>, BrokerError> {
+        if self.guard.is_some() {
+            self.records.declare(<GuardRecord as RecordType>::collection()).await?;
+        }
         for topic in &self.definition.topics {
             self.topics.create(topic).await?;
         }

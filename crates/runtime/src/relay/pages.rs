@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use annals_core::relay::{Relay, RelayBatch, RelayTopics};
+use annals_core::relay::{HeldRecord, Relay, RelayBatch, RelayTopics};
 use annals_core::types::{EventTypes, TypeError};
 use annals_core::{
-    ByteString, EventLog, Filter, Follower, RecordedEvent, RelayPosition, SequenceNumber, StoreError, TopicDefinition,
+    ByteString, EventLog, Filter, Follower, RecordedEvent, RelayPosition, SequenceNumber, StoreError, Timestamp,
+    TopicDefinition,
 };
 
 use super::TenantRelay;
@@ -17,11 +18,26 @@ pub(super) struct Prepared {
     pub batch: RelayBatch,
     /// The sequence numbers of its messages.
     pub numbers: Vec<SequenceNumber>,
+    /// Its events that should be on a topic and cannot. They are stored as held before the position passes them.
+    pub held: Vec<HeldRecord>,
 }
 
 impl Prepared {
     pub fn nothing(position: RelayPosition) -> Self {
-        Self { batch: RelayBatch { messages: Vec::new(), position }, numbers: Vec::new() }
+        Self { batch: RelayBatch { messages: Vec::new(), position }, numbers: Vec::new(), held: Vec::new() }
+    }
+}
+
+/// Returns the record of an event that is on no topic.
+pub(super) fn held(event: &RecordedEvent, topic: &str, reason: String, at: Timestamp) -> HeldRecord {
+    HeldRecord {
+        sequence_number: event.sequence_number.cast_signed(),
+        event_id: event.id.to_string(),
+        event_type: event.event_type.to_string(),
+        topic: topic.to_owned(),
+        aggregate: event.commit.aggregate.to_string(),
+        reason,
+        at: annals_core::bson::DateTime::from_millis(at.as_millis()),
     }
 }
 
@@ -53,8 +69,14 @@ impl Pages {
             none => none.insert(self.follower.step().await?),
         };
         routes.learn(&*tenant.types, events).await?;
-        let incarnation = relay.position().incarnation;
+        let (incarnation, now) = (relay.position().incarnation, tenant.shared.options.clock.now());
+        let mut without_topic = Vec::new();
         let message = |event: &RecordedEvent| {
+            if let Some(why) = routes.refused.get(&event.event_type) {
+                let topic = routes.topics.settings.topic_of(&event.event_type);
+                without_topic.push(held(event, &topic, why.clone(), now));
+                return None;
+            }
             let topic = routes.topic_of(&event.event_type)?.clone();
             let is_registered = routes.is_registered(event);
             Some(tenant.messages.message(event, &tenant.tenant, incarnation, topic, is_registered))
@@ -62,7 +84,7 @@ impl Pages {
         let batch = relay.batch(events, self.follower.position(), message);
         let numbers = batch.messages.iter().map(|message| message.sequence_number).collect();
         self.page = None;
-        Ok(Prepared { batch, numbers })
+        Ok(Prepared { batch, numbers, held: without_topic })
     }
 }
 
@@ -71,7 +93,9 @@ pub(super) struct Routes {
     pub topics: Arc<RelayTopics>,
     /// Whether messages name the schemas of their events.
     names_schemas: bool,
-    pub known: HashMap<ByteString, Option<ByteString>>,
+    known: HashMap<ByteString, Option<ByteString>>,
+    /// Why types that should have topics can have none.
+    refused: HashMap<ByteString, String>,
     /// The registered generations of types.
     registered: HashMap<ByteString, HashSet<u32>>,
     /// Topics that have not been checked yet.
@@ -82,8 +106,16 @@ pub(super) struct Routes {
 
 impl Routes {
     pub fn new(topics: Arc<RelayTopics>, names_schemas: bool) -> Self {
-        let (known, registered) = (HashMap::new(), HashMap::new());
-        Self { topics, names_schemas, known, registered, new: Vec::new(), created: HashSet::new() }
+        let (known, refused, registered) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { topics, names_schemas, known, refused, registered, new: Vec::new(), created: HashSet::new() }
+    }
+
+    /// Replaces the topics, and forgets what was looked up.
+    pub fn change(&mut self, topics: Arc<RelayTopics>) {
+        self.topics = topics;
+        self.known.clear();
+        self.refused.clear();
+        self.new = self.topics.named().filter(|it| !self.created.contains(&it.name)).collect();
     }
 
     /// Looks up the types of these events. A type without a topic is looked up again for each page, because it may get one at any time.
@@ -110,9 +142,14 @@ impl Routes {
                 continue;
             }
             let definition = match registered {
-                Some(registered) => self.topics.settings.definition(event_type, &registered.category).ok(),
+                Some(registered) => self.topics.settings.topic_in(event_type, &registered.category).map(Some),
                 None => self.topics.topic_of(event_type),
             };
+            self.refused.remove(event_type);
+            let definition = definition.unwrap_or_else(|invalid| {
+                self.refused.insert(event_type.clone(), invalid.message);
+                None
+            });
             let name = definition.as_ref().map(|topic| topic.name.clone());
             self.known.insert(event_type.clone(), name);
             self.new.extend(definition.filter(|topic| !self.created.contains(&topic.name)));

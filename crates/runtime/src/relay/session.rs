@@ -12,7 +12,7 @@ use annals_core::{
 use futures_util::future::{Either, select};
 
 use super::TenantRelay;
-use super::pages::{Pages, Prepared, Routes};
+use super::pages::{Pages, Prepared, Routes, held};
 use super::task::Stop;
 use crate::host::is_set;
 
@@ -103,18 +103,16 @@ impl<'r> Session<'r> {
             if topics.has_changed().unwrap_or(false) {
                 // The prepared batch used the previous topics.
                 let changed = topics.borrow_and_update().clone();
-                self.routes.topics = changed;
-                self.routes.known.clear();
-                self.routes.new =
-                    self.routes.topics.named().filter(|it| !self.routes.created.contains(&it.name)).collect();
+                self.routes.change(changed);
                 self.create_topics().await?;
                 (prepared, following) = (None, self.pages());
             }
-            let next = match prepared.take() {
+            let mut next = match prepared.take() {
                 Some(next) => next,
                 None => self.until_prepared(&mut following).await?,
             };
             self.create_topics().await?;
+            self.hold_all(std::mem::take(&mut next.held)).await?;
             let since_stored = self.now().since(self.last_stored);
             if !self.relay.is_due(&next.batch, since_stored) {
                 self.relay.passed(next.batch.position);
@@ -196,19 +194,23 @@ impl<'r> Session<'r> {
             event.id,
             event.event_type
         );
-        let held = HeldRecord {
-            sequence_number: number.cast_signed(),
-            event_id: event.id.to_string(),
-            event_type: event.event_type.to_string(),
-            topic: topic.to_string(),
-            aggregate: event.commit.aggregate.to_string(),
-            reason,
-            at: annals_core::bson::DateTime::from_millis(self.now().as_millis()),
-        };
-        let record = TypedRecords::replacement(&held, Expected::AbsentOr(annals_core::Condition::All))?;
-        self.tenant.records.write(vec![record]).await?;
-        self.tenant.count_held().await?;
+        self.tenant.store_held(&[held(&event, &topic, reason, self.now())]).await?;
         self.relay.hold(number);
+        Ok(())
+    }
+
+    /// Holds events whose types can have no topic.
+    async fn hold_all(&mut self, all: Vec<HeldRecord>) -> Result<(), Stop> {
+        let Some(first) = all.first() else { return Ok(()) };
+        tracing::error!(
+            tenant = self.tenant.tenant,
+            "{} events from number {} on are on no topic, the first because of its type {:?}: {}; they are held, and publishing continues after them",
+            all.len(),
+            first.sequence_number,
+            first.event_type,
+            first.reason
+        );
+        self.tenant.store_held(&all).await?;
         Ok(())
     }
 

@@ -100,8 +100,13 @@ impl Task {
             is_set(&mut draining).await;
             relay.shared.options.clock.sleep(FINISH_MAX).await;
         };
+        let creates = async {
+            relay.create_missing().await;
+            std::future::pending().await
+        };
         let stop = tokio::select! {
             stop = self.publish() => stop,
+            stop = creates => stop,
             () = leases.until_called_off(&held) => Stop::Lost,
             () = ends => Stop::Done,
         };

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use annals_conformance::ManualClock;
 use annals_core::dead_letters::{DeadLetters, LetterQuery, LetterStatus, LetterView};
+use annals_core::groups::{Guard, GuardRecord};
 use annals_core::processing::{ProcessingRetry, Then};
 use annals_core::{
-    Assigned, Broker, BrokerError, ByteString, Content, DEFAULT_TENANT, GroupMember, GroupOffset, GroupStep,
-    GroupSubscription, Message, MessagePage, PartitionOffset, Publisher, PublisherIdentity, ReadMessages,
-    RecordedEvent, Store, Timestamp, TopicDefinition, TopicGroup, TopicPartition, TopicSettings, TopicState, Uuid,
+    Assigned, Broker, BrokerError, ByteString, Clock, Content, DEFAULT_SCOPE, DEFAULT_TENANT, Data, GroupMember,
+    GroupOffset, GroupStep, GroupSubscription, Message, MessagePage, NewCommit, NewEvent, PartitionOffset, Publisher,
+    PublisherIdentity, ReadMessages, RecordedEvent, Store, Timestamp, TopicDefinition, TopicGroup, TopicPartition,
+    TopicSettings, TopicState, TypedRecords, Uuid,
 };
 use annals_embedded::{EmbeddedStore, Options, disk::MemoryDisk};
 use annals_runtime::{HandleFailure, Host, HostOptions, consumer};
@@ -24,12 +26,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A broker with these messages, all of which a member gets whenever it joins, as if no offset had ever been committed.
 struct Listed {
     messages: Vec<Message>,
+    /// What is on the topics when they are read outside a group.
+    kept: Kept,
     /// How many memberships get them; those that follow get nothing.
     given_to: usize,
     turns: Turns,
     /// Ends the first membership.
     expelled: Arc<Notify>,
 }
+
+type Kept = Arc<Mutex<Vec<Message>>>;
 
 /// How often each membership has waited for its next step, in the order in which they began. A member looks for letters before it does.
 type Turns = Arc<Mutex<Vec<usize>>>;
@@ -89,7 +95,8 @@ impl Broker for Listed {
 
     async fn read(&self, query: ReadMessages) -> Result<MessagePage, BrokerError> {
         let is_asked = |message: &&Message| message.at == query.at && message.offset >= query.from;
-        let messages: Vec<_> = self.messages.iter().filter(is_asked).take(query.limit).cloned().collect();
+        let kept = self.kept.lock().expect("no panic");
+        let messages: Vec<_> = kept.iter().filter(is_asked).take(query.limit).cloned().collect();
         let next = messages.last().map_or(query.from, |message| message.offset + 1);
         Ok(MessagePage { messages, next, head: next })
     }
@@ -123,9 +130,13 @@ impl GroupMember for Member {
 }
 
 /// A message whose producer gave it the number 41.
-fn message(event_type: &'static str, (partition, offset): (u32, u64), id: u128) -> Message {
+fn message(event_type: &'static str, place: (u32, u64), id: u128) -> Message {
+    numbered(event_type, place, id, "41")
+}
+
+fn numbered(event_type: &'static str, (partition, offset): (u32, u64), id: u128, number: &str) -> Message {
     let id = Uuid::from_u128(id).to_string();
-    let headers = [("event_id", &*id), ("event_type", event_type), ("sequence_number", "41")];
+    let headers = [("event_id", &*id), ("event_type", event_type), ("sequence_number", number)];
     let headers = headers.into_iter().chain([("time", "2026-03-01T12:00:00Z")]);
     let headers = headers.map(|(name, value)| (name.into(), value.as_bytes().to_vec().into())).collect();
     Message {
@@ -162,7 +173,9 @@ async fn messages_of_two_producers_with_equal_numbers_have_a_dead_letter_each() 
     let host = Host::start(Arc::clone(&store), HostOptions::default());
     let expelled = Arc::new(Notify::new());
     let messages = vec![message("placed", (0, 3), 1), message("placed", (1, 3), 2), message("paid", (0, 3), 3)];
-    let broker = Listed { messages, given_to: usize::MAX, turns: Turns::default(), expelled: Arc::clone(&expelled) };
+    let kept = Kept::new(Mutex::new(messages.clone()));
+    let (given_to, turns) = (usize::MAX, Turns::default());
+    let broker = Listed { messages, kept, given_to, turns, expelled: Arc::clone(&expelled) };
     host.use_broker(DEFAULT_TENANT, Arc::new(broker), TopicSettings::default());
     let (is_up, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(BTreeSet::new())));
     let (up, noted) = (Arc::clone(&is_up), Arc::clone(&seen));
@@ -212,7 +225,8 @@ async fn two_members_in_one_process_attempt_a_due_letter_once() {
     let host = Host::start(Arc::clone(&store), HostOptions { clock: clock.clone(), ..HostOptions::default() });
     let turns = Turns::default();
     let messages = vec![message("placed", (0, 3), 1)];
-    let broker = Listed { messages, given_to: 1, turns: Arc::clone(&turns), expelled: Arc::default() };
+    let kept = Kept::new(Mutex::new(messages.clone()));
+    let broker = Listed { messages, kept, given_to: 1, turns: Arc::clone(&turns), expelled: Arc::default() };
     host.use_broker(DEFAULT_TENANT, Arc::new(broker), TopicSettings::default());
     let (is_up, attempts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (up, begun, held) = (Arc::clone(&is_up), Arc::clone(&attempts), watch::Sender::new(true));
@@ -260,4 +274,94 @@ async fn two_members_in_one_process_attempt_a_due_letter_once() {
     .await;
     assert_eq!(attempts.load(Ordering::SeqCst), 1);
     host.drain().await;
+}
+
+/// Its topic was deleted and created again. The letter's own event is in the log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_letter_whose_place_another_message_has_taken_is_retried_with_its_own_event() {
+    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), Options::default()).expect("opens in memory");
+    let store: Arc<dyn Store> = Arc::new(store);
+    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("declared");
+    let event = NewEvent { id: Some(Uuid::from_u128(7)), ..NewEvent::new("placed", Data::empty()) };
+    log.commit(NewCommit::new("order", "o-1").event(event)).await.expect("committed");
+    let host = Host::start(Arc::clone(&store), HostOptions::default());
+    let messages = vec![numbered("placed", (0, 3), 7, "0")];
+    let kept = Kept::new(Mutex::new(vec![message("placed", (0, 3), 8)]));
+    let broker = Listed { messages, kept, given_to: 1, turns: Turns::default(), expelled: Arc::default() };
+    host.use_broker(DEFAULT_TENANT, Arc::new(broker), TopicSettings::default());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&seen);
+    let process = move |event: RecordedEvent, _: serde_json::Value| {
+        let mut seen = noted.lock().expect("no panic");
+        seen.push(event.id.as_u128());
+        let is_first = seen.len() == 1;
+        async move { if is_first { Err(HandleFailure::new("the database is down")) } else { Ok(()) } }
+    };
+    let retry = ProcessingRetry { attempts: Some(1), then: Then::Park, ..ProcessingRetry::default() };
+    let consumer = consumer("billing", ["placed"]).retry(retry).on("placed", process);
+    consumer.run(&host, DEFAULT_TENANT).await.expect("it runs");
+    let letters = host.dead_letters(DEFAULT_TENANT).expect("declared");
+    let letter = until("passing the message", async || listed(&*letters).await.pop()).await;
+    letters.retry(&letter.id, "the database is up".into()).await.expect("retried");
+    until("processing the letter", async || {
+        listed(&*letters).await.iter().all(|letter| letter.status == LetterStatus::Retried).then_some(())
+    })
+    .await;
+    assert_eq!(*seen.lock().expect("no panic"), [7, 7]);
+    host.drain().await;
+}
+
+/// Also when both get it at once. A reservation is free when it was not renewed for half a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_guarded_members_one_attempts_a_message_and_the_other_does_when_that_one_is_gone() {
+    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), Options::default()).expect("opens in memory");
+    let store: Arc<dyn Store> = Arc::new(store);
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_772_366_400_000)));
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let member = async |name: &'static str, is_stuck: bool| {
+        let host = Host::start(Arc::clone(&store), HostOptions { clock: clock.clone(), ..HostOptions::default() });
+        let messages = vec![message("placed", (0, 3), 1)];
+        let (kept, turns) = (Kept::new(Mutex::new(messages.clone())), Turns::default());
+        let broker = Listed { messages, kept, given_to: 1, turns, expelled: Arc::default() };
+        host.use_broker(DEFAULT_TENANT, Arc::new(broker), TopicSettings::default());
+        let noted = Arc::clone(&attempts);
+        let process = move |_: RecordedEvent, _: serde_json::Value| {
+            noted.lock().expect("no panic").push(name);
+            async move { if is_stuck { std::future::pending().await } else { Ok(()) } }
+        };
+        let consumer = consumer("billing", ["placed"]).guard(Guard::EventId).on("placed", process);
+        consumer.run(&host, DEFAULT_TENANT).await.expect("it runs");
+        host
+    };
+    let stuck = member("stuck", true).await;
+    until("an attempt", async || (attempts.lock().expect("no panic").len() == 1).then_some(())).await;
+    let other = member("other", false).await;
+    until("it is given the message", async || (other.consumers()[0].partitions == 1).then_some(())).await;
+    // It is renewed every ten seconds, so it outlives its half minute.
+    let guarded = TypedRecords::<GuardRecord>::declared(store.records(DEFAULT_TENANT).expect("declared"));
+    for _ in 0..5 {
+        clock.advance_millis(10_000);
+        let renewed = clock.now().as_millis() + 25_000;
+        until("it is renewed", async || {
+            let (found, _) = guarded.find(TypedRecords::<GuardRecord>::query()).await.ok()?;
+            (found.first()?.value.expires_at.timestamp_millis() > renewed).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(*attempts.lock().expect("no panic"), ["stuck"]);
+    drop(stuck);
+    until("the other one attempts it", async || {
+        clock.advance_millis(100);
+        (attempts.lock().expect("no panic").len() == 2).then_some(())
+    })
+    .await;
+    until("it is processed", async || (other.consumers()[0].processed == 1).then_some(())).await;
+    assert_eq!(*attempts.lock().expect("no panic"), ["stuck", "other"]);
+    // Whoever gets it now passes it.
+    let late = member("late", false).await;
+    until("it is passed", async || (late.consumers()[0].processed == 1).then_some(())).await;
+    assert_eq!(attempts.lock().expect("no panic").len(), 2);
+    assert_eq!(late.group_metrics().iter().map(|it| it.duplicates).sum::<u64>(), 1);
+    other.drain().await;
+    late.drain().await;
 }

@@ -4,3 +4,4 @@ mod aggregates;
 mod archive_files;
 mod consumers;
 mod relay;
+mod topics;

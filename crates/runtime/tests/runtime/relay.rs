@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use annals_conformance::tap::TappedStore;
-use annals_core::relay::RelayTopics;
+use annals_core::relay::{HeldRecord, RelayState, RelayTopics};
 use annals_core::types::{EventTypes, PutType, TypeDefinition, TypeError, TypePage, TypeStatus, UnknownTypes};
 use annals_core::{
     Broker, BrokerError, ByteString, DEFAULT_SCOPE, DEFAULT_TENANT, Data, GroupMember, GroupOffset, GroupSubscription,
     MessagePage, NewCommit, NewEvent, NewMessage, Publisher, PublisherIdentity, ReadMessages, RelayPosition, Store,
-    StoreError, TopicDefinition, TopicGroup, TopicSettings, TopicState,
+    StoreError, TopicDefinition, TopicGroup, TopicSettings, TopicState, TypedRecords,
 };
 use annals_embedded::{EmbeddedStore, Options, disk::MemoryDisk};
 use annals_runtime::types::TypedStore;
@@ -33,6 +33,8 @@ struct Gates {
     failing: Mutex<usize>,
     /// The numbers of the events that are published.
     published: watch::Sender<Vec<u64>>,
+    /// The position that is stored with them.
+    position: Mutex<Option<RelayPosition>>,
 }
 
 /// A registry behind the gates.
@@ -75,18 +77,18 @@ impl EventTypes for Types {
 /// A broker that notes what is published.
 struct Noting(Arc<Gates>);
 
-struct Batches(Arc<Gates>, Option<RelayPosition>);
+struct Batches(Arc<Gates>);
 
 #[async_trait]
 impl Publisher for Batches {
     async fn position(&mut self) -> Result<Option<RelayPosition>, BrokerError> {
-        Ok(self.1)
+        Ok(*self.0.position.lock().expect("no panic"))
     }
 
     async fn publish(&mut self, batch: Vec<NewMessage>, position: RelayPosition) -> Result<(), BrokerError> {
         self.0.batches.acquire().await.expect("is open").forget();
         self.0.published.send_modify(|published| published.extend(batch.iter().map(|it| it.sequence_number)));
-        self.1 = Some(position);
+        *self.0.position.lock().expect("no panic") = Some(position);
         Ok(())
     }
 }
@@ -106,7 +108,7 @@ impl Broker for Noting {
     }
 
     async fn publisher(&self, _: &PublisherIdentity) -> Result<Option<Box<dyn Publisher>>, BrokerError> {
-        Ok(Some(Box::new(Batches(Arc::clone(&self.0), None))))
+        Ok(Some(Box::new(Batches(Arc::clone(&self.0)))))
     }
 
     async fn join(&self, _: GroupSubscription) -> Result<Box<dyn GroupMember>, BrokerError> {
@@ -147,6 +149,7 @@ impl Relaying {
             begun: watch::Sender::new(0),
             failing: Mutex::new(0),
             published: watch::Sender::new(Vec::new()),
+            position: Mutex::default(),
         });
         let behind = Arc::clone(&gates);
         let types = move |it: Arc<dyn EventTypes>| -> Arc<dyn EventTypes> { Arc::new(Types(it, Arc::clone(&behind))) };
@@ -210,5 +213,73 @@ async fn an_event_whose_type_cannot_be_looked_up_is_not_passed() {
     it.gates.batches.add_permits(100);
     it.relay(RelayTopics::default());
     it.has_published(&[0]).await;
+    it.host.drain().await;
+}
+
+/// They are counted and stored with the reason, and what follows them is published.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_whose_type_can_have_no_topic_are_held() {
+    let it = Relaying::new();
+    it.gates.looks.add_permits(100);
+    it.gates.batches.add_permits(100);
+    for event_type in ["acme.placed", "placed", "acme.placed"] {
+        it.commit(event_type).await;
+    }
+    let settings = TopicSettings { reserved: ["acme.".to_owned()].into(), ..TopicSettings::default() };
+    it.relay(RelayTopics::all(settings));
+    it.has_published(&[1]).await;
+    assert_eq!(it.host.relays()[0].held, 2);
+    let held = TypedRecords::<HeldRecord>::declared(it.store.records(DEFAULT_TENANT).expect("declared"));
+    for number in [0_i64, 2] {
+        let held = held.get(number).await.expect("read").expect("held").value;
+        assert_eq!((&*held.event_type, &*held.topic), ("acme.placed", "acme.placed"));
+        assert!(held.reason.contains("another tenant"), "{}", held.reason);
+    }
+    it.host.drain().await;
+}
+
+/// Starts another process on the store, which publishes every type if no other one does.
+fn another(it: &Relaying) -> Host {
+    let host = Host::start(Arc::clone(&it.store), HostOptions::default());
+    let options = RelayOptions { topics: RelayTopics::all(TopicSettings::default()), ..RelayOptions::default() };
+    host.relay(DEFAULT_TENANT, Arc::new(Noting(Arc::clone(&it.gates))), options).expect("declared");
+    host
+}
+
+/// It continues after what the other one has published.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_stands_by_publishes_once_the_one_that_did_is_gone() {
+    let it = Relaying::new();
+    it.gates.looks.add_permits(1_000);
+    it.gates.batches.add_permits(1_000);
+    // Its tasks end as those of a killed process do: they release nothing.
+    let process = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let process = process.expect("a runtime");
+    let first = {
+        let _inside = process.enter();
+        another(&it)
+    };
+    it.commit("placed").await;
+    it.has_published(&[0]).await;
+    let second = another(&it);
+    let standing_by = async {
+        while second.relays()[0].state != RelayState::Standby {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, standing_by).await.expect("it stands by");
+    it.commit("paid").await;
+    it.has_published(&[0, 1]).await;
+    process.shutdown_background();
+    drop(first);
+    it.commit("sent").await;
+    it.has_published(&[0, 1, 2]).await;
+    let publishing = async {
+        while second.relays()[0].state != RelayState::Publishing {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, publishing).await.expect("it publishes");
+    second.drain().await;
     it.host.drain().await;
 }

@@ -28,9 +28,16 @@ pub async fn a_registered_type_has_a_topic_with_the_numbers_of_its_category(subj
     assert_eq!(shown("pod_created").await, ("pod".to_owned(), 3, Some(1)));
     assert_eq!(shown("user_login").await, ("user".to_owned(), 3, Some(30)));
     assert_eq!(shown("other").await, ("default".to_owned(), 3, Some(7)));
-    let before = it.topics.list(None, 10).await.expect("listed");
+    let before = it.broker.topics(None).await.expect("listed");
+    assert_eq!(before.len(), 4);
     it.topics.create_missing().await.expect("nothing is missing");
-    assert_eq!(it.topics.list(None, 10).await.expect("listed"), before);
+    assert_eq!(it.broker.topics(None).await.expect("listed"), before);
+    let late = TypeDefinition::new("late", json!({"type": "object"}));
+    it.types.put(late).await.expect("registered");
+    it.topics.create_missing().await.expect("one is missing");
+    let names: Vec<_> = it.broker.topics(None).await.expect("listed").into_iter().map(|it| it.name).collect();
+    let expected = ["execution_requested", "late", "other", "pod_created", "user_login"].map(|name| it.topic(name));
+    assert_eq!(names, expected);
 }
 
 /// A change of the category is reported, and applied on demand.

@@ -186,8 +186,12 @@ impl<'w> Letters<'w> {
         Ok(self.held.is_some())
     }
 
-    /// Returns the event of a letter: from its message if the broker still has it, else from the log.
+    /// Returns the event of a letter: from its message if the broker still has it, else from the log. In a topic that was deleted and
+    /// created again, another message has the place of the letter's own.
     async fn event_of(&self, letter: &DeadLetter) -> Result<Option<RecordedEvent>, RecordError> {
+        let is_it = |event: &RecordedEvent| {
+            letter.event.get_str("event_id").is_ok_and(|id| id == event.id.hyphenated().to_string())
+        };
         let topic = ByteString::from(letter.original_topic.as_str());
         if let Some((partition, offset)) = event::place_in(&letter.headers) {
             let at = TopicPartition { topic: topic.clone(), partition };
@@ -200,15 +204,15 @@ impl<'w> Letters<'w> {
             if let Some(message) = found.filter(|message| message.offset == offset) {
                 let event_type = self.work.type_of(&topic);
                 let read = event::read(&message, event_type);
-                return Ok(Some(read.unwrap_or_else(|_| event::unreadable(&message, event_type))));
+                let event = read.unwrap_or_else(|_| event::unreadable(&message, event_type));
+                if is_it(&event) {
+                    return Ok(Some(event));
+                }
             }
         }
         let from = Some(letter.sequence_number.cast_unsigned());
         let page = self.work.log.read(LogQuery { from, limit: 1, ..LogQuery::default() }).await;
         let page = page.map_err(|error| StoreError::Unreachable(error.to_string()))?;
-        let is_it = |event: &RecordedEvent| {
-            letter.event.get_str("event_id").is_ok_and(|id| id == event.id.hyphenated().to_string())
-        };
         Ok(page.events.into_iter().next().filter(is_it))
     }
 

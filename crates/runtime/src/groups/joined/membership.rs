@@ -51,6 +51,12 @@ enum Of {
     Letter(Box<Due>),
 }
 
+/// Turns a panic of an attempt into a failure.
+async fn caught(attempt: impl Future<Output = Result<(), HandleFailure>>) -> Result<(), HandleFailure> {
+    let ended = AssertUnwindSafe(attempt).catch_unwind().await;
+    ended.unwrap_or_else(|panic| Err(HandleFailure::new(format!("the consumer panicked: {}", message_of(&*panic)))))
+}
+
 impl<'w> Membership<'w> {
     pub fn new(work: &'w Work, member: Box<dyn GroupMember>) -> Self {
         let definition = &work.definition;
@@ -141,19 +147,23 @@ impl<'w> Membership<'w> {
 
     fn attempting(&self, event: RecordedEvent) -> impl Future<Output = Result<(), HandleFailure>> + Send + 'static {
         let (types, functions) = (Arc::clone(&self.work.types), Arc::clone(&self.work.functions));
+        let guard = self.work.guard.clone();
         async move {
             // The event as the registry defines it now: upgraded to its newest generation, and validated.
             let attempt = async {
-                match types.consume(&event).await {
-                    Ok(current) => functions.call(&current.unwrap_or(event), None).await,
-                    Err(TypeError::Store(error)) => Err(error.into()),
-                    Err(refused) => Err(HandleFailure::never(refused.to_string())),
+                let event = match types.consume(&event).await {
+                    Ok(current) => current.unwrap_or(event),
+                    Err(TypeError::Store(error)) => return Err(HandleFailure::from(error)),
+                    Err(refused) => return Err(HandleFailure::never(refused.to_string())),
+                };
+                let call = async { functions.call(&event, None).await };
+                match guard {
+                    // A function that panics gives its key up like one that fails.
+                    Some(guard) => guard.attempt(&event, caught(call)).await,
+                    None => call.await,
                 }
             };
-            let ended = AssertUnwindSafe(attempt).catch_unwind().await;
-            ended.unwrap_or_else(|panic| {
-                Err(HandleFailure::new(format!("the consumer panicked: {}", message_of(&*panic))))
-            })
+            caught(attempt).await
         }
     }
 
