@@ -137,6 +137,7 @@ macro_rules! handlers_of_processes {
         $crate::handlers! { @cases $subject;
             processes {
                 one_process_at_a_time_delivers_and_another_takes_over_when_it_dies
+                a_process_whose_clock_was_set_back_takes_over_in_time
                 a_drained_process_gives_its_handlers_back_at_once
                 a_process_that_lost_its_lease_stores_nothing
                 a_commit_waits_for_the_handler_of_another_process

@@ -455,6 +455,15 @@ pub(crate) async fn is_set(signal: &mut watch::Receiver<bool>) {
     let _ = signal.wait_for(|set| *set).await;
 }
 
+/// Waits until a time, seen from `now`. If the clock is set back meanwhile, the wait ends after as long as it would have taken before,
+/// and the caller looks again.
+pub(crate) async fn reached(clock: &dyn Clock, now: Timestamp, at: Timestamp) {
+    tokio::select! {
+        () = clock.sleep_until(at) => {}
+        () = clock.sleep(at.since(now)) => {}
+    }
+}
+
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ use crate::problem::Problem;
 const ADVICE: &str =
     "Use a credential for this stream; an administrator creates one with `annals credential create --streams`.";
 
-/// Checks the stream that a request reads or extends. The answer does not depend on whether the stream exists.
+/// Checks the stream that a request reads. The answer does not depend on whether the stream exists.
 pub(crate) fn may_use(principal: &Principal, stream: &str) -> Result<(), Problem> {
     match principal.restricted_to_streams() {
         Some(grant) if !grant.covers_stream(stream) => {

@@ -154,7 +154,7 @@ impl Operation {
         Self { checks_event_types: true, ..self }
     }
 
-    /// Admits callers that are restricted to streams: the handler checks the stream that it reads or extends with
+    /// Admits callers that are restricted to streams: the handler checks the stream that it reads with
     /// [`granted_streams`](crate::granted_streams).
     #[must_use]
     pub fn checking_streams(self) -> Self {

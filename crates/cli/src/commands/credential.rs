@@ -61,7 +61,7 @@ struct Create {
     /// The event types that may be committed and read, separated by commas, or * for all
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = EVERY)]
     event_types: Vec<String>,
-    /// The streams that may be read, separated by commas, or * for all; a key of some streams may use nothing else
+    /// The streams that a reader may read, separated by commas, or * for all; a key of some streams may use nothing else
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = EVERY)]
     streams: Vec<String>,
     /// When it expires, RFC 3339; never when absent

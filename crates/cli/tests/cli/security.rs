@@ -160,7 +160,7 @@ fn without_a_key_or_without_tls_a_server_refuses_to_start_and_says_what_to_do() 
 }
 
 #[test]
-fn a_key_of_event_types_or_of_streams_is_for_those_who_read_and_write() {
+fn a_key_of_event_types_is_for_those_who_read_and_write_and_one_of_streams_for_those_who_read() {
     let folder = folder();
     let folder = folder.path();
     let writer = ["--name", "shop", "--role", "writer", "--event-types", "paid,shipped"];
@@ -172,6 +172,9 @@ fn a_key_of_event_types_or_of_streams_is_for_those_who_read_and_write() {
     let reader = ["--name", "partner", "--role", "reader", "--streams", "public-orders"];
     let created = run(folder, &[&CREATE[..], &reader].concat()).ok().json().remove(0);
     assert_eq!(created["streams"], serde_json::json!(["public-orders"]));
+    let writer = ["--name", "partner", "--role", "writer", "--streams", "public-orders"];
+    let said = run(folder, &[&CREATE[..], &writer].concat()).refused("invalid_credential", 2);
+    assert!(said.contains("streams"), "{said}");
     let both = [&reader[..], &["--event-types", "paid"]].concat();
     let said = run(folder, &[&CREATE[..], &both].concat()).refused("invalid_credential", 2);
     assert!(said.contains("streams"), "{said}");

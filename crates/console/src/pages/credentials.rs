@@ -28,7 +28,7 @@ pub(super) const PAGE: Page = Page {
             Field::new("tenants", "Tenants", "default, or * for all", Kind::List),
             Field::new("scopes", "Scopes", "all, or names such as default, inbox", Kind::List).optional(),
             Field::new("event_types", "Event types", "all, or types such as a, b for readers and writers", Kind::List).optional(),
-            Field::new("streams", "Streams", "everything, or nothing but streams such as public-orders", Kind::List).optional(),
+            Field::new("streams", "Streams", "everything, or for readers nothing but streams such as public-orders", Kind::List).optional(),
             Field::new("expires_at", "Expires", "never, or a time such as 2027-01-01T00:00:00Z", Kind::Text).optional(),
         ]),
         Act {

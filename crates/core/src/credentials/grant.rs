@@ -74,8 +74,7 @@ pub struct Grant {
     /// The event types that may be committed and read; `*` stands for every type and must be the only entry.
     #[serde(default = "every")]
     pub event_types: Vec<String>,
-    /// The streams that may be read, and whose verdicts a writer may append; `*` stands for every stream and must be the only entry. A
-    /// grant of some streams allows nothing else.
+    /// The streams that may be read; `*` stands for every stream and must be the only entry. A grant of some streams allows nothing else.
     #[serde(default = "every")]
     pub streams: Vec<String>,
 }
@@ -120,7 +119,14 @@ impl Grant {
                 return Err(invalid(&format!("event_types[{n}]"), &fault.message));
             }
         }
-        self.only_reads_and_writes("event_types")
+        // Operators' decisions concern events of any type.
+        match self.roles.iter().all(|role| matches!(role, Role::Reader | Role::Writer)) {
+            true => Ok(()),
+            false => Err(invalid(
+                "event_types",
+                "restrict the roles reader and writer only; leave out event_types, or grant only these roles",
+            )),
+        }
     }
 
     fn validate_streams(&self) -> Result<(), Invalid> {
@@ -140,17 +146,12 @@ impl Grant {
         if !self.covers_every_event_type() {
             return Err(invalid("streams", "restrict event_types or streams, but not both"));
         }
-        self.only_reads_and_writes("streams")
-    }
-
-    /// Checks that no role of a restricted grant is about more than what is restricted: operators' decisions concern all of a tenant.
-    fn only_reads_and_writes(&self, path: &str) -> Result<(), Invalid> {
-        match self.roles.iter().all(|role| matches!(role, Role::Reader | Role::Writer)) {
+        // A writer could append verdicts that put any event of the log into its stream, and then read it there.
+        match self.roles.iter().all(|role| *role == Role::Reader) {
             true => Ok(()),
-            false => Err(invalid(
-                path,
-                &format!("restrict the roles reader and writer only; leave out {path}, or grant only these roles"),
-            )),
+            false => {
+                Err(invalid("streams", "restrict the role reader only; leave out streams, or grant only this role"))
+            }
         }
     }
 
@@ -288,6 +289,7 @@ mod tests {
             (Grant { streams: Vec::new(), ..valid.clone() }, "streams"),
             (Grant { streams: vec!["orders".to_owned(); 101], ..valid.clone() }, "streams"),
             (Grant { streams: vec!["orders".to_owned(), "a b".to_owned()], ..valid.clone() }, "streams[1]"),
+            (Grant { streams: vec!["orders".to_owned()], ..Grant::new(Role::Writer, ["acme"]) }, "streams"),
             (Grant { streams: vec!["orders".to_owned()], ..Grant::new(Role::Admin, ["acme"]) }, "streams"),
             (
                 Grant {

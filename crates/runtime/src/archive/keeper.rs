@@ -102,7 +102,8 @@ impl TenantArchive {
             let began = self.now();
             // If the clock was set back, do not wait for it.
             if began >= look || began < looked {
-                looked = began;
+                // A round that is repeated is due now, also if the clock was set back.
+                (look, looked) = (began, began);
                 let has_more = match self.round(&guard).await {
                     Ok(has_more) => has_more,
                     Err(Stop::Again) => continue,

@@ -25,7 +25,7 @@ use super::journal::{Journal, NotWritten};
 use super::reader::{Page, Reader};
 use super::source::Source;
 use crate::due::{Awaiting, Due};
-use crate::host::{Ended, Held, Leases, Shared, Supervised, is_set};
+use crate::host::{Ended, Held, Leases, Shared, Supervised, is_set, reached};
 pub(crate) use command::{Awaited, Command, Settling, Snapshot};
 
 /// The bytes of event data that an owner holds before it stops reading ahead.
@@ -227,6 +227,8 @@ impl<'o> Work<'o> {
     /// Does everything that can be done now, then waits for something to happen.
     async fn turn(&mut self) -> Result<(), Stop> {
         let now = self.clock.now();
+        // If the clock was set back, do not wait until it reaches the old time again.
+        self.last_stored = self.last_stored.min(now);
         self.keep_lease(now).await?;
         self.expire(now).await?;
         if self.is_unstored() && now.since(self.last_stored) >= STORE_EVERY {
@@ -277,7 +279,7 @@ impl<'o> Work<'o> {
                 Ok(())
             }
             page = self.reader.next(), if reads => self.read(page),
-            () = clock.sleep_until(next_look) => Ok(()),
+            () = reached(&*clock, now, next_look) => Ok(()),
         }
     }
 

@@ -9,7 +9,7 @@ use annals_core::{ReadError, SequenceNumber, StoreError, Timestamp};
 use super::change::Evaluation;
 use super::owner::{Stop, Work, superseded};
 use super::source::Run;
-use crate::host::is_set;
+use crate::host::{is_set, reached};
 
 /// Evaluates events until something stops the owner.
 pub(super) async fn run(work: &mut Work<'_>) -> Stop {
@@ -31,6 +31,7 @@ async fn turn(work: &mut Work<'_>, evaluated: &mut SequenceNumber) -> Result<(),
     let clock = Arc::clone(&work.clock);
     let now = clock.now();
     work.keep_lease().await?;
+    work.notice(now);
     if now >= work.store_at() {
         store(work, *evaluated).await?;
     }
@@ -44,7 +45,7 @@ async fn turn(work: &mut Work<'_>, evaluated: &mut SequenceNumber) -> Result<(),
         () = superseded(&mut changed, work.change()) => return Err(Stop::Again),
         () = work.until_called_off() => return Ok(()),
         found = work.source.step(*evaluated, &*clock), if reads => found,
-        () = clock.sleep_until(next_look) => return Ok(()),
+        () = reached(&*clock, now, next_look) => return Ok(()),
     };
     match found {
         Ok(run) => evaluate(work, evaluated, run).await,

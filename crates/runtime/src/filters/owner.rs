@@ -178,12 +178,16 @@ impl Owner {
                 Asked::Taken(held) => return Ok(held),
                 Asked::Elsewhere { owner } => owner,
             };
-            let ask_at = clock.now().plus(ASK_EVERY);
-            while clock.now() < ask_at {
+            // Not until a time: if the clock is set back, the next question would have to wait until the clock reaches it.
+            let mut pause = clock.sleep(ASK_EVERY);
+            let mut is_over = false;
+            while !is_over {
                 tokio::select! {
                     biased;
                     () = is_set(&mut stop) => return Err(Stop::Done),
                     _ = changed.changed() => return Err(Stop::Again),
+                    // Before the commands, so that many of them do not keep the lease from being asked for.
+                    () = &mut pause => is_over = true,
                     command = self.commands.recv() => {
                         last_asked = clock.now();
                         match command.ok_or(Stop::Done)? {
@@ -195,7 +199,6 @@ impl Owner {
                             Command::Look { answer } => drop(answer),
                         }
                     }
-                    () = clock.sleep_until(ask_at) => {}
                 }
                 let now = clock.now();
                 for pull in pulls.extract_if(.., |pull| pull.ends <= now || pull.answer.is_closed()) {
@@ -323,6 +326,12 @@ impl<'o> Work<'o> {
                 tracing::debug!(filter = self.owner.key, %error, "could not store the time of a filter's progress")
             }
         }
+    }
+
+    /// Takes notice of a clock that was set back, so that nothing waits until it reaches the old time again.
+    pub fn notice(&mut self, now: Timestamp) {
+        self.last_stored = self.last_stored.map(|stored| stored.min(now));
+        self.noted = self.noted.map(|noted| noted.min(now));
     }
 
     /// Returns when a progress without entries may be stored.

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::owner::{IDLE_MAX, Stop, Work, superseded};
 use super::source::Run;
-use crate::host::is_set;
+use crate::host::{is_set, reached};
 
 /// The number of events waiting for a pull at which reading pauses.
 const QUEUE_MAX: usize = 1_000;
@@ -121,6 +121,7 @@ impl Remote<'_, '_> {
         let clock = Arc::clone(&self.work.clock);
         let now = clock.now();
         self.work.keep_lease().await?;
+        self.work.notice(now);
         self.expire(now).await?;
         if now >= self.work.store_at() {
             self.store_progress().await?;
@@ -153,7 +154,7 @@ impl Remote<'_, '_> {
             },
             () = work.leases.until_called_off(work.held) => Ok(()),
             found = work.source.step(self.read_to, &*clock), if reads => self.read(found),
-            () = clock.sleep_until(next_look) => Ok(()),
+            () = reached(&*clock, now, next_look) => Ok(()),
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::pages::Pages;
 use super::{Slot, TenantHorizon, whatever};
-use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked};
+use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked, reached};
 
 /// How often to ask for a lease that another process holds. Together with the time of a lease, this bounds the time of a takeover.
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -225,6 +225,8 @@ impl Work<'_> {
             if let Some(to) = self.leases.given_to() {
                 return Err(Stop::Given(to));
             }
+            // If the clock was set back, do not wait until it reaches the old time again.
+            self.noted_at = self.noted_at.min(now);
             if self.is_worth_noting(now) {
                 self.note().await?;
             }
@@ -236,7 +238,7 @@ impl Work<'_> {
                 _ = self.changed.changed() => return Err(Stop::Again),
                 done = &mut work => return Ok(done),
                 () = self.leases.until_called_off(self.held) => {}
-                () = self.clock.sleep_until(look) => {}
+                () = reached(&*self.clock, now, look) => {}
             }
         }
     }

@@ -18,7 +18,7 @@ use super::{Seen, TenantProjections};
 use crate::engine::journal::{Journal, NotWritten};
 use crate::engine::reader::{Page, Reader};
 use crate::engine::source::Source;
-use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
+use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, reached};
 
 /// How often to ask for a lease that another process holds.
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -204,6 +204,8 @@ impl<'b> Work<'b> {
         if record.resumed != self.resumed {
             return Err(Stop::Again);
         }
+        // If the clock was set back, do not wait until it reaches the old time again.
+        self.last_stored = self.last_stored.min(now);
         if self.is_unstored() && now.since(self.last_stored) >= STORE_EVERY {
             self.store(&[], |_| ()).await?;
         }
@@ -223,14 +225,15 @@ impl<'b> Work<'b> {
     ) -> Result<(), Stop> {
         let clock = Arc::clone(&self.clock);
         let mut stop = self.build.projections.shared.stop.subscribe();
-        let until = look_at.unwrap_or_else(|| clock.now().plus(Duration::from_secs(3600)));
+        let now = clock.now();
+        let until = look_at.unwrap_or_else(|| now.plus(Duration::from_secs(3600)));
         tokio::select! {
             biased;
             () = is_set(&mut stop) => Err(Stop::Done),
             changed = self.build.seen.changed() => changed.map_err(|_| Stop::Done),
             () = leases.until_called_off(held) => Ok(()),
             page = self.reader.next(), if folds => self.read(page).await,
-            () = clock.sleep_until(until) => Ok(()),
+            () = reached(&*clock, now, until) => Ok(()),
         }
     }
 

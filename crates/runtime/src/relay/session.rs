@@ -14,7 +14,7 @@ use futures_util::future::{Either, select};
 use super::TenantRelay;
 use super::pages::{Pages, Prepared, Routes, held};
 use super::task::Stop;
-use crate::host::is_set;
+use crate::host::{is_set, reached};
 
 /// How often the position is stored for other processes of the store.
 const TELL_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
@@ -136,6 +136,10 @@ impl<'r> Session<'r> {
 
     /// Waits for events, and stores the position once a second while it advances without any.
     async fn until_prepared(&mut self, following: &mut Pages) -> Result<Prepared, Stop> {
+        let now = self.now();
+        // If the clock was set back, do not wait until it reaches the old time again.
+        self.last_stored = self.last_stored.min(now);
+        let store_at = self.last_stored.plus(STORE_EVERY);
         let (clock, mut draining) = (&self.tenant.shared.options.clock, self.tenant.shared.stop.subscribe());
         let mut topics = self.tenant.topics.subscribe();
         let position = self.relay.position();
@@ -145,7 +149,7 @@ impl<'r> Session<'r> {
             () = is_set(&mut draining) => Err(Stop::Done),
             prepared = following.prepare(self.tenant, &self.relay, &mut self.routes) => Ok(prepared?),
             _ = topics.changed() => Ok(Prepared::nothing(position)),
-            () = clock.sleep_until(self.last_stored.plus(STORE_EVERY)), if behind => Ok(Prepared::nothing(position)),
+            () = reached(&**clock, now, store_at), if behind => Ok(Prepared::nothing(position)),
         }
     }
 

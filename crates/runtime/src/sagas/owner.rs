@@ -22,7 +22,7 @@ use super::{HostSagas, Seen};
 use crate::engine::journal::{Journal, NotWritten};
 use crate::engine::reader::{Page, Reader};
 use crate::engine::source::Source;
-use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
+use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, reached};
 
 /// How often to ask for a lease that another process holds.
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -238,6 +238,8 @@ impl<'o> Work<'o> {
         if record.versions.len() != self.definitions.len() {
             return Err(Stop::Again);
         }
+        // If the clock was set back, do not wait until it reaches the old time again.
+        self.last_stored = self.last_stored.min(now);
         if self.is_unstored() && now.since(self.last_stored) >= STORE_EVERY {
             self.store(&[], |_| ()).await?;
         }
@@ -253,7 +255,8 @@ impl<'o> Work<'o> {
         let clock = Arc::clone(&self.clock);
         let wake = Arc::clone(&self.owner.wake);
         let mut stop = self.owner.sagas.shared.stop.subscribe();
-        let until = look_at.unwrap_or_else(|| clock.now().plus(Duration::from_secs(3600)));
+        let now = clock.now();
+        let until = look_at.unwrap_or_else(|| now.plus(Duration::from_secs(3600)));
         let reads = self.busy.len() < UNDER_WAY_MAX;
         tokio::select! {
             biased;
@@ -263,7 +266,7 @@ impl<'o> Work<'o> {
             () = wake.notified() => self.fire().await,
             Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.done(done.ok()).await,
             page = self.reader.next(), if reads => self.read(page).await,
-            () = clock.sleep_until(until) => Ok(()),
+            () = reached(&*clock, now, until) => Ok(()),
         }
     }
 

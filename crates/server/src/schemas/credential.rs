@@ -33,7 +33,7 @@ pub(crate) struct NewCredential {
     /// The event types that may be committed and read, for the roles reader and writer; all when absent.
     #[schema(nullable = false)]
     event_types: Option<Vec<String>>,
-    /// The streams that may be read, for the roles reader and writer; all when absent. A credential of some streams may use nothing else.
+    /// The streams that may be read, for the role reader; all when absent. A credential of some streams may use nothing else.
     #[schema(nullable = false)]
     streams: Option<Vec<String>>,
     /// When it expires; never when absent.

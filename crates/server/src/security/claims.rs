@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(grant(&issuer, &every), Some(Grant::new(Role::Admin, ["acme"])));
         for lacks in [
             json!({"roles": ["reader"], "tenants": ["acme"]}),
-            json!({"roles": ["operator"], "tenants": ["acme"], "streams": "public-orders"}),
+            json!({"roles": ["reader", "writer"], "tenants": ["acme"], "streams": "public-orders"}),
         ] {
             assert_eq!(grant(&issuer, &claims(lacks.clone())), None, "{lacks}");
         }

@@ -181,8 +181,8 @@ async fn position(
     json(StatusCode::OK, &PositionAnswer { position })
 }
 
-/// Returns the streams that a request addresses, of which it names one.
-pub(super) fn named(
+/// Returns the streams that a request addresses, of which it reads one.
+fn named(
     server: &Server,
     caller: Caller,
     scope: Option<String>,
@@ -193,7 +193,11 @@ pub(super) fn named(
 }
 
 /// Returns the streams that a request addresses.
-fn found(server: &Server, caller: Caller, scope: Option<String>) -> Result<(Source, Arc<dyn Streams>), Problem> {
+pub(super) fn found(
+    server: &Server,
+    caller: Caller,
+    scope: Option<String>,
+) -> Result<(Source, Arc<dyn Streams>), Problem> {
     let source = Source::to_read(server, caller, scope)?;
     let streams = server.store.streams(&source.caller.tenant, &source.scope)?;
     Ok((source, streams))

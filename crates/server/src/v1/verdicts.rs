@@ -28,8 +28,7 @@ pub(crate) fn feature() -> Feature {
             Payload::json::<schemas::Appended>().created(),
         )
         .takes(Payload::json::<schemas::Verdicts>())
-        .refuses(&[Code::StreamMoved, Code::VerdictsDiffer])
-        .checking_streams();
+        .refuses(&[Code::StreamMoved, Code::VerdictsDiffer]);
     Feature::new("Streams", [append])
 }
 
@@ -41,7 +40,7 @@ async fn append(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (_, streams) = streams::named(&server, caller, query.scope, &name)?;
+    let (_, streams) = streams::found(&server, caller, query.scope)?;
     let (parts, body) = request.into_parts();
     let held = body::read(&server, &parts, body).await?;
     let bytes = held.bytes.clone();

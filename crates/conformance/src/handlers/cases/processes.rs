@@ -40,6 +40,21 @@ pub async fn one_process_at_a_time_delivers_and_another_takes_over_when_it_dies(
     assert_eq!(positions(&after), [1, 2]);
 }
 
+/// The clock is set back by an hour while the other process pauses before it asks for the lease again.
+pub async fn a_process_whose_clock_was_set_back_takes_over_in_time(subject: &dyn Subject) {
+    let one = Opened::of(subject).await;
+    let other = Opened::on(subject.open().await, one.clock.clone());
+    one.by_aggregate("h").await;
+    one.commit("placed", &["a"]).await;
+    assert_eq!(positions(&one.pull("h").await), [0]);
+    assert_eq!(other.handlers.pull("h", now()).await.expect("waits"), []);
+    other.advance(-3_600_000);
+    let Opened { host, store, .. } = one;
+    std::mem::forget(host);
+    store.close().await;
+    assert_eq!(positions(&until_taken_over(&other).await), [0]);
+}
+
 /// The other process need not wait for a lease to end.
 pub async fn a_drained_process_gives_its_handlers_back_at_once(subject: &dyn Subject) {
     let one = Opened::of(subject).await;

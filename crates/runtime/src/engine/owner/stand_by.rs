@@ -29,18 +29,22 @@ pub(super) async fn until_taken(owner: &mut Owner, leases: &Leases) -> Result<He
             Asked::Taken(held) => return Ok(held),
             Asked::Elsewhere { owner } => owner,
         };
-        let ask_at = clock.now().plus(ASK_EVERY);
-        while clock.now() < ask_at {
+        // Not until a time: if the clock is set back, the next question would have to wait until the clock reaches it.
+        let mut pause = clock.sleep(ASK_EVERY);
+        let mut is_over = false;
+        while !is_over {
             answer_those_whose_time_is_up(&mut pulls, clock.now());
-            let look_at = pulls.iter().map(|pull| pull.ends).min().map_or(ask_at, |ends| ends.min(ask_at));
+            let look_at = pulls.iter().map(|pull| pull.ends).min();
             tokio::select! {
                 biased;
                 () = is_set(&mut stop) => return Err(Stop::Done),
+                // Before the commands, so that many of them do not keep the lease from being asked for.
+                () = &mut pause => is_over = true,
                 command = owner.commands.recv() => {
                     last_asked = clock.now();
                     refuse(owner, command.ok_or(Stop::Done)?, &elsewhere, &mut pulls, last_asked)?;
                 }
-                () = clock.sleep_until(look_at) => {}
+                () = clock.sleep_until(look_at.unwrap_or_default()), if look_at.is_some() => {}
             }
         }
         let now = clock.now();
