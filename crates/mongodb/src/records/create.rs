@@ -155,9 +155,9 @@ impl Creator {
 
     /// Creates what is missing, or refuses it if nothing may be created. Afterwards, a majority has everything that is declared.
     ///
-    /// Existing indexes are sent too. The server lists an index from the moment in which another process begins to build it, which may fail,
-    /// and before a majority has it. For this command, it waits until such an index is built or creates it itself, and for the majority
-    /// also if there is nothing to do.
+    /// Existing indexes are sent too. The server lists an index as soon as another process begins to build it, which may fail, and before a
+    /// majority has it. For this command, it waits until such an index is built or creates it itself, and for the majority also if there is
+    /// nothing to do.
     pub(super) async fn add(&self, declared: &Collection, there: &There) -> Result<(), RecordError> {
         if !self.creates {
             return all_there(declared, there).map_err(RecordError::from);
