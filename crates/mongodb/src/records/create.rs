@@ -13,8 +13,8 @@
 //! - No transaction is based on a pending entry (batch.rs). So a collection has every index of its entry before the first record, and
 //!   nothing is created inside a transaction.
 //! - An index is added to a pending entry only by a write that finds it pending. An index that is added later is created first.
-//! - The catalog never says that something exists which an election could roll back. A command that creates something is acknowledged by a
-//!   majority. What was found may be what another process has just created, so it counts only once a majority has it (`Creator::add`).
+//! - The catalog never says that something exists which an election could roll back, or whose creation could still fail. So an index that
+//!   was found is not taken for granted: it is sent again with those that are missing (`Creator::add`).
 //!
 //! Each step may be repeated, also by several processes at once: a process that dies in between leaves the entry pending, and the next
 //! writer completes it.
@@ -27,14 +27,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use annals_core::bson::{Bson, Document, doc};
+use annals_core::bson::{Document, doc};
 use annals_core::{Code, Collection, Index, Invalid, RecordError, StoreError};
 use annals_system::sleep;
 use mongodb::Database;
 use mongodb::error::{Error, ErrorKind};
 
-use super::catalog::{Catalog, Known};
-use super::feed::STATE;
+use super::catalog::Catalog;
 use super::physical::{expiry, physical, same};
 use super::text;
 use crate::options::Options;
@@ -57,11 +56,13 @@ const PROJECTIONS: &str = "annals-projection-";
 /// The turns of writers, by collection.
 type Turns = HashMap<String, Arc<tokio::sync::Mutex<()>>>;
 
-/// What of a declaration does not exist.
-pub(super) struct Missing {
-    /// Whether the collection itself does not exist.
+/// What of a declaration exists.
+pub(super) struct There {
+    /// Whether the collection exists.
     pub(super) collection: bool,
-    indexes: Vec<Document>,
+    /// The indexes that exist, or that the server is building.
+    found: Vec<Document>,
+    missing: Vec<Document>,
 }
 
 /// Creates the collections of one database.
@@ -96,80 +97,108 @@ impl Creator {
         self.creates && !self.all_at_start && is_own(&declared.name) && declared.text_index().is_none()
     }
 
-    /// Creates the collection of a pending entry, unless it exists by now. Returns the entry, which is no longer pending.
-    pub(super) async fn ready(&self, name: &str) -> Result<Arc<Known>, RecordError> {
+    /// Creates the collection of a pending entry before a write to it, unless it exists by now.
+    pub(super) async fn ready(&self, name: &str) -> Result<(), RecordError> {
+        self.complete(name).await.map_err(of_write)
+    }
+
+    /// Creates the collection of a pending entry, unless it exists by now. Afterwards, the entry is no longer pending.
+    pub(super) async fn complete(&self, name: &str) -> Result<(), RecordError> {
         let turn = self.turns().entry(name.to_owned()).or_default().clone();
         let _turn = turn.lock().await;
         // Another writer of this process may have completed it while this one waited.
-        let known = self.catalog.declared(name).await?;
-        if !known.pending {
-            return Ok(known);
+        if !self.catalog.declared(name).await?.pending {
+            return Ok(());
         }
         loop {
             let known = self.catalog.read(name).await?;
             let known = known.ok_or_else(|| RecordError::UnknownCollection(name.to_owned()))?;
             if !known.pending {
                 self.turns().remove(name);
-                return Ok(known);
+                return Ok(());
             }
-            let missing = self.missing(&known).await?;
-            self.add(&known, missing).await?;
+            let there = self.look(&known).await?;
+            self.add(&known, &there).await?;
             self.catalog.created(&known).await?;
         }
     }
 
-    /// Returns what of a declaration does not exist.
-    pub(super) async fn missing(&self, declared: &Collection) -> Result<Missing, RecordError> {
+    /// Returns what of a declaration exists.
+    pub(super) async fn look(&self, declared: &Collection) -> Result<There, RecordError> {
         let there = listed(&self.database, &declared.name).await.map_err(|error| reading(&error))?;
-        let mut indexes: Vec<Document> = Vec::new();
+        let (mut found, mut missing): (Vec<Document>, Vec<Document>) = (Vec::new(), Vec::new());
         for index in &declared.indexes {
             let Some(due) = physical(index)? else { continue };
-            let name = |found: &&Document| found.get_str("name").is_ok_and(|name| name == index.name());
-            if let Some(found) = there.iter().flatten().find(name) {
-                if !same(found, &due) || expiry(found) != expiry(&due) {
-                    let message = format!(
-                        "exists as {found}, but {due} is declared; declare it as it exists, or give the new one another name"
-                    );
-                    return Err(conflict(declared, index, message));
+            let of_name = |listed: &&Document| listed.get_str("name").is_ok_and(|name| name == index.name());
+            let named = there.iter().flatten().find(of_name);
+            if let Some(named) = named
+                && (!same(named, &due) || expiry(named) != expiry(&due))
+            {
+                let message = format!(
+                    "exists as {named}, but {due} is declared; declare it as it exists, or give the new one another name"
+                );
+                return Err(conflict(declared, index, message));
+            }
+            match named.or_else(|| there.iter().flatten().find(|listed| same(listed, &due))) {
+                Some(listed) => {
+                    let listed = as_listed(due, listed);
+                    if !found.contains(&listed) {
+                        found.push(listed);
+                    }
                 }
-            } else if !there.iter().flatten().chain(&indexes).any(|found| same(found, &due)) {
-                indexes.push(due);
+                None if missing.iter().any(|other| same(other, &due)) => {}
+                None => missing.push(due),
             }
         }
-        Ok(Missing { collection: there.is_none(), indexes })
+        Ok(There { collection: there.is_some(), found, missing })
     }
 
     /// Creates what is missing, or refuses it if nothing may be created. Afterwards, a majority has everything that is declared.
-    pub(super) async fn add(&self, declared: &Collection, missing: Missing) -> Result<(), RecordError> {
-        if self.made(declared, missing).await? {
-            return Ok(());
-        }
-        // A look between two writes to the same primary has seen nothing that the second one does not confirm.
-        loop {
-            let election = self.settled().await?;
-            let missing = self.missing(declared).await?;
-            let made = self.made(declared, missing).await?;
-            if made || self.settled().await? == election {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Creates what is missing, or refuses it. Returns whether a majority is known to have it.
-    async fn made(&self, declared: &Collection, missing: Missing) -> Result<bool, RecordError> {
+    ///
+    /// Existing indexes are sent too. The server lists an index as soon as another process begins to build it, which may fail, and before a
+    /// majority has it. For this command, it waits until such an index is built or creates it itself, and for the majority also if there is
+    /// nothing to do.
+    pub(super) async fn add(&self, declared: &Collection, there: &There) -> Result<(), RecordError> {
         if !self.creates {
-            all_there(declared, missing.collection, &missing.indexes)?;
-            return Ok(false);
+            return all_there(declared, there).map_err(RecordError::from);
         }
-        make(&self.database, declared, missing).await
+        // All in a single command, which creates all or none, and with them a collection that does not exist.
+        let indexes: Vec<Document> = there.missing.iter().chain(&there.found).cloned().collect();
+        let majority = doc! { "w": "majority" };
+        let command = match (indexes.is_empty(), there.collection) {
+            (true, true) => return Ok(()),
+            (true, false) => doc! { "create": &declared.name, "writeConcern": majority },
+            (false, _) => doc! { "createIndexes": &declared.name, "indexes": indexes, "writeConcern": majority },
+        };
+        match run(&self.database, command).await {
+            Err(error) if code_of(&error) != Some(NAMESPACE_EXISTS) => Err(refused(declared, &there.missing, &error)),
+            _ => Ok(()),
+        }
     }
+}
 
-    /// Waits until a majority has all that the primary has. Returns the election of the primary; `None` on a sharded cluster.
-    async fn settled(&self) -> Result<Option<Bson>, StoreError> {
-        let nothing = doc! { "q": { "_id": "settled" }, "u": { "$max": { "at": 0_i64 } } };
-        let command = doc! { "update": STATE, "updates": [nothing], "writeConcern": { "w": "majority" } };
-        let ran = run(&self.database, command).await.map_err(|error| reading(&error))?;
-        Ok(ran.answer.get("electionId").cloned())
+/// Returns an index under the name that it has, and with its expiry: an index that is declared may differ from an existing one in these.
+fn as_listed(mut due: Document, listed: &Document) -> Document {
+    for option in ["name", "expireAfterSeconds"] {
+        match listed.get(option) {
+            Some(value) => drop(due.insert(option, value.clone())),
+            None => drop(due.remove(option)),
+        }
+    }
+    due
+}
+
+/// Converts the refusal of an index into that of the write that needs it. Whoever writes would take `duplicate_key` for an answer about its
+/// own record, and might go on as if that existed.
+fn of_write(error: RecordError) -> RecordError {
+    match error {
+        RecordError::DuplicateKey { collection, index, key, .. } => {
+            let message = format!(
+                "cannot be created, because other software wrote documents with the same {key}; delete all but one of them"
+            );
+            RecordError::IndexConflict { collection, index, message }
+        }
+        other => other,
     }
 }
 
@@ -186,7 +215,7 @@ pub(super) fn conflict(collection: &Collection, index: &Index, message: String) 
 /// Lists the existing indexes; `None` if the collection does not exist.
 async fn listed(database: &Database, collection: &str) -> mongodb::error::Result<Option<Vec<Document>>> {
     match run(database, doc! { "listIndexes": collection, "cursor": { "batchSize": 200 } }).await {
-        Ok(Ran { answer, .. }) => {
+        Ok(answer) => {
             let batch = answer.get_document("cursor").ok().and_then(|cursor| cursor.get_array("firstBatch").ok());
             Ok(Some(batch.into_iter().flatten().filter_map(|index| index.as_document().cloned()).collect()))
         }
@@ -196,14 +225,14 @@ async fn listed(database: &Database, collection: &str) -> mongodb::error::Result
 }
 
 /// Refuses a declaration that would have to create something, and names what is missing.
-fn all_there(declared: &Collection, absent: bool, missing: &[Document]) -> Result<(), StoreError> {
+fn all_there(declared: &Collection, there: &There) -> Result<(), StoreError> {
     let name = &declared.name;
-    let names: Vec<_> = missing.iter().filter_map(|index| index.get_str("name").ok()).collect();
-    let what = match (absent, names.is_empty()) {
-        (false, true) => return Ok(()),
-        (true, true) => format!("collection {name} is missing"),
-        (true, false) => format!("collection {name} is missing, with its indexes {}", names.join(", ")),
-        (false, false) => format!("indexes {} of collection {name} are missing", names.join(", ")),
+    let names: Vec<_> = there.missing.iter().filter_map(|index| index.get_str("name").ok()).collect();
+    let what = match (there.collection, names.is_empty()) {
+        (true, true) => return Ok(()),
+        (false, true) => format!("collection {name} is missing"),
+        (false, false) => format!("collection {name} is missing, with its indexes {}", names.join(", ")),
+        (true, false) => format!("indexes {} of collection {name} are missing", names.join(", ")),
     };
     let instead = match is_own(name) {
         true => "start once with auto_init_schema and create_all_at_start on",
@@ -212,35 +241,8 @@ fn all_there(declared: &Collection, absent: bool, missing: &[Document]) -> Resul
     Err(StoreError::ReadOnly(format!("{what}, and auto_init_schema is off; {instead}")))
 }
 
-/// Creates the indexes in a single command, which creates all or none, and with them a collection that is absent. Returns whether a
-/// majority is known to have all: only if this command has created all of it. The server does not wait for what it finds.
-async fn make(database: &Database, declared: &Collection, missing: Missing) -> Result<bool, RecordError> {
-    let Missing { collection: absent, indexes: missing } = missing;
-    let majority = doc! { "w": "majority" };
-    let command = match (missing.is_empty(), absent) {
-        (true, false) => return Ok(false),
-        (true, true) => doc! { "create": &declared.name, "writeConcern": majority },
-        (false, _) => doc! { "createIndexes": &declared.name, "indexes": missing.clone(), "writeConcern": majority },
-    };
-    match run(database, command).await {
-        Ok(Ran { answer, once }) => {
-            let with_collection = answer.get_bool("createdCollectionAutomatically").unwrap_or(false);
-            Ok(once && (missing.is_empty() || with_collection))
-        }
-        Err(error) if code_of(&error) == Some(NAMESPACE_EXISTS) => Ok(false),
-        Err(error) => Err(refused(declared, &missing, &error)),
-    }
-}
-
-/// The answer to a command.
-struct Ran {
-    answer: Document,
-    /// Whether the command was sent once.
-    once: bool,
-}
-
 /// Runs a command that may be repeated. The driver does not repeat it by itself, and a first write waits for an election like any other.
-async fn run(database: &Database, command: Document) -> mongodb::error::Result<Ran> {
+async fn run(database: &Database, command: Document) -> mongodb::error::Result<Document> {
     let is_passing = |error: &Error| {
         passes(error) || matches!(&*error.kind, ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. })
     };
@@ -248,7 +250,7 @@ async fn run(database: &Database, command: Document) -> mongodb::error::Result<R
     loop {
         let error = match database.run_command(command.clone()).await {
             Ok(answer) => {
-                let Some(why) = answer.get("writeConcernError") else { return Ok(Ran { answer, once: tries == 0 }) };
+                let Some(why) = answer.get("writeConcernError") else { return Ok(answer) };
                 Error::custom(format!("no majority has confirmed it: {why}"))
             }
             Err(error) if is_passing(&error) => error,
@@ -298,6 +300,26 @@ fn refused(declared: &Collection, missing: &[Document], error: &Error) -> Record
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_existing_index_is_sent_as_it_is_called_and_not_as_it_is_declared() {
+        let due = || doc! { "key": { "n": 1 }, "name": "declared", "unique": true, "expireAfterSeconds": 60 };
+        let listed = doc! { "v": 2, "key": { "n": 1 }, "name": "n_1", "unique": true };
+        assert_eq!(as_listed(due(), &listed), doc! { "key": { "n": 1 }, "name": "n_1", "unique": true });
+        let listed = doc! { "v": 2, "key": { "n": 1 }, "name": "n_1", "expireAfterSeconds": 5 };
+        assert_eq!(expiry(&as_listed(due(), &listed)), Some(5));
+    }
+
+    #[test]
+    fn a_write_that_needs_an_index_which_documents_break_is_not_refused_as_a_duplicate_of_its_own_record() {
+        let key = Box::new(doc! { "n": 7 });
+        let (collection, index) = ("annals-things".to_owned(), "n_1".to_owned());
+        let refused = of_write(RecordError::DuplicateKey { collection, index, key, change: 0 });
+        assert_eq!(refused.code(), Code::IndexConflict);
+        for part in ["annals-things", "n_1", "\"n\": 7"] {
+            assert!(refused.to_string().contains(part), "{part} in {refused}");
+        }
+    }
 
     #[test]
     fn collections_that_users_or_other_software_know_do_not_wait_for_their_first_write() {

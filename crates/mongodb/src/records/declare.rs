@@ -41,7 +41,7 @@ async fn attempt(
             false if whole => return Ok(Some(known.clone())),
             false => {}
             true if !creator.waits(declared) => {
-                creator.ready(&declared.name).await?;
+                creator.complete(&declared.name).await?;
                 return Ok(None);
             }
             true if whole => return Ok(Some(known.clone())),
@@ -55,11 +55,11 @@ async fn attempt(
         }
     }
     declared.one_text_index(known.iter().flat_map(|known| &known.indexes))?;
-    let missing = creator.missing(declared).await?;
-    let is_new = known.is_none() && missing.collection;
+    let there = creator.look(declared).await?;
+    let is_new = known.is_none() && !there.collection;
     let waits = is_new && creator.waits(declared);
     if !waits {
-        creator.add(declared, missing).await?;
+        creator.add(declared, &there).await?;
     }
     if is_new && declared.feed {
         feed::start(database, &declared.name).await?;

@@ -4,7 +4,7 @@
 use annals_core::bson::{doc, rawdoc};
 use annals_core::{
     Code, Collection, Condition, Explained, GroupPage, GroupQuery, Index, RecordChange, RecordError, RecordPage,
-    RecordQuery, Revision, Store,
+    RecordQuery, Store,
 };
 use annals_mongodb::Options;
 use mongodb::Database;
@@ -34,8 +34,8 @@ async fn indexes(database: &Database, collection: &str) -> Vec<String> {
     names
 }
 
-fn is_duplicate(written: &Result<Vec<Revision>, RecordError>) -> bool {
-    written.as_ref().is_err_and(|error| error.code() == Code::DuplicateKey)
+fn is_duplicate<T>(answer: &Result<T, RecordError>) -> bool {
+    answer.as_ref().is_err_and(|error| error.code() == Code::DuplicateKey)
 }
 
 #[tokio::test]
@@ -89,12 +89,35 @@ async fn a_collection_that_lacks_indexes_gets_them_before_the_first_record_or_th
     let documents = database.collection::<Document>(other);
     documents.insert_many([doc! { "_id": 1, "n": 7 }, doc! { "_id": 2, "n": 7 }]).await.expect("inserted");
     let both = || vec![thing(2, 2), RecordChange::insert(other, rawdoc! { "_id": 3, "n": 3 })];
-    assert!(is_duplicate(&records.write(both()).await));
+    let refused = records.write(both()).await.expect_err("two documents break the index");
+    assert_eq!(refused.code(), Code::IndexConflict, "duplicate_key would be about the record: {refused}");
     assert_eq!(documents.count_documents(doc! {}).await.expect("counted"), 2);
     documents.delete_one(doc! { "_id": 2 }).await.expect("deleted");
     records.write(both()).await.expect("written");
     assert_eq!(indexes(&database, other).await, ["_id_", "n_1"]);
     store.close().await;
+}
+
+/// The server lists an index from the beginning of its creation on, which fails here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_another_process_is_creating_is_not_declared_before_it_exists() {
+    let databases = Databases::new();
+    let documents = databases.database().await.collection::<Document>("orders");
+    documents.insert_many((0..2_000_i32).map(|n| doc! { "_id": n, "n": n / 2 })).await.expect("inserted");
+    let (one, other) = tokio::join!(databases.store(Options::default()), databases.store(Options::default()));
+    let (records, others) = (records_of(&one), records_of(&other));
+    let orders = || Collection::new("orders").index(Index::on("n").unique());
+    let first = tokio::spawn(async move { records.declare(orders()).await });
+    loop {
+        let ended = first.is_finished();
+        let declared = others.declare(orders()).await;
+        assert!(is_duplicate(&declared), "{declared:?}");
+        if ended {
+            break;
+        }
+    }
+    assert!(is_duplicate(&first.await.expect("it ended")));
+    tokio::join!(one.close(), other.close());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
