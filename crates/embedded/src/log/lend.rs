@@ -30,7 +30,10 @@ pub(super) async fn scan(
     let start = view.position_of(from).unwrap_or(0);
     for segment in view.segments[start..].iter().take_while(|segment| segment.first < end) {
         let first = segment.index.ordinal_of(from)?.unwrap_or(0);
-        let mut candidates = Candidates::new(core.key, segment, &query.filter, first..segment.index.commits());
+        // No commit after the one that begins at the end, or the last before it, has an event of the range. So a short range costs little
+        // in a segment of which no commit has the terms.
+        let last = segment.index.ordinal_of(end)?.map_or(0, |ordinal| ordinal + 1);
+        let mut candidates = Candidates::new(core.key, segment, &query.filter, first..last);
         while let Some(group) = candidates.next_group(usize::MAX)? {
             let mut entries = segment.index.entries(&group)?;
             entries.truncate(entries.partition_point(|entry| entry.sequence_number < end));
@@ -59,6 +62,11 @@ pub(super) async fn scan(
                     (turn, began) = (0, Turn::begin());
                 }
             }
+        }
+        // Many terms of which no commit has any take their time as well.
+        if began.is_over() {
+            give_way().await;
+            (turn, began) = (0, Turn::begin());
         }
     }
     Ok(ControlFlow::Continue(end))

@@ -40,7 +40,7 @@ impl<'c> Turns<'c> {
         }
         if self.left == 0 {
             // Released first: the semaphore is fair, so those that wait for a permit get theirs before this one.
-            self.permit = None;
+            drop(self.permit.take());
             self.permit = self.permits.acquire().await.ok();
             self.left = self.lasts;
         }
