@@ -35,9 +35,13 @@ impl<'c> Turns<'c> {
 
     /// Yields to other tasks if the turn is over.
     pub(super) async fn give_way(&mut self) {
-        if !self.turn.is_over() {
-            return;
+        if self.turn.is_over() {
+            self.end().await;
         }
+    }
+
+    /// Yields to other tasks and begins the next turn.
+    pub(super) async fn end(&mut self) {
         if self.left == 0 {
             // Released first: the semaphore is fair, so those that wait for a permit get theirs before this one.
             drop(self.permit.take());
