@@ -265,6 +265,14 @@ async fn scan_pages(
     Ok(end)
 }
 
+/// The events of the first range of a follower that reads range by range: so far behind the head, a page may take long if no event
+/// matches.
+const RANGE: SequenceNumber = 65_536;
+/// Ranges in which nothing matches double up to this, because each costs a look-up of every term.
+const RANGE_MAX: SequenceNumber = 16 * RANGE;
+/// Ranges that are cancelled are halved down to this.
+const RANGE_MIN: SequenceNumber = 1_024;
+
 /// Follows a log: first the existing events, then each new one, without gaps or duplicates.
 ///
 /// A follower pulls, so it holds at most one page, and a slow follower does not slow down anyone else.
@@ -272,12 +280,14 @@ pub struct Follower {
     log: Arc<dyn EventLog>,
     filter: Filter,
     next: SequenceNumber,
+    /// The length of the next range, if it reads range by range.
+    range: SequenceNumber,
 }
 
 impl Follower {
     /// Follows `log` from sequence number `from`.
     pub fn new(log: Arc<dyn EventLog>, from: SequenceNumber, filter: Filter) -> Self {
-        Self { log, filter, next: from }
+        Self { log, filter, next: from, range: RANGE }
     }
 
     /// Returns the number from which it resumes: every event below it has been returned or did not match the filter.
@@ -304,12 +314,15 @@ impl Follower {
     /// # Errors
     /// As [`next_page`](Self::next_page).
     pub async fn step(&mut self) -> Result<Vec<RecordedEvent>, ReadError> {
-        /// Far enough behind the head for a page to take long if no event matches.
-        const RANGE: u64 = 65_536;
+        let range = self.range;
         if self.filter.may_span_events() && self.log.scans_ranges() {
             let head = self.log.head().await?;
-            if head.saturating_sub(self.next) > RANGE {
-                return self.step_to(self.next + RANGE).await;
+            // A caller who cancels what takes long gets half of it the next time.
+            self.range = (range / 2).max(RANGE_MIN);
+            if head.saturating_sub(self.next) > range {
+                let events = self.step_to(self.next + range).await?;
+                self.range = if events.is_empty() { (2 * range).min(RANGE_MAX) } else { range };
+                return Ok(events);
             }
         }
         loop {
@@ -320,6 +333,7 @@ impl Follower {
                 filter: self.filter.clone(),
             };
             let page = self.log.read(query).await?;
+            self.range = range;
             // A position past the head (the log was restored, or the caller looks ahead) waits for that number.
             let next = page.next.max(self.next);
             if !page.events.is_empty() || next > self.next {
@@ -344,6 +358,23 @@ impl Follower {
             if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         self.next = self.log.scan(query, &mut take).await?;
+        if events.is_empty() {
+            // A short scan does not yield, and many in a row would hold the thread.
+            let_others_run().await;
+        }
         Ok(events)
     }
+}
+
+/// Lets other tasks of the thread run.
+pub(crate) async fn let_others_run() {
+    let mut waited = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut waited, true) {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
 }

@@ -11,6 +11,7 @@ use super::StoredQuery;
 use super::candidates::Candidates;
 use super::commit_document::CommitDocument;
 use super::lowest::Lowest;
+use crate::event_log::let_others_run;
 use crate::{
     Aggregate, AggregateFilter, AggregateQuery, Condition, DocumentKind, EventLog, EventRef, Explained, Filter,
     Invalid, Matcher, ReadError, RecordedCommit, ScanQuery, Version, limits, no_text_index,
@@ -203,17 +204,4 @@ impl Judge<'_, '_> {
         self.examined += 1;
         if self.matcher.matches(&document) { (self.take)(&document) } else { Ok(()) }
     }
-}
-
-/// Lets other tasks of the thread run.
-async fn let_others_run() {
-    let mut waited = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut waited, true) {
-            return std::task::Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        std::task::Poll::Pending
-    })
-    .await;
 }

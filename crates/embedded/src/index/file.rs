@@ -242,14 +242,15 @@ impl FileIndex {
     }
 
     pub(crate) fn postings(&self, term: Term, within: Range<u32>) -> Answer<Vec<u32>> {
-        let mut ordinals = self.all_postings(term)?;
+        let mut ordinals = self.postings_below(term, within.end)?;
         let part = part(&ordinals, &within);
         ordinals.truncate(part.end);
         ordinals.drain(..part.start);
         Ok(ordinals)
     }
 
-    fn all_postings(&self, term: Term) -> Answer<Vec<u32>> {
+    /// Returns the ordinals of a term below `end`, and decodes no others.
+    fn postings_below(&self, term: Term, end: u32) -> Answer<Vec<u32>> {
         if !self.may_hold(term) {
             return Ok(Vec::new());
         }
@@ -272,6 +273,9 @@ impl FileIndex {
         for _ in 0..count {
             let sum = varint::take(&mut left).and_then(|difference| last.checked_add(difference));
             last = sum.ok_or_else(|| self.pages.fault(u64::from(value)))?;
+            if last >= u64::from(end) {
+                break;
+            }
             ordinals.push(last as u32);
         }
         Ok(ordinals)

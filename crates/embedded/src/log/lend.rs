@@ -8,6 +8,7 @@ use super::core::Core;
 use super::read::Candidates;
 use super::segment::runs;
 use super::stats::give_way;
+use super::turns::Turns;
 use crate::turn::Turn;
 
 /// The scan yields to other tasks after this many bytes; each read counts as [`READ_BYTES`] more.
@@ -27,10 +28,14 @@ pub(super) async fn scan(
     let (from, end) = (query.from, query.to.min(head));
     let mut buffer = Vec::new();
     let (mut turn, mut began) = (0, Turn::begin());
+    // As a page does that may examine much and find little.
+    let mut turns = query.filter.may_span_events().then(|| Turns::of_read(core));
     let start = view.position_of(from).unwrap_or(0);
     for segment in view.segments[start..].iter().take_while(|segment| segment.first < end) {
         let first = segment.index.ordinal_of(from)?.unwrap_or(0);
-        let mut candidates = Candidates::new(core.key, segment, &query.filter, first..segment.index.commits());
+        // What follows the range is not looked up, so that a short one costs little where no commit has the terms.
+        let last = segment.index.ordinal_of(end)?.map_or(0, |ordinal| ordinal + 1);
+        let mut candidates = Candidates::new(core.key, segment, &query.filter, first..last);
         while let Some(group) = candidates.next_group(usize::MAX)? {
             let mut entries = segment.index.entries(&group)?;
             entries.truncate(entries.partition_point(|entry| entry.sequence_number < end));
@@ -55,11 +60,23 @@ pub(super) async fn scan(
                 }
                 turn += buffer.len() as u64 + READ_BYTES;
                 if turn >= TURN_BYTES || began.is_over() {
-                    give_way().await;
+                    pause(&mut turns).await;
                     (turn, began) = (0, Turn::begin());
                 }
             }
         }
+        // Many terms of which no commit has any take their time as well.
+        if began.is_over() {
+            pause(&mut turns).await;
+            (turn, began) = (0, Turn::begin());
+        }
     }
     Ok(ControlFlow::Continue(end))
+}
+
+async fn pause(turns: &mut Option<Turns<'_>>) {
+    match turns {
+        Some(turns) => turns.end().await,
+        None => give_way().await,
+    }
 }

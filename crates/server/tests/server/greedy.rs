@@ -70,7 +70,7 @@ async fn a_list_of_keys_that_takes_too_long_ends() {
     // What is not finished in its first turn has no time left.
     options.query_time_max = Duration::ZERO;
     let server = Running::start_with(options).await;
-    server.commit_batches(4).await;
+    server.commit_batches(8).await;
     server.get("/v1/keys/user").await.problem(Code::QueryTookTooLong);
     assert_eq!(server.post(opened().to_string()).await.status, 201);
 }
