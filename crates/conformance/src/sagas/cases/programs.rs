@@ -98,7 +98,7 @@ pub async fn a_cancel_while_a_function_runs_compensates_what_it_did(subject: &dy
     let id = saga_id("order", "o-1");
     let stored = TypedRecords::<SagaRecord>::declared(it.it.store.records(DEFAULT_TENANT).expect("declared"));
     let opening = async {
-        while !stored.get(id.as_str()).await.expect("read").is_some_and(|saga| saga.value.annals.asked.is_some()) {
+        while stored.get(id.as_str()).await.expect("read").is_none_or(|saga| saga.value.annals.asked.is_none()) {
             crate::between_looks().await;
         }
         gate.notify_one();

@@ -18,7 +18,10 @@ impl<'s> Comparison<'s> {
         };
         let unchanged: Vec<bool> = now.iter().enumerate().map(is_unchanged).collect();
         let mut pairs = (0..now.len()).flat_map(|other| (0..other).map(move |one| (one, other)));
-        pairs.find(|&(one, other)| !(unchanged[one] && unchanged[other]) && !self.are_apart(&now[one], &now[other], 0))
+        pairs.find(|&(one, other)| {
+            let is_new = !unchanged[one] || !unchanged[other];
+            is_new && !self.are_apart(&now[one], &now[other], 0)
+        })
     }
 
     /// Returns whether it is certain that no value is accepted by both of these parts of the new schema.

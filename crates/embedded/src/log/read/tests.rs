@@ -104,7 +104,7 @@ fn a_follower_that_reads_range_by_range_gets_each_event_once() {
         for commit in 0..160 {
             // More than a page in a row, some at the ends of commits, and none for two ranges.
             let matches = |n: u64| match commit {
-                3..6 => n % 2 == 0,
+                3..6 => n.is_multiple_of(2),
                 6..24 => n == 0 || n == EVENTS - 1,
                 _ => commit == 159 && n == 1,
             };
