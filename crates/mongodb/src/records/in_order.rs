@@ -1,5 +1,5 @@
-//! Reads a page whose records an index holds in the order of the sort, but for the order by `_id` among equal ones. If the server were asked
-//! for that too, it would read and sort all matches for each page.
+//! Reads a page whose records an index holds in the order of the sort, but for the order by `_id` among equal ones. If the server were
+//! asked for that too, it would read and sort all matches for each page.
 //!
 //! ```text
 //!  sort by (due, _id), 3 a page:   1a 2b 2c │ 2f 4d 4e │ …
