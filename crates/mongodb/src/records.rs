@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   document.rs  a record as it is stored               filter.rs   conditions as filters
-//!   catalog.rs   what is declared                       find.rs     pages and counts; explain.rs; behind.rs, cursor.rs: where one goes on
+//!   catalog.rs   what is declared                       find.rs     pages and counts; explain.rs; behind.rs, cursor.rs: where one goes on;
+//!                                                                   served.rs, in_order.rs: pages in the order of an index
 //!   declare.rs   what is added to it                    feed.rs     what has changed, where a collection asks for a feed
 //!   create.rs    collections; physical.rs, text.rs: their indexes
 //!   start.rs     turning a feed on                      expiry.rs   deletes what has expired; markers.rs: when each does
@@ -35,12 +36,14 @@ mod fence;
 mod filter;
 mod find;
 mod group;
+mod in_order;
 mod judge;
 mod look;
 mod markers;
 mod physical;
 mod queries;
 mod revisions;
+mod served;
 mod start;
 mod text;
 mod write;
@@ -201,8 +204,8 @@ impl Records for MongoRecords {
         query.validate()?;
         self.open()?;
         let found = async {
-            self.catalog.declared(&query.collection).await?;
-            find::find(&self.database, &query).await
+            let declared = self.catalog.declared(&query.collection).await?;
+            find::find(&self.database, &query, &declared).await
         };
         self.answers.of(found).await
     }
@@ -212,8 +215,8 @@ impl Records for MongoRecords {
         query.validate()?;
         self.open()?;
         let explained = async {
-            self.catalog.declared(&query.collection).await?;
-            explain::explain(&self.database, &query).await
+            let declared = self.catalog.declared(&query.collection).await?;
+            explain::explain(&self.database, &query, Some(&declared)).await
         };
         self.answers.of(explained).await
     }

@@ -9,7 +9,8 @@ use std::hash::Hasher;
 
 use annals_core::bson::raw::RawDocument;
 use annals_core::bson::spec::BinarySubtype;
-use annals_core::bson::{Binary, Bson, Document, doc};
+use annals_core::bson::{Binary, Bson, Document, RawBson, doc};
+use annals_core::order::encoded;
 use annals_core::{Code, Cursor, Invalid, RecordQuery};
 use siphasher::sip::SipHasher13;
 
@@ -22,6 +23,19 @@ pub(super) struct Position {
     pub(super) values: Vec<Bson>,
     /// Its `_id`.
     pub(super) id: Bson,
+}
+
+impl Position {
+    /// Returns the beginning of its place: the key of the first fields of the sort.
+    pub(super) fn key(&self, fields: usize) -> &[u8] {
+        let end: usize = self.values.iter().take(fields).map(length).sum();
+        self.order.get(..end).unwrap_or(&self.order)
+    }
+}
+
+/// Returns the length of a value in a place.
+fn length(value: &Bson) -> usize {
+    RawBson::try_from(value.clone()).map_or(0, |raw| encoded(raw.as_raw_bson_ref()).len())
 }
 
 /// Returns the cursor for the next page of this query.

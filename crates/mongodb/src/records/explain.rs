@@ -1,32 +1,39 @@
 //! Explains how the server finds the records of a query.
 
 use annals_core::bson::{Bson, Document, doc};
-use annals_core::{Explained, RecordError, RecordQuery};
+use annals_core::{Collection, Explained, RecordError, RecordQuery};
 use mongodb::Database;
 
-use super::find::{FirstPage, refused};
+use super::find::{Ask, page, refused};
 
-/// Runs the find that would read the first page, and returns the server's statistics.
-pub(super) async fn explain(database: &Database, query: &RecordQuery) -> Result<Explained, RecordError> {
-    let page = FirstPage::of(query)?;
-    let mut find = doc! { "find": &query.collection, "filter": page.filter.ask, "sort": page.sort };
-    if page.limit > 0 {
-        find.insert("limit", page.limit);
+/// Reads the page of a query, and adds up the server's statistics about each request that this took.
+pub(super) async fn explain(
+    database: &Database,
+    query: &RecordQuery,
+    declared: Option<&Collection>,
+) -> Result<Explained, RecordError> {
+    let (page, asked) = page(database, query, declared).await?;
+    let mut explained = Explained { found: page.records.len() as u64, ..Explained::default() };
+    for Ask { filter, sort, limit } in asked {
+        // Without `_id`, equal records are sorted by the store.
+        let is_whole = sort.contains_key("_id");
+        let mut find = doc! { "find": &query.collection, "filter": filter, "sort": sort };
+        if limit > 0 {
+            find.insert("limit", limit);
+        }
+        find.insert("allowDiskUse", true);
+        let command = doc! { "explain": find, "verbosity": "executionStats" };
+        let answer = database.run_command(command).await.map_err(|error| refused(&query.condition, &error))?;
+        let statistics = answer.get_document("executionStats").cloned().unwrap_or_default();
+        let plan = answer.get_document("queryPlanner").and_then(|planner| planner.get_document("winningPlan"));
+        let plan = plan.cloned().unwrap_or_default();
+        let index = index_of(&plan);
+        explained.entries_examined += number(&statistics, "totalKeysExamined");
+        explained.documents_examined += number(&statistics, "totalDocsExamined");
+        explained.sorted |= has_stage(&plan, "SORT") || (index.is_some() && !is_whole);
+        explained.index = explained.index.or(index);
     }
-    find.insert("allowDiskUse", true);
-    let command = doc! { "explain": find, "verbosity": "executionStats" };
-    let answer = database.run_command(command).await.map_err(|error| refused(&query.condition, &error))?;
-    let statistics = answer.get_document("executionStats").cloned().unwrap_or_default();
-    let plan = answer.get_document("queryPlanner").and_then(|planner| planner.get_document("winningPlan"));
-    let plan = plan.cloned().unwrap_or_default();
-    let index = index_of(&plan);
-    Ok(Explained {
-        entries_examined: number(&statistics, "totalKeysExamined"),
-        documents_examined: number(&statistics, "totalDocsExamined"),
-        found: number(&statistics, "nReturned").min(query.limit as u64),
-        sorted: has_stage(&plan, "SORT"),
-        index,
-    })
+    Ok(explained)
 }
 
 fn number(document: &Document, name: &str) -> u64 {

@@ -1,35 +1,58 @@
 //! Finds and counts records. A page is read at a single point in time: a snapshot at majority, from the primary.
+//!
+//! ```text
+//!                       ┌ yes ─▶ in_order.rs: ─ they come as they should ─▶ the page
+//! served by an index? ──┤        page by page      │ they do not
+//!                       └ no ──▶ the server sorts ◀┘
+//! ```
 
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
 use annals_core::bson::{Bson, Document, doc};
 use annals_core::order::{self, Direction, document_keys};
 use annals_core::{
-    Code, Condition, Invalid, Record, RecordError, RecordPage, RecordQuery, SortBy, StoreError, limits, no_text_index,
+    Code, Collection, Condition, Invalid, Record, RecordError, RecordPage, RecordQuery, Revision, SortBy, StoreError,
+    limits, no_text_index,
 };
-use mongodb::Database;
 use mongodb::error::Error;
+use mongodb::{Database, SessionCursor};
 
-use super::behind::{At, behind};
+use super::behind::{at, behind};
 use super::cursor::{self, Position};
 use super::document::{self, OWN};
 use super::filter::{Filter, visible};
+use super::served::is_served;
 use crate::layout::fields::inner;
 use crate::moment::{Moment, Tries};
 use crate::refused::{code_of, message_of, reading};
 
 /// Maximum bytes of a page's records, which the last record may exceed.
-const BYTES_MAX: usize = limits::PAGE_BYTES_MAX;
+pub(super) const BYTES_MAX: usize = limits::PAGE_BYTES_MAX;
 
-/// Reads a page of records.
-pub(super) async fn find(database: &Database, query: &RecordQuery) -> Result<RecordPage, RecordError> {
+/// Reads a page of records of a collection with this declaration.
+pub(super) async fn find(
+    database: &Database,
+    query: &RecordQuery,
+    declared: &Collection,
+) -> Result<RecordPage, RecordError> {
+    page(database, query, Some(declared)).await.map(|(page, _)| page)
+}
+
+/// Reads a page of records of a collection, which may have a declaration. Returns also what the server was asked.
+pub(super) async fn page(
+    database: &Database,
+    query: &RecordQuery,
+    declared: Option<&Collection>,
+) -> Result<(RecordPage, Vec<Ask>), RecordError> {
     let after = query.after.as_ref().map(|text| cursor::read(query, text)).transpose()?;
+    let served = declared.is_some_and(|declared| is_served(declared, &query.condition, &query.sort));
     let mut tries = Tries::default();
     loop {
-        match Reading::begin(database, query, after.as_ref()).await?.page().await {
+        let mut reading = Reading::begin(database, query, after.as_ref()).await?;
+        match reading.page(served).await {
             Err(Ended::Server(error)) if tries.again(&error).await => {}
             Err(Ended::Server(error)) => return Err(refused(&query.condition, &error)),
             Err(Ended::Refused(error)) => return Err(error),
-            Ok(page) => return Ok(page),
+            Ok(page) => return Ok((page, reading.asked)),
         }
     }
 }
@@ -75,34 +98,6 @@ async fn counted(database: &Database, collection: &str, filter: Filter, at_most:
     Ok(counted.get("n").and_then(|n| n.as_i64().or_else(|| n.as_i32().map(i64::from))).unwrap_or(0).unsigned_abs())
 }
 
-/// The first request of a store on MongoDB for a query.
-pub(super) struct FirstPage {
-    pub(super) filter: Filter,
-    pub(super) sort: Document,
-    /// 0 means all.
-    pub(super) limit: i64,
-}
-
-impl FirstPage {
-    /// Creates the request for the page after the query's cursor, or the first page.
-    pub(super) fn of(query: &RecordQuery) -> Result<Self, RecordError> {
-        let after = query.after.as_ref().map(|text| cursor::read(query, text)).transpose()?;
-        let filter = filter_of(query, after.as_ref())?;
-        let limit = if filter.rest.is_some() { 0 } else { query.limit as i64 + 1 };
-        Ok(Self { filter, sort: sort_of(&query.sort), limit })
-    }
-}
-
-fn filter_of(query: &RecordQuery, after: Option<&Position>) -> Result<Filter, Invalid> {
-    let mut filter = Filter::of(&query.condition)?;
-    if let Some(after) = after {
-        let sort = query.sort.iter().zip(&after.values);
-        let fields: Vec<_> = sort.map(|(by, value)| At { path: &by.path, direction: by.direction, value }).collect();
-        filter.ask = doc! { "$and": [filter.ask, behind(&fields, &after.id)] };
-    }
-    Ok(filter)
-}
-
 /// Converts the server's error about a query that it refused into an error of the query.
 pub(super) fn refused(condition: &Condition, error: &Error) -> RecordError {
     const BAD_VALUE: i32 = 2;
@@ -127,7 +122,8 @@ pub(super) fn refused(condition: &Condition, error: &Error) -> RecordError {
     reading(error).into()
 }
 
-enum Ended {
+/// Why a page was not read.
+pub(super) enum Ended {
     Server(Error),
     Refused(RecordError),
 }
@@ -150,21 +146,90 @@ impl From<Invalid> for Ended {
     }
 }
 
+/// A request to the server for records.
+pub(super) struct Ask {
+    pub(super) filter: Document,
+    pub(super) sort: Document,
+    /// 0 means all.
+    pub(super) limit: i64,
+}
+
 /// A page that is being read.
-struct Reading<'a> {
-    moment: Moment,
-    query: &'a RecordQuery,
-    after: Option<&'a Position>,
-    filter: Filter,
+pub(super) struct Reading<'a> {
+    pub(super) moment: Moment,
+    pub(super) query: &'a RecordQuery,
+    pub(super) after: Option<&'a Position>,
+    /// The filter of the condition.
+    pub(super) filter: Filter,
+    /// What the server was asked.
+    asked: Vec<Ask>,
 }
 
 /// The records found so far.
 #[derive(Default)]
-struct Found {
+pub(super) struct Found {
     page: RecordPage,
     bytes: usize,
-    last: Option<Position>,
-    more: bool,
+    pub(super) last: Option<Position>,
+    pub(super) more: bool,
+}
+
+/// A record that was found.
+pub(super) struct Row {
+    pub(super) given: RawDocumentBuf,
+    revision: Revision,
+    pub(super) position: Position,
+}
+
+impl Row {
+    /// Creates it from what the server sent, the original document, and its position in the sort order.
+    fn new(
+        query: &RecordQuery,
+        stored: &RawDocument,
+        given: RawDocumentBuf,
+        order: Vec<u8>,
+    ) -> Result<Self, StoreError> {
+        let position = Position { order, values: values(query, stored)?, id: document::owned_id(stored) };
+        Ok(Self { given, revision: document::revision_of(stored), position })
+    }
+
+    /// Reads what the server sent.
+    pub(super) fn of(query: &RecordQuery, stored: &RawDocument) -> Result<Self, Ended> {
+        let given = document::given(stored);
+        let order = order_of(&query.sort, &given)?;
+        Ok(Self::new(query, stored, given, order)?)
+    }
+}
+
+impl Found {
+    pub(super) fn len(&self) -> usize {
+        self.page.records.len()
+    }
+
+    pub(super) fn is_full(&self, query: &RecordQuery) -> bool {
+        self.len() == query.limit || self.bytes > BYTES_MAX
+    }
+
+    /// Adds a record. Returns false if the page was full, which then is known not to be the last one.
+    pub(super) fn add(&mut self, query: &RecordQuery, row: Row) -> bool {
+        if self.is_full(query) {
+            self.more = true;
+            return false;
+        }
+        self.bytes += row.given.as_bytes().len();
+        self.page.records.push(Record { document: query.projection.of(&row.given), revision: row.revision });
+        self.last = Some(row.position);
+        true
+    }
+
+    /// Returns the page, with a cursor if there are more records.
+    pub(super) fn page(self, query: &RecordQuery) -> Result<RecordPage, Invalid> {
+        let Self { mut page, last, more, .. } = self;
+        if let Some(last) = last.filter(|_| more) {
+            page.next = Some(cursor::write(query, last)?);
+        }
+        Ok(page)
+    }
 }
 
 impl<'a> Reading<'a> {
@@ -174,39 +239,38 @@ impl<'a> Reading<'a> {
         after: Option<&'a Position>,
     ) -> Result<Self, RecordError> {
         let moment = Moment::of(database).await.map_err(|error| reading(&error))?;
-        let filter = filter_of(query, after)?;
-        Ok(Self { moment, query, after, filter })
+        let filter = Filter::of(&query.condition)?;
+        Ok(Self { moment, query, after, filter, asked: Vec::new() })
     }
 
     /// Reads the first records after the position, and one more to know whether there are more. The server gets a limit, so that it need
     /// not sort everything; records that match its filter and are not after the position come first.
-    async fn page(&mut self) -> Result<RecordPage, Ended> {
+    async fn page(&mut self, served: bool) -> Result<RecordPage, Ended> {
+        if served
+            && self.filter.rest.is_none()
+            && let Some(page) = self.in_order().await?
+        {
+            return Ok(page);
+        }
         let mut wanted = self.query.limit as i64 + 1;
         loop {
             let limit = if self.filter.rest.is_some() { 0 } else { wanted };
             let (found, read) = self.read(limit).await?;
             if found.more || limit == 0 || read < limit {
-                let mut page = found.page;
-                if let Some(last) = found.last.filter(|_| found.more) {
-                    page.next = Some(cursor::write(self.query, last)?);
-                }
-                return Ok(page);
+                return Ok(found.page(self.query)?);
             }
             wanted *= 8;
         }
     }
 
     async fn read(&mut self, limit: i64) -> Result<(Found, i64), Ended> {
-        let Moment { database, session } = &mut self.moment;
-        let records = database.collection::<RawDocumentBuf>(&self.query.collection);
-        let mut find =
-            records.find(self.filter.ask.clone()).sort(sort_of(&self.query.sort)).limit(limit).allow_disk_use(true);
-        if !self.query.sort.is_empty() {
-            find = find.projection(doc! { SORT_KEY: { "$meta": "sortKey" } });
+        let mut filter = self.filter.ask.clone();
+        if let Some(after) = self.after {
+            filter = doc! { "$and": [filter, behind(&at(&self.query.sort, &after.values), &after.id)] };
         }
-        let mut cursor = find.session(&mut *session).await?;
+        let mut cursor = self.ask(Ask { filter, sort: sort_of(&self.query.sort), limit }).await?;
         let (mut found, mut read) = (Found::default(), 0);
-        while cursor.advance(session).await? {
+        while cursor.advance(&mut self.moment.session).await? {
             read += 1;
             let stored = cursor.current();
             let given = document::given(stored);
@@ -217,16 +281,23 @@ impl<'a> Reading<'a> {
             if self.after.is_some_and(|after| order <= after.order) {
                 continue;
             }
-            if found.page.records.len() == self.query.limit || found.bytes > BYTES_MAX {
-                found.more = true;
+            if !found.add(self.query, Row::new(self.query, stored, given, order)?) {
                 break;
             }
-            found.bytes += given.as_bytes().len();
-            let revision = document::revision_of(stored);
-            found.page.records.push(Record { document: self.query.projection.of(&given), revision });
-            found.last = Some(Position { order, values: values(self.query, stored)?, id: document::owned_id(stored) });
         }
         Ok((found, read))
+    }
+
+    /// Sends a request.
+    pub(super) async fn ask(&mut self, ask: Ask) -> Result<SessionCursor<RawDocumentBuf>, Error> {
+        let Moment { database, session } = &mut self.moment;
+        let records = database.collection::<RawDocumentBuf>(&self.query.collection);
+        let mut find = records.find(ask.filter.clone()).sort(ask.sort.clone()).limit(ask.limit).allow_disk_use(true);
+        if !self.query.sort.is_empty() {
+            find = find.projection(doc! { SORT_KEY: { "$meta": "sortKey" } });
+        }
+        self.asked.push(ask);
+        find.session(&mut *session).await
     }
 }
 

@@ -77,7 +77,7 @@ impl DocumentReads for MongoDocuments {
         let wanted = query.skip.saturating_add(query.limit);
         let limit = usize::try_from(wanted).unwrap_or(usize::MAX).min(limits::PAGE_MAX);
         let asked = RecordQuery { condition, sort, limit, ..RecordQuery::new(collection) };
-        let explained = self.commits.answers.of(explain::explain(database, &asked)).await;
+        let explained = self.commits.answers.of(explain::explain(database, &asked, None)).await;
         explained.map_err(RecordError::of_reading)
     }
 

@@ -8,6 +8,7 @@
 mod changes;
 mod documents;
 mod groups;
+mod in_order;
 mod kept;
 mod letters;
 mod pair;
