@@ -116,7 +116,8 @@ fn documents(values: &[Option<Bson>]) -> Vec<Document> {
     const COUNT: usize = 75;
     let document = |n: usize| {
         let id = n * 37 % COUNT;
-        let mut document = doc! { "_id": id as i32, "lane": if n % 5 == 0 { "b" } else { "a" }, "n": (n % 3) as i32 };
+        let mut document =
+            doc! { "_id": id as i32, "lane": if n.is_multiple_of(5) { "b" } else { "a" }, "n": (n % 3) as i32 };
         if let Some(due) = &values[n % values.len()] {
             document.insert("due", due.clone());
         }
