@@ -12,7 +12,7 @@ macro_rules! broker {
     (copies: $subject:expr) => {
         $crate::broker! { @both $subject;
             members {
-                an_event_is_upcast_for_a_member_and_one_that_is_no_value_of_its_type_holds_up_nothing
+                an_event_is_upcast_for_a_member_and_one_that_is_no_value_of_its_type_holds_up_no_other_key
             }
         }
     };

@@ -119,8 +119,8 @@ impl TenantArchive {
                 () = leases.until_called_off(held) => return Stop::Lost,
                 () = changed.notified() => look = self.now(),
                 () = self.clock().sleep_until(look) => {}
-                // If the clock is set back, it may not reach that time for long.
-                () = self.clock().sleep(look.since(self.now())) => {}
+                // If the clock is set back, also during a round, it may not reach that time for long.
+                () = self.clock().sleep(look.since(self.now()).min(EVERY_MAX)) => {}
             }
             if let Err(stop) = guard.keep_lease().await {
                 return stop;

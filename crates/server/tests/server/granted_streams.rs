@@ -67,7 +67,7 @@ async fn a_restricted_key_reads_its_streams_and_no_others() {
         assert_eq!(details("secret").await, details("nothing").await, "{below}");
     }
     let page = secured.get(&key, "/v1/streams/orders").await.json();
-    assert_eq!(page["events"][0]["sequence_number"], 0, "{page}");
+    assert_eq!(page["events"][0]["event"]["sequence_number"], 0, "{page}");
     let of = |list: &Value| -> Vec<Value> {
         list["streams"].as_array().expect("a list").iter().map(|stream| stream["name"].clone()).collect()
     };

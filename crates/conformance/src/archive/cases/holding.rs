@@ -97,6 +97,8 @@ pub async fn a_hold_that_is_set_while_events_are_archived_protects_what_it_selec
     let (it, rival) = Archived::contested(subject).await;
     it.rule("placed", 30, ArchiveTarget::Collection).await;
     let (held, other) = (it.commit("placed").await, it.commit("placed").await);
+    // The view may have been built after the keeper's last look.
+    it.pass_days(1);
     it.settled().await;
     let typed = TypedRecords::<ViewRecord>::declared(Arc::clone(&it.it.records));
     let mut record = typed.get(ViewRecord::ID).await.expect("read").expect("there is a rule").value;

@@ -12,14 +12,14 @@ use super::{Brokered, until};
 use crate::Subject;
 
 /// The same holds for groups that follow the log, which the suite of event types shows.
-pub async fn an_event_is_upcast_for_a_member_and_one_that_is_no_value_of_its_type_holds_up_nothing(
+pub async fn an_event_is_upcast_for_a_member_and_one_that_is_no_value_of_its_type_holds_up_no_other_key(
     subject: &dyn Subject,
 ) {
     let it = Brokered::of(subject).await;
     let first = json!({"type": "object", "required": ["total"], "properties": {"total": {"type": "number"}}});
     it.types.put(TypeDefinition::new("placed", first)).await.expect("registered");
     it.topics.create_missing().await.expect("created");
-    for (id, total) in [("a", -1), ("a", 5), ("b", 6)] {
+    for (id, total) in [("c", -1), ("a", 5), ("b", 6)] {
         it.it.commit_data("order", id, &json!({ "total": total })).await;
     }
     let second =

@@ -85,12 +85,15 @@ impl Reserving {
             self.shared.duplicates.passed(&self.tenant, &self.group, 1);
             return Ok(());
         };
-        let mut attempt = pin!(attempt);
+        let clock = &self.shared.options.clock;
+        let (mut attempt, mut pause) = (pin!(attempt), clock.sleep(RENEW_EVERY));
         let ended = loop {
             tokio::select! {
                 biased;
                 ended = &mut attempt => break ended,
-                () = self.shared.options.clock.sleep(RENEW_EVERY) => {
+                () = &mut pause => {
+                    // From the renewal on, not from its end, which a slow store delays.
+                    pause = clock.sleep(RENEW_EVERY);
                     record.expires_at = date(self.now().plus(RESERVED));
                     // Whatever the reason of a failure is, the next renewal or the end of the attempt finds it again.
                     if let Ok(renewed) = self.guarded().replace_if(&record, Expected::Revision(revision)).await {
