@@ -27,7 +27,7 @@ async fn until(it: &Served, is: impl Fn(&[PartnerEventView]) -> bool) -> Vec<Par
     tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it happens in time")
 }
 
-/// A redirect, a silence, an answer without an end, a reset and an error: each is an attempt, and after the fifth there is none.
+/// A redirect, a timeout, an endless response, a reset and a server error each count as an attempt. There is no sixth.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_a_partner_never_takes_is_exhausted_after_five_attempts() {
     let elsewhere = Receiver::start(vec![status("200 OK")]).await;

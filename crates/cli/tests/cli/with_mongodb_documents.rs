@@ -14,7 +14,7 @@ fn url(database: &str) -> String {
 #[test]
 fn the_snippets_of_the_guide_to_mongodb_work_in_order_in_an_empty_folder() {
     let database = Database::new();
-    // The MongoDB of the tests stands in for that of the container.
+    // The guide starts MongoDB in a container; here it is the one of the tests.
     let here = |script: String| {
         assert!(script.contains("\ndocker compose up -d --wait "), "{script}");
         let script = script.replace("\ndocker compose up -d --wait ", "\n: ");

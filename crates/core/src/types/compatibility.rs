@@ -198,7 +198,7 @@ impl<'s> Comparison<'s> {
         found
     }
 
-    /// Takes one of the comparisons that are left. Returns false if there is none.
+    /// Counts one comparison. Returns false once the limit is reached.
     fn step(&self) -> bool {
         let left = self.left.get().checked_sub(1);
         self.left.set(left.unwrap_or_default());

@@ -71,7 +71,7 @@ fn records_on_a_full_disk_are_refused_stay_readable_and_are_taken_again_without_
     });
 }
 
-/// Appends to a stream until the disk is full, goes on for a while, makes room and goes on.
+/// Appends to a stream until the disk is full, keeps trying for a while, then frees space and appends again.
 async fn stream_through_a_full_disk(disk: &Arc<FaultyDisk>, options: Options, room: u64) -> u64 {
     const APPENDS: u64 = 200;
     const AT_ONCE: u64 = 50;
@@ -93,7 +93,7 @@ async fn stream_through_a_full_disk(disk: &Arc<FaultyDisk>, options: Options, ro
         let verdicts = Verdicts { included: included.collect(), ..Verdicts::new("filled", judged.clone()) };
         while let Err(error) = streams.append(verdicts.clone()).await {
             assert_eq!(error.code(), Code::DiskFull, "{error}");
-            let info = streams.stream("filled").await.expect("reads go on");
+            let info = streams.stream("filled").await.expect("reads still work");
             assert_eq!((info.head, info.progress), (judged.start, judged.start), "what was refused is not there");
             refused += 1;
             if refused == 20 {
