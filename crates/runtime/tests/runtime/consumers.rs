@@ -216,12 +216,18 @@ async fn messages_of_two_producers_with_equal_numbers_have_a_dead_letter_each() 
     host.drain().await;
 }
 
+/// A store whose records expire by the clock of its hosts. By the machine's clock, all that they reserve is of the past.
+fn store_and_clock() -> (Arc<dyn Store>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_772_366_400_000)));
+    let options = Options { clock: clock.clone(), ..Options::default() };
+    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), options).expect("opens in memory");
+    (Arc::new(store), clock)
+}
+
 /// However long the attempt takes. One of the members looks after the letters, though the lease is that of their process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_members_in_one_process_attempt_a_due_letter_once() {
-    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), Options::default()).expect("opens in memory");
-    let store: Arc<dyn Store> = Arc::new(store);
-    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_772_366_400_000)));
+    let (store, clock) = store_and_clock();
     let host = Host::start(Arc::clone(&store), HostOptions { clock: clock.clone(), ..HostOptions::default() });
     let turns = Turns::default();
     let messages = vec![message("placed", (0, 3), 1)];
@@ -314,9 +320,7 @@ async fn a_letter_whose_place_another_message_has_taken_is_retried_with_its_own_
 /// Also when both get it at once. A reservation is free when it was not renewed for half a minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_guarded_members_one_attempts_a_message_and_the_other_does_when_that_one_is_gone() {
-    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), Options::default()).expect("opens in memory");
-    let store: Arc<dyn Store> = Arc::new(store);
-    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_772_366_400_000)));
+    let (store, clock) = store_and_clock();
     let attempts = Arc::new(Mutex::new(Vec::new()));
     let member = async |name: &'static str, is_stuck: bool| {
         let host = Host::start(Arc::clone(&store), HostOptions { clock: clock.clone(), ..HostOptions::default() });
