@@ -1,8 +1,9 @@
 //! Coverage-guided fuzzing on the stable toolchain: libFuzzer, with the coverage instrumentation that is part of every rustc.
 
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crate::command::{cargo, number, only, output, root, run as run_command, value};
 use crate::steps::now;
@@ -50,7 +51,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             let binaries = build()?;
             fuzz(&binaries, target, &Extent::seconds(seconds))
         }
-        (None, None) => all_targets(&Extent::seconds((seconds / TARGETS.len() as u64).max(1))),
+        (None, None) => all_targets(&build()?, &Extent::seconds((seconds / TARGETS.len() as u64).max(1))),
     }
 }
 
@@ -87,24 +88,93 @@ impl Extent {
 }
 
 /// Fuzzes every target, after the canary has shown that the instrumentation works.
-pub fn all_targets(each: &Extent) -> Result<(), String> {
-    let binaries = build()?;
-    canary(&binaries)?;
-    TARGETS.iter().try_for_each(|target| fuzz(&binaries, target, each))
+fn all_targets(binaries: &Path, each: &Extent) -> Result<(), String> {
+    canary(binaries)?;
+    TARGETS.iter().try_for_each(|target| fuzz(binaries, target, each))
 }
 
 /// Builds all targets. Returns their folder.
 fn build() -> Result<PathBuf, String> {
     can_build()?;
     let host = host()?;
+    run_command(&mut builder(cargo(), &host)?)?;
+    Ok(binaries(&host))
+}
+
+/// Returns the command that builds all targets with this cargo.
+fn builder(mut cargo: Command, host: &str) -> Result<Command, String> {
     let wrapper = std::env::current_exe().map_err(|error| format!("the path of this program: {error}"))?;
-    let mut build = cargo();
     // If the host is named as the target, cargo builds what macros and build scripts need apart from what the targets need.
-    build.args(["build", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--bins", "--target", &host]);
-    build.env("RUSTC_WRAPPER", wrapper).env(WRAPPING, "1").env("CARGO_TARGET_DIR", folder("target"));
-    build.env("RUSTFLAGS", format!("--cfg annals_fuzz_{:x}", instrumentation()));
-    run_command(&mut build)?;
-    Ok(folder("target").join(host).join("debug"))
+    cargo.args(["build", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--bins", "--target", host]);
+    cargo.env("RUSTC_WRAPPER", wrapper).env(WRAPPING, "1").env("CARGO_TARGET_DIR", folder("target"));
+    cargo.env("RUSTFLAGS", format!("--cfg annals_fuzz_{:x}", instrumentation()));
+    Ok(cargo)
+}
+
+fn binaries(host: &str) -> PathBuf {
+    folder("target").join(host).join("debug")
+}
+
+/// A build of all targets that only takes the time of the cores that nothing else wants: the tests beside it have deadlines.
+pub struct Building {
+    host: String,
+    cargo: Child,
+    output: PathBuf,
+}
+
+impl Building {
+    /// Begins the build.
+    ///
+    /// # Errors
+    /// Why it could not be started.
+    pub fn begin() -> Result<Self, String> {
+        let host = host()?;
+        let output = folder("target").join("build.txt");
+        std::fs::create_dir_all(folder("target")).map_err(|error| format!("{}: {error}", output.display()))?;
+        let written = File::create(&output).map_err(|error| format!("{}: {error}", output.display()))?;
+        let errors = written.try_clone().map_err(|error| format!("{}: {error}", output.display()))?;
+        let mut command = builder(when_idle(cargo()), &host)?;
+        let begun = command.stdin(Stdio::null()).stdout(written).stderr(errors).spawn();
+        let cargo = begun.map_err(|error| format!("the build of the fuzz targets could not be started: {error}"))?;
+        Ok(Self { host, cargo, output })
+    }
+
+    /// Waits for the end of the build, then fuzzes every target.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn fuzz(mut self, each: &Extent) -> Result<(), String> {
+        let built = self.cargo.wait().map_err(|error| format!("the build of the fuzz targets: {error}"))?;
+        if !built.success() {
+            println!("{}", std::fs::read_to_string(&self.output).unwrap_or_default());
+            return Err(format!("the build of the fuzz targets failed ({built})"));
+        }
+        all_targets(&binaries(&self.host), each)
+    }
+}
+
+impl Drop for Building {
+    /// A run that failed does not wait for it.
+    fn drop(&mut self) {
+        let _ = self.cargo.kill();
+        let _ = self.cargo.wait();
+    }
+}
+
+/// Returns the command so that it runs when the cores are idle, where the system has a program for that.
+fn when_idle(command: Command) -> Command {
+    let found = Command::new("chrt").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        return command;
+    }
+    let mut idle = Command::new("chrt");
+    idle.args(["--idle", "0"]).arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        idle.current_dir(folder);
+    }
+    let set = command.get_envs().filter_map(|(name, value)| value.map(|value| (name, value)));
+    idle.envs(set);
+    idle
 }
 
 /// Returns a number that differs if other crates are instrumented, or in another way. Cargo does not notice what a wrapper adds, but builds
@@ -143,7 +213,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// Fails unless the canary is found. If it is not, the coverage feedback does not reach the fuzzer.
-fn canary(binaries: &std::path::Path) -> Result<(), String> {
+fn canary(binaries: &Path) -> Result<(), String> {
     let limit = format!("-max_total_time={CANARY_SECONDS}");
     let mut canary = Command::new(binaries.join(CANARY));
     canary.arg(limit).arg("-seed=1").arg(artifact_prefix(CANARY)?);
@@ -163,7 +233,7 @@ fn artifact_prefix(target: &str) -> Result<String, String> {
     Ok(format!("-artifact_prefix={}/", artifacts.display()))
 }
 
-fn fuzz(binaries: &std::path::Path, target: &str, extent: &Extent) -> Result<(), String> {
+fn fuzz(binaries: &Path, target: &str, extent: &Extent) -> Result<(), String> {
     // The corpus that grows in a run stays out of the repository; the committed inputs are only read.
     let grown = folder("target").join("corpus").join(target);
     if extent.is_repeatable() && grown.exists() {

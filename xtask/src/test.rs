@@ -48,16 +48,21 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     lint::format(&mut steps)?;
     steps.run("licences, sources and bans of dependencies", deny::check)?;
     steps.run_if_possible("advisories on dependencies", deny::advisories)?;
-    tests(&mut steps, without_services)?;
-    steps.run_if_possible("fuzz", || match without_fuzz {
-        true => Ok(Step::NotRun("--without-fuzz was given".to_owned())),
-        false => fuzz::all_targets(&fuzz::Extent::repeatable(FUZZ_INPUTS)).map(|()| Step::Passed),
+    let mut fuzzed = None;
+    tests(&mut steps, without_services, || {
+        fuzzed = if without_fuzz { None } else { Some(fuzz::Building::begin()?) };
+        Ok(())
+    })?;
+    steps.run_if_possible("fuzz", || match fuzzed {
+        None => Ok(Step::NotRun("--without-fuzz was given".to_owned())),
+        Some(building) => building.fuzz(&fuzz::Extent::repeatable(FUZZ_INPUTS)).map(|()| Step::Passed),
     })?;
     steps.summarise();
     Ok(())
 }
 
-fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
+/// Runs the tests. `built` is called when the cores are needed no more to build them.
+fn tests(steps: &mut Steps, without_services: bool, built: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     let features = features();
     let mut selected = vec!["--locked", "--workspace", "--features", &*features];
     selected.extend(["--lib", "--bins", "--tests", "--examples"]);
@@ -71,6 +76,7 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
         executables = executables::build(&selected)?;
         Ok(())
     })?;
+    built()?;
     let mut services = Services::none();
     steps.run_if_possible("services for the tests", || match without_services {
         true => Ok(Step::NotRun(format!(
