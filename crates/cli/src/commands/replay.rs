@@ -72,13 +72,13 @@ struct Create {
     /// The speed relative to the times of the events, 0.1 to 100; as fast as possible when absent
     #[arg(long, value_name = "NUMBER")]
     speed: Option<f64>,
-    /// The most events per second
+    /// The maximum number of events per second
     #[arg(long, value_name = "NUMBER")]
     rate: Option<f64>,
     /// Most events that are sent before the position is stored
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     batch_size: u32,
-    /// The most events to send
+    /// The maximum number of events to send
     #[arg(long, value_name = "NUMBER")]
     max_events: Option<u64>,
     /// Stop after the first event that cannot be sent
