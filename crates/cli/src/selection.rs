@@ -31,7 +31,7 @@ pub struct Selection {
     /// Print all fields but these
     #[arg(long, alias = "exclude", value_name = "FIELD,…", value_delimiter = ',')]
     pub without: Vec<String>,
-    /// The most documents to print; all when absent
+    /// The maximum number of documents to print; all when absent
     #[arg(long, value_name = "COUNT")]
     pub limit: Option<u64>,
 }

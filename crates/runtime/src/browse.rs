@@ -268,7 +268,7 @@ impl Browse for TenantBrowse {
             let is_new = changed.off_types.iter().any(|it| !before.contains(it));
             if let (true, Some(hold)) = (is_new, changed.holds.first()) {
                 let state = format!("hold {:?} protects events in it", hold.name);
-                return Err(BrowseError::NotAllowed { act: "leave an event type out of".to_owned(), state });
+                return Err(BrowseError::NotAllowed { act: "exclude an event type from".to_owned(), state });
             }
             match typed.replace_if(&changed, expected).await {
                 Ok(_) => break changed,

@@ -29,7 +29,7 @@ pub struct Adopt {
     /// A JSON file that names the UUIDs of event types and aggregates in a Dolittle Runtime's log
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
-    /// Carry out the plan; without it the plan is only printed
+    /// Carry out the plan; without this flag, only the plan is printed
     #[arg(long)]
     apply: bool,
 }

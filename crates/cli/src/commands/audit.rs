@@ -14,7 +14,7 @@ use crate::failure::Stop;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  annals audit --limit 20 --server https://annals.example.com")]
 pub struct Audit {
-    /// The most entries to print
+    /// The maximum number of entries to print
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
 }

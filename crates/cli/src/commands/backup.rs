@@ -13,17 +13,17 @@ use crate::failure::{Failure, Stop, written};
 use crate::output::Output;
 use crate::progress::Progress;
 
-/// Back up a whole store, even while a server uses it, up to what is durable when the backup begins
+/// Back up a whole store, even while a server uses it; includes everything that is durable when the backup begins
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A backup contains the secret key by which the store finds requests: protect it like the store.\n\nExample:\n  annals \
+    after_help = "A backup contains the secret key with which the store looks up request ids: protect it like the store itself.\n\nExample:\n  annals \
                   backup --server http://127.0.0.1:4000 --to backup.tar\n  annals backup --to /backups/annals"
 )]
 pub struct Backup {
     /// The destination: one file if the name ends in .tar, otherwise a folder, to which a later backup adds only what is new
     #[arg(long, value_name = "FOLDER|FILE.tar")]
     to: PathBuf,
-    /// Back up the logs alone, into a new file or folder, because records and streams are damaged
+    /// Back up only the logs, into a new file or folder, if records and streams are damaged
     #[arg(long)]
     without_records: bool,
 }
@@ -35,8 +35,7 @@ impl Run for Backup {
         // Checked first: an unusable destination must not cost opening the store.
         let receiver = operations::keep_backup(&self.to)?;
         if self.without_records && receiver.earlier().is_some() {
-            let message =
-                "the folder holds an earlier backup, which may include the records; name a new file or folder";
+            let message = "the folder contains an earlier backup, which may include records; name a new file or folder";
             return Err(Failure::new(Code::FolderNotEmpty, message).into());
         }
         let manifest = match &context.server {

@@ -14,8 +14,8 @@ use crate::progress::Progress;
 /// Check a store that no process has open: every checksum and every invariant of its files
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Writes nothing. Each damaged place is printed with its file, byte and sequence number, and what to do; the exit \
-                  code is then 6.\n\nExample:\n  annals check --store embedded:./data"
+    after_help = "Writes nothing. For each damaged place, prints the file, the byte, the sequence number and what to do; the exit code is 6 if \
+                  there is any.\n\nExample:\n  annals check --store embedded:./data"
 )]
 pub struct Check {}
 

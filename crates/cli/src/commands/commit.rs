@@ -17,7 +17,7 @@ use crate::output::Output;
 use crate::target::Target;
 use crate::{lines, requests};
 
-/// Commit events: bodies of POST /v1/commits as JSON lines, or one event by flags
+/// Commit events: JSON lines, each a body of POST /v1/commits, or one event from flags
 #[derive(Debug, Args)]
 #[command(
     after_help = "Results are printed in the order of the lines. Lines of one aggregate are committed in their order; a line with an \

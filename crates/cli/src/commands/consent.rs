@@ -23,7 +23,7 @@ pub struct Consent {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Define a consent, or change it
+    /// Create or change a consent
     #[command(
         after_help = "Example:\n  annals consent put shipping --microservice shipping --stream public-orders --partition north"
     )]
@@ -60,7 +60,7 @@ struct Put {
     /// The public stream
     #[arg(long, value_name = "STREAM")]
     stream: String,
-    /// The partition of that stream; entries without a partition when absent
+    /// The partition of that stream; its entries without a partition when absent
     #[arg(long, value_name = "PARTITION", default_value = "")]
     partition: String,
     /// The consumer's microservice

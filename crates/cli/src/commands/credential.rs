@@ -46,7 +46,7 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Create {
-    /// A name for people to recognise the credential by
+    /// A descriptive name
     #[arg(long, value_name = "NAME")]
     name: String,
     /// A role of the credential: reader, writer, operator or admin; may be repeated

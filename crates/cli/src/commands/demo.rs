@@ -20,13 +20,13 @@ const FOLDER: &str = "./demo-data";
 /// Run the demo: a code-execution service on an event store, with a web page that shows its events
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Its store stays in ./demo-data (or at --store, with the folders of programs beside it in NAME.demo), and the next run continues with it.\n\nEvery part of the service can run in a separate process, if the processes share a store: api, saga-orchestrator, worker, result-processor, notification-service, sse-bridge.\n\nExample:\n  annals demo --fresh\n  annals demo --role worker --store mongodb://127.0.0.1:27017/demo?replicaSet=rs0 --queue redis://127.0.0.1:6379"
+    after_help = "The demo keeps its store in ./demo-data, and the next run continues with it. With --store it uses that store; beside an embedded store NAME, the folder NAME.demo then holds the files of the programs.\n\nThe parts of the service can run in separate processes that share a store on MongoDB: api, saga-orchestrator, worker, result-processor, notification-service, sse-bridge.\n\nExample:\n  annals demo --fresh\n  annals demo --role worker --store mongodb://127.0.0.1:27017/demo?replicaSet=rs0 --queue redis://127.0.0.1:6379"
 )]
 pub struct Demo {
-    /// Delete what earlier runs stored in ./demo-data first; not with --store
+    /// First delete what earlier runs stored in ./demo-data; cannot be combined with --store
     #[arg(long)]
     fresh: bool,
-    /// The address of the page [default: 127.0.0.1:7171, or a free port]
+    /// The address to listen on [default: 127.0.0.1:7171, or a free port]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// Run only this part of the service; may be repeated [default: all parts]
@@ -35,10 +35,10 @@ pub struct Demo {
     /// Where events are published: embedded, or kafka://HOST:PORT,HOST:PORT [default: embedded]
     #[arg(long, value_name = "URL")]
     broker: Option<String>,
-    /// Where the work queue is held: embedded, or redis://HOST:PORT [default: embedded]
+    /// Where the work queue is stored: embedded, or redis://HOST:PORT [default: embedded]
     #[arg(long, value_name = "URL")]
     queue: Option<String>,
-    /// A JSON file of users with their tokens, `[{"name", "token", "admin"}]`; without it, callers on this machine state their own name
+    /// A JSON file of users with their tokens, `[{"name", "token", "admin"}]`; without it, callers on this machine may use any name
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
 }
@@ -67,7 +67,7 @@ impl Run for Demo {
         };
         if let Some(url) = store.as_ref().filter(|_| self.fresh) {
             let message = format!(
-                "--fresh: it deletes only the demo's own store in {FOLDER}, so it cannot be combined with --store {url}; name a new store, or omit one of the two"
+                "--fresh: deletes only the demo's own store in {FOLDER}, so it cannot be combined with --store {url}; omit --fresh and name a new store, or omit --store"
             );
             return Err(Failure::config(message).into());
         }
@@ -103,7 +103,7 @@ impl Demo {
         if shared || self.role.len() == Role::ALL.len() {
             return Ok(self.role.iter().copied().collect());
         }
-        let message = "--role: parts of the service in separate processes need a store that processes share; add --store mongodb://HOST/DATABASE, or omit --role to run all parts in one process";
+        let message = "--role: to run parts of the service in separate processes, the processes must share a store; add --store mongodb://HOST/DATABASE, or omit --role to run all parts in one process";
         Err(Failure::config(message))
     }
 }
@@ -120,7 +120,7 @@ fn folder(store: Option<&str>, roles: &[Role]) -> String {
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
     let message = format!(
-        "--users: {} cannot be read: {error}; it is a JSON array of {{\"name\", \"token\", \"admin\"}}",
+        "--users: {} cannot be read: {error}; provide a JSON array of {{\"name\", \"token\", \"admin\"}}",
         path.display()
     );
     Failure::new(annals::Code::UnreadableInput, message)

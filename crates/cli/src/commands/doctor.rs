@@ -16,8 +16,8 @@ use crate::target::Target;
 /// Examine a server or a store, and print what is wrong and what to do first
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Changes nothing. A server examines itself, which needs the role admin; a store is opened for the examination. The exit \
-                  code is 6 when a finding is critical.\n\nExample:\n  annals doctor --server http://127.0.0.1:4000\n  \
+    after_help = "Changes nothing. With --server, the server examines itself, which needs the role admin; with --store, this command opens the \
+                  store and examines it. The exit code is 6 if a finding is critical.\n\nExample:\n  annals doctor --server http://127.0.0.1:4000\n  \
                   annals doctor --store embedded:./data --thorough"
 )]
 pub struct Doctor {
@@ -32,7 +32,8 @@ impl Run for Doctor {
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         let diagnosis = match &context.server {
             Some(_) if self.thorough => {
-                return Err(Failure::config("--thorough reads the files of a store; name it with --store").into());
+                let message = "--thorough: reads the files of a store, which a server cannot do; stop the server and use --store instead of --server";
+                return Err(Failure::config(message).into());
             }
             Some(server) => of_server(context, server).await?,
             None => of_store(context, self.thorough).await?,

@@ -37,13 +37,13 @@ enum What {
         after_help = "Example:\n  annals events list --type order_placed,order_paid --since 2026-03-01T00:00:00Z"
     )]
     List(Box<List>),
-    /// Print an event with others of its aggregate
+    /// Print an event and other events of its aggregate
     #[command(after_help = "Example:\n  annals events get 019c2f4e-7a41-7000-8000-1d1c3f4a5b6c")]
     Get(Named),
     /// Count the events of the last hours
     #[command(after_help = "Example:\n  annals events statistics --hours 24")]
     Statistics(Hours),
-    /// Print all events that match a filter, as CSV or as JSON lines
+    /// Print all events that match a filter, as CSV or JSON lines
     #[command(after_help = "Example:\n  annals events export --format csv --user-id ada > events.csv")]
     Export(Box<Export>),
     /// List archived events, newest first
@@ -82,7 +82,7 @@ pub struct Selection {
     /// Events of these types, separated by commas
     #[arg(long = "type", value_name = "TYPES", value_delimiter = ',')]
     types: Vec<String>,
-    /// Events of none of these types
+    /// No events of these types, separated by commas
     #[arg(long = "exclude-type", value_name = "TYPES", value_delimiter = ',')]
     exclude_types: Vec<String>,
     /// Events of the aggregates with this id
@@ -127,13 +127,13 @@ impl Selection {
 struct List {
     #[command(flatten)]
     selection: Selection,
-    /// Words, at least one of which the type, service, user or execution must contain
+    /// Events whose type, service, user or execution contains at least one of these words
     #[arg(long, value_name = "WORDS")]
     search: Option<String>,
     /// The field to sort by: timestamp, sequence_number, event_type, aggregate_id or stored_at; with - before it for descending order
     #[arg(long, value_name = "FIELD", allow_hyphen_values = true, value_parser = sort)]
     sort: Option<BrowseSort>,
-    /// Most events
+    /// The maximum number of events
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     limit: u64,
 }
@@ -162,13 +162,13 @@ struct Hours {
 struct Export {
     #[command(flatten)]
     selection: Selection,
-    /// Words, at least one of which the type, service, user or execution must contain
+    /// Events whose type, service, user or execution contains at least one of these words
     #[arg(long, value_name = "WORDS")]
     search: Option<String>,
     /// The format of the rows
     #[arg(long, value_enum, default_value_t = Rows::Jsonl)]
     format: Rows,
-    /// The most events to print; all when absent
+    /// The maximum number of events to print; all when absent
     #[arg(long, value_name = "NUMBER")]
     limit: Option<u64>,
 }
@@ -190,8 +190,8 @@ struct SetView {
     /// The event types that it excludes, separated by commas; an empty string for none
     #[arg(long, value_name = "TYPES")]
     off_types: Option<String>,
-    /// Print how many events would leave the view without changing anything; `annals retention set --dry-run` counts them for a
-    /// retention
+    /// Change nothing, and print how many events would be removed from the view; for a new retention, use
+    /// `annals retention set --dry-run`
     #[arg(long, conflicts_with = "retention_days")]
     dry_run: bool,
     #[command(flatten)]
@@ -216,7 +216,7 @@ impl SetView {
         let (act, filter) = match self.state {
             Some(Switch::Off) => ("switch off", ReplayFilter::default()),
             _ if types.is_empty() => return Ok(0),
-            _ => ("leave an event type out of", ReplayFilter { event_types: Some(types), ..ReplayFilter::default() }),
+            _ => ("exclude an event type from", ReplayFilter { event_types: Some(types), ..ReplayFilter::default() }),
         };
         if let Some(hold) = archive.holds(None, 1).await?.items.first() {
             let state = format!("hold {:?} protects events in it", hold.name);

@@ -27,7 +27,7 @@ use crate::signals;
 pub struct Export {
     /// The file to write, or - for standard output; an existing file is refused and left unchanged
     file: PathBuf,
-    /// Export the events and prepare keys alone, because records and streams are damaged
+    /// Export only events and prepare keys, if records and streams are damaged
     #[arg(long)]
     without_records: bool,
     /// Export only declared tenants and scopes, even if the store holds logs of others

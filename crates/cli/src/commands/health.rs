@@ -19,7 +19,7 @@ impl Run for Health {
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         let Some(server) = &context.server else {
-            return Err(Failure::config("health checks a server; name it with --server".to_owned()).into());
+            return Err(Failure::config("health: checks a server, not a store; add --server URL".to_owned()).into());
         };
         let client = Client::with(server, &context.tenant, DEFAULT_SCOPE, &context.client)?;
         let ready = client.ready().await?;

@@ -21,24 +21,26 @@ use crate::lines::{self, Line, Spread};
 use crate::output::Output;
 use crate::pipeline::{AfterRefusal, Outcome, Pipeline};
 
-/// Import a file of JSON lines, each a body of POST /v1/commits; or with --whole an export of another store
+/// Import a file of JSON lines, each a body of POST /v1/commits; or, with --whole, an export of another store
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --whole every commit is copied with its number, ids, times and version into a store that is new, or that an \
-                  earlier import of the same export began; the hashes of the logs are compared at the end. If the import is refused, the message says what was written, and it can be run again. Without --whole, a line without request_id gets one from the digest of \
-                  the file and its line number, so that an interrupted import can simply be run again: lines that are already stored count \
-                  as duplicates. A changed file has another digest: give --id-prefix with the prefix that the first import used. Given ids \
-                  and times are kept. Many lines are in flight at once; those of one aggregate keep their order.\n\nExample:\n  annals \
+    after_help = "Ids and times in the file are kept. Many lines are in flight at once; the lines of one aggregate are stored in order. A line \
+                  without request_id gets one that is derived from the digest of the file and the line number, so that you can repeat an \
+                  interrupted import: lines that are already stored count as duplicates. If you change the file, its digest changes: then use \
+                  --id-prefix with the prefix of the first import.\n\nWith --whole, every commit is copied with its sequence numbers, ids, \
+                  times and version. The target must be a new store, or a store that an interrupted import of the same export began. \
+                  At the end the hashes of the logs are compared. If the import fails, the message states what was written, and you can \
+                  run it again.\n\nExample:\n  annals \
                   import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025\n  annals import --whole \
                   store.jsonl --store embedded:./new"
 )]
 pub struct Import {
     /// The file, or - for standard input
     file: PathBuf,
-    /// Import an export of a whole store; into a store, not through a server
+    /// Import an export of a whole store directly into a store; does not work with --server
     #[arg(long, conflicts_with_all = ["id_prefix", "keep_going"])]
     whole: bool,
-    /// The prefix of the request ids of lines without one, followed by the line number; required for such lines on standard input
+    /// Give lines without a request id the id PREFIX:LINE_NUMBER; required for such lines on standard input
     #[arg(long, value_name = "PREFIX")]
     id_prefix: Option<String>,
     /// Continue after refused lines
@@ -136,7 +138,7 @@ impl Lines {
         {
             // A corrected file has another digest, so its lines would get other request ids and be committed twice.
             note(&format!(
-                "to correct this file and import it again, leave every line at its number and add --id-prefix {prefix}, \
+                "to import a corrected file, keep every line at its line number and add --id-prefix {prefix}, \
                  because without it the lines that are already stored would be committed a second time"
             ));
         }

@@ -13,7 +13,7 @@ use crate::cli::Format;
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 
-/// Show, take, change or release prepare keys: names that one holder at a time may have
+/// Show, take, change or release prepare keys: unique names that one holder at a time can have
 #[derive(Debug, Args)]
 #[command(visible_alias = "keys")]
 pub struct Key {
@@ -23,7 +23,7 @@ pub struct Key {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Print the holder of a key, even after it has expired
+    /// Print the holder of a key, even if the reservation has expired
     #[command(after_help = "Example:\n  annals key show user eva")]
     Show(Of),
     /// Take a key that is free or has expired
@@ -43,14 +43,14 @@ enum What {
     Move(Move),
     /// Release a key
     #[command(
-        after_help = "Without --value the key must not have expired; with it, the key must have that value, expired or not. If that is not so, \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key release user eva --value '\"u-1\"'"
+        after_help = "Without --value the key must not have expired; with --value, the key must have that value, expired or not. Otherwise \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key release user eva --value '\"u-1\"'"
     )]
     Release(Give),
 }
 
 #[derive(Debug, Args)]
 struct Of {
-    /// The name of this kind of key
+    /// The kind of key, such as user
     name: String,
     /// The key
     key: String,
@@ -60,9 +60,9 @@ struct Of {
 struct Prepare {
     #[command(flatten)]
     of: Of,
-    /// The value to keep with it, as JSON
+    /// The value to store with the key, as JSON
     value: String,
-    /// When it expires, RFC 3339; never when absent, immediately if it is in the past
+    /// When the key expires, as an RFC 3339 time; never when absent, immediately if the time is in the past
     #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
     until: Option<Timestamp>,
 }
@@ -78,7 +78,7 @@ struct Reprepare {
 
 #[derive(Debug, Args)]
 struct Move {
-    /// The name of this kind of key
+    /// The kind of key, such as user
     name: String,
     /// The key to release
     old_key: String,
@@ -86,9 +86,9 @@ struct Move {
     old_value: String,
     /// The key to take
     key: String,
-    /// The value to keep with it, as JSON
+    /// The value to store with the key, as JSON
     value: String,
-    /// When it expires, RFC 3339; never when absent, immediately if it is in the past
+    /// When the key expires, as an RFC 3339 time; never when absent, immediately if the time is in the past
     #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
     until: Option<Timestamp>,
 }

@@ -38,7 +38,7 @@ struct Read {
     /// The sequence number to start at; with --backwards, print the events below it
     #[arg(long, value_name = "NUMBER")]
     from: Option<u64>,
-    /// The most events to print
+    /// The maximum number of events to print
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
     /// Print from the newest to the oldest

@@ -114,7 +114,7 @@ struct Events {
     /// Only events that are due for an attempt now
     #[arg(long)]
     due: bool,
-    /// The most events to print
+    /// The maximum number of events to print
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
 }

@@ -92,7 +92,7 @@ struct Records {
     /// The fields to sort by, separated by commas; - before a field for descending order
     #[arg(long, value_name = "FIELDS", default_value = "")]
     sort: String,
-    /// The most entries to print
+    /// The maximum number of entries to print
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
 }

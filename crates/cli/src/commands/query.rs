@@ -11,16 +11,16 @@ use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::selection::Selection;
 
-/// Find snapshots or commits of the aggregates of a name by their content
+/// Search the snapshots or commits of all aggregates with the same name
 #[derive(Debug, Args)]
 #[command(
     after_help = "Documents have the fields that a server returns (docs/http.md): state.… of snapshots, body.name, body.tags and \
-                  body.body.… of commits. Snapshots of deleted aggregates are left out unless the condition contains deleted, alone or \
+                  body.body.… of commits. Snapshots of deleted aggregates are excluded unless the condition contains deleted, alone or \
                   joined by and.\n\nExample:\n  annals query order snapshots list --where \"state.total >= 100 and state.status = 'paid'\" \
                   --sort -state.total --limit 10\n  annals query order commits count --where \"body.name = 'order_placed'\""
 )]
 pub struct Query {
-    /// The aggregates' name
+    /// The name of the aggregates, such as order
     aggregate: String,
     /// The documents to search
     #[arg(value_enum)]
@@ -36,7 +36,7 @@ pub struct Query {
     /// The number of documents per page [default: 10]
     #[arg(long, value_name = "COUNT")]
     size: Option<u64>,
-    /// Print the plan instead: the index that is used, and how much is read
+    /// Print the query plan instead: the index that is used, and how much is read
     #[arg(long)]
     explain: bool,
 }
@@ -67,7 +67,7 @@ impl Run for Query {
     const REACHES: Reaches = Reaches::ServerOrStore;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
-        only_where_it_means_something(self)?;
+        refuse_flags_without_effect(self)?;
         let query = query(self)?;
         let source = match self.source {
             Source::Snapshots => QuerySource::Snapshots(self.aggregate.as_str().into()),
@@ -107,7 +107,7 @@ fn nothing_found(args: &Query) -> Failure {
         Source::Snapshots => "snapshot",
         Source::Commits => "commit",
     };
-    Failure::new(Code::NothingFound, format!("no {what} of {} passes the condition", args.aggregate))
+    Failure::new(Code::NothingFound, format!("no {what} of {} matches the condition", args.aggregate))
 }
 
 /// Builds the query from the flags.
@@ -121,7 +121,7 @@ fn query(args: &Query) -> Result<DocumentQuery, Failure> {
 }
 
 /// Refuses flags that have no effect, because they are mistakes.
-fn only_where_it_means_something(args: &Query) -> Result<(), Failure> {
+fn refuse_flags_without_effect(args: &Query) -> Result<(), Failure> {
     let how = args.how;
     let refused = |flags: &str, with: &str| {
         Err(Failure::new(Code::InvalidQuery, format!("{flags}: only valid with {with}; omit it, or use {with}")))

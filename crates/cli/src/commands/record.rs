@@ -32,7 +32,7 @@ enum What {
     /// Print the collections, each with its indexes
     #[command(after_help = "Example:\n  annals record list")]
     List,
-    /// Declare a collection, its indexes and its feed of changes; existing ones stay
+    /// Declare a collection, its indexes and its feed of changes; existing indexes are kept
     #[command(
         after_help = "An index is {\"name\", \"fields\": [{\"field\", \"direction\"}], \"unique\", \"hashed\", \"text\", \"language\", \"sparse\", \"partial\", \"expires_after_seconds\"}; everything but the fields is optional. An index with \"text\": true serves `match`: a collection has at most one, on every field whose words are searched, without directions; \"language\" compares word stems, on MongoDB. Indexes cannot be changed or dropped: to get another one, declare another collection.\n\nExample:\n  annals record declare customers --indexes '[{\"fields\": [{\"field\": \"email\"}], \"unique\": true}]'"
     )]

@@ -13,14 +13,14 @@ use crate::progress::Progress;
 /// Truncate a damaged log, set the removed part aside, and begin a new incarnation; or rebuild the indexes of records
 #[derive(Debug, Args)]
 #[command(
-    after_help = "`annals check` prints where the damage begins. Nothing is deleted: removed files move to cut/ in the store's folder. Streams \
-                  are cut with their log when the store is opened; a cut leaves records alone.\n\nExample:\n  annals repair --cut-at 17003 \
+    after_help = "`annals check` prints where the damage begins. Nothing is deleted: removed data is moved to cut/ in the store's folder. Streams \
+                  are cut to match their log when the store is next opened; a cut does not change records.\n\nExample:\n  annals repair --cut-at 17003 \
                   --yes\n  annals repair --indexes --yes"
 )]
 pub struct Repair {
     #[command(flatten)]
     what: What,
-    /// Carry out the repair; without it the plan is only printed
+    /// Carry out the repair; without this flag, only the plan is printed
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub struct Repair {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct What {
-    /// Cut the log of --tenant and --scope: the number of events that stay, which is the sequence number of the first one removed
+    /// Cut the log of --tenant and --scope before this sequence number: that event and all later ones are removed
     #[arg(long, value_name = "NUMBER")]
     cut_at: Option<u64>,
     /// Rebuild the indexes of the tenant's records from its records
@@ -98,7 +98,7 @@ fn cut(context: &Context, args: &Repair, at: u64) -> Result<(), Stop> {
                 output
                     .text(format_args!("Stream {name} keeps {stay} of {entries} entries when the store is opened."))?;
             }
-            output.text(format_args!("Records are not changed, because they do not derive from events."))?;
+            output.text(format_args!("Records are not changed, not even those that resulted from removed events."))?;
             output.text(format_args!(
                 "Files are set aside in {}. Incarnation {} begins; positions of incarnation {} are valid up to {}.",
                 repair.kept_in, repair.next_incarnation, repair.incarnation, repair.at

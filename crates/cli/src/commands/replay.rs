@@ -72,13 +72,13 @@ struct Create {
     /// The speed relative to the times of the events, 0.1 to 100; as fast as possible when absent
     #[arg(long, value_name = "NUMBER")]
     speed: Option<f64>,
-    /// The most events per second
+    /// The maximum number of events per second
     #[arg(long, value_name = "NUMBER")]
     rate: Option<f64>,
-    /// Most events that are sent before the position is stored
+    /// The maximum number of events to send before the position is stored
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     batch_size: u32,
-    /// The most events to send
+    /// The maximum number of events to send
     #[arg(long, value_name = "NUMBER")]
     max_events: Option<u64>,
     /// Stop after the first event that cannot be sent
@@ -93,7 +93,7 @@ struct Create {
     /// Send every event with the time at which it is sent, instead of its own
     #[arg(long)]
     current_timestamps: bool,
-    /// Print what would be sent without creating the replay
+    /// Only print what would be sent
     #[arg(long, conflicts_with = "start")]
     dry_run: bool,
     /// Start it immediately, and wait until it ends; exit code 3 if it fails or is cancelled
@@ -111,7 +111,7 @@ enum Order {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Outage {
-    /// Wait with the event until the target answers
+    /// Wait until the target responds, then send the event
     Wait,
     /// Count the event as one that could not be sent
     Fail,
@@ -159,7 +159,7 @@ struct Remove {
     /// Only replays that ended more than this many hours ago
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     older_than_hours: u32,
-    /// Print the replays that would be removed without removing them
+    /// Only print the replays that would be removed
     #[arg(long)]
     dry_run: bool,
 }

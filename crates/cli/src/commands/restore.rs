@@ -22,7 +22,7 @@ pub struct Restore {
     /// The folder or file of the backup
     #[arg(long, value_name = "FOLDER|FILE.tar")]
     from: PathBuf,
-    /// Leave out the events of the log of --tenant and --scope from this number on; the other logs are restored completely
+    /// Omit the events of the log of --tenant and --scope from this sequence number on; the other logs are restored completely
     #[arg(long, value_name = "NUMBER")]
     to_sequence_number: Option<u64>,
     /// The scope that --to-sequence-number applies to

@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::target::Target;
 use crate::why::Why;
 
-/// Set how long the browse view keeps events, and where they go afterwards
+/// Set how long the browse view keeps events, and where they are archived
 #[derive(Debug, Args)]
 pub struct Retention {
     #[command(subcommand)]
@@ -43,10 +43,10 @@ struct Set {
     /// The number of days for which the view keeps an event, or `forever`
     #[arg(long, value_name = "DAYS", value_parser = days, default_value = "90")]
     ttl_days: Days,
-    /// Where an event goes before it is deleted from the view
+    /// Where an event is copied before it is deleted from the view
     #[arg(long, value_enum, default_value_t = Goes::None)]
     archive: Goes,
-    /// Print how many events it would remove from the view now without changing anything
+    /// Change nothing, and print how many events the rule would remove from the view now
     #[arg(long)]
     dry_run: bool,
     /// The reason, for the record
@@ -68,7 +68,7 @@ enum Goes {
 struct Remove {
     /// The category or the event type
     name: String,
-    /// Print the retention that would be removed without removing it
+    /// Only print the retention that would be removed
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use crate::cli::Format;
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 
-/// Show which process assigns sequence numbers, and its lag; for a store on MongoDB
+/// Show which process assigns sequence numbers, and how far it lags; for stores on MongoDB
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  annals sequencer --server http://127.0.0.1:4000")]
 pub struct Sequencer {}
@@ -30,7 +30,7 @@ impl Run for Sequencer {
                 }
                 match &state.leader {
                     Some(leader) => {
-                        let here = if leader.here { " (the process that answers)" } else { "" };
+                        let here = if leader.here { " (the responding process)" } else { "" };
                         output.text(format_args!("leader   {}{here}", leader.process))?;
                         output.text(format_args!("epoch    {}", leader.epoch))?;
                         output.text(format_args!("until    {}", leader.until))?;

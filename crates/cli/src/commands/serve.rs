@@ -36,7 +36,7 @@ pub struct Serve {
     /// Where events are published: embedded, or kafka://HOST:PORT,HOST:PORT [default: embedded]
     #[arg(long, value_name = "URL")]
     broker: Option<String>,
-    /// Where the items of work queues are held: embedded, or redis://HOST:PORT [default: embedded]
+    /// Where the items of work queues are stored: embedded, or redis://HOST:PORT [default: embedded]
     #[arg(long, value_name = "URL")]
     queue: Option<String>,
     /// Require no credentials, and listen on loopback only; without it, callers need a key (`annals credential create`)

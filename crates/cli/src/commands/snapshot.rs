@@ -32,7 +32,7 @@ enum What {
         after_help = "Takes the body of PUT /v1/snapshots/{aggregate}/{id}; \"saved\" is false if a later version is kept.\n\nExample:\n  annals snapshot save order o-1 '{\"version\": 3, \"state\": {\"status\": \"paid\"}}'"
     )]
     Save(Save),
-    /// Declare indexes of the snapshots of aggregates of a name; existing ones stay
+    /// Declare indexes for the snapshots of all aggregates with one name; existing indexes are kept
     #[command(
         after_help = "Indexes are written as for `annals record declare`, on fields of the layout or on paths of the state such as state.status. A unique index refuses snapshots that violate it, with duplicate_key. `annals record explain {aggregate}_snapshot` prints which index a query uses.\n\nExample:\n  annals snapshot declare order --indexes '[{\"fields\": [{\"field\": \"state.status\"}]}]'"
     )]

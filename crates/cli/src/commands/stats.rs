@@ -10,7 +10,7 @@ use crate::failure::Stop;
 use crate::output::Output;
 use crate::progress::Progress;
 
-/// Count what a log holds: aggregates, events of each type, bytes
+/// Count the contents of a log: commits, aggregates, events of each type, bytes
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  annals stats --server http://127.0.0.1:4000 --output table")]
 pub struct Stats {

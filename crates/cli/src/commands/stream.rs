@@ -48,7 +48,7 @@ struct Read {
     /// The position to end before
     #[arg(long, value_name = "POSITION")]
     to: Option<u64>,
-    /// The most events to print
+    /// The maximum number of events to print
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
     /// Print only events of this partition

@@ -13,12 +13,13 @@ use crate::failure::Stop;
 use crate::output::Output;
 use crate::requests;
 
-/// Commit to several aggregates at once, all or none: bodies of POST /v1/transactions as JSON lines
+/// Commit to several aggregates atomically; reads JSON lines, each a body of POST /v1/transactions
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each line is a transaction of 2 to 16 commits to different aggregates, stored completely or not at all. Results are printed in the order of the lines, each as a list with one result per commit; lines that share an aggregate are stored in \
-                  their order. A refused line is reported with the part that was refused, and the other lines continue; the exit code is \
-                  that of the first refusal.\n\nExample:\n  echo '{\"commits\": [{\"aggregate\": {\"name\": \"account\", \"id\": \"1\"}, \
+    after_help = "Each line is a transaction of 2 to 16 commits to different aggregates, which is stored completely or not at all. Transactions \
+                  that share an aggregate are stored in the order of the lines. For each line, the output has a list with one result per \
+                  commit, in the order of the lines. If a line is refused, the part that was refused is reported and the other lines are \
+                  still processed; the exit code is that of the first refusal.\n\nExample:\n  echo '{\"commits\": [{\"aggregate\": {\"name\": \"account\", \"id\": \"1\"}, \
                   \"events\": [{\"type\": \"taken\", \"data\": {\"amount\": 5}}]}, {\"aggregate\": {\"name\": \"account\", \"id\": \"2\"}, \
                   \"events\": [{\"type\": \"given\", \"data\": {\"amount\": 5}}]}]}' | annals transact\n  annals transact --server \
                   http://127.0.0.1:4000 --file transfers.jsonl"

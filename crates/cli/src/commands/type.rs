@@ -26,7 +26,7 @@ pub struct Type {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Register the event types of files
+    /// Register the event types that files define
     #[command(after_help = "Example:\n  annals type register types/order_placed.json")]
     Register(Register),
     /// List event types
@@ -42,7 +42,7 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Register {
-    /// Files with definitions: an object with a name beside the body of PUT /v1/types/NAME, or an array of such; - for standard input
+    /// JSON files, each with the body of PUT /v1/types/NAME plus a field `name`, or an array of such objects; - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -55,7 +55,7 @@ struct Named {
 
 #[derive(Debug, Args)]
 struct Unknown {
-    /// What happens to such events
+    /// What to do with such events
     what: Choice,
 }
 

@@ -18,7 +18,7 @@ pub(super) const PAGE: Page = Page {
     render: |view| Box::pin(render(view)),
     files: &[File { id: "export", title: "Export", permission: Permission::Reader, path: "/v1/events/export" }],
     acts: &[
-        Act::post("rebuild", "Rebuild the view", "/v1/events/view/rebuild", "The view is rebuilt from the log; until the new one has caught up, readers see the present one.").shows(VIEW),
+        Act::post("rebuild", "Rebuild the view", "/v1/events/view/rebuild", "The view is rebuilt from the log. Until the new view has caught up, readers see the present one.").shows(VIEW),
         Act::post("settings", "Change the view", "/v1/events/view", "The view is switched on or off, or its retention changes. Events expire from the view only; the log keeps every event.").by(Verb::Put).shows(VIEW).fields(&[
             Field::choice("state", "State", &["auto", "on", "off"]).optional(),
             Field::new("retention_days", "Days of retention", "90, or null to keep events forever", Kind::Json).optional(),
@@ -198,7 +198,7 @@ async fn one(view: &View, id: &str) -> Result<(String, One), Refused> {
         title: title.to_owned(),
         columns: vec!["time", "type", "number", "event"],
         rows: items(&detail, path).iter().map(|event| summary(view, event)).collect(),
-        empty: "No other event of its aggregate.",
+        empty: "The aggregate has no other events.",
         next: None,
     };
     let one = One {

@@ -211,7 +211,7 @@ fn tasks(ready: &Value) -> Table {
         title: "Tasks of this process".to_owned(),
         columns: vec!["task", "state", "restarts"],
         rows,
-        empty: "No tasks that this credential may see.",
+        empty: "There are no tasks that this credential may see.",
         next: None,
     }
 }

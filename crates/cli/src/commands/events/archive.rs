@@ -18,7 +18,7 @@ pub struct Archived {
     /// List the files of the archive instead of events
     #[arg(long)]
     files: bool,
-    /// The most events or files to print
+    /// The maximum number of events or files to print
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     limit: u64,
 }
@@ -28,7 +28,7 @@ pub struct Archived {
 pub struct Delete {
     /// The event's id
     id: String,
-    /// Print the event that would be deleted without deleting it; refused, like the deletion, if a hold protects it
+    /// Print the event without deleting it; refused, like the deletion, if a hold protects the event
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]

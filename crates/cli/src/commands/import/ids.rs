@@ -52,7 +52,7 @@ impl RequestIds {
         match self {
             Self::Prefix(prefix) | Self::OfFile(prefix) => Ok(format!("{prefix}:{number}")),
             _ => {
-                let message = "request_id: the line has none, and none can be derived, because this input can be read only once; add --id-prefix, or import a file";
+                let message = "the line has no request_id, and none can be derived, because this input can be read only once; add --id-prefix, or import a file";
                 Err(Failure::new(Code::InvalidBody, message))
             }
         }

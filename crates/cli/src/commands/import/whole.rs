@@ -30,7 +30,7 @@ pub async fn run(context: &Context, file: &Path) -> Result<(), Stop> {
     store.close().await;
     let moved = moved?;
     if declared != context.config {
-        note("the export holds tenants or scopes that are not declared; declare them under [tenants] to use them");
+        note("the export contains tenants or scopes that are not declared; declare them under [tenants] to use them");
     }
     print(context, &moved)
 }

@@ -32,7 +32,7 @@ pub struct Group {
     max: Vec<String>,
     #[command(flatten)]
     matching: Matching,
-    /// The most groups to print; all when absent
+    /// The maximum number of groups to print; all when absent
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
 }
