@@ -5,17 +5,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::bson::Bson;
 use annals_core::consuming::Passing;
-use annals_core::dead_letters::{DEAD_LETTERS, DeadLetter, Place, Received};
+use annals_core::dead_letters::{DeadLetter, Place, Received};
 use annals_core::processing::{Fetched, LetterFailure, LetterOutcome};
 use annals_core::{
-    BrokerError, ByteString, GroupQuery, Lease, LogQuery, ReadMessages, RecordError, RecordType, RecordedEvent,
-    StoreError, Timestamp, TopicPartition, TypedRecords, limits,
+    BrokerError, ByteString, Lease, LogQuery, ReadMessages, RecordError, RecordType, RecordedEvent, StoreError,
+    Timestamp, TopicPartition, TypedRecords,
 };
 
 use super::{Work, event};
-use crate::dead_letters::Edits;
+use crate::dead_letters::{Edits, OpenLetters};
 use crate::handler::{HandleFailure, RetryWish};
 use crate::host::{Asked, Held, Leases};
 
@@ -104,20 +103,11 @@ impl<'w> Letters<'w> {
     /// Reads the keys that have open letters; empty if order is not kept.
     pub async fn held_keys(&self) -> Result<HashSet<ByteString>, RecordError> {
         let mut keys = HashSet::new();
-        let mut query = GroupQuery::new(DEAD_LETTERS).by("key").limit(limits::PAGE_MAX);
-        query = query.matching(DeadLetter::holding(&self.work.processor));
-        loop {
-            let page = match self.work.records.group(query.clone()).await {
-                Err(RecordError::UnknownCollection(_)) => return Ok(keys),
-                page => page?,
-            };
-            keys.extend(page.groups.into_iter().filter_map(|group| match group.key {
-                Bson::String(key) => Some(ByteString::from(key)),
-                _ => None,
-            }));
-            let Some(cursor) = page.next else { return Ok(keys) };
-            query = query.after(cursor);
+        let mut open = OpenLetters::of(&self.work.records, &self.work.processor);
+        while let Some(page) = open.next_page().await? {
+            keys.extend(page.into_iter().filter(|letter| letter.holds).map(|letter| ByteString::from(letter.key)));
         }
+        Ok(keys)
     }
 
     /// Returns the due letters if this member is the one that manages them. Each must then be [`settled`](Self::settled).
