@@ -9,7 +9,7 @@ use annals_core::bson::Bson;
 use annals_core::dead_letters::{
     BulkAct, BulkBody, DEAD_LETTERS, DeadLetter, LETTER_AGGREGATE, LetterQuery, LetterSettings, LetterStatus,
 };
-use annals_core::handlers::HandlerDefinition;
+use annals_core::handlers::{Delivery, HandlerDefinition, Handlers, PullBody, SettleBody, Settlement};
 use annals_core::processing::PartitionBy;
 use annals_core::{
     Code, CommitError, CommitOutcome, Condition, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, GroupPage, GroupQuery,
@@ -105,14 +105,19 @@ async fn store_of(events: usize) -> Arc<dyn Store> {
     store
 }
 
-/// Starts a host with the handler, in which an event becomes a letter at its first failure.
-async fn handled_by(store: &Arc<dyn Store>, fails: bool) -> Host {
-    let host = Host::start(Arc::clone(store), HostOptions::default());
+/// A handler in which an event becomes a letter at its first failure.
+fn definition() -> HandlerDefinition {
     let json = r#"{"types": ["placed"], "retry": {"attempts": 1, "then": "park"}}"#;
     let definition = HandlerDefinition::read("letters", json.as_bytes()).expect("valid");
     let mut definition = definition.partitioned(PartitionBy::Aggregate, 64);
     definition.dead_letters = Some(LetterSettings { breaker: 0, ..LetterSettings::default() });
-    host.handle(DEFAULT_TENANT, definition, Worker { fails }).await.expect("it runs");
+    definition
+}
+
+/// Starts a host with the handler.
+async fn handled_by(store: &Arc<dyn Store>, fails: bool) -> Host {
+    let host = Host::start(Arc::clone(store), HostOptions::default());
+    host.handle(DEFAULT_TENANT, definition(), Worker { fails }).await.expect("it runs");
     host
 }
 
@@ -172,6 +177,49 @@ async fn retried_letters_take_less_than_a_read_and_a_write_for_two() {
     let (reads, writes) = (calls.reads.load(Ordering::SeqCst), calls.writes.load(Ordering::SeqCst));
     assert!(reads < LETTERS / 2, "{reads} reads");
     assert!(writes < LETTERS / 2, "{writes} writes");
+}
+
+/// Pulls until an event comes.
+async fn pulled(handlers: &dyn Handlers) -> Delivery {
+    let pull = PullBody { max: 1, wait_ms: 1_000, worker: "w".to_owned(), ..PullBody::default() };
+    let mut found = None;
+    until("a delivery", async || {
+        found = handlers.pull("letters", pull.clone()).await.expect("pulled").pop();
+        found.is_some()
+    })
+    .await;
+    found.expect("there is one")
+}
+
+/// The owner has the letter as it was before. It was the only one of its key then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_letter_that_is_followed_while_it_is_attempted_is_succeeded_by_the_next_one() {
+    let store = store_of(1).await;
+    let host = Host::start(Arc::clone(&store), HostOptions::default());
+    let handlers = host.handlers(DEFAULT_TENANT).expect("declared");
+    handlers.put(definition()).await.expect("defined");
+    let settle = async |settlement: Settlement| {
+        let settled = handlers.settle("letters", SettleBody { results: vec![settlement] }).await.expect("settled");
+        assert!(settled[0].settled, "{settled:?}");
+    };
+    let first = pulled(&*handlers).await;
+    settle(Settlement::failed(first.token, "the service is away")).await;
+    until_announced(&store).await;
+    let letters = host.dead_letters(DEFAULT_TENANT).expect("declared");
+    let id = letters.list(LetterQuery::default()).await.expect("listed").items[0].id.clone();
+    letters.retry(&id, "the service is back".into()).await.expect("retried");
+    let again = pulled(&*handlers).await;
+    assert_eq!((again.event.sequence_number, again.attempt), (0, 2));
+    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("declared");
+    let commit = NewCommit::new("order", "o-0").event(NewEvent::new("placed", Data::empty()));
+    log.commit(commit).await.expect("committed");
+    until("following it", async || count(&store, DeadLetter::open()).await == 2).await;
+    settle(Settlement::done(again.token)).await;
+    let next = pulled(&*handlers).await;
+    assert_eq!((next.event.commit.version, next.attempt), (2, 1));
+    settle(Settlement::done(next.token)).await;
+    assert_eq!(count(&store, Condition::eq("status", LetterStatus::Retried.name())).await, 2);
+    host.drain().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
