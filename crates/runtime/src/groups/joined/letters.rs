@@ -9,7 +9,7 @@ use annals_core::consuming::Passing;
 use annals_core::dead_letters::{DeadLetter, Place, Received};
 use annals_core::processing::{Fetched, LetterFailure, LetterOutcome};
 use annals_core::{
-    BrokerError, ByteString, Lease, LogQuery, ReadMessages, RecordError, RecordType, RecordedEvent, StoreError,
+    BrokerError, ByteString, Lease, LogQuery, ReadMessages, RecordError, RecordType, RecordedEvent, StoreError, Stored,
     Timestamp, TopicPartition, TypedRecords,
 };
 
@@ -40,6 +40,8 @@ pub(super) struct Due {
     pub id: String,
     pub event: RecordedEvent,
     fetched: Fetched,
+    /// The letter as it was read, unless it is about to change because announcements are pending.
+    stored: Option<Stored<DeadLetter>>,
 }
 
 impl<'w> Letters<'w> {
@@ -127,22 +129,28 @@ impl<'w> Letters<'w> {
             Err(RecordError::UnknownCollection(_)) => return Ok(Vec::new()),
             found => found?.0,
         };
-        if found.is_empty() && self.held.is_none() || !self.leads().await? {
+        let before = self.held.as_ref().map(Held::epoch);
+        if found.is_empty() && before.is_none() || !self.leads().await? {
             return Ok(Vec::new());
         }
         let mut due = Vec::new();
-        // Read again: letters that were found before the lease was taken may be closed.
-        let (found, _) = self.letters().find(query).await?;
-        for letter in found.into_iter().map(|stored| stored.value) {
+        let found = match self.held.as_ref().map(Held::epoch) == before {
+            true => found,
+            // Letters that were found before the lease was taken may be closed.
+            false => self.letters().find(query).await?.0,
+        };
+        for stored in found {
+            let letter = &stored.value;
             if self.busy.len() + due.len() >= DUE_MAX || self.busy.contains(&letter.id) {
                 continue;
             }
-            match self.event_of(&letter).await? {
+            match self.event_of(letter).await? {
                 Some(event) => {
                     let position = letter.position.cast_unsigned();
                     let (partition, time) = (letter.key.as_str().into(), event.time);
                     let fetched = Fetched { position, sequence_number: event.sequence_number, partition, time };
-                    due.push(Due { id: letter.id, event, fetched });
+                    let id = letter.id.clone();
+                    due.push(Due { id, event, fetched, stored: Some(stored).filter(|it| !it.value.announcing) });
                 }
                 None => {
                     let mut edits = self.edits();
@@ -222,9 +230,11 @@ impl<'w> Letters<'w> {
             never: retry == RetryWish::Never,
         });
         let outcome = LetterOutcome { event: due.fetched.clone(), at: self.now(), failure };
-        let mut last = None;
+        let (mut last, mut known) = (None, due.stored.clone());
         for _ in 0..TRIES {
             let mut edits = self.edits();
+            // If it changed meanwhile, it is read again.
+            known.take().into_iter().for_each(|stored| edits.know(stored));
             edits.settled(&due.id, &outcome).await?;
             match self.write(edits).await {
                 Err(error @ RecordError::NotAsExpected { .. }) => last = Some(error),
