@@ -28,6 +28,8 @@ use super::policies::Policies;
 
 /// The number of letters that are read together.
 const LOOK: usize = 50;
+/// The number of open letters of a key that are read first: usually the one that is about to be closed, and the next one.
+const FIRST_LOOK: usize = 2;
 /// The shortest delay before a letter is retried whose failure does not count.
 const UNCOUNTED_MIN: Duration = Duration::from_secs(1);
 
@@ -295,7 +297,7 @@ impl Edits {
         but: Option<&str>,
     ) -> Result<Option<(i64, String)>, RecordError> {
         let condition = Condition::and([DeadLetter::holding(processor), Condition::eq("key", key)]);
-        let mut query = RecordQuery::new(DEAD_LETTERS).matching(condition).ascending("position").limit(LOOK);
+        let mut query = RecordQuery::new(DEAD_LETTERS).matching(condition).ascending("position").limit(FIRST_LOOK);
         loop {
             let (page, next) = self.letters.find(query.clone()).await?;
             for stored in page {
@@ -307,7 +309,7 @@ impl Edits {
                 }
             }
             let Some(cursor) = next else { return Ok(None) };
-            query = query.after(cursor);
+            query = query.after(cursor).limit(LOOK);
         }
     }
 

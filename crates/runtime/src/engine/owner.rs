@@ -88,6 +88,8 @@ struct Work<'o> {
     giving_since: Option<Timestamp>,
     /// When to look for due dead letters next.
     letters_at: Timestamp,
+    /// The time of the last pass over due dead letters. All that were due by then were offered.
+    letters_read: Option<Timestamp>,
     /// The pass over due dead letters that is in progress.
     pass: Option<letters::Pass>,
     /// Dead letters as they were read when they were offered, by position. If one is not here when it is settled, it is read again.
@@ -197,6 +199,7 @@ impl<'o> Work<'o> {
             catching_up: false,
             giving_since: None,
             letters_at: Timestamp::from_millis(0),
+            letters_read: None,
             pass: None,
             letters: HashMap::new(),
             due,

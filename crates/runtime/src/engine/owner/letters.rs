@@ -78,19 +78,24 @@ impl Work<'_> {
     /// Reads letters that are due, and offers them to workers.
     ///
     /// A pass reads them in the order in which they became due, and each page continues after the one before. Letters that become due
-    /// during a pass come in the next one: they are due later than all of this one.
+    /// during a pass come in the next one: they are due later than all of this one. The next pass begins where this one ended, unless
+    /// something may have been planned for an earlier time.
     pub(super) async fn offer_letters(&mut self, now: Timestamp) -> Result<(), Stop> {
         if !self.reads_letters(now) {
             return Ok(());
         }
-        let Pass { until, mut after } = self.pass.take().unwrap_or_else(|| {
+        let Pass { from, until, mut after } = self.pass.take().unwrap_or_else(|| {
+            let from = self.letters_read.filter(|read| self.letters_at >= *read);
             // A change that makes a letter due sets an earlier time again.
             self.letters_at = now.plus(RARELY);
-            Pass { until: now, after: None }
+            Pass { from, until: now, after: None }
         });
         let letters = TypedRecords::<DeadLetter>::declared(Arc::clone(&self.owner.records));
         loop {
-            let due = DeadLetter::due(&self.owner.task, until);
+            let mut due = DeadLetter::due(&self.owner.task, until);
+            if let Some(from) = from {
+                due = Condition::and([due, Condition::gte("next_retry_at", date(from))]);
+            }
             let mut query = TypedRecords::<DeadLetter>::query().matching(due).ascending("next_retry_at").limit(PAGE);
             if let Some(cursor) = after.take() {
                 query = query.after(cursor);
@@ -106,6 +111,7 @@ impl Work<'_> {
                 return Ok(());
             }
             let Some(cursor) = more else {
+                self.letters_read = (self.letters_at >= until).then_some(until);
                 if self.letters_at > now {
                     let next = self.next_letter(&letters, until, now).await.map_err(NotWritten::from)?;
                     self.letters_at = self.letters_at.min(next);
@@ -113,7 +119,7 @@ impl Work<'_> {
                 return Ok(());
             };
             if offered.count > 0 {
-                self.pass = Some(Pass { until, after: Some(cursor) });
+                self.pass = Some(Pass { from, until, after: Some(cursor) });
                 return Ok(());
             }
             // All of this page are in flight.
@@ -185,8 +191,8 @@ impl Work<'_> {
         until: Timestamp,
         now: Timestamp,
     ) -> Result<Timestamp, RecordError> {
-        let date = annals_core::bson::DateTime::from_millis(until.as_millis());
-        let later = Condition::and([DeadLetter::scheduled(&self.owner.task), Condition::gt("next_retry_at", date)]);
+        let later = Condition::gt("next_retry_at", date(until));
+        let later = Condition::and([DeadLetter::scheduled(&self.owner.task), later]);
         let query = TypedRecords::<DeadLetter>::query().matching(later).ascending("next_retry_at").limit(1);
         let page = match letters.find(query).await {
             Err(RecordError::UnknownCollection(_)) => Vec::new(),
@@ -261,6 +267,8 @@ impl Work<'_> {
 /// It continues after its last page. The entries of letters that were due before may take a while to leave the store's index, and a query
 /// from the beginning would pass over all of them.
 pub(super) struct Pass {
+    /// Letters that were due before this time were read by an earlier pass.
+    from: Option<Timestamp>,
     /// Only letters that are due by this time are read.
     until: Timestamp,
     after: Option<Cursor>,
@@ -281,6 +289,10 @@ pub(super) struct LetterChanges {
     pub freed: BTreeSet<String>,
     /// When the first of the changed letters will be retried.
     pub next_retry: Option<Timestamp>,
+}
+
+fn date(time: Timestamp) -> annals_core::bson::DateTime {
+    annals_core::bson::DateTime::from_millis(time.as_millis())
 }
 
 /// Returns whether an event is that of a letter: since a restore, the log may have another one at its position.
