@@ -4,17 +4,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use annals_conformance::ManualClock;
 use annals_conformance::tap::{Tap, TapRecords, TappedStore};
 use annals_core::bson::Bson;
 use annals_core::dead_letters::{
-    BulkAct, BulkBody, DEAD_LETTERS, DeadLetter, LETTER_AGGREGATE, LetterQuery, LetterSettings, LetterStatus,
+    BulkAct, BulkBody, DEAD_LETTERS, DeadLetter, LETTER_AGGREGATE, LetterPolicy, LetterQuery, LetterSettings,
+    LetterStatus,
 };
 use annals_core::handlers::{Delivery, HandlerDefinition, Handlers, PullBody, SettleBody, Settlement};
 use annals_core::processing::PartitionBy;
 use annals_core::{
     Code, CommitError, CommitOutcome, Condition, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, GroupPage, GroupQuery,
     Invalid, NewCommit, NewEvent, Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordedEvent, Records,
-    Revision, Store,
+    Revision, Store, Timestamp,
 };
 use annals_embedded::{EmbeddedStore, Options, disk::MemoryDisk};
 use annals_runtime::{Effects, HandleFailure, Handler, Host, HostOptions};
@@ -95,7 +97,11 @@ impl Tap for OnlyOf {
 
 /// Returns a store with this many events, each of a key of its own.
 async fn store_of(events: usize) -> Arc<dyn Store> {
-    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), Options::default()).expect("opens in memory");
+    store_with(Options::default(), events).await
+}
+
+async fn store_with(options: Options, events: usize) -> Arc<dyn Store> {
+    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), options).expect("opens in memory");
     let store: Arc<dyn Store> = Arc::new(store);
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("declared");
     for n in 0..events {
@@ -179,6 +185,11 @@ async fn retried_letters_take_less_than_a_read_and_a_write_for_two() {
     assert!(writes < LETTERS / 2, "{writes} writes");
 }
 
+async fn settle(handlers: &dyn Handlers, settlement: Settlement) {
+    let settled = handlers.settle("letters", SettleBody { results: vec![settlement] }).await.expect("settled");
+    assert!(settled[0].settled, "{settled:?}");
+}
+
 /// Pulls until an event comes.
 async fn pulled(handlers: &dyn Handlers) -> Delivery {
     let pull = PullBody { max: 1, wait_ms: 1_000, worker: "w".to_owned(), ..PullBody::default() };
@@ -198,12 +209,8 @@ async fn a_letter_that_is_followed_while_it_is_attempted_is_succeeded_by_the_nex
     let host = Host::start(Arc::clone(&store), HostOptions::default());
     let handlers = host.handlers(DEFAULT_TENANT).expect("declared");
     handlers.put(definition()).await.expect("defined");
-    let settle = async |settlement: Settlement| {
-        let settled = handlers.settle("letters", SettleBody { results: vec![settlement] }).await.expect("settled");
-        assert!(settled[0].settled, "{settled:?}");
-    };
     let first = pulled(&*handlers).await;
-    settle(Settlement::failed(first.token, "the service is away")).await;
+    settle(&*handlers, Settlement::failed(first.token, "the service is away")).await;
     until_announced(&store).await;
     let letters = host.dead_letters(DEFAULT_TENANT).expect("declared");
     let id = letters.list(LetterQuery::default()).await.expect("listed").items[0].id.clone();
@@ -214,11 +221,32 @@ async fn a_letter_that_is_followed_while_it_is_attempted_is_succeeded_by_the_nex
     let commit = NewCommit::new("order", "o-0").event(NewEvent::new("placed", Data::empty()));
     log.commit(commit).await.expect("committed");
     until("following it", async || count(&store, DeadLetter::open()).await == 2).await;
-    settle(Settlement::done(again.token)).await;
+    settle(&*handlers, Settlement::done(again.token)).await;
     let next = pulled(&*handlers).await;
     assert_eq!((next.event.commit.version, next.attempt), (2, 1));
-    settle(Settlement::done(next.token)).await;
+    settle(&*handlers, Settlement::done(next.token)).await;
     assert_eq!(count(&store, Condition::eq("status", LetterStatus::Retried.name())).await, 2);
+    host.drain().await;
+}
+
+/// Due letters were read for a later time before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_that_is_planned_after_the_clock_was_set_back_is_not_missed() {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_772_366_400_000)));
+    let store = store_with(Options { clock: clock.clone(), ..Options::default() }, 1).await;
+    let host = Host::start(Arc::clone(&store), HostOptions { clock: clock.clone(), ..HostOptions::default() });
+    let letters = host.dead_letters(DEFAULT_TENANT).expect("declared");
+    letters.put_policy("placed".into(), LetterPolicy::immediate(5), "a test".into()).await.expect("stored");
+    let handlers = host.handlers(DEFAULT_TENANT).expect("declared");
+    handlers.put(definition()).await.expect("defined");
+    for attempt in 1..=3 {
+        let delivery = pulled(&*handlers).await;
+        assert_eq!((delivery.event.sequence_number, delivery.attempt), (0, attempt));
+        if attempt == 2 {
+            clock.advance_millis(-3_600_000);
+        }
+        settle(&*handlers, Settlement::failed(delivery.token, "the service is away")).await;
+    }
     host.drain().await;
 }
 
