@@ -128,9 +128,8 @@ impl Work<'_> {
     }
 
     /// Offers a page of due letters with their events.
-    async fn offer(&mut self, page: Vec<Stored<DeadLetter>>) -> Result<Offers, Stop> {
-        let has = |letter: &DeadLetter| self.machine.has_letter(&letter.key, letter.position.cast_unsigned());
-        let page: Vec<_> = page.into_iter().filter(|stored| !has(&stored.value)).collect();
+    async fn offer(&mut self, mut page: Vec<Stored<DeadLetter>>) -> Result<Offers, Stop> {
+        page.retain(|Stored { value, .. }| !self.machine.has_letter(&value.key, value.position.cast_unsigned()));
         let mut positions: Vec<u64> = page.iter().map(|stored| stored.value.position.cast_unsigned()).collect();
         positions.sort_unstable();
         let bytes_max = HELD_BYTES_MAX.saturating_sub(self.bytes).max(1);
