@@ -29,6 +29,8 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 const PAGE: usize = 200;
 /// The number of pages that are announced before other work has its turn.
 const PAGES_MAX: usize = 10;
+/// The number of attempts to store the letters of a page as one batch.
+const BATCHES_MAX: usize = 8;
 /// The id of the only record of thresholds.
 const OPEN: &str = "open";
 
@@ -180,14 +182,23 @@ impl TenantDeadLetters {
     }
 
     /// Stores letters whose announcements are committed, as one batch. Letters that changed meanwhile are left out: they are announced
-    /// again, and the request id makes the repetition harmless.
+    /// again, and the request id makes the repetition harmless. If many changed, each letter is stored by itself.
     async fn store_announced(&self, mut changes: Vec<RecordChange>) -> Result<(), RecordError> {
-        while !changes.is_empty() {
+        for _ in 0..BATCHES_MAX {
+            if changes.is_empty() {
+                return Ok(());
+            }
             match self.records.write(changes.clone()).await {
                 Err(RecordError::NotAsExpected { change, .. }) if change < changes.len() => {
-                    drop(changes.remove(change))
+                    drop(changes.remove(change));
                 }
                 written => return written.map(drop),
+            }
+        }
+        for change in changes {
+            match self.records.write(vec![change]).await {
+                Ok(_) | Err(RecordError::NotAsExpected { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
