@@ -137,7 +137,8 @@ impl Source {
     }
 
     /// Returns the events at these ascending positions, whether or not they satisfy the condition, by position; and how many of the
-    /// positions that covers. Neighbouring positions take one read. Reading ends early once the events hold about `bytes_max` bytes of data.
+    /// positions that covers. Neighbouring positions take one read. Reading ends early once the events hold about `bytes_max` bytes of
+    /// data.
     pub async fn at(
         &self,
         positions: &[u64],
