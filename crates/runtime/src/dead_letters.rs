@@ -17,6 +17,7 @@ mod edits;
 mod keeper;
 mod leaving;
 mod listed;
+mod open;
 mod partners;
 mod policies;
 
@@ -38,6 +39,7 @@ use tokio::sync::OnceCell;
 
 pub(crate) use edits::Edits;
 use edits::{Asked, date};
+pub(crate) use open::OpenLetters;
 pub(crate) use policies::Policies;
 
 use crate::handlers::TenantHandlers;

@@ -108,6 +108,13 @@ async fn bulk(backend: &str, store: &Arc<dyn Store>, events: u64) -> Result<(), 
     row::ratio(name, "per second", retried, written, Target::AtLeast(0.3));
     let name = format!("{backend}: more memory during this retry");
     row::figure(name, "MiB", more, Target::AtMost(MORE_MEBIBYTES_MAX));
+    let began = Instant::now();
+    let counted = letters.statistics().await.map_err(text)?;
+    if counted.open != events {
+        return Err(format!("{} of {events} letters were counted", counted.open));
+    }
+    let name = format!("{backend}: statistics of {events} dead letters");
+    row::figure(name, "ms", began.elapsed().as_secs_f64() * 1e3, Target::Unset);
     let (handled, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
     let worker = Worker { fails: false, handled: Arc::clone(&handled) };
     host.handle(DEFAULT_TENANT, definition()?, worker).await.map_err(text)?;

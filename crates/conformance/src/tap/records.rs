@@ -18,6 +18,14 @@ pub trait TapRecords: Send + Sync + 'static {
     /// Those of the records, or of the tap.
     async fn write(&self, records: &dyn Records, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError>;
 
+    /// Forwards a read of one record.
+    ///
+    /// # Errors
+    /// Those of the records, or of the tap.
+    async fn get(&self, records: &dyn Records, collection: &str, id: &Bson) -> Result<Option<Record>, RecordError> {
+        records.get(collection, id).await
+    }
+
     /// Forwards a query.
     ///
     /// # Errors
@@ -63,7 +71,7 @@ impl<T: TapRecords> Records for TappedRecords<T> {
     }
 
     async fn get(&self, collection: &str, id: &Bson) -> Result<Option<Record>, RecordError> {
-        self.inner.get(collection, id).await
+        self.tap.get(&*self.inner, collection, id).await
     }
 
     async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError> {

@@ -150,6 +150,10 @@ pub struct DeadLetter {
     pub follows: bool,
     /// Whether later letters of its key wait for it.
     pub holds: bool,
+    /// Whether it holds its key and no other letter of the key has been open beside it. A letter that is added to a key changes the first
+    /// open one, so no other letter needs to be looked up when this one is closed. False if that is not known.
+    #[serde(default)]
+    pub alone: bool,
     /// Its history, oldest first.
     pub history: Vec<HistoryEntry>,
     /// Whether any announcement is pending.
@@ -262,6 +266,7 @@ impl DeadLetter {
             open: true,
             follows: false,
             holds: true,
+            alone: false,
             history: Vec::new(),
             announcing: false,
             announcements: Vec::new(),
@@ -301,13 +306,25 @@ impl DeadLetter {
     /// Waits for an earlier letter of its key.
     pub fn follow(&mut self, now: Timestamp) {
         (self.status, self.next_retry_at, self.follows) = (LetterStatus::Pending, None, true);
+        self.accompanied(now);
+    }
+
+    /// Records that another letter of its key is open.
+    pub fn accompanied(&mut self, now: Timestamp) {
+        self.alone = false;
         self.last_updated = Some(date(now));
+    }
+
+    /// Records that no other letter of its key is open. A letter that does not hold its key is not noticed by later ones, so it is never
+    /// marked.
+    pub fn unaccompanied(&mut self) {
+        self.alone = self.holds;
     }
 
     /// Waits for a person, and does not hold up other letters of its key.
     pub fn wait_for_a_person(&mut self, now: Timestamp) {
         (self.status, self.next_retry_at, self.follows, self.holds) = (LetterStatus::Pending, None, false, false);
-        self.last_updated = Some(date(now));
+        self.accompanied(now);
     }
 
     /// Takes its turn once the letter before it is closed. It is due at once if its event was never attempted or if a person

@@ -65,6 +65,7 @@ impl DeadLetter {
             open: true,
             follows: false,
             holds: false,
+            alone: false,
             history: Vec::new(),
             announcing: false,
             announcements: Vec::new(),

@@ -2,8 +2,17 @@
 //!
 //! INVARIANT: the first open letter of a key is the lock of the key. A batch that adds a letter after it, or ends it, also changes it, so
 //! that no letter waits for one that is closed.
+//!
+//! The letter records whether it has been alone, so the end of a letter that nothing follows takes no look-up of its key. One letter
+//! costs, beside its share of the batch that is written:
+//!
+//! | change | reads |
+//! |---|---|
+//! | a retried letter succeeds that was alone | none if its consumer has it from reading it as due, else a share of one query |
+//! | one succeeds that was not alone | the same, and one query for the next letter of its key |
+//! | an event becomes a letter | a share of one query, and one query for the first letter of its key |
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +26,10 @@ use annals_core::{
 
 use super::policies::Policies;
 
-/// The number of open letters of a key that are read together.
+/// The number of letters that are read together.
 const LOOK: usize = 50;
+/// The number of open letters of a key that are read first: usually the one that is about to be closed, and the next one.
+const FIRST_LOOK: usize = 2;
 /// The shortest delay before a letter is retried whose failure does not count.
 const UNCOUNTED_MIN: Duration = Duration::from_secs(1);
 
@@ -29,6 +40,8 @@ pub(crate) struct Edits {
     random: Arc<dyn Randomness>,
     now: Timestamp,
     known: BTreeMap<String, Known>,
+    /// Ids that were looked up in vain.
+    missing: HashSet<String>,
     chosen: HashMap<String, LetterPolicy>,
     ended: BTreeSet<String>,
 }
@@ -43,8 +56,8 @@ struct Known {
 impl Edits {
     pub fn new(records: &Arc<dyn Records>, policies: Policies, random: Arc<dyn Randomness>, now: Timestamp) -> Self {
         let letters = TypedRecords::<DeadLetter>::declared(Arc::clone(records));
-        let (known, chosen, ended) = (BTreeMap::new(), HashMap::new(), BTreeSet::new());
-        Self { letters, policies, random, now, known, chosen, ended }
+        let (known, missing, chosen, ended) = (BTreeMap::new(), HashSet::new(), HashMap::new(), BTreeSet::new());
+        Self { letters, policies, random, now, known, missing, chosen, ended }
     }
 
     /// Adds a letter that was read.
@@ -54,8 +67,27 @@ impl Edits {
         self.known.entry(known.letter.id.clone()).or_insert(known);
     }
 
+    /// Reads the letters of these ids together, so that the changes of each need no read of its own.
+    pub async fn look_up(&mut self, mut ids: Vec<String>) -> Result<(), RecordError> {
+        ids.retain(|id| !self.known.contains_key(id));
+        // A single one is read by its id as soon as it is changed.
+        for some in ids.chunks(LOOK).filter(|some| some.len() > 1) {
+            let of_these = Condition::ids(some.iter().map(String::as_str));
+            let mut query = RecordQuery::new(DEAD_LETTERS).matching(of_these).limit(LOOK);
+            loop {
+                let (page, next) = self.letters.find(query.clone()).await?;
+                page.into_iter().for_each(|stored| self.know(stored));
+                let Some(cursor) = next else { break };
+                query = query.after(cursor);
+            }
+            self.missing.extend(some.iter().filter(|id| !self.known.contains_key(*id)).cloned());
+        }
+        Ok(())
+    }
+
     async fn read(&mut self, id: &str) -> Result<bool, RecordError> {
         if !self.known.contains_key(id)
+            && !self.missing.contains(id)
             && let Some(stored) = self.letters.get(id).await?
         {
             self.know(stored);
@@ -121,13 +153,17 @@ impl Edits {
         match self.first_of(received.processor, received.key, Some(&id)).await? {
             // Change the earlier letter too, so that it cannot end without noticing this one.
             Some((first, position)) if position < received.place.position().cast_signed() => {
-                self.change(&first, |letter| letter.last_updated = Some(date(now)));
+                self.change(&first, |letter| letter.accompanied(now));
                 self.change(&id, |letter| letter.follow(now));
                 Ok(())
             }
             later => {
-                if let Some((first, _)) = later {
-                    self.change(&first, |letter| letter.follow(now));
+                match later {
+                    Some((first, _)) => {
+                        self.change(&first, |letter| letter.follow(now));
+                        self.change(&id, |letter| letter.accompanied(now));
+                    }
+                    None => _ = self.change(&id, DeadLetter::unaccompanied),
                 }
                 // A letter that only followed others, which are closed by now, is due at once.
                 self.plan(&id, received.attempts == 0).await
@@ -225,6 +261,10 @@ impl Edits {
     async fn resolve(&mut self, id: &str) -> Result<(), RecordError> {
         let Some(known) = self.known.get(id) else { return Ok(()) };
         let (processor, key) = (known.letter.processor.clone(), known.letter.key.clone());
+        if known.letter.alone {
+            self.ended.insert(key);
+            return Ok(());
+        }
         match self.first_of(&processor, &key, None).await? {
             None => _ = self.ended.insert(key),
             Some((next, _)) if self.known.get(&next).is_some_and(|known| known.letter.follows) => {
@@ -257,7 +297,7 @@ impl Edits {
         but: Option<&str>,
     ) -> Result<Option<(i64, String)>, RecordError> {
         let condition = Condition::and([DeadLetter::holding(processor), Condition::eq("key", key)]);
-        let mut query = RecordQuery::new(DEAD_LETTERS).matching(condition).ascending("position").limit(LOOK);
+        let mut query = RecordQuery::new(DEAD_LETTERS).matching(condition).ascending("position").limit(FIRST_LOOK);
         loop {
             let (page, next) = self.letters.find(query.clone()).await?;
             for stored in page {
@@ -269,8 +309,14 @@ impl Edits {
                 }
             }
             let Some(cursor) = next else { return Ok(None) };
-            query = query.after(cursor);
+            query = query.after(cursor).limit(LOOK);
         }
+    }
+
+    /// Returns when the first of the changed letters will be retried.
+    pub fn next_retry(&self) -> Option<Timestamp> {
+        let changed = self.known.values().filter(|known| known.changed).map(|known| &known.letter);
+        changed.filter(|letter| letter.status == LetterStatus::Scheduled).filter_map(DeadLetter::next_retry).min()
     }
 
     /// Returns the changes for one batch, and the keys that no longer have open letters.

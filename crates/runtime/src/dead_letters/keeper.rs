@@ -10,8 +10,8 @@ use annals_core::dead_letters::{
     ThresholdRecord,
 };
 use annals_core::{
-    CommitError, Condition, DEFAULT_SCOPE, Data, EventLog, Expected, Lease, NewCommit, NewEvent, RecordError,
-    RecordType, StoreError, Stored, Timestamp, TypedRecords,
+    CommitError, Condition, Cursor, DEFAULT_SCOPE, Data, EventLog, Expected, Lease, NewCommit, NewEvent, RecordChange,
+    RecordError, RecordType, StoreError, Stored, Timestamp, TypedRecords,
 };
 use futures_util::future::join_all;
 
@@ -26,7 +26,11 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// How often to ask for a lease that another process holds.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// The number of letters that are announced together.
-const PAGE: usize = 100;
+const PAGE: usize = 200;
+/// The number of pages that are announced before other work has its turn.
+const PAGES_MAX: usize = 10;
+/// The number of attempts to store the letters of a page as one batch.
+const BATCHES_MAX: usize = 8;
 /// The id of the only record of thresholds.
 const OPEN: &str = "open";
 
@@ -113,11 +117,12 @@ impl TenantDeadLetters {
         self.give_up_orphans().await?;
         let (changed, mut stop) = (self.shared.letters_of(&self.tenant), self.shared.stop.subscribe());
         let mut count_at = self.clock().now();
+        let mut place = None;
         loop {
             if !leases.keeps(held).await? {
                 return Ok(Kept::Lost);
             }
-            self.announce().await?;
+            let more = self.announce(&mut place).await?;
             let now = self.clock().now();
             // If the clock was set back, do not wait until it reaches the old time again.
             count_at = count_at.min(now.plus(COUNT_EVERY));
@@ -131,6 +136,7 @@ impl TenantDeadLetters {
                 biased;
                 () = is_set(&mut stop) => return Ok(Kept::Done),
                 () = leases.until_called_off(held) => return Ok(Kept::Lost),
+                () = std::future::ready(()), if more => {}
                 () = changed.notified() => {}
                 () = self.clock().sleep_until(now.plus(EVERY)) => {}
                 () = self.clock().sleep(EVERY) => {}
@@ -143,34 +149,59 @@ impl TenantDeadLetters {
         Ok(self.store().log(&self.tenant, DEFAULT_SCOPE).map_err(unknown)?)
     }
 
-    /// Commits pending announcements. A letter whose event is refused is retried in the next round.
-    async fn announce(&self) -> Result<(), DeadLetterError> {
+    /// Commits pending announcements, a page at a time, and continues after `place`. Returns whether there are more pages; if there are
+    /// none, the next call starts from the beginning. A letter whose event is refused is retried in that round, and holds up no other.
+    async fn announce(&self, place: &mut Option<Cursor>) -> Result<bool, DeadLetterError> {
         let (letters, log) = (self.letters(), self.log()?);
-        loop {
-            let query = TypedRecords::<DeadLetter>::query();
-            let query = query.matching(Condition::is_true("announcing")).ascending("_id").limit(PAGE);
+        for _ in 0..PAGES_MAX {
+            // Not sorted: the index of pending announcements is read in its own order, and only as far as the page reaches.
+            let mut query = TypedRecords::<DeadLetter>::query().matching(Condition::is_true("announcing")).limit(PAGE);
+            if let Some(cursor) = place.take() {
+                query = query.after(cursor);
+            }
             let (page, more) = match letters.find(query).await {
                 // There has never been a letter.
-                Err(RecordError::UnknownCollection(_)) => return Ok(()),
+                Err(RecordError::UnknownCollection(_)) => return Ok(false),
                 page => page?,
             };
             let announced = join_all(page.iter().map(|stored| announce_one(&*log, &stored.value))).await;
-            let mut any = false;
+            let mut changes = Vec::with_capacity(page.len());
             for (Stored { value, revision }, committed) in page.into_iter().zip(announced) {
                 let Some(number) = committed? else { continue };
                 let mut letter = value;
                 letter.announced_up_to(number);
-                match letters.replace_if(&letter, Expected::Revision(revision)).await {
-                    Ok(_) => any = true,
-                    // It changed meanwhile. The request id makes a repetition harmless.
-                    Err(RecordError::NotAsExpected { .. }) => any = true,
-                    Err(error) => return Err(error.into()),
-                }
+                changes.push(letters.replacing(&letter, Expected::Revision(revision))?);
             }
-            if more.is_none() || !any {
-                return Ok(());
+            self.store_announced(changes).await?;
+            *place = more;
+            if place.is_none() {
+                return Ok(false);
             }
         }
+        Ok(true)
+    }
+
+    /// Stores letters whose announcements are committed, as one batch. Letters that changed meanwhile are left out: they are announced
+    /// again, and the request id makes the repetition harmless. If many changed, each letter is stored by itself.
+    async fn store_announced(&self, mut changes: Vec<RecordChange>) -> Result<(), RecordError> {
+        for _ in 0..BATCHES_MAX {
+            if changes.is_empty() {
+                return Ok(());
+            }
+            match self.records.write(changes.clone()).await {
+                Err(RecordError::NotAsExpected { change, .. }) if change < changes.len() => {
+                    drop(changes.remove(change));
+                }
+                written => return written.map(drop),
+            }
+        }
+        for change in changes {
+            match self.records.write(vec![change]).await {
+                Ok(_) | Err(RecordError::NotAsExpected { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Announces that the number of open letters has crossed a threshold.

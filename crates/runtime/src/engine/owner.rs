@@ -16,9 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use annals_core::dead_letters::DeadLetter;
 use annals_core::handlers::{HandlerDefinition, HandlerError, ProcessorRecord};
 use annals_core::processing::{Machine, Progress, Taken};
-use annals_core::{Clock, ReadError, RecordedEvent, Records, StoreError, Timestamp};
+use annals_core::{Clock, ReadError, RecordedEvent, Records, StoreError, Stored, Timestamp};
 use tokio::sync::mpsc;
 
 use super::journal::{Journal, NotWritten};
@@ -87,6 +88,12 @@ struct Work<'o> {
     giving_since: Option<Timestamp>,
     /// When to look for due dead letters next.
     letters_at: Timestamp,
+    /// The time of the last pass over due dead letters. All that were due by then were offered.
+    letters_read: Option<Timestamp>,
+    /// The pass over due dead letters that is in progress.
+    pass: Option<letters::Pass>,
+    /// Dead letters as they were read when they were offered, by position. If one is not here when it is settled, it is read again.
+    letters: HashMap<u64, Stored<DeadLetter>>,
     /// Signals letters that another process made due.
     due: Awaiting,
     /// Whether the collection of dead letters is declared.
@@ -192,6 +199,9 @@ impl<'o> Work<'o> {
             catching_up: false,
             giving_since: None,
             letters_at: Timestamp::from_millis(0),
+            letters_read: None,
+            pass: None,
+            letters: HashMap::new(),
             due,
             has_letters: false,
             traces,
@@ -342,6 +352,7 @@ impl<'o> Work<'o> {
         if self.events.len() > 2 * self.machine.needed_count() + 512 || self.bytes >= HELD_BYTES_MAX {
             let needed = self.machine.needed();
             self.events.retain(|position, _| needed.contains(position));
+            self.letters.retain(|position, _| needed.contains(position));
             self.bytes = self.events.values().map(|event| event.data.as_bytes().len()).sum();
         }
     }
@@ -372,7 +383,7 @@ impl<'o> Work<'o> {
         let follows_workers = self.owner.shared.may_share() && !self.owner.local.load(Ordering::Relaxed);
         let idles = follows_workers.then(|| self.last_pull.max(now).plus(IDLE_MAX));
         let pulls = self.pulls.iter().map(|pull| pull.ends).min();
-        if self.catching_up && !self.pulls.is_empty() {
+        if self.catching_up && !self.pulls.is_empty() || self.reads_letters(now) {
             return now;
         }
         // A retry that is already due waits for a lane or for the next pull.

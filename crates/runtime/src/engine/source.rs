@@ -1,5 +1,6 @@
 //! Where a processor's events come from.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use annals_core::handlers::{HandlerDefinition, HandlerSource, Place, Start};
@@ -16,6 +17,8 @@ use super::reader::Page;
 const PAGES_MAX: usize = 4;
 /// The number of entries per page if an index leads to the partition and a condition may reject some.
 const INDEXED_PAGE: usize = 100;
+/// The largest distance between two positions whose events are read together.
+const TOGETHER_MAX: u64 = 8;
 
 /// The source of one processor.
 #[derive(Clone)]
@@ -131,6 +134,36 @@ impl Source {
     /// Returns the first event at or after a position, whether or not it satisfies the condition.
     pub async fn first(&self, from: u64) -> Result<Option<RecordedEvent>, ReadError> {
         Ok(self.page(from, 1, None).await?.0.into_iter().next().map(|(_, event)| event))
+    }
+
+    /// Returns the events at these ascending positions, whether or not they satisfy the condition, by position; and how many of the
+    /// positions that covers. Neighbouring positions take one read. Reading ends early once the events hold about `bytes_max` bytes of
+    /// data.
+    pub async fn at(
+        &self,
+        positions: &[u64],
+        bytes_max: usize,
+    ) -> Result<(HashMap<u64, RecordedEvent>, usize), ReadError> {
+        let (mut found, mut covered, mut bytes) = (HashMap::with_capacity(positions.len()), 0, 0);
+        while bytes < bytes_max
+            && let Some(first) = positions.get(covered)
+        {
+            let rest = &positions[covered..];
+            let near = rest.windows(2).take_while(|pair| pair[1].saturating_sub(pair[0]) <= TOGETHER_MAX);
+            let together = (1 + near.count()).min(limits::PAGE_MAX);
+            let (page, next) = self.page(*first, together, None).await?;
+            if page.is_empty() {
+                // The source ends before this position.
+                covered = positions.len();
+            }
+            let wanted = page.into_iter().filter(|(fetched, _)| rest.binary_search(&fetched.position).is_ok());
+            for (fetched, event) in wanted {
+                bytes += event.data.as_bytes().len();
+                found.insert(fetched.position, event);
+            }
+            covered = covered.max(positions.partition_point(|position| *position < next.max(first + 1)));
+        }
+        Ok((found, covered))
     }
 
     /// Returns the number of its events, and the age in seconds of the oldest one at or after a position; 0 if there is none.

@@ -3,5 +3,6 @@
 mod aggregates;
 mod archive_files;
 mod consumers;
+mod letters;
 mod relay;
 mod topics;

@@ -200,3 +200,32 @@ fn on_the_embedded_broker_a_letter_is_named_by_its_position() {
     assert_eq!((&*letter.id, letter.position), ("group.results.7", 7));
     assert_eq!((letter.dlq_partition, letter.dlq_offset), (None, Some(7)));
 }
+
+/// A letter of an earlier version may have others after it.
+#[test]
+fn a_letter_is_alone_only_if_that_was_recorded_and_no_other_of_its_key_was_added_since() {
+    let alone = || {
+        let mut letter = letter();
+        letter.unaccompanied();
+        letter
+    };
+    assert!(alone().alone && !letter().alone);
+    let changes: [fn(&mut DeadLetter); 3] = [
+        |letter| letter.accompanied(at(20)),
+        |letter| letter.follow(at(20)),
+        // Later letters of its key do not change it.
+        |letter| letter.wait_for_a_person(at(20)),
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let mut letter = alone();
+        change(&mut letter);
+        assert!(!letter.alone, "{n}");
+    }
+    let mut by_hand = letter();
+    by_hand.wait_for_a_person(at(20));
+    by_hand.unaccompanied();
+    assert!(!by_hand.alone, "it does not hold its key");
+    let mut stored = bson::serialize_to_document(&alone()).expect("BSON");
+    assert_eq!(stored.remove("alone"), Some(bson::Bson::Boolean(true)));
+    assert!(!bson::deserialize_from_document::<DeadLetter>(stored).expect("a letter").alone);
+}

@@ -99,7 +99,7 @@ impl Letters {
 impl Machine {
     /// Adds a dead letter that is due. It is handed out once nothing of its partition is in flight.
     pub fn offer(&mut self, letter: Offered) {
-        if !self.has_letter(letter.event.position) {
+        if !self.has_letter(&letter.event.partition, letter.event.position) {
             self.letters.offered.insert(letter.event.position, letter);
         }
     }
@@ -114,15 +114,13 @@ impl Machine {
         self.letters.offered.clear();
     }
 
-    /// Returns whether the letter at this position is offered, in flight, or settled but not stored yet.
-    pub fn has_letter(&self, position: u64) -> bool {
+    /// Returns whether the letter of this partition at this position is offered, in flight, or settled but not stored yet.
+    pub fn has_letter(&self, partition: &str, position: u64) -> bool {
         let letters = &self.letters;
+        let is_it = |flight: &Flight| flight.letter.as_ref().is_some_and(|it| it.event.position == position);
         letters.offered.contains_key(&position)
+            || self.in_flight.get(partition).is_some_and(is_it)
             || letters.outcomes.iter().any(|outcome| outcome.event.position == position)
-            || self
-                .in_flight
-                .values()
-                .any(|flight| flight.letter.as_ref().is_some_and(|it| it.event.position == position))
     }
 
     /// Returns the number of letters that are offered and not in flight.

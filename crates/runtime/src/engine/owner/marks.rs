@@ -97,9 +97,9 @@ impl Work<'_> {
         let effects: Vec<_> = effects.iter().cloned().chain(over).chain(guarded).collect();
         let mut tries = 0;
         let freed = loop {
-            let (letters, freed) = self.letter_changes(&changes.parked, &outcomes).await?;
-            let has_letters = !letters.is_empty();
-            let written = self.journal.write_with(changes.clone(), letters, &effects, |record| {
+            let letters = self.letter_changes(&changes.parked, &outcomes).await?;
+            let (has_letters, next_retry) = (!letters.changes.is_empty(), letters.next_retry);
+            let written = self.journal.write_with(changes.clone(), letters.changes, &effects, |record| {
                 marks.clone().put(record);
                 record.duplicates += duplicates;
                 edit(record);
@@ -109,11 +109,13 @@ impl Work<'_> {
                 Err(NotWritten::Conflict) if tries < TRIES => tries += 1,
                 Err(error) => return Err(error),
                 Ok(()) => {
+                    if let Some(next) = next_retry {
+                        self.letters_at = self.letters_at.min(next);
+                    }
                     if has_letters {
-                        self.letters_at = Timestamp::from_millis(0);
                         self.owner.shared.letters_of(&self.owner.tenant).notify_one();
                     }
-                    break freed;
+                    break letters.freed;
                 }
             }
         };

@@ -5,17 +5,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::bson::Bson;
 use annals_core::consuming::Passing;
-use annals_core::dead_letters::{DEAD_LETTERS, DeadLetter, Place, Received};
+use annals_core::dead_letters::{DeadLetter, Place, Received};
 use annals_core::processing::{Fetched, LetterFailure, LetterOutcome};
 use annals_core::{
-    BrokerError, ByteString, GroupQuery, Lease, LogQuery, ReadMessages, RecordError, RecordType, RecordedEvent,
-    StoreError, Timestamp, TopicPartition, TypedRecords, limits,
+    BrokerError, ByteString, Lease, LogQuery, ReadMessages, RecordError, RecordType, RecordedEvent, StoreError, Stored,
+    Timestamp, TopicPartition, TypedRecords,
 };
 
 use super::{Work, event};
-use crate::dead_letters::Edits;
+use crate::dead_letters::{Edits, OpenLetters};
 use crate::handler::{HandleFailure, RetryWish};
 use crate::host::{Asked, Held, Leases};
 
@@ -41,6 +40,8 @@ pub(super) struct Due {
     pub id: String,
     pub event: RecordedEvent,
     fetched: Fetched,
+    /// The letter as it was read, unless it is about to change because announcements are pending.
+    stored: Option<Stored<DeadLetter>>,
 }
 
 impl<'w> Letters<'w> {
@@ -104,20 +105,11 @@ impl<'w> Letters<'w> {
     /// Reads the keys that have open letters; empty if order is not kept.
     pub async fn held_keys(&self) -> Result<HashSet<ByteString>, RecordError> {
         let mut keys = HashSet::new();
-        let mut query = GroupQuery::new(DEAD_LETTERS).by("key").limit(limits::PAGE_MAX);
-        query = query.matching(DeadLetter::holding(&self.work.processor));
-        loop {
-            let page = match self.work.records.group(query.clone()).await {
-                Err(RecordError::UnknownCollection(_)) => return Ok(keys),
-                page => page?,
-            };
-            keys.extend(page.groups.into_iter().filter_map(|group| match group.key {
-                Bson::String(key) => Some(ByteString::from(key)),
-                _ => None,
-            }));
-            let Some(cursor) = page.next else { return Ok(keys) };
-            query = query.after(cursor);
+        let mut open = OpenLetters::of(&self.work.records, &self.work.processor);
+        while let Some(page) = open.next_page().await? {
+            keys.extend(page.into_iter().filter(|letter| letter.holds).map(|letter| ByteString::from(letter.key)));
         }
+        Ok(keys)
     }
 
     /// Returns the due letters if this member is the one that manages them. Each must then be [`settled`](Self::settled).
@@ -137,22 +129,28 @@ impl<'w> Letters<'w> {
             Err(RecordError::UnknownCollection(_)) => return Ok(Vec::new()),
             found => found?.0,
         };
-        if found.is_empty() && self.held.is_none() || !self.leads().await? {
+        let before = self.held.as_ref().map(Held::epoch);
+        if found.is_empty() && before.is_none() || !self.leads().await? {
             return Ok(Vec::new());
         }
         let mut due = Vec::new();
-        // Read again: letters that were found before the lease was taken may be closed.
-        let (found, _) = self.letters().find(query).await?;
-        for letter in found.into_iter().map(|stored| stored.value) {
+        let found = match self.held.as_ref().map(Held::epoch) == before {
+            true => found,
+            // Letters that were found before the lease was taken may be closed.
+            false => self.letters().find(query).await?.0,
+        };
+        for stored in found {
+            let letter = &stored.value;
             if self.busy.len() + due.len() >= DUE_MAX || self.busy.contains(&letter.id) {
                 continue;
             }
-            match self.event_of(&letter).await? {
+            match self.event_of(letter).await? {
                 Some(event) => {
                     let position = letter.position.cast_unsigned();
                     let (partition, time) = (letter.key.as_str().into(), event.time);
                     let fetched = Fetched { position, sequence_number: event.sequence_number, partition, time };
-                    due.push(Due { id: letter.id, event, fetched });
+                    let id = letter.id.clone();
+                    due.push(Due { id, event, fetched, stored: Some(stored).filter(|it| !it.value.announcing) });
                 }
                 None => {
                     let mut edits = self.edits();
@@ -232,9 +230,11 @@ impl<'w> Letters<'w> {
             never: retry == RetryWish::Never,
         });
         let outcome = LetterOutcome { event: due.fetched.clone(), at: self.now(), failure };
-        let mut last = None;
+        let (mut last, mut known) = (None, due.stored.clone());
         for _ in 0..TRIES {
             let mut edits = self.edits();
+            // If it changed meanwhile, it is read again.
+            known.take().into_iter().for_each(|stored| edits.know(stored));
             edits.settled(&due.id, &outcome).await?;
             match self.write(edits).await {
                 Err(error @ RecordError::NotAsExpected { .. }) => last = Some(error),
