@@ -1,5 +1,6 @@
 //! `GET /v1/log/follow`.
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use annals_core::Code;
@@ -290,4 +291,32 @@ async fn a_client_of_http_1_0_gets_the_stream_without_chunks() {
     assert!(event.starts_with(b"id: 0\ndata: {"), "{}", String::from_utf8_lossy(&event));
     server.begin_stop();
     assert!(!raw.closed().await, "the stream ends with its last event");
+}
+
+/// On one thread, so that the first follower has its events before the next one looks for them.
+#[tokio::test]
+async fn followers_of_the_same_events_read_them_once_and_each_gets_all() {
+    const FOLLOWERS: usize = 20;
+    let (store, tap) = Tap::store();
+    let server = Running::over(store, Options::default()).await;
+    let mut followers = Vec::new();
+    for _ in 0..FOLLOWERS {
+        followers.push(Events::open(&server, "/v1/log/follow", None).await);
+    }
+    let before = tap.reads.load(SeqCst);
+    // More than one portion.
+    server.commit_orders("o-1", 300).await;
+    for follower in &mut followers {
+        assert_eq!(follower.numbers(300).await, (0..300).collect::<Vec<_>>());
+    }
+    let reads = tap.reads.load(SeqCst) - before;
+    assert!(reads < FOLLOWERS as u64, "{reads} reads for {FOLLOWERS} followers");
+    // One that comes later begins elsewhere and meets the others.
+    let mut late = Events::open(&server, "/v1/log/follow?from=100", None).await;
+    assert_eq!(late.numbers(200).await, (100..300).collect::<Vec<_>>());
+    server.commit_orders("o-1", 3).await;
+    followers.push(late);
+    for follower in &mut followers {
+        assert_eq!(follower.numbers(3).await, [300, 301, 302]);
+    }
 }
