@@ -62,8 +62,8 @@ struct FollowQuery {
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
-/// The most events that a follower reads at once. It keeps those that its client has not taken.
-const PAGE: usize = 128;
+/// The most events that a follower reads at once. It keeps those that its client has not taken. A commit with more is read several times.
+const PAGE: usize = 256;
 
 /// `GET /v1/log/follow`.
 async fn follow(

@@ -304,19 +304,22 @@ async fn followers_of_the_same_events_read_them_once_and_each_gets_all() {
         followers.push(Events::open(&server, "/v1/log/follow", None).await);
     }
     let before = tap.reads.load(SeqCst);
-    // More than one portion.
-    server.commit_orders("o-1", 300).await;
+    server.commit_orders("o-1", 5).await;
     for follower in &mut followers {
-        assert_eq!(follower.numbers(300).await, (0..300).collect::<Vec<_>>());
+        assert_eq!(follower.numbers(5).await, (0..5).collect::<Vec<_>>());
     }
     let reads = tap.reads.load(SeqCst) - before;
     assert!(reads < FOLLOWERS as u64, "{reads} reads for {FOLLOWERS} followers");
-    // One that comes later begins elsewhere and meets the others.
+    // Several pages and portions; one that comes later begins inside of one.
+    server.commit_orders("o-1", 995).await;
     let mut late = Events::open(&server, "/v1/log/follow?from=100", None).await;
-    assert_eq!(late.numbers(200).await, (100..300).collect::<Vec<_>>());
-    server.commit_orders("o-1", 3).await;
-    followers.push(late);
     for follower in &mut followers {
-        assert_eq!(follower.numbers(3).await, [300, 301, 302]);
+        assert_eq!(follower.numbers(995).await, (5..1_000).collect::<Vec<_>>());
+    }
+    assert_eq!(late.numbers(900).await, (100..1_000).collect::<Vec<_>>());
+    followers.push(late);
+    server.commit_orders("o-1", 3).await;
+    for follower in &mut followers {
+        assert_eq!(follower.numbers(3).await, [1_000, 1_001, 1_002]);
     }
 }
