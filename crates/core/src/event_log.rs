@@ -282,17 +282,39 @@ pub struct Follower {
     next: SequenceNumber,
     /// The length of the next range, if it reads range by range.
     range: SequenceNumber,
+    /// The most events of a page.
+    limit: usize,
 }
 
 impl Follower {
     /// Follows `log` from sequence number `from`.
     pub fn new(log: Arc<dyn EventLog>, from: SequenceNumber, filter: Filter) -> Self {
-        Self { log, filter, next: from, range: RANGE }
+        Self { log, filter, next: from, range: RANGE, limit: limits::PAGE_MAX }
+    }
+
+    /// Limits its pages to this many events, for a follower that keeps a page until somebody slow has taken it.
+    #[must_use]
+    pub fn in_pages_of(mut self, most: usize) -> Self {
+        self.limit = most.clamp(1, limits::PAGE_MAX);
+        self
     }
 
     /// Returns the number from which it resumes: every event below it has been returned or did not match the filter.
     pub fn position(&self) -> SequenceNumber {
         self.next
+    }
+
+    /// Waits until the log is longer than the position, without reading it.
+    ///
+    /// # Errors
+    /// See [`EventLog::wait_past`].
+    pub async fn log_is_longer(&self) -> Result<(), ReadError> {
+        self.log.wait_past(self.next).await.map(drop)
+    }
+
+    /// Moves the position forward to `to`, past events that the caller has from elsewhere. It never moves back.
+    pub fn skip_to(&mut self, to: SequenceNumber) {
+        self.next = self.next.max(to);
     }
 
     /// Waits for the next events, at least one. Cancelling loses nothing.
@@ -326,12 +348,8 @@ impl Follower {
             }
         }
         loop {
-            let query = LogQuery {
-                from: Some(self.next),
-                limit: limits::PAGE_MAX,
-                backwards: false,
-                filter: self.filter.clone(),
-            };
+            let query =
+                LogQuery { from: Some(self.next), limit: self.limit, backwards: false, filter: self.filter.clone() };
             let page = self.log.read(query).await?;
             self.range = range;
             // A position past the head (the log was restored, or the caller looks ahead) waits for that number.
@@ -349,12 +367,12 @@ impl Follower {
     /// Advances the position to `to`, or past the last event of a full page, and returns the matching events that it passed.
     async fn step_to(&mut self, to: SequenceNumber) -> Result<Vec<RecordedEvent>, ReadError> {
         let query = ScanQuery { from: self.next, to, filter: self.filter.clone() };
-        let (mut events, mut bytes) = (Vec::new(), 0);
+        let (mut events, mut bytes, limit) = (Vec::new(), 0, self.limit);
         let mut take = |event: EventRef<'_>| {
             let event = event.to_recorded();
             bytes += event.data.as_bytes().len();
             events.push(event);
-            let full = events.len() >= limits::PAGE_MAX || bytes >= limits::PAGE_BYTES_MAX;
+            let full = events.len() >= limit || bytes >= limits::PAGE_BYTES_MAX;
             if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         self.next = self.log.scan(query, &mut take).await?;

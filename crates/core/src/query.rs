@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Selects events of the log: an event passes if it satisfies every criterion that is set.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Filter {
     /// The event has one of these types; empty means any type.
     pub types: Vec<ByteString>,
@@ -20,7 +20,7 @@ pub struct Filter {
 }
 
 /// One aggregate, or all aggregates of a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AggregateFilter {
     /// The aggregate's name.
     pub name: ByteString,

@@ -258,9 +258,14 @@ impl Reader {
     /// Waits until the connection must be cut, and returns why: a response was unread for too long, or its place is needed.
     pub async fn gone(&self) -> &'static str {
         tokio::select! {
-            () = self.evicted.notified() => "evicted to make room for another connection",
+            () = self.evicted() => "evicted to make room for another connection",
             () = self.stalled() => "the client did not read a response",
         }
+    }
+
+    /// Waits until the connection must be cut because its place is needed.
+    pub async fn evicted(&self) {
+        self.evicted.notified().await;
     }
 
     async fn stalled(&self) {

@@ -27,9 +27,11 @@ use tokio_rustls::server::TlsStream;
 use crate::cors::Cors;
 use crate::direct::Direct;
 use crate::door::Door;
+use crate::handover::Handover;
 use crate::opening::{Obstacle, Opening};
 use crate::options::Options;
 use crate::reader::{READER, Reader};
+use crate::streaming::Streaming;
 use crate::tls::{HANDSHAKE_MAX, Tls, subject};
 use crate::wire::Wire;
 use crate::wire_guard::WireGuard;
@@ -114,7 +116,7 @@ async fn serving(
     listener: TcpListener,
     api: Opening,
     mut opening: BoxFuture<'_, Option<Arc<dyn Store>>>,
-    mut options: Options,
+    options: Options,
     mut shutdown: BoxFuture<'_, ()>,
 ) -> io::Result<()> {
     let api = Arc::new(api);
@@ -123,6 +125,8 @@ async fn serving(
     let cors = Cors::of(&options).map(Arc::new);
     let mut door = Door::new(&options);
     let tls = options.tls.clone();
+    // Shared, because each of the options that a connection had of its own would count ten thousand times.
+    let mut options = Arc::new(options);
     let mut certificates = pin!(async {
         match &tls {
             Some(tls) => tls.follow().await,
@@ -135,8 +139,8 @@ async fn serving(
             () = &mut shutdown => break,
             opened = &mut opening, if !api.is_open() => match opened {
                 Some(store) => {
-                    options = hosted(options, &store);
-                    api.set(Direct::api(Arc::clone(&store), options.clone()), store);
+                    options = Arc::new(hosted(Options::clone(&options), &store));
+                    api.set(Direct::api(Arc::clone(&store), Options::clone(&options)), store);
                     tracing::info!("the store is open");
                     continue;
                 }
@@ -151,7 +155,7 @@ async fn serving(
             entered = door.next(&listener) => entered,
         };
         let (api, cors) = (Arc::clone(&api), cors.clone());
-        let connection = Connection { api, cors, options: options.clone(), _place: place };
+        let connection = Connection { api, cors, options: Arc::clone(&options), _place: place };
         connections.spawn(connection.serve(stream));
     }
     drop(listener);
@@ -215,28 +219,42 @@ const SEND_BYTES_MAX: usize = 128 * 1024;
 struct Connection {
     api: Arc<Opening>,
     cors: Option<Arc<Cors>>,
-    options: Options,
+    options: Arc<Options>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Connection {
     async fn serve(self, stream: TcpStream) {
-        let options = &self.options;
         // Responses are written whole, so Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
-        let reader = Reader::new(options, stream.peer_addr().ok());
-        let _open = options.connections.enter(Arc::clone(&reader));
-        let stream = WireGuard::new(stream, options.header_wait_max, options.stop.clone(), Arc::clone(&reader));
+        let reader = Reader::new(&self.options, stream.peer_addr().ok());
+        let _open = self.options.connections.enter(Arc::clone(&reader));
+        // Boxed, because the connection would otherwise keep room for its requests while it streams, and followers live long.
+        let streaming = Box::pin(self.converse(stream, &reader)).await;
+        if let Some(streaming) = streaming {
+            self.stream(streaming, &reader).await;
+        }
+    }
+
+    /// Serves requests until the connection ends, or until nothing is left to do but to stream events to a follower.
+    async fn converse(&self, stream: TcpStream, reader: &Arc<Reader>) -> Option<Streaming> {
+        let options = &*self.options;
+        let stream = WireGuard::new(stream, options.header_wait_max, options.stop.clone(), Arc::clone(reader));
         let wire = match &options.tls {
             None => Wire::Plain(stream),
-            Some(tls) => match secured(tls, stream, options, &reader).await {
-                Some(stream) => Wire::Tls(Box::new(stream)),
-                None => return,
-            },
+            Some(tls) => Wire::Tls(Box::new(secured(tls, stream, options, reader).await?)),
         };
-        let service = service_fn(|request| {
-            let (api, cors, current) = (Arc::clone(&self.api), self.cors.clone(), Arc::clone(&reader));
-            // Boxed, because the connection would otherwise keep room for this future as long as it lives, and followers live long.
+        let builder = match &wire {
+            Wire::Plain(_) => builder(options),
+            // ALPN has determined the version, so the deadline for the headers can begin at once.
+            Wire::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => builder(options).http2_only(),
+            Wire::Tls(_) => builder(options).http1_only(),
+        };
+        let handover = Handover::of(wire);
+        let service = service_fn(|request: Request<Incoming>| {
+            let (api, cors, current) = (Arc::clone(&self.api), self.cors.clone(), Arc::clone(reader));
+            let parting = (*request.method() == Method::GET).then(|| (Arc::clone(&handover), request.version()));
+            // Boxed, because the connection would otherwise keep room for this future as long as it lives.
             let answered = Box::pin(async move {
                 let allowed = cors.as_ref().and_then(|cors| cors.answers(&request));
                 let mut response = match cors.as_ref().and_then(|cors| cors.preflight(&request)) {
@@ -246,34 +264,50 @@ impl Connection {
                 if let Some(allowed) = allowed {
                     allowed.put(response.headers_mut());
                 }
-                Ok::<_, Infallible>(response)
+                Ok::<_, Infallible>(match parting {
+                    Some((handover, version)) => handover.part(version, response),
+                    None => response,
+                })
             });
-            READER.scope(Arc::clone(&reader), answered)
+            READER.scope(Arc::clone(reader), answered)
         });
-        let builder = match &wire {
-            Wire::Plain(_) => builder(options),
-            // ALPN has determined the version, so the deadline for the headers can begin at once.
-            Wire::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => builder(options).http2_only(),
-            Wire::Tls(_) => builder(options).http1_only(),
-        };
-        let mut connection = pin!(builder.serve_connection(TokioIo::new(wire), service));
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(handover.lend()), service));
         let mut gone = pin!(reader.gone());
+        let mut stopping = false;
         let ended = loop {
             tokio::select! {
                 ended = connection.as_mut() => break ended,
+                () = handover.written() => return handover.take(),
                 why = gone.as_mut() => {
                     tracing::debug!(why, "closed a connection");
-                    return;
+                    return None;
                 }
                 () = reader.ends() => connection.as_mut().graceful_shutdown(),
-                () = options.stop.stopped() => {
+                () = options.stop.stopped(), if !stopping => {
+                    stopping = true;
                     connection.as_mut().graceful_shutdown();
-                    break connection.await;
                 }
             }
         };
         if let Err(error) = ended {
             tracing::debug!(error, "a connection failed");
+        }
+        None
+    }
+
+    /// Streams events to a follower until the stream or the connection ends.
+    async fn stream(&self, mut streaming: Streaming, reader: &Reader) {
+        let ended = tokio::select! {
+            ended = &mut streaming => ended,
+            () = reader.evicted() => {
+                tracing::debug!("closed the connection of a follower to make room for another one");
+                return;
+            }
+            // From now on a write waits less long for the client, which it notices when it is polled again.
+            () = self.options.stop.stopped() => (&mut streaming).await,
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "the connection of a follower failed");
         }
     }
 }
@@ -364,4 +398,24 @@ fn builder(options: &Options) -> Builder<TokioExecutor> {
         .max_send_buf_size(SEND_BYTES_MAX)
         .keep_alive_interval(Duration::from_secs(30));
     builder
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// Ten thousand followers may keep 20 KiB each, of which most is for their streams.
+    #[tokio::test]
+    async fn a_connection_keeps_little_beside_its_requests_and_its_stream() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+        let stream = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");
+        let options = Options::default();
+        let api = Arc::new(Opening::new(Obstacle::default(), &options));
+        let place = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a place");
+        let connection = Connection { api, cors: None, options: Arc::new(options), _place: place };
+        let bytes = size_of_val(&connection.serve(stream));
+        assert!(bytes <= 3 * 1_024, "the task of a connection has {bytes} bytes");
+    }
 }

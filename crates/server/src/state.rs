@@ -12,6 +12,7 @@ use crate::pool::Pool;
 use crate::problem::Problem;
 use crate::security::Guard;
 use crate::v1::backup;
+use crate::v1::portions::Portions;
 
 /// The state of one server.
 pub(crate) struct Server {
@@ -30,6 +31,8 @@ pub(crate) struct Server {
     pub pool: Pool,
     /// One permit for each backup in flight.
     pub backups: Arc<Semaphore>,
+    /// What followers have been sent lately.
+    pub portions: Portions,
 }
 
 impl Server {
@@ -51,6 +54,7 @@ impl Server {
             commits: permits(options.commits_in_flight_max),
             bodies: Arc::new(permits(options.body_bytes_in_flight_max)),
             backups: Arc::new(permits(backup::AT_ONCE)),
+            portions: Portions::default(),
             store,
             options,
         }

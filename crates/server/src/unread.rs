@@ -166,6 +166,12 @@ impl Drop for Piece {
     }
 }
 
+/// Returns whether a response is a stream of events.
+pub(crate) fn streams_events(response: &Response<Body>) -> bool {
+    let events = HeaderValue::from_static(media::EVENTS);
+    response.body().size_hint().exact().is_none() && response.headers().get(header::CONTENT_TYPE) == Some(&events)
+}
+
 impl Reader {
     /// Counts a response of this connection, or refuses it if there is no room. `busy` is held until the response has been read.
     pub(crate) fn counted(self: &Arc<Self>, response: Response<Body>, http2: bool, busy: Busy) -> Response<Body> {
@@ -177,8 +183,7 @@ impl Reader {
         if self.refuses(&response) {
             return self.no_room();
         }
-        let events = HeaderValue::from_static(media::EVENTS);
-        let events = streamed && response.headers().get(header::CONTENT_TYPE) == Some(&events);
+        let events = streams_events(&response);
         if events && !http2 {
             self.follows();
         }

@@ -25,6 +25,7 @@ pub(crate) mod log;
 mod managed;
 pub(crate) mod many;
 pub(crate) mod partners;
+pub(crate) mod portions;
 pub(crate) mod processor_states;
 pub(crate) mod projections;
 pub(crate) mod queries;

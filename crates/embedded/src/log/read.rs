@@ -52,7 +52,10 @@ pub(super) async fn page(core: &Core, query: &LogQuery) -> Result<LogPage, Store
     // The head is read before the view, so the view holds at least as much.
     let head = core.head();
     let from = query.from.unwrap_or(if query.backwards { head } else { 0 }).min(head);
-    let mut page = Page { events: Vec::with_capacity(query.limit), limit: query.limit, bytes: 0 };
+    // A follower at the head reads many pages of few events, or none.
+    let most = if query.backwards { from } else { head - from };
+    let room = query.limit.min(usize::try_from(most).unwrap_or(usize::MAX));
+    let mut page = Page { events: Vec::with_capacity(room), limit: query.limit, bytes: 0 };
     let next = if query.backwards {
         backwards(core, query, from, &mut page).await?
     } else {

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::lines::CHUNK_BYTES;
+use super::portions::{Followed, Portion, Sharing};
 use crate::answer::{data_bytes, not_written};
 use crate::caller::Caller;
 use crate::event_types;
@@ -61,6 +62,9 @@ struct FollowQuery {
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
+/// The most events that a follower reads at once. It keeps those that its client has not taken. A commit with more is read several times.
+const PAGE: usize = 256;
+
 /// `GET /v1/log/follow`.
 async fn follow(
     State(server): State<Arc<Server>>,
@@ -82,9 +86,17 @@ async fn follow(
         None => (from, String::new()),
         Some(position) => position.resume(&identity, head),
     };
+    let sharing = server.portions.join(Followed {
+        tenant: source.caller.tenant.clone(),
+        scope: source.scope.clone(),
+        incarnation: identity.incarnation,
+        filter: wanted.clone(),
+    });
     let feed = Feed {
-        follower: Follower::new(Arc::clone(&source.log), from, wanted),
+        follower: Follower::new(Arc::clone(&source.log), from, wanted).in_pages_of(PAGE),
+        sharing,
         page: Vec::new().into_iter(),
+        from,
         held: None,
         unread: server.options.unread.clone(),
         unread_max: server.options.answer_bytes_in_flight_max,
@@ -181,8 +193,11 @@ impl Position {
 struct Feed {
     source: Source,
     follower: Follower,
+    sharing: Sharing,
     /// The rest of the page that was read last.
     page: std::vec::IntoIter<RecordedEvent>,
+    /// The number from which the page's next portion begins.
+    from: SequenceNumber,
     /// The guard that counts the page's bytes as unread.
     held: Option<HeldBytes>,
     unread: Unread,
@@ -208,38 +223,64 @@ impl Feed {
             let (unread, max) = (&self.unread, self.unread_max);
             let next = async {
                 unread.room(max).await;
-                self.follower.next_page().await
+                what_follows(&mut self.follower, &self.sharing).await
             };
             tokio::select! {
                 biased;
                 () = self.stop.stopped() => return None,
-                page = next => match page {
-                    Ok(events) => {
+                next = next => match next {
+                    Ok(Next::Portion(portion)) => return Some(self.pass(portion)),
+                    Ok(Next::Page { from, events }) => {
                         self.held = Some(self.unread.hold(data_bytes(&events)));
                         self.page = events.into_iter();
+                        self.from = from;
                     }
                     Err(error) => return self.end(error),
                 },
                 () = sleep(self.comment_interval) => return Some(Bytes::from_static(b": quiet\n\n")),
             }
+        } else if let Some(portion) = self.sharing.find(self.from) {
+            return Some(self.pass(portion));
         }
+        let portion = self.encode();
+        if self.ended {
+            return Some(portion.bytes);
+        }
+        let portion = self.sharing.share(self.from, portion);
+        Some(self.pass(portion))
+    }
+
+    /// Encodes the beginning of the page. The events stay in the page.
+    fn encode(&mut self) -> Portion {
         let mut chunk = Vec::with_capacity(4 * 1024);
+        let mut events = self.page.as_slice().iter();
         while chunk.len() < CHUNK_BYTES
-            && let Some(event) = self.page.next()
+            && let Some(event) = events.next()
         {
-            if let Err(problem) = self.write(&mut chunk, &event) {
+            if let Err(problem) = self.write(&mut chunk, event) {
                 self.ended = true;
                 chunk.extend_from_slice(last_word(&problem, &self.source.caller).as_bytes());
                 break;
             }
         }
+        let next = events.as_slice().first().map_or(self.follower.position(), |event| event.sequence_number);
+        chunk.shrink_to_fit();
+        Portion { bytes: chunk.into(), next }
+    }
+
+    /// Moves past a portion and returns its bytes.
+    fn pass(&mut self, portion: Portion) -> Bytes {
+        while self.page.as_slice().first().is_some_and(|event| event.sequence_number < portion.next) {
+            self.page.next();
+        }
+        self.from = portion.next;
         if self.page.as_slice().is_empty() {
+            self.follower.skip_to(portion.next);
             // While it waits, a follower keeps neither events nor their memory.
             self.page = Vec::new().into_iter();
             self.held = None;
         }
-        chunk.shrink_to_fit();
-        Some(chunk.into())
+        portion.bytes
     }
 
     fn write(&self, chunk: &mut Vec<u8>, event: &RecordedEvent) -> Result<(), Problem> {
@@ -264,6 +305,30 @@ impl Feed {
         match error {
             ReadError::Store(StoreError::Closed) => None,
             error => Some(last_word(&error.into(), &self.source.caller).into()),
+        }
+    }
+}
+
+/// What a follower is sent next.
+enum Next {
+    /// Another follower has been sent it.
+    Portion(Portion),
+    /// It was read for this one.
+    Page { from: SequenceNumber, events: Vec<RecordedEvent> },
+}
+
+/// Waits for what follows the position of `follower`. Cancelling loses nothing.
+async fn what_follows(follower: &mut Follower, sharing: &Sharing) -> Result<Next, ReadError> {
+    loop {
+        // A commit wakes all followers at once. The first of them reads it, and the others find what that one was sent.
+        follower.log_is_longer().await?;
+        let from = follower.position();
+        if let Some(portion) = sharing.find(from) {
+            return Ok(Next::Portion(portion));
+        }
+        let events = follower.step().await?;
+        if !events.is_empty() {
+            return Ok(Next::Page { from, events });
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `GET /v1/log/follow`.
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use annals_core::Code;
@@ -7,6 +8,7 @@ use annals_server::Options;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
+use crate::raw::Raw;
 use crate::running::{Running, soon};
 use crate::tapped::{Reads, Tap};
 
@@ -254,4 +256,70 @@ async fn a_follower_above_the_limit_is_refused_until_another_one_ends() {
         }
     };
     soon("a place among the followers", accepted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_the_last_answer_of_its_connection_and_comes_after_those_before() {
+    let server = Running::start().await;
+    let mut raw = Raw::open(&server).await;
+    let asked = ["/health/live", "/v1/log/follow"].map(|path| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"));
+    raw.write(asked.concat()).await.expect("written");
+    assert_eq!(raw.answer().await.json(), json!({"status": "live"}));
+    let head = raw.through(b"\r\n\r\n").await.expect("an answer");
+    let head = String::from_utf8(head).expect("text");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    for header in ["connection: close", "transfer-encoding: chunked", "content-type: text/event-stream"] {
+        assert!(head.lines().any(|line| line == header), "{head}");
+    }
+    assert_eq!(raw.through(b"\n\n\r\n").await.as_deref(), Some(&b"12\r\n: from 0, head 0\n\n\r\n"[..]));
+    // Nobody answers what is asked after it, and it does no harm.
+    raw.write(&asked[0]).await.expect("written");
+    server.commit_orders("o-1", 2).await;
+    assert!(raw.through(b"id: 1\n").await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_http_1_0_gets_the_stream_without_chunks() {
+    let mut server = Running::start().await;
+    let mut raw = Raw::open(&server).await;
+    raw.write("GET /v1/log/follow HTTP/1.0\r\nhost: x\r\n\r\n").await.expect("written");
+    let head = String::from_utf8(raw.through(b"\r\n\r\n").await.expect("an answer")).expect("text");
+    assert!(head.starts_with("HTTP/1.0 200 ") && !head.contains("chunked"), "{head}");
+    assert_eq!(raw.through(b"\n\n").await.as_deref(), Some(&b": from 0, head 0\n\n"[..]));
+    server.commit_orders("o-1", 1).await;
+    let event = raw.through(b"\n\n").await.expect("an event");
+    assert!(event.starts_with(b"id: 0\ndata: {"), "{}", String::from_utf8_lossy(&event));
+    server.begin_stop();
+    assert!(!raw.closed().await, "the stream ends with its last event");
+}
+
+/// On one thread, so that the first follower has its events before the next one looks for them.
+#[tokio::test]
+async fn followers_of_the_same_events_read_them_once_and_each_gets_all() {
+    const FOLLOWERS: usize = 20;
+    let (store, tap) = Tap::store();
+    let server = Running::over(store, Options::default()).await;
+    let mut followers = Vec::new();
+    for _ in 0..FOLLOWERS {
+        followers.push(Events::open(&server, "/v1/log/follow", None).await);
+    }
+    let before = tap.reads.load(SeqCst);
+    server.commit_orders("o-1", 5).await;
+    for follower in &mut followers {
+        assert_eq!(follower.numbers(5).await, (0..5).collect::<Vec<_>>());
+    }
+    let reads = tap.reads.load(SeqCst) - before;
+    assert!(reads < FOLLOWERS as u64, "{reads} reads for {FOLLOWERS} followers");
+    // Several pages and portions; one that comes later begins inside of one.
+    server.commit_orders("o-1", 995).await;
+    let mut late = Events::open(&server, "/v1/log/follow?from=100", None).await;
+    for follower in &mut followers {
+        assert_eq!(follower.numbers(995).await, (5..1_000).collect::<Vec<_>>());
+    }
+    assert_eq!(late.numbers(900).await, (100..1_000).collect::<Vec<_>>());
+    followers.push(late);
+    server.commit_orders("o-1", 3).await;
+    for follower in &mut followers {
+        assert_eq!(follower.numbers(3).await, [1_000, 1_001, 1_002]);
+    }
 }

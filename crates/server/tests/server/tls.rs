@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals_core::credentials::{Grant, Role};
 use annals_server::{ClientCertificates, Options, Security, Tls};
@@ -96,6 +97,20 @@ async fn requests_are_answered_over_http2_and_tls() {
         let body = soon("a body", answer.into_body().collect()).await.expect("a body").to_bytes();
         let body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
         assert_eq!(body, serde_json::json!({"status": "live"}));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_gets_its_stream_over_tls() {
+    let mut options = with_tls(Options::default(), None);
+    options.comment_interval = Duration::from_millis(20);
+    let server = Running::over(store(&["default"]), options).await;
+    let mut stream = connect(&server, &client(None, &["http/1.1"])).await.expect("a connection");
+    stream.write_all(b"GET /v1/log/follow HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("written");
+    let mut read = Vec::new();
+    while read.windows(7).filter(|part| part == b": quiet").count() < 2 {
+        let more = soon("more of the stream", stream.read_buf(&mut read)).await.expect("an unbroken stream");
+        assert!(more > 0, "{}", String::from_utf8_lossy(&read));
     }
 }
 
