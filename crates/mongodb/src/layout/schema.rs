@@ -283,7 +283,9 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
 pub(crate) async fn ensure_log(database: &Database, there: &[String], create: bool) -> Result<(), OpenError> {
     let all = log_collections();
     if create {
-        let missing = all.iter().map(|(name, _)| *name).filter(|name| !there.iter().any(|there| there == name));
+        // The others are created with their indexes: the server builds an index of an existing collection in two phases, even of an empty one.
+        let alone = all.iter().filter(|(name, indexes)| indexes.is_empty() || CLUSTERED.contains(name));
+        let missing = alone.map(|(name, _)| *name).filter(|name| !there.iter().any(|there| there == name));
         try_join_all(missing.map(|name| create_collection(database, name))).await?;
     }
     let indexed = all.iter().filter(|(_, indexes)| !indexes.is_empty());
