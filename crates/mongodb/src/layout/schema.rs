@@ -283,7 +283,8 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
 pub(crate) async fn ensure_log(database: &Database, there: &[String], create: bool) -> Result<(), OpenError> {
     let all = log_collections();
     if create {
-        // The others are created with their indexes: the server builds an index of an existing collection in two phases, even of an empty one.
+        // The others are created with their indexes: the server builds an index of an existing collection, even of an empty one, in two
+        // phases.
         let alone = all.iter().filter(|(name, indexes)| indexes.is_empty() || CLUSTERED.contains(name));
         let missing = alone.map(|(name, _)| *name).filter(|name| !there.iter().any(|there| there == name));
         try_join_all(missing.map(|name| create_collection(database, name))).await?;
