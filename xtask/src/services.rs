@@ -146,15 +146,14 @@ impl Services {
         Self { memory: Memory::find(), ..Self::none() }.with(wanted)
     }
 
-    fn with(self, wanted: &[&Service]) -> Result<Self, String> {
-        let mut services = self;
+    fn with(mut self, wanted: &[&Service]) -> Result<Self, String> {
         let leave = if in_ci() { "" } else { ", or leave its tests out with --without-services" };
         for service in wanted {
             let Service { place, program, meant, .. } = service;
-            let started = services.start_one(service);
+            let started = self.start_one(service);
             started.map_err(|why| format!("{why}\nset {program} and {place} to {meant} that tests may use{leave}"))?;
         }
-        Ok(services)
+        Ok(self)
     }
 
     /// Returns no services.
