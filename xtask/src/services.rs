@@ -6,6 +6,7 @@ mod fetch;
 mod kafka;
 mod keeper;
 mod maven;
+mod memory;
 mod mongod;
 mod python;
 mod redis;
@@ -14,6 +15,7 @@ mod wire;
 use std::path::{Path, PathBuf};
 
 use crate::command::{in_ci, root};
+use memory::Memory;
 
 pub use kafka::KAFKA;
 pub use mongod::MONGODB;
@@ -123,6 +125,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 pub struct Services {
     running: Vec<Box<dyn Running>>,
     environment: Vec<(&'static str, String)>,
+    /// Where a MongoDB has its data, if it may be in memory. It is removed after the services have stopped.
+    memory: Option<Memory>,
 }
 
 impl Services {
@@ -131,14 +135,25 @@ impl Services {
     /// # Errors
     /// A sentence that says what to install or to set.
     pub fn start(wanted: &[&Service]) -> Result<Self, String> {
-        let mut services = Self::none();
+        Self::none().with(wanted)
+    }
+
+    /// The same for tests, whose MongoDB has its data in memory if there is enough.
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub fn start_for_tests(wanted: &[&Service]) -> Result<Self, String> {
+        Self { memory: Memory::find(), ..Self::none() }.with(wanted)
+    }
+
+    fn with(mut self, wanted: &[&Service]) -> Result<Self, String> {
         let leave = if in_ci() { "" } else { ", or leave its tests out with --without-services" };
         for service in wanted {
             let Service { place, program, meant, .. } = service;
-            let started = services.start_one(service);
+            let started = self.start_one(service);
             started.map_err(|why| format!("{why}\nset {program} and {place} to {meant} that tests may use{leave}"))?;
         }
-        Ok(services)
+        Ok(self)
     }
 
     /// Returns no services.
@@ -156,7 +171,9 @@ impl Services {
     /// Starts a service, whether or not the environment names a running one.
     fn start_own(&mut self, service: &Service) -> Result<(), String> {
         let program = service.program()?;
-        let running = (service.start)(&cache(), &program)?;
+        let memory = self.memory.as_ref().filter(|_| service.place == MONGODB.place);
+        let folder = memory.map_or_else(cache, |memory| memory.folder().to_path_buf());
+        let running = (service.start)(&folder, &program)?;
         let program = program.display().to_string();
         self.environment.extend([(service.place, running.place()), (service.program, program)]);
         self.running.push(running);
@@ -185,7 +202,7 @@ impl Services {
 
     /// Stops the started services, and waits until they have ended.
     pub fn stop(self) {
-        drop(self.running);
+        drop(self);
     }
 }
 

@@ -83,7 +83,7 @@ fn tests(steps: &mut Steps, without_services: bool, built: impl FnOnce() -> Resu
             "--without-services was given, so {} is not tested",
             services::packages().collect::<Vec<_>>().join(", ")
         ))),
-        false => Services::start(&services::ALL).map(|started| {
+        false => Services::start_for_tests(&services::ALL).map(|started| {
             services = started;
             Step::Passed
         }),

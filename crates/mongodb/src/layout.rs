@@ -4,6 +4,7 @@
 pub(crate) mod adopted;
 pub(crate) mod block;
 pub(crate) mod commit;
+pub(crate) mod creation;
 pub(crate) mod entry;
 pub(crate) mod event;
 pub(crate) mod fields;

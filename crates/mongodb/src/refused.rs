@@ -37,7 +37,7 @@ pub(crate) fn passes(error: &Error) -> bool {
 /// The collection is not the expected one: it was dropped, renamed or recreated.
 pub(crate) const COLLECTION_UUID_MISMATCH: i32 = 361;
 
-/// A document that the server refused, from the response to a command of our own.
+/// A refusal in the response to a command of our own: that of a document, or that of a majority.
 #[derive(Debug)]
 pub(crate) struct WriteRefused {
     pub(crate) code: i32,

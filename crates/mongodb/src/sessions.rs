@@ -3,12 +3,14 @@
 //! their registration.
 //!
 //! ```text
-//! sequencer-state: {_id: "sessions:{holder}", sessions: [ids], until date}     in the database where the lease lies
+//! sequencer-state: {_id: "sessions:{holder}", number: n, sessions: [ids], until date}     in the database where the lease lies
 //! ```
 //!
 //! INVARIANTS:
 //! - A session is registered before its first transaction, and `until` is renewed as long as one may be open. After some seconds without
 //!   writes, the registration is removed.
+//! - Registrations that are sent at once arrive in any order. They are numbered, and an older one neither replaces the sessions of a newer
+//!   one nor removes it.
 //! - A registered session is never returned to the driver, which would reuse it for any other operation: `killSessions` would end that
 //!   too.
 //! - This serves liveness only. If the session of a process that was merely delayed is ended, an uncommitted transaction is retried like
@@ -23,6 +25,7 @@ use mongodb::bson::{Document, doc};
 use mongodb::error::Error;
 use mongodb::options::{Acknowledgment, CollectionOptions, WriteConcern};
 use mongodb::{ClientSession, Collection, Database};
+use tokio::sync::RwLock;
 
 use crate::layout::names::SEQUENCER;
 use crate::refused::{code_of, message_of};
@@ -57,6 +60,8 @@ pub(crate) struct Sessions {
     database: Database,
     id: String,
     state: Mutex<State>,
+    /// Held shared while a registration is written, and exclusively while it is removed: one that arrives after its removal would stay.
+    writing: RwLock<()>,
 }
 
 #[derive(Default)]
@@ -65,6 +70,8 @@ struct State {
     idle: Vec<(Instant, ClientSession)>,
     /// The ids of all sessions, oldest first.
     ids: Vec<Document>,
+    /// The number of the last registration that was begun.
+    number: i64,
     under_way: usize,
     used: Option<Instant>,
     /// Until when the registration of all of them is valid at least.
@@ -72,10 +79,29 @@ struct State {
     closed: bool,
 }
 
+impl State {
+    /// Returns whether transactions are open, or were a moment ago.
+    fn is_needed(&self) -> bool {
+        let lately = self.used.is_some_and(|used| used.elapsed() < HOLDS);
+        !self.closed && (self.under_way > 0 || lately)
+    }
+}
+
+/// Returns the change that registers these sessions, unless a later registration has arrived first.
+fn registration(number: i64, ids: &[Document]) -> Vec<Document> {
+    let is_newer = doc! { "$lt": ["$number", number] };
+    vec![doc! { "$set": {
+        "number": { "$max": ["$number", number] },
+        "sessions": { "$cond": [is_newer, { "$literal": ids.to_vec() }, "$sessions"] },
+        "until": { "$add": ["$$NOW", HOLDS.as_millis() as i64] },
+    } }]
+}
+
 impl Sessions {
     /// Creates the sessions of the process named `holder`; `database` is the one with the lease.
     pub(crate) fn new(database: Database, holder: &str) -> Arc<Self> {
-        let sessions = Arc::new(Self { database, id: note_of(holder), state: Mutex::default() });
+        let sessions =
+            Arc::new(Self { database, id: note_of(holder), state: Mutex::default(), writing: RwLock::default() });
         tokio::spawn(renew(Arc::downgrade(&sessions)));
         sessions
     }
@@ -134,15 +160,20 @@ impl Sessions {
 
     /// Registers the sessions for some seconds.
     async fn note(&self) -> mongodb::error::Result<()> {
+        let _writing = self.writing.read().await;
         let begun = Instant::now();
-        let ids = self.state().ids.clone();
-        let count = ids.len();
-        let note = vec![doc! { "$set": {
-            "sessions": { "$literal": ids }, "until": { "$add": ["$$NOW", HOLDS.as_millis() as i64] },
-        } }];
-        self.notes().update_one(doc! { "_id": &self.id }, note).upsert(true).await?;
+        let (number, ids) = {
+            let mut state = self.state();
+            if state.closed {
+                return Ok(());
+            }
+            state.number += 1;
+            (state.number, state.ids.clone())
+        };
+        let change = registration(number, &ids);
+        self.notes().update_one(doc! { "_id": &self.id }, change).upsert(true).await?;
         let mut state = self.state();
-        if state.ids.len() == count {
+        if state.ids == ids {
             state.noted = Some(begun + HOLDS);
         }
         Ok(())
@@ -154,28 +185,27 @@ impl Sessions {
         self.forget().await;
     }
 
-    /// Removes the registration: sessions without transactions need not be found.
+    /// Removes the registration: sessions without transactions need not be found. A transaction that began meanwhile keeps it.
     async fn forget(&self) {
-        let noted = self.state().noted.take();
-        if noted.is_some() {
-            // If it stays, the leader removes it.
-            let notes = self.notes();
-            let gone = notes.delete_one(doc! { "_id": &self.id });
-            let _ = tokio::time::timeout(RENEW_EVERY, gone.into_future()).await;
-        }
+        let removing = async {
+            let _writing = self.writing.write().await;
+            let number = {
+                let mut state = self.state();
+                if state.is_needed() || state.noted.take().is_none() {
+                    return;
+                }
+                state.number
+            };
+            let _ = self.notes().delete_one(doc! { "_id": &self.id, "number": { "$lte": number } }).await;
+        };
+        // If it stays, the leader removes it.
+        let _ = tokio::time::timeout(RENEW_EVERY, removing).await;
     }
 
     /// Returns the collection of registrations. They need not survive a change of the primary, which aborts every transaction.
     fn notes(&self) -> Collection<Document> {
         let options = CollectionOptions::builder().write_concern(WriteConcern::from(Acknowledgment::Nodes(1))).build();
         self.database.collection_with_options(SEQUENCER, options)
-    }
-
-    /// Returns whether transactions are open, or were a moment ago.
-    fn is_needed(&self) -> bool {
-        let state = self.state();
-        let lately = state.used.is_some_and(|used| used.elapsed() < HOLDS);
-        !state.closed && (state.under_way > 0 || lately)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -188,10 +218,14 @@ async fn renew(sessions: Weak<Sessions>) {
     loop {
         sleep(RENEW_EVERY).await;
         let Some(sessions) = sessions.upgrade() else { return };
-        if sessions.state().closed {
+        let (is_closed, is_needed) = {
+            let state = sessions.state();
+            (state.closed, state.is_needed())
+        };
+        if is_closed {
             return;
         }
-        if !sessions.is_needed() {
+        if !is_needed {
             sessions.forget().await;
         } else if let Err(error) = sessions.note().await {
             tracing::debug!(error = message_of(&error), "the sessions of this process could not be registered");

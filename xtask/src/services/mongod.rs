@@ -99,6 +99,8 @@ fn command(program: &Path, port: u16, data: &Path) -> Command {
     // A session of the engine keeps a handle on each table that it has used, also on dropped ones, until it is closed for being idle. After
     // the default of five minutes the tests have dropped more than ten thousand tables, and most of mongod's time is spent in their list.
     command.args(["--setParameter", "wiredTigerSessionCloseIdleTimeSecs=5"]);
+    // Builds of indexes wait for each other beyond this number, which is three by default; every store that is opened builds several.
+    command.args(["--setParameter", "maxNumActiveUserIndexBuilds=64"]);
     // A test that ends its process's tasks in the middle of a transaction leaves it open, and dropping its database waits for that.
     command.args(["--setParameter", "transactionLifetimeLimitSeconds=10"]);
     command

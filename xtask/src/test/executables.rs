@@ -1,5 +1,5 @@
-//! Builds the test programs once with cargo, then runs them in two lanes, each to its end regardless of the others. The output
-//! of a program goes to a file and is printed if the program fails.
+//! Builds the test programs once with cargo, then runs them in lanes, each to its end regardless of the others. The output of a program
+//! goes to a file and is printed if the program fails.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,10 @@ use crate::steps::now;
 const LONGEST: &str = "annals-mongodb";
 /// Its number of test threads. With as many as there are cores, two cores are idle for three quarters of its run.
 const THREADS_WAITING: &str = "--test-threads=5";
+/// Those of its modules whose tests use three servers in turn. They have a thread of their own beside the others, of which each of them
+/// would keep one waiting.
+const IN_TURN: [&str; 2] = ["failover::", "rounds::"];
+const ONE_THREAD: &str = "--test-threads=1";
 /// The time limit for one program. All of them together take less.
 const LIMIT: Duration = Duration::from_secs(40 * 60);
 /// Most failed tests of one program that are run again alone. More failures are not a coincidence.
@@ -36,6 +40,24 @@ pub struct Executable {
     path: PathBuf,
     /// The folder of its package, where cargo runs it.
     folder: PathBuf,
+    /// Arguments for a run beside others.
+    arguments: Vec<&'static str>,
+}
+
+impl Executable {
+    /// Divides a program into the tests that run beside each other, and those that run in turn.
+    fn divided(self) -> (Self, Self) {
+        let beside = [THREADS_WAITING].into_iter().chain(IN_TURN.iter().flat_map(|module| ["--skip", *module]));
+        let in_turn = [ONE_THREAD].into_iter().chain(IN_TURN);
+        let Self { name, path, folder, .. } = self;
+        let other = Self {
+            name: format!("{name} in turn"),
+            path: path.clone(),
+            folder: folder.clone(),
+            arguments: in_turn.collect(),
+        };
+        (Self { name, path, folder, arguments: beside.collect() }, other)
+    }
 }
 
 /// Returns the folder of the programs' output.
@@ -52,7 +74,8 @@ pub fn run<'a>(
     arguments: &[&str],
     environment: impl Iterator<Item = (&'static str, &'a str)>,
 ) -> Result<(), String> {
-    let lanes: (Vec<_>, Vec<_>) = executables.into_iter().partition(|it| it.name.starts_with(LONGEST));
+    let (longest, others): (Vec<_>, Vec<_>) = executables.into_iter().partition(|it| it.name.starts_with(LONGEST));
+    let (beside, in_turn): (Vec<_>, Vec<_>) = longest.into_iter().map(Executable::divided).unzip();
     let outputs = outputs();
     std::fs::create_dir_all(&outputs).map_err(|error| format!("{}: {error}", outputs.display()))?;
     let (environment, failed) = (environment.collect::<Vec<_>>(), Mutex::new(Vec::new()));
@@ -64,8 +87,9 @@ pub fn run<'a>(
         }
     };
     std::thread::scope(|both| {
-        both.spawn(|| run_all(lanes.0));
-        run_all(lanes.1);
+        both.spawn(|| run_all(beside));
+        both.spawn(|| run_all(in_turn));
+        run_all(others);
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     let again = failed.iter().filter_map(|(executable, tests)| alone(executable, tests, &outputs, &environment).err());
@@ -88,8 +112,7 @@ fn alone(
     if tests.is_empty() || tests.len() > ALONE_MAX {
         return Err(failed());
     }
-    let arguments: Vec<_> =
-        ["--exact", "--test-threads=1"].into_iter().chain(tests.iter().map(String::as_str)).collect();
+    let arguments: Vec<_> = ["--exact", ONE_THREAD].into_iter().chain(tests.iter().map(String::as_str)).collect();
     run_one(executable, outputs, &arguments, environment).map_err(|_| failed())?;
     println!("LOOK AT THESE: they failed beside other tests and passed alone: {}", tests.join(", "));
     Ok(())
@@ -125,7 +148,7 @@ fn executable(message: &Value) -> Option<Executable> {
     let package = message["package_id"].as_str().map(package_name)?;
     let target = message["target"]["name"].as_str()?;
     let kind = message["target"]["kind"][0].as_str()?;
-    Some(Executable { name: format!("{package} {kind} {target}"), path, folder })
+    Some(Executable { name: format!("{package} {kind} {target}"), path, folder, arguments: Vec::new() })
 }
 
 /// Returns the name in `path+file:///…/crates/mongodb#annals-mongodb@0.1.0`, which cargo shortens if the folder has that name.
@@ -147,7 +170,7 @@ fn run_one(
     arguments: &[&str],
     environment: &[(&'static str, &str)],
 ) -> Result<(), Vec<String>> {
-    let Executable { name, path, folder } = executable;
+    let Executable { name, path, folder, arguments: own } = executable;
     let place = output_of(executable, outputs);
     let refused = |error: std::io::Error| {
         println!("{name}: {error}");
@@ -156,8 +179,8 @@ fn run_one(
     let written = File::create(&place).map_err(refused)?;
     let mut command = Command::new(path);
     command.args(arguments).current_dir(folder).env("CARGO_MANIFEST_DIR", folder).envs(environment.iter().copied());
-    if name.starts_with(LONGEST) && !arguments.contains(&"--test-threads=1") {
-        command.arg(THREADS_WAITING);
+    if !arguments.contains(&ONE_THREAD) {
+        command.args(own);
     }
     command.stdin(Stdio::null()).stdout(written.try_clone().map_err(refused)?).stderr(written);
     let started = now();
@@ -218,6 +241,18 @@ mod tests {
         assert_eq!(found, Some(("annals-mongodb test mongodb".to_owned(), PathBuf::from("/r/crates/mongodb"))));
         assert!(executable(&message(false)).is_none());
         assert_eq!(package_name("path+file:///r/xtask#0.1.0"), "xtask");
+    }
+
+    #[test]
+    fn a_divided_program_runs_every_test_once() {
+        let whole =
+            Executable { name: "p".to_owned(), path: PathBuf::new(), folder: PathBuf::new(), arguments: Vec::new() };
+        let (beside, in_turn) = whole.divided();
+        assert_ne!(beside.name, in_turn.name);
+        for module in IN_TURN {
+            assert!(beside.arguments.windows(2).any(|pair| pair == ["--skip", module]), "{:?}", beside.arguments);
+            assert!(in_turn.arguments.contains(&module), "{:?}", in_turn.arguments);
+        }
     }
 
     #[test]

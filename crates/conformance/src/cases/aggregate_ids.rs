@@ -8,7 +8,7 @@ use annals_core::{
 
 use super::aggregates::UNUSUAL_IDS;
 use crate::sample::{assert_conflict, commit, event, log_of, open, order, reopen};
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 async fn listed(log: &Arc<dyn EventLog>, after: Option<&str>, limit: usize) -> Vec<String> {
     let query = AggregateIdsQuery { name: "order".into(), after: after.map(ByteString::from), limit };
@@ -68,6 +68,7 @@ pub async fn an_aggregate_is_listed_once(subject: &dyn Subject) {
 
 /// Aggregates of another name, and of another tenant, are left out.
 pub async fn other_names_and_tenants_are_left_out(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, log) = open(subject).await;
     commit(&log, order("a", 1)).await;
     for name in ["orders", "orde", "Order", "order.x", "o"] {
@@ -128,6 +129,7 @@ async fn names(log: &Arc<dyn EventLog>, after: Option<&str>, limit: usize) -> Ve
 
 /// Each name is listed once, in byte order, however many aggregates have it. Pages cover every name.
 pub async fn names_are_listed_once_and_go_on_after_their_cursor(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, log) = open(subject).await;
     assert!(names(&log, None, 100).await.is_empty());
     let mut all = ["order", "orders", "Order", "order.x", "o", "a-1", "9", "z_z"].map(ByteString::from).to_vec();

@@ -6,7 +6,7 @@ use annals_core::{
 use std::sync::Arc;
 
 use crate::sample::{commit, commits_of, event, log_of, open, order, order_aggregate, reopen};
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 const NOTHING: [u64; 0] = [];
 
@@ -231,6 +231,7 @@ pub async fn an_aggregate_is_there_for_its_own_tenant_id_only(subject: &dyn Subj
 
 /// The same aggregate id exists in two tenants' stores, and neither sees the other's.
 pub async fn tenants_do_not_see_each_other(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, log) = open(subject).await;
     let other = log_of(&store, OTHER_TENANT);
     commit(&log, order("a", 1)).await;

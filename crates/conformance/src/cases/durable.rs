@@ -6,7 +6,7 @@ use annals_core::{Code, CommitError, DEFAULT_TENANT, ExpectedVersion, LogQuery, 
 use crate::sample::{
     assert_conflict, assert_in_order, commit, commits_of, open, order, order_aggregate, reopen, version_of, whole_log,
 };
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 /// Every event is the same after reopening, with everything that it was given, and commits continue after it.
 pub async fn everything_is_there_after_reopening(subject: &dyn Subject) {
@@ -45,6 +45,7 @@ pub async fn an_empty_store_may_be_reopened(subject: &dyn Subject) {
 
 /// The identity of a store does not change when it is reopened. Each tenant's store has an id of its own.
 pub async fn a_store_keeps_its_identity(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, log) = open(subject).await;
     let identity =
         |store: &dyn annals_core::Store, tenant: &str| store.identity(tenant).expect("the tenant is declared");

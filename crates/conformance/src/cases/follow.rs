@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use annals_core::{EventLog, Filter, Follower, NewCommit, ReadError, RecordedEvent, StoreError, limits};
 
-use crate::Subject;
 use crate::sample::{assert_in_order, commit, event, ns_of, open, order, whole_log};
+use crate::{Subject, WithOther};
 
 async fn follow_until(follower: &mut Follower, count: usize) -> Vec<RecordedEvent> {
     let mut events = Vec::new();
@@ -168,6 +168,7 @@ pub async fn all_who_wait_are_woken(subject: &dyn Subject) {
 
 /// A commit of another tenant wakes no follower here: a wait ends only for this log's head.
 pub async fn a_wait_is_for_this_log_only(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, log) = open(subject).await;
     let other = crate::sample::log_of(&store, crate::OTHER_TENANT);
     let waiting = tokio::spawn({

@@ -4,9 +4,9 @@ use annals_core::{
     Clock, Code, CommitError, CommitOutcome, ExpectedVersion, KeyValue, NewCommit, Release, Reserve, Timestamp, limits,
 };
 
-use crate::Subject;
 use crate::sample::{assert_conflict, commit, log_of, open, order, order_aggregate, refused, reopen, version_of};
 use crate::words::{KEYS, pick};
+use crate::{Subject, WithOther};
 
 fn value(json: &str) -> KeyValue {
     serde_json::from_str(json).expect("a value")
@@ -258,6 +258,7 @@ pub async fn names_separate_keys(subject: &dyn Subject) {
 
 /// Keys belong to a tenant.
 pub async fn keys_of_other_tenants_are_others(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, log) = open(subject).await;
     let other = log_of(&store, crate::OTHER_TENANT);
     commit(&log, order("a", 1).reserve(reserve("eva"))).await;

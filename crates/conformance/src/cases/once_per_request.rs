@@ -6,7 +6,7 @@ use crate::sample::{
     assert_conflict, commit, commits_of, data, event, log_of, ns_of, open, order, order_aggregate, refused, reopen,
     version_of, whole_log,
 };
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 /// Asserts that `again` is the repeat of `first`.
 #[track_caller]
@@ -170,6 +170,7 @@ pub async fn a_request_id_belongs_to_its_aggregate(subject: &dyn Subject) {
 
 /// Request ids of different tenants are independent, too.
 pub async fn a_request_id_belongs_to_its_tenant(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, log) = open(subject).await;
     let other = log_of(&store, OTHER_TENANT);
     commit(&log, order("a", 1).request_id("r")).await;

@@ -3,7 +3,7 @@
 use annals_core::{LogQuery, NewCommit};
 
 use crate::sample::{assert_in_order, commit, event, log_of, ns_of, number, open, order, reopen, whole_log};
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 /// The first event of a log has number 0, and the log then has one event.
 pub async fn the_first_event_has_number_0(subject: &dyn Subject) {
@@ -99,6 +99,7 @@ fn outcome_aggregate() -> annals_core::Aggregate {
 
 /// Each tenant has a log of its own, with numbers from 0.
 pub async fn each_tenant_has_a_log_of_its_own(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, log) = open(subject).await;
     let other = log_of(&store, OTHER_TENANT);
     for n in 0..10 {

@@ -3,7 +3,7 @@
 use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT};
 
 use crate::sample::{commit, open, order, refused};
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 /// A tenant that is not declared has no log: commits and reads fail, and the error says what to do.
 pub async fn a_tenant_that_is_not_declared_has_no_log(subject: &dyn Subject) {
@@ -25,12 +25,14 @@ pub async fn a_scope_that_does_not_exist_has_no_log(subject: &dyn Subject) {
 
 /// The declared tenants are listed in order of their names.
 pub async fn declared_tenants_are_listed_in_order(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, _log) = open(subject).await;
     assert_eq!(store.tenants(), [DEFAULT_TENANT, OTHER_TENANT]);
 }
 
 /// The status of a log shows its head, that it accepts commits, and that ordinary opening recovered nothing.
 pub async fn a_logs_status_says_how_it_is(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, log) = open(subject).await;
     for n in 0..5 {
         commit(&log, order("a", n)).await;

@@ -9,7 +9,7 @@ use annals_core::{
 };
 use serde_json::json;
 
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 async fn open(subject: &dyn Subject) -> (Arc<dyn Store>, Arc<dyn Snapshots>) {
     let store = subject.open().await;
@@ -300,6 +300,7 @@ pub async fn a_name_that_leaves_no_room_is_refused(subject: &dyn Subject) {
 
 /// A tenant has snapshots of its own, even of an aggregate of the same name and id.
 pub async fn snapshots_are_there_after_reopening_and_tenants_do_not_see_each_other(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, snapshots) = open(subject).await;
     assert!(save(&snapshots, &full()).await);
     let others = store.snapshots(OTHER_TENANT).expect("the tenant is declared");

@@ -5,7 +5,8 @@ use mongodb::Database;
 use mongodb::bson::{Bson, Document, doc};
 use uuid::Uuid;
 
-use crate::refused::{Code, OpenError, asking, code_of};
+use super::creation::{self, CONFLICTS, DUPLICATE_KEY, create_indexes, list_indexes, send};
+use crate::refused::{Code, OpenError, asking, code_of, message_of};
 
 /// An expected index.
 #[derive(Debug, Clone)]
@@ -89,7 +90,8 @@ fn same_keys(found: &Document, expected: &Document) -> bool {
 /// Fields that must not have a unique index, because the other mode of the layout depends on it.
 pub(crate) type Forbidden = &'static [&'static str];
 
-/// Checks the indexes of a collection, and creates missing ones if `create` is set.
+/// Checks the indexes of a collection. If `create` is set, all of them exist afterwards, and a majority has them. If it is not, an index that
+/// another process is still building counts as an existing one.
 ///
 /// # Errors
 /// `unsuitable_server` with what was expected, what was found and what to do. Nothing was changed then.
@@ -102,8 +104,8 @@ pub(crate) async fn reconcile(
 ) -> Result<(), OpenError> {
     let missing = missing(database, collection, expected, forbidden).await?;
     match (missing.is_empty(), create) {
-        (true, _) => Ok(()),
-        (false, true) => make(database, collection, &missing).await,
+        (_, true) => make(database, collection, expected).await,
+        (true, false) => Ok(()),
         (false, false) => {
             let names: Vec<_> = missing.iter().map(|index| index.name).collect();
             let sentence = format!(
@@ -115,7 +117,7 @@ pub(crate) async fn reconcile(
     }
 }
 
-/// Returns the expected indexes that a collection lacks. Writes nothing.
+/// Returns the expected indexes that a collection lacks. Writes nothing. An index that the server is still building is not missing.
 ///
 /// # Errors
 /// As for [`reconcile`], about existing indexes.
@@ -169,15 +171,8 @@ pub(crate) async fn uuid_of_collection(database: &Database, collection: &str) ->
 const NOT_ON_A_VIEW: i32 = 166;
 
 async fn listed(database: &Database, collection: &str) -> mongodb::error::Result<Vec<Document>> {
-    const NAMESPACE_NOT_FOUND: i32 = 26;
-    match database.run_command(doc! { "listIndexes": collection, "cursor": { "batchSize": 200 } }).await {
-        Ok(answer) => {
-            let batch = answer.get_document("cursor").ok().and_then(|cursor| cursor.get_array("firstBatch").ok());
-            Ok(batch.into_iter().flatten().filter_map(|index| index.as_document().cloned()).collect())
-        }
-        Err(error) if code_of(&error) == Some(NAMESPACE_NOT_FOUND) => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+    let answer = send(database, list_indexes(collection)).await;
+    creation::listed(answer).map(Option::unwrap_or_default)
 }
 
 fn is_unique_on(found: &Document, fields: &[&str]) -> bool {
@@ -186,20 +181,21 @@ fn is_unique_on(found: &Document, fields: &[&str]) -> bool {
     unique && keys.len() == fields.len() && fields.iter().all(|field| keys.contains_key(field))
 }
 
-/// Creates the indexes in a single command, which keeps their order: the server reports the first index that a document violates.
-async fn make(database: &Database, collection: &str, missing: &[&Index]) -> Result<(), OpenError> {
-    const DUPLICATE_KEY: i32 = 11000;
-    let declarations: Vec<_> = missing.iter().map(|index| index.declaration()).collect();
-    let command = doc! {
-        "createIndexes": collection, "indexes": declarations, "writeConcern": { "w": "majority" },
-    };
+/// Creates the indexes, and waits for those that are being built (`creation.rs`). Their order is kept: the server reports the first index
+/// that a document violates.
+async fn make(database: &Database, collection: &str, expected: &[Index]) -> Result<(), OpenError> {
+    let declarations = expected.iter().map(Index::declaration).collect();
     let place = format!("{}.{collection}", database.name());
-    match database.run_command(command).await {
+    match send(database, create_indexes(collection, declarations)).await {
         Ok(_) => Ok(()),
         Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => {
             let sentence =
                 format!("an index cannot be created because documents violate it ({error}); migrate them first");
             Err(wrong(&place, &sentence))
+        }
+        Err(error) if code_of(&error).is_some_and(|code| CONFLICTS.contains(&code)) => {
+            let why = message_of(&error);
+            Err(wrong(&place, &format!("{why}; drop the index that exists once nobody needs it, then start again")))
         }
         Err(error) => Err(asking(&place, &error)),
     }

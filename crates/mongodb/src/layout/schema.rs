@@ -14,6 +14,7 @@ use mongodb::bson::doc;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
+use super::creation::{NAMESPACE_EXISTS, create, send};
 use super::index::{Forbidden, Index, missing, reconcile, uuid_of_collection};
 use super::names::{
     AGGREGATES, BLOCKS, COLLECTIONS, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, STREAMS,
@@ -181,12 +182,18 @@ impl Schema {
             self.log_is_there().await?;
             // Read before the UUID: a later registration may be that of a later collection.
             let registered = register::read(&self.database, collection).await.map_err(asked)?;
-            reconcile(&self.database, collection, &self.expected, &self.forbidden, self.create).await?;
+            let reconcile =
+                async || reconcile(&self.database, collection, &self.expected, &self.forbidden, self.create).await;
             let uuid = async || uuid_of_collection(&self.database, collection).await.map_err(asked);
-            let Some(before) = uuid().await? else { continue };
-            // The collection may have been replaced between the two reads.
-            let missing = missing(&self.database, collection, &self.expected, &self.forbidden).await?;
-            if !missing.is_empty() || uuid().await? != Some(before) {
+            let mut before = uuid().await?;
+            if before.is_none() {
+                reconcile().await?;
+                before = uuid().await?;
+            }
+            let Some(before) = before else { continue };
+            // Between two reads of the same UUID, because the collection may be replaced by one whose indexes are still being built.
+            reconcile().await?;
+            if uuid().await? != Some(before) {
                 continue;
             }
             // The whole database may have been dropped before the collection was created.
@@ -276,7 +283,10 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
 pub(crate) async fn ensure_log(database: &Database, there: &[String], create: bool) -> Result<(), OpenError> {
     let all = log_collections();
     if create {
-        let missing = all.iter().map(|(name, _)| *name).filter(|name| !there.iter().any(|there| there == name));
+        // The others are created with their indexes: the server builds an index of an existing collection, even of an empty one, in two
+        // phases.
+        let alone = all.iter().filter(|(name, indexes)| indexes.is_empty() || CLUSTERED.contains(name));
+        let missing = alone.map(|(name, _)| *name).filter(|name| !there.iter().any(|there| there == name));
         try_join_all(missing.map(|name| create_collection(database, name))).await?;
     }
     let indexed = all.iter().filter(|(_, indexes)| !indexes.is_empty());
@@ -362,13 +372,11 @@ pub(crate) async fn ensure_stream(database: &Database, collection: &str, create:
 const CLUSTERED: [&str; 2] = [EVENT_LOG, ENTRIES];
 
 async fn create_collection(database: &Database, collection: &str) -> Result<(), OpenError> {
-    const NAMESPACE_EXISTS: i32 = 48;
-    let mut create = doc! { "create": collection };
+    let mut create = create(collection);
     if CLUSTERED.contains(&collection) {
         create.insert("clusteredIndex", doc! { "key": { "_id": 1 }, "unique": true });
     }
-    create.insert("writeConcern", doc! { "w": "majority" });
-    match database.run_command(create).await {
+    match send(database, create).await {
         Err(error) if code_of(&error) != Some(NAMESPACE_EXISTS) => {
             Err(asking(&format!("{}.{collection}", database.name()), &error))
         }

@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use annals_core::bson::{Document, doc};
+use annals_core::bson::Document;
 use annals_core::{Code, Collection, Index, Invalid, RecordError, StoreError};
 use annals_system::sleep;
 use mongodb::Database;
@@ -36,13 +36,9 @@ use mongodb::error::{Error, ErrorKind};
 use super::catalog::Catalog;
 use super::physical::{expiry, physical, same};
 use super::text;
+use crate::layout::creation::{self, CONFLICTS, DUPLICATE_KEY, NAMESPACE_EXISTS};
 use crate::options::Options;
-use crate::refused::{code_of, message_of, passes, reading};
-
-const NAMESPACE_NOT_FOUND: i32 = 26;
-const NAMESPACE_EXISTS: i32 = 48;
-const DUPLICATE_KEY: i32 = 11000;
-const CONFLICTS: [i32; 2] = [85, 86];
+use crate::refused::{WriteRefused, code_of, message_of, passes, reading};
 
 /// How often a command is sent again while another primary is elected, which takes seconds, and the pause before that.
 const TRIES: u32 = 60;
@@ -155,20 +151,16 @@ impl Creator {
 
     /// Creates what is missing, or refuses it if nothing may be created. Afterwards, a majority has everything that is declared.
     ///
-    /// Existing indexes are sent too. The server lists an index as soon as another process begins to build it, which may fail, and before a
-    /// majority has it. For this command, it waits until such an index is built or creates it itself, and for the majority also if there is
-    /// nothing to do.
+    /// Existing indexes are sent too (`layout/creation.rs`).
     pub(super) async fn add(&self, declared: &Collection, there: &There) -> Result<(), RecordError> {
         if !self.creates {
             return all_there(declared, there).map_err(RecordError::from);
         }
-        // All in a single command, which creates all or none, and with them a collection that does not exist.
         let indexes: Vec<Document> = there.missing.iter().chain(&there.found).cloned().collect();
-        let majority = doc! { "w": "majority" };
         let command = match (indexes.is_empty(), there.collection) {
             (true, true) => return Ok(()),
-            (true, false) => doc! { "create": &declared.name, "writeConcern": majority },
-            (false, _) => doc! { "createIndexes": &declared.name, "indexes": indexes, "writeConcern": majority },
+            (true, false) => creation::create(&declared.name),
+            (false, _) => creation::create_indexes(&declared.name, indexes),
         };
         match run(&self.database, command).await {
             Err(error) if code_of(&error) != Some(NAMESPACE_EXISTS) => Err(refused(declared, &there.missing, &error)),
@@ -214,14 +206,7 @@ pub(super) fn conflict(collection: &Collection, index: &Index, message: String) 
 
 /// Lists the existing indexes; `None` if the collection does not exist.
 async fn listed(database: &Database, collection: &str) -> mongodb::error::Result<Option<Vec<Document>>> {
-    match run(database, doc! { "listIndexes": collection, "cursor": { "batchSize": 200 } }).await {
-        Ok(answer) => {
-            let batch = answer.get_document("cursor").ok().and_then(|cursor| cursor.get_array("firstBatch").ok());
-            Ok(Some(batch.into_iter().flatten().filter_map(|index| index.as_document().cloned()).collect()))
-        }
-        Err(error) if code_of(&error) == Some(NAMESPACE_NOT_FOUND) => Ok(None),
-        Err(error) => Err(error),
-    }
+    creation::listed(run(database, creation::list_indexes(collection)).await)
 }
 
 /// Refuses a declaration that would have to create something, and names what is missing.
@@ -244,22 +229,16 @@ fn all_there(declared: &Collection, there: &There) -> Result<(), StoreError> {
 /// Runs a command that may be repeated. The driver does not repeat it by itself, and a first write waits for an election like any other.
 async fn run(database: &Database, command: Document) -> mongodb::error::Result<Document> {
     let is_passing = |error: &Error| {
-        passes(error) || matches!(&*error.kind, ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. })
+        let is_cut = matches!(&*error.kind, ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. });
+        // Also if a majority has not confirmed it, for whatever reason.
+        passes(error) || is_cut || error.get_custom::<WriteRefused>().is_some()
     };
     let mut tries = 0;
     loop {
-        let error = match database.run_command(command.clone()).await {
-            Ok(answer) => {
-                let Some(why) = answer.get("writeConcernError") else { return Ok(answer) };
-                Error::custom(format!("no majority has confirmed it: {why}"))
-            }
-            Err(error) if is_passing(&error) => error,
-            Err(error) => return Err(error),
-        };
-        if tries == TRIES {
-            return Err(error);
+        match creation::send(database, command.clone()).await {
+            Err(error) if is_passing(&error) && tries < TRIES => tries += 1,
+            answer => return answer,
         }
-        tries += 1;
         sleep(PAUSE).await;
     }
 }
@@ -299,6 +278,8 @@ fn refused(declared: &Collection, missing: &[Document], error: &Error) -> Record
 
 #[cfg(test)]
 mod tests {
+    use annals_core::bson::doc;
+
     use super::*;
 
     #[test]

@@ -16,10 +16,10 @@ use crate::server::{Databases, log_of};
 
 mod replica_set {
     use super::*;
-    annals_conformance::browse!(MongoRecords::of_one_tenant());
-    annals_conformance::archive!(MongoRecords::of_one_tenant());
+    annals_conformance::browse!(MongoRecords::new());
+    annals_conformance::archive!(MongoRecords::new());
     annals_conformance::replays!(MongoRecords::new());
-    annals_conformance::replays_of_processes!(MongoRecords::of_one_tenant());
+    annals_conformance::replays_of_processes!(MongoRecords::new());
 }
 
 const AGGREGATES: i64 = 40;

@@ -25,13 +25,21 @@ impl Mongo {
     pub fn with_scope(scope: &str) -> Self {
         Self { scopes: vec![scope.to_owned()], ..Self::new() }
     }
+
+    async fn opened(&self, options: Options) -> Arc<dyn Store> {
+        let (clock, scopes) = (self.clock.clone(), self.scopes.clone());
+        Arc::new(self.databases.store(Options { clock, scopes, ..options }).await)
+    }
 }
 
 #[async_trait]
 impl Subject for Mongo {
     async fn open(&self) -> Arc<dyn Store> {
-        let (clock, scopes) = (self.clock.clone(), self.scopes.clone());
-        Arc::new(self.databases.store(Options { clock, scopes, ..two_tenants() }).await)
+        self.opened(Options::default()).await
+    }
+
+    async fn open_with_other(&self) -> Arc<dyn Store> {
+        self.opened(two_tenants()).await
     }
 
     fn clock(&self) -> Arc<ManualClock> {

@@ -10,8 +10,8 @@ use crate::server::Databases;
 
 mod replica_set {
     use super::*;
-    annals_conformance::dead_letters!(MongoRecords::of_one_tenant());
-    annals_conformance::dead_letters_of_processes!(MongoRecords::of_one_tenant());
+    annals_conformance::dead_letters!(MongoRecords::new());
+    annals_conformance::dead_letters_of_processes!(MongoRecords::new());
 }
 
 /// An index as `listIndexes` shows it: its name, its keys, and whether it is unique or partial.

@@ -11,8 +11,10 @@ use serde_json::json;
 use crate::server::{Databases, Faults, log_of, order, until};
 use crate::writers::{Ear, Writer, heard};
 
-/// Long before the server would end them, which is after a minute.
-const SOON: Duration = Duration::from_secs(10);
+/// Before the server would end them. It takes five seconds, and more on a machine with much else to do.
+const SOON: Duration = Duration::from_secs(30);
+/// Seconds after which the server ends a transaction, as by default. That of the tests does it sooner.
+const LIFETIME: i32 = 60;
 
 /// A sequencer, and a process beside it with a commit with a key and a record under way, whose transactions do not come to their end.
 struct Stuck {
@@ -21,6 +23,8 @@ struct Stuck {
     writer: Writer,
     ear: Ear,
     fault: Faults,
+    /// The lifetime of transactions before.
+    lifetime: i32,
 }
 
 impl Stuck {
@@ -31,6 +35,8 @@ impl Stuck {
         records.declare(Collection::new("things")).await.expect("declared");
         log_of(&store).commit(order("a", 0)).await.expect("this process is the sequencer");
         let fault = Faults::take().await;
+        let admin = databases.client().await.database("admin");
+        let lifetime = set_lifetime(&admin, LIFETIME).await;
         let name = format!("departed-{}", databases.name);
         let stuck = doc! {
             "failCommands": ["commitTransaction"], "blockConnection": true, "blockTimeMS": 60_000, "appName": &name,
@@ -40,20 +46,31 @@ impl Stuck {
         let url = format!("{}&appName={name}", databases.url());
         let plan = json!({ "url": url, "name": "w", "callers": 0, "idle": true, "keyed": "eva" });
         let writer = Writer::start(plan, &ear);
-        let admin = databases.client().await.database("admin");
         let under_way = doc! { "currentOp": 1, "appName": &name, "command.commitTransaction": 1 };
         until("a commit and a record under way", async || {
             let found = admin.run_command(under_way.clone()).await.expect("asked");
             found.get_array("inprog").is_ok_and(|found| found.len() == 2)
         })
         .await;
-        Self { databases, store, writer, ear, fault }
+        Self { databases, store, writer, ear, fault, lifetime }
+    }
+
+    /// Lets transactions end, and sets their lifetime back.
+    async fn end(&self) {
+        set_lifetime(&self.databases.client().await.database("admin"), self.lifetime).await;
+        self.fault.end().await;
     }
 
     async fn notes(&self) -> u64 {
         let state = self.databases.database().await.collection::<Document>("sequencer-state");
         state.count_documents(doc! { "_id": { "$regex": "^sessions:" } }).await.expect("counted")
     }
+}
+
+/// Sets the lifetime of later transactions in seconds, and returns what it was.
+async fn set_lifetime(admin: &mongodb::Database, seconds: i32) -> i32 {
+    let set = doc! { "setParameter": 1, "transactionLifetimeLimitSeconds": seconds };
+    admin.run_command(set).await.expect("set").get_i32("was").expect("a number")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,7 +86,7 @@ async fn what_a_killed_process_had_under_way_is_given_up_within_seconds() {
     write.expect("records are written soon").expect("written");
     stuck.store.close().await;
     until("no note", async || stuck.notes().await == 0).await;
-    stuck.fault.end().await;
+    stuck.end().await;
 }
 
 /// As it would be with a process that is debugged, or a machine that sleeps.
@@ -78,7 +95,7 @@ async fn a_process_that_was_taken_for_gone_finishes_what_it_had_under_way() {
     let stuck = Stuck::start().await;
     stuck.writer.signal("STOP");
     until("its transactions ended", async || stuck.notes().await == 0).await;
-    stuck.fault.end().await;
+    stuck.end().await;
     stuck.writer.signal("CONT");
     until("answers", async || heard(&stuck.ear).keyed.is_some()).await;
     let keyed = json!({ "commit": "Ok(1)", "record": "Ok(1)" });

@@ -16,8 +16,8 @@ use crate::streams::write;
 
 mod replica_set {
     use super::*;
-    annals_conformance::filters!(MongoRecords::of_one_tenant());
-    annals_conformance::filters_of_processes!(MongoRecords::of_one_tenant());
+    annals_conformance::filters!(MongoRecords::new());
+    annals_conformance::filters_of_processes!(MongoRecords::new());
 }
 
 const ID: &str = "323bcdb2-5bbd-4f13-a7c3-b19bc2cc2452";

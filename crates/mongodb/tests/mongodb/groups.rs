@@ -7,8 +7,8 @@ mod replica_set {
 
     mod topics {
         use super::*;
-        annals_conformance::broker!(MongoRecords::of_one_tenant());
+        annals_conformance::broker!(MongoRecords::new());
     }
 
-    annals_conformance::groups!(MongoRecords::of_one_tenant());
+    annals_conformance::groups!(MongoRecords::new());
 }

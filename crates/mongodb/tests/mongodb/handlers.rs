@@ -14,8 +14,8 @@ use crate::server::{log_of, order, until};
 
 mod replica_set {
     use super::*;
-    annals_conformance::handlers!(MongoRecords::of_one_tenant());
-    annals_conformance::handlers_of_processes!(MongoRecords::of_one_tenant());
+    annals_conformance::handlers!(MongoRecords::new());
+    annals_conformance::handlers_of_processes!(MongoRecords::new());
 }
 
 /// Pulls and settles what there is, and returns the sequence numbers.

@@ -14,8 +14,8 @@ use crate::server::{Databases, log_of, order, until};
 
 mod replica_set {
     use super::*;
-    annals_conformance::partners!(MongoRecords::of_one_tenant());
-    annals_conformance::partners_of_processes!(MongoRecords::of_one_tenant());
+    annals_conformance::partners!(MongoRecords::new());
+    annals_conformance::partners_of_processes!(MongoRecords::new());
 }
 
 /// A partner that takes whatever it is sent.

@@ -4,6 +4,6 @@ use crate::records::MongoRecords;
 
 mod replica_set {
     use super::*;
-    annals_conformance::projections!(MongoRecords::of_one_tenant());
-    annals_conformance::projections_of_processes!(MongoRecords::of_one_tenant());
+    annals_conformance::projections!(MongoRecords::new());
+    annals_conformance::projections_of_processes!(MongoRecords::new());
 }

@@ -12,7 +12,8 @@ use async_trait::async_trait;
 
 use crate::server::{Databases, two_tenants, until};
 
-/// A store whose clock stands still at the present: the server deletes what has expired by its own.
+/// A store whose clock stands still at the present: the server deletes what has expired by its own. It has a second tenant only for the
+/// cases that use one: the features of a tenant have some sixty collections, and creating them takes most of a test's time.
 pub struct MongoRecords {
     databases: Databases,
     clock: Arc<ManualClock>,
@@ -23,13 +24,7 @@ pub struct MongoRecords {
 impl MongoRecords {
     pub fn new() -> Self {
         let clock = Arc::new(ManualClock::at(SystemClock.now()));
-        Self { databases: Databases::new(), clock, scopes: Vec::new(), tenants: two_tenants().tenants }
-    }
-
-    /// The same with the tenant `default` only, for suites that use no other one. The features of a tenant have some sixty collections,
-    /// and creating them takes most of a test's time.
-    pub fn of_one_tenant() -> Self {
-        Self { tenants: Options::default().tenants, ..Self::new() }
+        Self { databases: Databases::new(), clock, scopes: Vec::new(), tenants: Options::default().tenants }
     }
 
     /// The name of its database.
@@ -37,17 +32,25 @@ impl MongoRecords {
         &self.databases.name
     }
 
-    /// The same with a scope besides the default one.
+    /// The same with two tenants for every case, and a scope besides the default one.
     pub fn with_scope(scope: &str) -> Self {
-        Self { scopes: vec![scope.to_owned()], ..Self::new() }
+        Self { scopes: vec![scope.to_owned()], tenants: two_tenants().tenants, ..Self::new() }
+    }
+
+    async fn opened(&self, tenants: Vec<Tenant>) -> Arc<dyn Store> {
+        let (clock, scopes) = (self.clock.clone(), self.scopes.clone());
+        Arc::new(self.databases.store(Options { clock, scopes, tenants, ..Options::default() }).await)
     }
 }
 
 #[async_trait]
 impl Subject for MongoRecords {
     async fn open(&self) -> Arc<dyn Store> {
-        let (clock, scopes, tenants) = (self.clock.clone(), self.scopes.clone(), self.tenants.clone());
-        Arc::new(self.databases.store(Options { clock, scopes, tenants, ..Options::default() }).await)
+        self.opened(self.tenants.clone()).await
+    }
+
+    async fn open_with_other(&self) -> Arc<dyn Store> {
+        self.opened(two_tenants().tenants).await
     }
 
     async fn open_beside(&self, _store: &Arc<dyn Store>) -> Arc<dyn Store> {

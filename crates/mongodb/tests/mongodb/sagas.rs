@@ -4,6 +4,6 @@ use crate::records::MongoRecords;
 
 mod replica_set {
     use super::*;
-    annals_conformance::sagas!(MongoRecords::of_one_tenant());
-    annals_conformance::sagas_of_processes!(MongoRecords::of_one_tenant());
+    annals_conformance::sagas!(MongoRecords::new());
+    annals_conformance::sagas_of_processes!(MongoRecords::new());
 }

@@ -1,10 +1,11 @@
 //! Indexes by exact name, compared and never dropped; and whose database it is.
 
-use annals_core::{Code, Collection, Index, OpenError, Store};
+use annals_core::{Code, Collection, Included, Index, OpenError, Store, Verdicts};
 use annals_mongodb::{MongoStore, Options, Requests};
 use mongodb::bson::{Document, doc};
 
 use crate::server::{Databases, log_of, order, wow_commit};
+use crate::streams::streams_of;
 
 async fn index_names(databases: &Databases, collection: &str) -> Vec<String> {
     let answer = databases.database().await.run_command(doc! { "listIndexes": collection }).await.expect("listed");
@@ -102,6 +103,34 @@ async fn documents_that_break_an_index_are_named() {
     commits.insert_one(wow_commit("2", "a", 1, 1)).await.expect("inserted");
     let refused = commit_with(&databases, Options::default()).await.expect_err("refused");
     assert!(refused.contains("migrate"), "{refused}");
+}
+
+/// The server lists an index from the beginning of its creation on, which fails here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_stored_beside_an_index_that_another_process_is_creating() {
+    const STREAM: &str = "323bcdb2-5bbd-4f13-a7c3-b19bc2cc2452";
+    let databases = Databases::new();
+    let entries = databases.database().await.collection::<Document>(&format!("stream-{STREAM}"));
+    let of_one_event = |n: i32| doc! { "_id": n, "Metadata": { "EventLogSequenceNumber": n / 2 } };
+    entries.insert_many((0..2_000).map(of_one_event)).await.expect("inserted");
+    let (one, other) = tokio::join!(databases.store(Options::default()), databases.store(Options::default()));
+    log_of(&one).commit(order("a", 1)).await.expect("committed");
+    let (streams, others) = (streams_of(&one), streams_of(&other));
+    let verdicts = || Verdicts::new(STREAM, 0..1).include(Included::new(0));
+    let names_the_index = |refused: &str| {
+        assert!(refused.contains("Metadata.EventLogSequenceNumber_1") && refused.contains("migrate"), "{refused}");
+    };
+    let first = tokio::spawn(async move { streams.append(verdicts()).await });
+    loop {
+        let ended = first.is_finished();
+        names_the_index(&others.append(verdicts()).await.expect_err("documents break the index").to_string());
+        if ended {
+            break;
+        }
+    }
+    let refused = first.await.expect("it ended").expect_err("documents break the index");
+    names_the_index(&refused.to_string());
+    tokio::join!(one.close(), other.close());
 }
 
 #[tokio::test]

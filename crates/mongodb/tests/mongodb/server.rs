@@ -8,7 +8,7 @@ use std::time::Duration;
 use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, NewEvent, Reached, Store};
 use annals_mongodb::{MongoStore, Options, Tenant};
 use mongodb::Client;
-use mongodb::bson::{Document, doc};
+use mongodb::bson::{Bson, Document, doc};
 
 /// The URL of the server, without a database.
 ///
@@ -73,13 +73,29 @@ impl Drop for Databases {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let client = Client::with_uri_str(url()).await.expect("the server is there");
-                for name in names {
-                    let _ = client.database(&name).drop().await;
-                }
+                let databases = names.map(|name| client.database(&name));
+                let _ = end_transactions(&databases[0]).await;
+                futures_util::future::join_all(databases.iter().map(|database| database.drop().into_future())).await;
             });
         });
         let _ = dropping.join();
     }
+}
+
+/// Ends what a store has left open in the sessions that it registered. A test that ends amid a transaction leaves it to the server, and
+/// dropping the database would wait for that.
+async fn end_transactions(database: &mongodb::Database) -> mongodb::error::Result<()> {
+    let mut registered = database.collection::<Document>("sequencer-state").find(doc! {}).await?;
+    let mut sessions: Vec<Bson> = Vec::new();
+    while registered.advance().await? {
+        let registered = registered.deserialize_current()?;
+        let of = |field| registered.get_array(field).ok().into_iter().flatten().cloned();
+        sessions.extend(of("sessions").chain(of("before")));
+    }
+    if !sessions.is_empty() {
+        database.client().database("admin").run_command(doc! { "killSessions": sessions }).await?;
+    }
+    Ok(())
 }
 
 /// The server's one point of failure, for one test at a time.

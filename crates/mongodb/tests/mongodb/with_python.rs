@@ -26,7 +26,7 @@ fn python(arguments: &[&str]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_models_of_integr8scode_read_what_was_written() {
-    let subject = MongoRecords::of_one_tenant();
+    let subject = MongoRecords::new();
     let store = subject.open().await;
     let host = Host::start(store.clone(), HostOptions { clock: subject.clock(), ..HostOptions::default() });
     host.start_defined();

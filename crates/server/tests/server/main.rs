@@ -41,6 +41,7 @@ mod queries;
 mod queue;
 mod raw;
 mod records;
+mod restricted;
 mod running;
 mod sagas;
 mod scopes;

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use annals::{Clock, Sleep, Timestamp};
+use annals::{Clock, Sleep, SystemClock, Timestamp};
 use tokio::sync::watch;
 
 pub struct Standing(watch::Sender<Timestamp>);
 
 impl Standing {
-    pub fn at(time: Timestamp) -> Self {
-        Self(watch::Sender::new(time))
+    /// It begins at the present: a store lets records expire by the machine's clock, which must not be ahead of this one.
+    pub fn at_present() -> Self {
+        Self(watch::Sender::new(SystemClock.now()))
     }
 
     /// Advances it, and wakes whatever sleeps until then.

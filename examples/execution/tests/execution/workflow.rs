@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals::bson::{Bson, RawDocumentBuf, doc};
 use annals::sagas::{SAGAS, saga_id};
-use annals::{Code, DEFAULT_TENANT, Data, NewCommit, NewEvent, RecordChange, Store, Timestamp};
+use annals::{Code, DEFAULT_TENANT, Data, NewCommit, NewEvent, RecordChange, Store};
 use annals_example_execution::{
     AGGREGATE, CANCELLED, COMPLETED, CREATE_POD, DELETE_POD, FAILED, POD, QUEUE, REQUESTED, RESULT_STORED, Role, SAGA,
     STARTED, TIMEOUT,
@@ -169,7 +169,7 @@ async fn statement_82_a_refused_create_pod_command_fails_the_execution_with_its_
     /// As the definition of the saga has it.
     const ATTEMPTS: usize = 10;
     let store = memory().await;
-    let clock = Arc::new(Standing::at(Timestamp::from_millis(1_800_000_000_000)));
+    let clock = Arc::new(Standing::at_present());
     let tasks = Arc::clone(&clock);
     // No pod is asked for, so that nobody is to run one.
     let service = Service::start_with(&store, move |settings| {
@@ -298,7 +298,7 @@ async fn statement_86_a_cancelled_execution_is_compensated_the_same_way_wherever
 #[tokio::test(flavor = "multi_thread")]
 async fn statement_87_an_execution_of_301_seconds_times_out_is_compensated_and_frees_its_slot() {
     let store = memory().await;
-    let clock = Arc::new(Standing::at(Timestamp::from_millis(1_800_000_000_000)));
+    let clock = Arc::new(Standing::at_present());
     let tasks = Arc::clone(&clock);
     // Nobody runs the pod.
     let service = Service::start_with(&store, move |settings| {

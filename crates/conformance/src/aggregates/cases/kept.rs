@@ -13,7 +13,7 @@ use crate::aggregates::counted::Counted;
 use crate::aggregates::counter::{Counter, add, increased, recorded};
 use crate::aggregates::later::{Later, Twice};
 use crate::tap::Tapped;
-use crate::{OTHER_TENANT, Subject, sample};
+use crate::{OTHER_TENANT, Subject, WithOther, sample};
 
 /// An open store that counts the commits that were read.
 struct Kept {
@@ -242,6 +242,7 @@ pub async fn an_aggregate_goes_on_where_it_was_after_reopening(subject: &dyn Sub
 
 /// Tenants also have their own snapshots. A tenant that is not declared has none.
 pub async fn tenants_have_aggregates_of_their_own(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let store = subject.open().await;
     let of = |tenant| Aggregates::<Counter>::open(&*store, tenant);
     let (ours, theirs) = (of(DEFAULT_TENANT).expect("declared"), of(OTHER_TENANT).expect("declared"));

@@ -11,7 +11,7 @@ use annals_core::{
 use super::{got, held, held_as, in_millis, open, seen, user, value};
 use crate::model::Model;
 use crate::sample::{commit, log_of, order, refused};
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 /// The number of concurrent callers, and of rounds.
 const CALLERS: usize = 8;
@@ -159,6 +159,7 @@ pub async fn a_change_of_a_key_is_no_event(subject: &dyn Subject) {
 
 /// The same key under another name, or of another tenant, is another key.
 pub async fn names_and_tenants_have_keys_of_their_own(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, keys) = open(subject).await;
     let others = store.prepare_keys(OTHER_TENANT).expect("declared");
     assert_eq!(keys.prepare(user("eva", "1")).await, Ok(true));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Asked, commits, snapshot, snapshots, texts};
 use crate::sample::{log_of, order};
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 async fn with_some(subject: &dyn Subject, number: u64) -> Asked {
     let asked = Asked::open(subject).await;
@@ -146,6 +146,7 @@ pub async fn it_is_told_how_documents_are_found(subject: &dyn Subject) {
 
 /// Nor do they count them.
 pub async fn tenants_do_not_find_each_other_s_documents(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let asked = with_some(subject, 2).await;
     let other = Asked::of(asked.store.clone(), OTHER_TENANT);
     for source in both() {

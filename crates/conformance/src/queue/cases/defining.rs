@@ -6,7 +6,7 @@ use annals_core::{Code, DEFAULT_TENANT};
 
 use super::super::Holding;
 use super::super::opened::{Opened, q};
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 pub async fn queues_are_listed_with_what_they_hold(subject: &dyn Subject, holding: &dyn Holding) {
     let it = Opened::of(subject, holding).await;
@@ -85,6 +85,7 @@ pub async fn a_deleted_queue_forgets_its_items(subject: &dyn Subject, holding: &
 }
 
 pub async fn tenants_have_queues_of_their_own(subject: &dyn Subject, holding: &dyn Holding) {
+    let subject = &WithOther(subject);
     let it = Opened::of(subject, holding).await;
     it.define(q()).await;
     it.add_all(&["a"]).await;

@@ -10,7 +10,7 @@ use crate::records::sample::{
     THINGS, delete, get, insert, last, matching, numbers, open, open_with, pages, put, refused, reopen, write,
     write_one,
 };
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 /// Records, revisions, changes and indexes are the same after reopening, and continue after it.
 pub async fn everything_is_there_after_reopening(subject: &dyn Subject) {
@@ -56,6 +56,7 @@ pub async fn a_closed_store_refuses_and_wakes_who_waits(subject: &dyn Subject) {
 
 /// Each tenant has records of its own.
 pub async fn tenants_do_not_see_each_other(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let (store, records) = open(subject).await;
     let others = store.records(OTHER_TENANT).expect("the tenant is declared");
     write_one(&records, insert(doc! { "_id": 1 })).await;

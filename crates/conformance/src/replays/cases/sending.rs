@@ -20,7 +20,7 @@ use serde_json::json;
 use super::{numbers, to_handler, to_nowhere};
 use crate::archive::opened::DAY;
 use crate::browse::opened::{Browsed, Sample, of_type, sample};
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 /// It sends nothing and creates nothing.
 pub async fn a_preview_counts_and_shows_the_first_hundred(subject: &dyn Subject) {
@@ -143,6 +143,7 @@ fn file_in(exports: &Path) -> PathBuf {
 
 /// The replay's id is beside each event. A name that is taken is refused, and is free for other tenants.
 pub async fn a_replay_to_a_file_writes_one_line_for_each_event(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let folder = tempfile::tempdir().expect("a folder");
     let it = with_exports(subject, folder.path()).await;
     it.commit_many("paid", 2).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annals_core::{DEFAULT_SCOPE, Partitions, ReadError, StoreError, StreamFollower};
 
 use crate::streams::sample::{NONE, append, follow_until, open, open_with, verdicts, write};
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 /// A follower gets the existing entries, and then new ones.
 pub async fn a_follower_gets_what_is_there_then_what_comes(subject: &dyn Subject) {
@@ -149,6 +149,7 @@ pub async fn all_who_wait_are_woken(subject: &dyn Subject) {
 
 /// Neither another stream, nor another tenant's of the same name, nor progress alone ends a wait.
 pub async fn a_wait_is_for_this_stream_only(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let opened = open_with(subject, 10).await;
     let other_log = crate::sample::log_of(&opened.store, OTHER_TENANT);
     let other = opened.store.streams(OTHER_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");

@@ -3,7 +3,7 @@
 use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, Included, StreamEntry};
 
 use crate::streams::sample::{append, head_and_progress, numbers, open, open_with, read, verdicts, whole};
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 /// Positions are 0, 1, 2 … in log order, however the runs are divided.
 pub async fn positions_begin_at_0_and_have_no_hole(subject: &dyn Subject) {
@@ -54,6 +54,7 @@ pub async fn each_stream_has_positions_of_its_own(subject: &dyn Subject) {
 
 /// Streams of the same name in two tenants are independent.
 pub async fn each_tenant_has_streams_of_its_own(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let opened = open_with(subject, 5).await;
     let other = opened.store.streams(OTHER_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");
     append(&opened.streams, verdicts("s", 0..5, [(1, "a"), (3, "b")])).await;

@@ -8,10 +8,10 @@ use annals_core::{
     StreamsQuery, Verdicts, limits,
 };
 
-use crate::Subject;
 use crate::sample::{commit, event_of_bytes, n_of};
 use crate::streams::StreamsModel;
 use crate::streams::sample::{NONE, Opened, append, info, open, open_with, pages, read, verdicts, whole};
+use crate::{Subject, WithOther};
 
 fn from(position: u64) -> StreamQuery {
     StreamQuery { from: position, ..StreamQuery::new("s") }
@@ -293,6 +293,7 @@ pub async fn a_list_goes_on_after_its_cursor(subject: &dyn Subject) {
 
 /// A list is in byte order of names. It keeps its limit, and has only this tenant's streams.
 pub async fn a_list_is_ordered_by_bytes_and_keeps_its_limit(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let opened = open_with(subject, 1).await;
     let mut names = ["s-1", "s-10", "s-2", "S-1", "s.1", "s_1", "s", "s1", "0"];
     for name in names {

@@ -7,7 +7,7 @@ use annals_core::{
 use serde_json::{Value, json};
 
 use super::{Typed, order};
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, WithOther};
 
 fn path_of(error: CommitError) -> (Code, String) {
     match error {
@@ -117,6 +117,7 @@ pub async fn unknown_types_are_refused_if_the_tenant_says_so(subject: &dyn Subje
 
 /// Tenants also have everything else of their own.
 pub async fn a_tenant_has_types_of_its_own(subject: &dyn Subject) {
+    let subject = &WithOther(subject);
     let it = Typed::of(subject).await;
     it.register("placed").await;
     let log = it.store.log(OTHER_TENANT, DEFAULT_SCOPE).expect("declared");
