@@ -1,11 +1,15 @@
 //! Plans where to look for the records that match a condition.
 //!
-//! The ranges of a plan contain every matching record, and perhaps others, so a scan evaluates the whole condition for each record.
+//! The ranges of a plan contain every matching record, and perhaps others, so a scan evaluates the whole condition for each record, unless
+//! the plan is exact.
+//!
+//! One index is chosen by what the condition says about its fields. Words are different: how many records have one depends on the word.
+//! A text search therefore has several plans, and reading tells which of them is the best (race.rs).
 
 use annals_core::bson::raw::CString;
 use annals_core::bson::{Bson, RawBson, RawBsonRef, Regex};
 use annals_core::order::{self, Direction, TypeOrder, encoded, invert};
-use annals_core::{Condition, Invalid, SortBy, Test, TextSearch, text_entry};
+use annals_core::{Condition, Invalid, SortBy, Test, TextSearch, has_own_text_entry, text_entry};
 
 use super::catalog::{KnownCollection, KnownIndex};
 use super::keys;
@@ -15,6 +19,7 @@ use crate::engine::{Range, after_prefix};
 const RANGES_MAX: usize = 256;
 
 /// Where to look, and in which direction.
+#[derive(Clone)]
 pub(super) struct Plan {
     /// `None` for the documents themselves, in the order of their ids.
     pub(super) index: Option<KnownIndex>,
@@ -22,7 +27,9 @@ pub(super) struct Plan {
     pub(super) prefix: Vec<u8>,
     /// The ranges in the order in which they are read; they share no key.
     pub(super) ranges: Vec<Range>,
-    /// Whether the highest key is read first.
+    /// Whether the ranges are those of words, and are read side by side: in the order of the ids, and each id once.
+    pub(super) merged: bool,
+    /// Whether the highest key is read first; of merged ranges, the highest id.
     pub(super) descending: bool,
     /// The order in which records come.
     pub(super) ordered: Ordered,
@@ -55,40 +62,72 @@ type Fit = (usize, Ordered);
 /// The fit of a look-up that finds at most one record, which is better than any other.
 const FIT_OF_ONE: usize = 1_000;
 
-/// Chooses where to look.
+/// A plan, and how well it fits.
+type Candidate = (Fit, Plan);
+
+/// Returns the plans of which one is to be used: a single one, unless the condition searches for words. Those that do not come in the
+/// order of the sort are first.
+///
+/// The plans of a text search are that of its words, that which fits the rest of the condition best, and one in the order of the sort. The
+/// last two are left out where the first cannot be worse.
 ///
 /// # Errors
 /// `no_text_index` for a text search without a text index.
-pub(super) fn plan(collection: &KnownCollection, condition: &Condition, sort: &[SortBy]) -> Result<Plan, Invalid> {
-    if let (Some(known), Some(search)) = (collection.text_index(condition)?, condition.text_search()) {
-        return Ok(words(known, &TextSearch::new(search)));
-    }
+pub(super) fn plans(
+    collection: &KnownCollection,
+    condition: &Condition,
+    sort: &[SortBy],
+) -> Result<Vec<Plan>, Invalid> {
+    let text = collection.text_index(condition)?.zip(condition.text_search());
     let parts = parts_of(condition);
-    let mut best = documents(collection, &parts, sort);
-    for known in &collection.indexes {
-        if known.index.as_text().is_some() || !holds_all_matches(known, &parts) {
-            continue;
+    let of_documents = documents(collection, &parts, sort);
+    let usable = collection.indexes.iter().filter(|known| known.index.as_text().is_none());
+    let of_entries = usable.filter(|known| holds_all_matches(known, &parts)).map(|known| entries(known, &parts, sort));
+    let Some((known, search)) = text else { return Ok(vec![of_entries.fold(of_documents, better).1]) };
+    let words = words(known, &TextSearch::new(search), parts.len() == 1, sort);
+    let mut candidates: Vec<_> = std::iter::once(of_documents).chain(of_entries).collect();
+    let mut plans: Vec<Plan> = Vec::new();
+    if let Some((fit, best)) = take_best(&mut candidates) {
+        if fit.0 >= FIT_OF_ONE {
+            return Ok(vec![best]);
         }
-        let candidate = entries(known, &parts, sort);
-        if candidate.0 > best.0 {
-            best = candidate;
+        if best.ordered == Ordered::No {
+            candidates.retain(|(_, plan)| plan.ordered != Ordered::No);
+            plans.extend(take_best(&mut candidates).map(|(_, plan)| plan));
         }
+        plans.push(best);
     }
-    Ok(best.1)
+    // Where the records with the words come in the order of the sort, all records in that order are only more.
+    plans.retain(|plan| plan.narrow || plan.ordered != Ordered::No && words.ordered == Ordered::No);
+    plans.insert(0, words);
+    plans.sort_by_key(|plan| plan.ordered != Ordered::No);
+    Ok(plans)
 }
 
-/// Chooses where to count. If everything is counted, entries are preferred because they are shorter than documents.
+/// Returns the first of two candidates, unless the second fits better.
+fn better(one: Candidate, other: Candidate) -> Candidate {
+    if other.0 > one.0 { other } else { one }
+}
+
+fn take_best(candidates: &mut Vec<Candidate>) -> Option<Candidate> {
+    let better = |best: usize, at: usize| if candidates[at].0 > candidates[best].0 { at } else { best };
+    let best = (0..candidates.len()).reduce(better)?;
+    Some(candidates.remove(best))
+}
+
+/// Returns the plans of which one is to be used for counting. If everything is counted, entries are preferred because they are shorter than
+/// documents.
 ///
 /// # Errors
-/// As for [`plan`].
-pub(super) fn plan_of_count(collection: &KnownCollection, condition: &Condition) -> Result<Plan, Invalid> {
-    let best = plan(collection, condition, &[])?;
-    if best.narrow || !best.exact {
-        return Ok(best);
+/// As for [`plans`].
+pub(super) fn plans_of_count(collection: &KnownCollection, condition: &Condition) -> Result<Vec<Plan>, Invalid> {
+    let plans = plans(collection, condition, &[])?;
+    if plans.iter().any(|plan| plan.narrow || !plan.exact) {
+        return Ok(plans);
     }
     let has_all = |known: &&KnownIndex| known.index.as_text().is_none() && holds_all_matches(known, &[]);
     let mut of_entries = collection.indexes.iter().filter(has_all).map(|known| entries(known, &[], &[]).1);
-    Ok(of_entries.find(|plan| plan.exact).unwrap_or(best))
+    Ok(of_entries.find(|plan| plan.exact).map_or(plans, |plan| vec![plan]))
 }
 
 /// Returns the plan for the documents of a collection after a key.
@@ -99,6 +138,7 @@ pub(super) fn documents_after(collection: u32, key: Vec<u8>) -> Plan {
         index: None,
         prefix,
         ranges: vec![range],
+        merged: false,
         descending: false,
         ordered: Ordered::No,
         narrow: true,
@@ -106,19 +146,27 @@ pub(super) fn documents_after(collection: u32, key: Vec<u8>) -> Plan {
     }
 }
 
-/// Returns the plan for the entries of all words of which a record must have at least one.
-fn words(known: &KnownIndex, search: &TextSearch) -> Plan {
+/// Returns the plan for the entries of all words of which a record must have at least one. `alone`: the condition has no other part.
+fn words(known: &KnownIndex, search: &TextSearch, alone: bool, sort: &[SortBy]) -> Plan {
     let prefix = keys::entries(known.id);
     let entries: Vec<_> = search.words().map(|word| joined(&prefix, &text_entry(word))).collect();
+    let (by_id, descending) = by_id(sort);
     Plan {
         index: Some(known.clone()),
         prefix,
         ranges: whole(&entries),
-        descending: false,
-        ordered: Ordered::No,
+        merged: true,
+        descending: by_id && descending,
+        ordered: if by_id { Ordered::Wholly } else { Ordered::No },
         narrow: true,
-        exact: false,
+        exact: alone && search.is_one_word_enough() && search.words().all(has_own_text_entry),
     }
+}
+
+/// Returns whether a sort is by the ids, and whether the first field descends.
+fn by_id(sort: &[SortBy]) -> (bool, bool) {
+    let first = sort.first();
+    (first.is_none_or(|by| by.path == "_id"), first.is_some_and(|by| by.direction == Direction::Descending))
 }
 
 /// Returns the parts of a condition that must all hold.
@@ -144,17 +192,16 @@ fn holds_all_matches(known: &KnownIndex, parts: &[&Condition]) -> bool {
     admitted && (!known.index.is_sparse() || known.fields().iter().any(there))
 }
 
-fn documents(collection: &KnownCollection, parts: &[&Condition], sort: &[SortBy]) -> (Fit, Plan) {
+fn documents(collection: &KnownCollection, parts: &[&Condition], sort: &[SortBy]) -> Candidate {
     let prefix = keys::documents(collection.id);
     let looked_up = LookUp::new(prefix.clone(), &[("_id", Direction::Ascending)], parts, false);
-    let by_id = sort.first().is_none_or(|by| by.path == "_id");
-    let descending = sort.first().is_some_and(|by| by.direction == Direction::Descending);
+    let (by_id, descending) = by_id(sort);
     let fit = if looked_up.fields > 0 { FIT_OF_ONE } else { usize::from(looked_up.spans) };
     let ordered = if by_id { Ordered::Wholly } else { Ordered::No };
     ((fit, ordered), looked_up.plan(None, prefix, ordered, by_id && descending, parts.is_empty()))
 }
 
-fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> (Fit, Plan) {
+fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> Candidate {
     let prefix = keys::entries(known.id);
     let fields = known.fields();
     let looked_up = LookUp::new(prefix.clone(), &fields, parts, known.several_entries);
@@ -308,7 +355,7 @@ impl LookUp {
             self.ranges.reverse();
         }
         let narrow = self.fields > 0 || self.spans;
-        Plan { index, prefix, ranges: self.ranges, descending, ordered, narrow, exact }
+        Plan { index, prefix, ranges: self.ranges, merged: false, descending, ordered, narrow, exact }
     }
 }
 

@@ -7,12 +7,13 @@ use annals_core::StoreError;
 
 use super::documents::Documents;
 use super::entries;
+use super::merged::Merged;
 use super::plan::Plan;
 use crate::engine::{Range, View};
 use crate::turn::Turn;
 
 /// The number of places visited before other tasks may run, however fast that was.
-const PLACES_AT_ONCE: usize = 1_000;
+pub(super) const PLACES_AT_ONCE: u64 = 1_000;
 
 /// A record that may match.
 pub(super) struct Candidate {
@@ -20,7 +21,7 @@ pub(super) struct Candidate {
     pub(super) id: Vec<u8>,
     /// The stored document.
     pub(super) stored: Vec<u8>,
-    /// Where it was found: the key of the document or of the entry.
+    /// Where it was found: the key of the document or of the entry, or the id if several words were searched side by side.
     pub(super) place: Vec<u8>,
 }
 
@@ -35,7 +36,15 @@ pub(super) struct Scan {
 }
 
 /// The remaining places of a plan.
-struct Places {
+enum Places {
+    /// Those of one range after the other.
+    Ranges(Ranges),
+    /// The records of entries in any of the ranges.
+    Merged(Box<Merged>),
+}
+
+/// The ranges that are left, the current one first.
+struct Ranges {
     ranges: VecDeque<Range>,
     descending: bool,
 }
@@ -47,28 +56,37 @@ pub(super) struct Examined {
     pub(super) documents: u64,
 }
 
+impl Examined {
+    /// Returns both together.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { entries: self.entries + other.entries, documents: self.documents + other.documents }
+    }
+}
+
 impl Scan {
     pub(super) fn new(plan: Plan, collection: u32) -> Self {
-        let places = Places { ranges: plan.ranges.iter().cloned().collect(), descending: plan.descending };
+        let places = match &plan.index {
+            Some(known) if plan.merged => {
+                Places::Merged(Box::new(Merged::new(known.clone(), &plan.ranges, plan.descending)))
+            }
+            _ => Places::Ranges(Ranges { ranges: plan.ranges.iter().cloned().collect(), descending: plan.descending }),
+        };
         Self { plan, collection, places, seen: HashSet::new(), examined: Examined::default() }
     }
 
     /// Resumes after a place in an ordered plan.
     pub(super) fn go_on_after(&mut self, place: &[u8]) {
-        while let Some(range) = self.places.ranges.front_mut() {
-            if is_within(range, place) {
-                narrow(range, place, self.plan.descending);
-                return;
-            }
-            // The place is in a later range, so this range is done.
-            self.places.ranges.pop_front();
+        match &mut self.places {
+            Places::Ranges(ranges) => ranges.go_on_after(place),
+            Places::Merged(merged) => merged.go_on_after(place),
         }
     }
 
     /// Resumes with the first place that has this prefix.
     pub(super) fn go_on_with(&mut self, beginning: &[u8]) {
+        let Places::Ranges(Ranges { ranges, .. }) = &mut self.places else { return };
         let places = Range::prefix(beginning);
-        for range in &mut self.places.ranges {
+        for range in ranges {
             match (&range.from, &range.to, &places.to) {
                 (Bound::Included(from), ..) if !self.plan.descending && from.as_slice() < beginning => {
                     range.from = places.from.clone();
@@ -84,60 +102,97 @@ impl Scan {
 
     /// Returns how much was read so far.
     pub(super) fn examined(&self) -> Examined {
-        self.examined
+        match &self.places {
+            Places::Ranges(_) => self.examined,
+            Places::Merged(merged) => Examined { entries: merged.entries(), ..self.examined },
+        }
     }
 
-    /// Visits places for a while. Returns whether none are left or the visitor broke off.
+    /// Visits places for a while, at most `left` of them, which it counts down. Returns whether none are left or the visitor broke off.
     pub(super) fn step<E: From<StoreError>>(
         &mut self,
         view: &dyn View,
+        left: &mut u64,
         visit: &mut dyn FnMut(Candidate) -> Result<ControlFlow<()>, E>,
     ) -> Result<bool, E> {
         let Self { plan, collection, places, seen, examined } = self;
         let mut documents = Documents::new(view, *collection);
-        places.step(view, &mut |place: Vec<u8>, value: Vec<u8>| {
-            examined.entries += u64::from(plan.index.is_some());
-            match candidate(plan, seen, &mut documents, place, value)? {
-                Some(candidate) => {
-                    examined.documents += 1;
-                    visit(candidate)
+        match places {
+            Places::Ranges(ranges) => ranges.step(view, left, &mut |place: Vec<u8>, value: Vec<u8>| {
+                examined.entries += u64::from(plan.index.is_some());
+                match candidate(plan, seen, &mut documents, place, value)? {
+                    Some(candidate) => {
+                        examined.documents += 1;
+                        visit(candidate)
+                    }
+                    None => Ok(ControlFlow::Continue(())),
                 }
-                None => Ok(ControlFlow::Continue(())),
-            }
-        })
+            }),
+            Places::Merged(merged) => merged.step(view, left, &mut |id: Vec<u8>| {
+                let stored = stored(plan, &mut documents, &id)?;
+                examined.documents += 1;
+                visit(Candidate { place: id.clone(), id, stored })
+            }),
+        }
     }
 
-    /// Counts places for a while, up to `at_most`. Returns whether none are left or the limit is reached.
+    /// Counts places for a while, up to `at_most` in all. Returns whether none are left or the limit is reached; after a higher limit,
+    /// counting resumes.
     pub(super) fn count(&mut self, view: &dyn View, count: &mut u64, at_most: u64) -> Result<bool, StoreError> {
-        self.places.step(view, &mut |_: Vec<u8>, _: Vec<u8>| {
-            *count += 1;
-            Ok(if *count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })
+        let room = at_most.saturating_sub(*count);
+        let mut left = room;
+        let is_over = match &mut self.places {
+            Places::Ranges(ranges) => ranges.step(view, &mut left, &mut |_: Vec<u8>, _: Vec<u8>| go_on())?,
+            Places::Merged(merged) => merged.step(view, &mut left, &mut |_: Vec<u8>| go_on())?,
+        };
+        *count += room - left;
+        self.examined.entries += if self.plan.index.is_some() { room - left } else { 0 };
+        Ok(is_over || *count >= at_most)
     }
 }
 
-impl Places {
-    /// Visits places for a while. Returns whether none are left or the visitor broke off.
+fn go_on() -> Result<ControlFlow<()>, StoreError> {
+    Ok(ControlFlow::Continue(()))
+}
+
+impl Ranges {
+    fn go_on_after(&mut self, place: &[u8]) {
+        while let Some(range) = self.ranges.front_mut() {
+            if is_within(range, place) {
+                narrow(range, place, self.descending);
+                return;
+            }
+            // The place is in a later range, so this range is done.
+            self.ranges.pop_front();
+        }
+    }
+
+    /// Visits places for a while, at most `left` of them. Returns whether none are left or the visitor broke off.
     fn step<E: From<StoreError>>(
         &mut self,
         view: &dyn View,
+        left: &mut u64,
         visit: &mut dyn FnMut(Vec<u8>, Vec<u8>) -> Result<ControlFlow<()>, E>,
     ) -> Result<bool, E> {
         let turn = Turn::begin();
-        let mut left = PLACES_AT_ONCE;
+        let mut at_once = PLACES_AT_ONCE.min(*left);
+        if at_once == 0 {
+            return Ok(false);
+        }
         while let Some(range) = self.ranges.front() {
             let found = if self.descending { view.descending(range)? } else { view.ascending(range)? };
             let mut last = None;
             for entry in found {
                 let (place, value) = entry?;
-                left = if turn.is_over() { 0 } else { left - 1 };
-                if left == 0 {
+                *left -= 1;
+                at_once = if turn.is_over() { 0 } else { at_once - 1 };
+                if at_once == 0 {
                     last = Some(place.clone());
                 }
                 if visit(place, value)?.is_break() {
                     return Ok(true);
                 }
-                if left == 0 {
+                if at_once == 0 {
                     break;
                 }
             }
@@ -167,13 +222,18 @@ fn candidate(
         let id = place[plan.prefix.len()..].to_vec();
         return Ok(Some(Candidate { id, stored: value, place }));
     };
-    let damaged = || StoreError::RecordsDamaged(format!("an entry of index {} is damaged", known.index.name()));
-    let id = entries::id_of(known, &place, &value).ok_or_else(damaged)?;
+    let id = entries::id_of(known, &place, &value).ok_or_else(|| entries::damaged(known.index.name()))?;
     if known.several_entries && !seen.insert(id.clone()) {
         return Ok(None);
     }
-    let stored = documents.get(&id)?.ok_or_else(damaged)?;
+    let stored = stored(plan, documents, &id)?;
     Ok(Some(Candidate { id, stored, place }))
+}
+
+/// Returns the stored document of an entry's record.
+fn stored(plan: &Plan, documents: &mut Documents<'_>, id: &[u8]) -> Result<Vec<u8>, StoreError> {
+    let name = plan.index.as_ref().map_or("", |known| known.index.name());
+    documents.get(id)?.ok_or_else(|| entries::damaged(name))
 }
 
 fn is_within(range: &Range, place: &[u8]) -> bool {
@@ -190,7 +250,7 @@ fn is_within(range: &Range, place: &[u8]) -> bool {
     from && to
 }
 
-fn narrow(range: &mut Range, done: &[u8], descending: bool) {
+pub(super) fn narrow(range: &mut Range, done: &[u8], descending: bool) {
     let end = if descending { &mut range.to } else { &mut range.from };
     *end = Bound::Excluded(done.to_vec());
 }

@@ -2,10 +2,10 @@
 
 use annals_core::bson::{Bson, DateTime};
 use annals_core::order::Direction::{Ascending, Descending};
-use annals_core::{Code, Condition, Index, RecordQuery};
+use annals_core::{Code, Condition, Index, Invalid, RecordQuery};
 
 use super::catalog::{Catalog, KnownCollection};
-use super::plan::{Ordered, Plan, plan, plan_of_count};
+use super::plan::{Ordered, Plan, plans, plans_of_count};
 
 fn collection<I: Into<Index>>(indexes: impl IntoIterator<Item = I>) -> KnownCollection {
     let mut catalog = Catalog::default();
@@ -14,9 +14,23 @@ fn collection<I: Into<Index>>(indexes: impl IntoIterator<Item = I>) -> KnownColl
     catalog.collection("c").expect("it was added").clone()
 }
 
-fn planned(collection: &KnownCollection, query: RecordQuery) -> Plan {
+fn all_planned(collection: &KnownCollection, query: &RecordQuery) -> Vec<Plan> {
     query.validate().expect("the query is right");
-    plan(collection, &query.condition, &query.sort).expect("it has a text index if it needs one")
+    plans(collection, &query.condition, &query.sort).expect("it has a text index if it needs one")
+}
+
+fn only(mut plans: Vec<Plan>) -> Plan {
+    let plan = plans.pop().expect("there is a plan");
+    assert!(plans.is_empty(), "it is the only one");
+    plan
+}
+
+fn planned(collection: &KnownCollection, query: RecordQuery) -> Plan {
+    only(all_planned(collection, &query))
+}
+
+fn plan_of_count(collection: &KnownCollection, condition: &Condition) -> Result<Plan, Invalid> {
+    plans_of_count(collection, condition).map(only)
 }
 
 /// The name of the index and whether nothing needs sorting.
@@ -171,15 +185,56 @@ fn the_beginning_of_a_text_is_a_range_of_an_index() {
     }
 }
 
+/// The names of the indexes of all plans, and whether nothing needs sorting.
+fn all_used(collection: &KnownCollection, query: RecordQuery) -> Vec<(String, bool)> {
+    let name = |plan: &Plan| plan.index.as_ref().map_or("documents".to_owned(), |known| known.index.name().to_owned());
+    let plans = all_planned(collection, &query);
+    plans.iter().map(|plan| (name(plan), plan.ordered == Ordered::Wholly)).collect()
+}
+
 #[test]
-fn words_are_looked_up_in_the_text_index_and_nothing_else_is() {
-    let of = collection([Index::from(Index::on("t")), Index::text(["t"]).into()]);
-    let words = || Condition::matching_text("B \"a b\" -c");
-    let plan = planned(&of, query(Condition::And(vec![Condition::eq("t", "a"), words()])).ascending("t"));
-    assert_eq!(plan.index.map(|known| known.index.name().to_owned()), Some("t_text".to_owned()));
-    assert_eq!((plan.ranges.len(), plan.ordered), (2, Ordered::No));
-    assert_eq!(used(&of, query(Condition::eq("t", "a"))).0, "t_1");
-    assert_eq!(used(&collection([Index::text(["t"])]), query(Condition::eq("t", "a"))).0, "documents");
+fn words_are_looked_up_in_the_text_index_or_read_in_the_order_of_the_sort() {
+    let of = collection([Index::on("t").unique().into(), Index::on("a").into(), Index::on("b").into(), text()]);
+    let words = || query(Condition::matching_text("B \"a b\" -c"));
+    let with = |condition| query(Condition::And(vec![condition, Condition::matching_text("B")]));
+    let due =
+        |names: &[(&str, bool)]| names.iter().map(|(name, whole)| ((*name).to_owned(), *whole)).collect::<Vec<_>>();
+    // The entries of a word are in the order of the ids.
+    for by_id in [words(), words().ascending("_id"), words().descending("_id").ascending("a")] {
+        assert_eq!(all_used(&of, by_id), due(&[("x_text", true)]));
+    }
+    assert!(planned(&of, words().descending("_id")).descending);
+    assert_eq!(planned(&of, words()).ranges.len(), 2);
+    assert_eq!(all_used(&of, words().ascending("a")), due(&[("x_text", false), ("a_1", true)]));
+    assert_eq!(all_used(&of, words().ascending("x")), due(&[("x_text", false)]));
+    // What else is asked for may be rarer.
+    let (a, span) = (|| with(Condition::eq("a", 1)), || with(Condition::gt("a", 1)));
+    assert_eq!(all_used(&of, a()), due(&[("x_text", true), ("a_1", true)]));
+    assert_eq!(all_used(&of, span()), due(&[("a_1", false), ("x_text", true)]));
+    assert_eq!(all_used(&of, a().ascending("x")), due(&[("x_text", false), ("a_1", false)]));
+    assert_eq!(all_used(&of, a().ascending("b")), due(&[("x_text", false), ("a_1", false), ("b_1", true)]));
+    assert_eq!(all_used(&of, with(Condition::eq("t", "a")).ascending("a")), due(&[("t_1", false)]));
+    assert_eq!(all_used(&of, with(Condition::eq("_id", 1)).ascending("a")), due(&[("documents", false)]));
+    // Nothing else looks up words.
+    assert_eq!(used(&of, query(Condition::eq("x", "a"))).0, "documents");
     let without = collection([Index::on("t")]);
-    assert!(super::plan::plan(&without, &words(), &[]).is_err_and(|error| error.code == Code::NoTextIndex));
+    assert!(plans(&without, &words().condition, &[]).is_err_and(|error| error.code == Code::NoTextIndex));
+}
+
+#[test]
+fn entries_of_words_are_counted_where_one_of_them_is_enough() {
+    let of = collection([text()]);
+    let exact = |condition: Condition| plan_of_count(&of, &condition).expect("there is one").exact;
+    let words = |search: &str| Condition::matching_text(search);
+    assert!(exact(words("a")) && exact(words("a b-c")) && exact(Condition::And(vec![Condition::All, words("a")])));
+    assert!(exact(words("")), "it finds nothing");
+    let long = "a".repeat(300);
+    for search in ["\"a b\"", "a -b", "a -\"b c\"", long.as_str()] {
+        assert!(!exact(words(search)), "{search}");
+    }
+    assert!(!exact(Condition::And(vec![words("a"), Condition::eq("x", 1)])));
+}
+
+fn text() -> Index {
+    Index::text(["x"]).into()
 }
