@@ -5,7 +5,7 @@
 //!   declare.rs   collections and indexes: compare, create, fill                              runs on the engine's writer
 //!   find.rs      pages and counts: plan.rs says where to look, scan.rs looks, a piece at a time, wanted.rs keeps what belongs on a page
 //!   race.rs      if there are several plans: which of them finds the page, or has the fewest records
-//!   merged.rs    the entries of several words as one sequence
+//!   merged.rs    several ranges of an index as one sequence, in order
 //!   documents.rs documents by id, read on where they follow each other
 //!   totals.rs    counts that resume where an earlier one ended
 //!   group.rs     groups of records, from the same scans

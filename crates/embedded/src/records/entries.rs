@@ -1,7 +1,7 @@
 //! The index entries of a record.
 
 use annals_core::order::{self, Fields};
-use annals_core::{Code, Invalid, StoreError, have_same_texts, text_entries};
+use annals_core::{Code, Invalid, have_same_texts, text_entries};
 
 use super::catalog::KnownIndex;
 use super::keys;
@@ -66,11 +66,6 @@ pub(super) fn id_of(known: &KnownIndex, key: &[u8], value: &[u8]) -> Option<Vec<
         order::invert(&mut id);
     }
     Some(id)
-}
-
-/// Returns the error for an entry of an index from which no record can be read.
-pub(super) fn damaged(index: &str) -> StoreError {
-    StoreError::RecordsDamaged(format!("an entry of index {index} is damaged"))
 }
 
 #[cfg(test)]

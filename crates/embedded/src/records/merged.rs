@@ -1,7 +1,14 @@
-//! The entries of several words as one sequence: in the order of the ids of their records, each id once.
+//! Several ranges of an index as one sequence, if each of them is in the requested order.
 //!
-//! Under one word, entries stand in the order of the ids. Several words are merged, a piece of each at a time, so neither the records nor
-//! the ids that were already found are held.
+//! ```text
+//!   one of two types, by time        word a or b, by id
+//!   type a: 09:00 09:02 09:07        a: 1 4 5
+//!   type b: 09:01 09:07 09:09        b: 2 4 9
+//!   merged: a b a a b b              merged: 1 2 4 5 9
+//! ```
+//!
+//! Entries are compared by what follows the beginning that a range has in common. What is the same in several ranges comes once: a record
+//! with several words. A piece of each range is read at a time, so memory depends on the number of ranges only.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -9,47 +16,47 @@ use std::ops::{Bound, ControlFlow};
 
 use annals_core::StoreError;
 
-use super::catalog::KnownIndex;
-use super::entries;
 use super::scan::{PLACES_AT_ONCE, narrow};
 use crate::engine::{Range, View};
 use crate::turn::Turn;
 
-/// The number of entries of one word that are read together.
+/// The number of entries of one range that are read together.
 const PIECE: usize = 64;
 
-/// The remaining ids of the records that have an entry in one of several ranges, each of them the range of one word.
+/// What remains of several ranges.
 pub(super) struct Merged {
-    known: KnownIndex,
-    words: Vec<Word>,
-    /// The number of words whose first id was read.
+    parts: Vec<Part>,
+    /// The number of ranges of which the first entry was read.
     begun: usize,
-    /// The next id of each word that has one.
+    /// The next entry of each range that has one.
     next: BinaryHeap<Next>,
     descending: bool,
     /// The number of entries that were read.
     entries: u64,
 }
 
-/// The remaining entries of a word.
-struct Word {
-    /// The entries that are not read yet, or `None` if all are.
+/// What remains of a range.
+struct Part {
+    /// What is not read yet, or `None` if everything is.
     range: Option<Range>,
-    /// The ids of entries that were read.
-    ids: VecDeque<Vec<u8>>,
+    /// The length of the beginning that all keys have in common.
+    beginning: usize,
+    /// Entries that were read, without that beginning.
+    read: VecDeque<(Vec<u8>, Vec<u8>)>,
 }
 
-/// The next id of a word. The greatest of several is the one that comes first.
+/// The next entry of a range. The greatest of several is the one that comes first.
 #[derive(PartialEq, Eq)]
 struct Next {
-    id: Vec<u8>,
-    word: usize,
+    rest: Vec<u8>,
+    value: Vec<u8>,
+    part: usize,
     descending: bool,
 }
 
 impl Ord for Next {
     fn cmp(&self, other: &Self) -> Ordering {
-        let order = (&self.id, self.word).cmp(&(&other.id, other.word));
+        let order = (&self.rest, self.part).cmp(&(&other.rest, other.part));
         if self.descending { order } else { order.reverse() }
     }
 }
@@ -61,17 +68,23 @@ impl PartialOrd for Next {
 }
 
 impl Merged {
-    /// Merges the ranges of words in a text index.
-    pub(super) fn new(known: KnownIndex, ranges: &[Range], descending: bool) -> Self {
-        let words = ranges.iter().map(|range| Word { range: Some(range.clone()), ids: VecDeque::new() }).collect();
-        Self { known, words, begun: 0, next: BinaryHeap::new(), descending, entries: 0 }
+    /// Merges ranges, each with the length of the beginning that does not count for the order.
+    pub(super) fn new(ranges: &[Range], beginnings: &[usize], descending: bool) -> Self {
+        let part = |(range, beginning): (&Range, &usize)| Part {
+            range: Some(range.clone()),
+            beginning: *beginning,
+            read: VecDeque::new(),
+        };
+        let parts = ranges.iter().zip(beginnings).map(part).collect();
+        Self { parts, begun: 0, next: BinaryHeap::new(), descending, entries: 0 }
     }
 
-    /// Resumes after an id. Nothing may have been read.
-    pub(super) fn go_on_after(&mut self, id: &[u8]) {
-        for range in self.words.iter_mut().filter_map(|word| word.range.as_mut()) {
-            if let Bound::Included(word) = &range.from {
-                let last = [word.as_slice(), id].concat();
+    /// Resumes after an entry without its beginning. Nothing may have been read.
+    pub(super) fn go_on_after(&mut self, rest: &[u8]) {
+        for part in &mut self.parts {
+            let Some(range) = &mut part.range else { continue };
+            if let Bound::Included(low) = &range.from {
+                let last = [low.get(..part.beginning).unwrap_or_default(), rest].concat();
                 narrow(range, &last, self.descending);
             }
         }
@@ -82,70 +95,75 @@ impl Merged {
         self.entries
     }
 
-    /// Visits ids for a while, at most `left` of them, which it counts down. Returns whether none are left or the visitor broke off.
+    /// Visits entries without their beginnings for a while, at most `left` of them, which it counts down. Returns whether none are left or
+    /// the visitor broke off.
     pub(super) fn step<E: From<StoreError>>(
         &mut self,
         view: &dyn View,
         left: &mut u64,
-        visit: &mut dyn FnMut(Vec<u8>) -> Result<ControlFlow<()>, E>,
+        visit: &mut dyn FnMut(Vec<u8>, Vec<u8>) -> Result<ControlFlow<()>, E>,
     ) -> Result<bool, E> {
         let turn = Turn::begin();
         let mut at_once = PLACES_AT_ONCE.min(*left);
         while at_once > 0 && !turn.is_over() {
-            if self.begun < self.words.len() {
+            if self.begun < self.parts.len() {
                 self.advance(view, self.begun)?;
                 self.begun += 1;
                 continue;
             }
-            let Some(id) = self.following(view)? else { return Ok(true) };
+            let Some((rest, value)) = self.following(view)? else { return Ok(true) };
             at_once -= 1;
             *left -= 1;
-            if visit(id)?.is_break() {
+            if visit(rest, value)?.is_break() {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Takes the next id from all words that have it.
-    fn following(&mut self, view: &dyn View) -> Result<Option<Vec<u8>>, StoreError> {
-        let Some(Next { id, word, .. }) = self.next.pop() else { return Ok(None) };
-        self.advance(view, word)?;
-        while let Some(same) = self.next.peek().filter(|next| next.id == id).map(|next| next.word) {
+    /// Takes the next entry from all ranges that have it.
+    fn following(&mut self, view: &dyn View) -> Result<Option<(Vec<u8>, Vec<u8>)>, StoreError> {
+        let Some(Next { rest, value, part, .. }) = self.next.pop() else { return Ok(None) };
+        self.advance(view, part)?;
+        while let Some(same) = self.next.peek().filter(|next| next.rest == rest).map(|next| next.part) {
             self.next.pop();
             self.advance(view, same)?;
         }
-        Ok(Some(id))
+        Ok(Some((rest, value)))
     }
 
-    /// Adds the next id of a word, if it has one.
+    /// Adds the next entry of a range, if it has one.
     fn advance(&mut self, view: &dyn View, number: usize) -> Result<(), StoreError> {
-        let Self { known, words, next, descending, entries, .. } = self;
-        let word = &mut words[number];
-        if word.ids.is_empty() {
-            word.read(view, known, *descending)?;
-            *entries += word.ids.len() as u64;
+        let Self { parts, next, descending, entries, .. } = self;
+        let part = &mut parts[number];
+        if part.read.is_empty() {
+            part.read_on(view, *descending)?;
+            *entries += part.read.len() as u64;
         }
-        let id = word.ids.pop_front();
-        next.extend(id.map(|id| Next { id, word: number, descending: *descending }));
+        if let Some((rest, value)) = part.read.pop_front() {
+            next.push(Next { rest, value, part: number, descending: *descending });
+        }
         Ok(())
     }
 }
 
-impl Word {
-    /// Reads the next piece of the entries.
-    fn read(&mut self, view: &dyn View, known: &KnownIndex, descending: bool) -> Result<(), StoreError> {
+impl Part {
+    /// Reads the next piece.
+    fn read_on(&mut self, view: &dyn View, descending: bool) -> Result<(), StoreError> {
         let Some(range) = &mut self.range else { return Ok(()) };
         let found = if descending { view.descending(range)? } else { view.ascending(range)? };
-        let mut last = None;
+        let mut beginning = Vec::new();
         for entry in found.take(PIECE) {
-            let (key, value) = entry?;
-            let id = entries::id_of(known, &key, &value).ok_or_else(|| entries::damaged(known.index.name()))?;
-            self.ids.push_back(id);
-            last = Some(key);
+            let (mut key, value) = entry?;
+            let rest = key.split_off(self.beginning.min(key.len()));
+            beginning = key;
+            self.read.push_back((rest, value));
         }
-        match last {
-            Some(last) if self.ids.len() == PIECE => narrow(range, &last, descending),
+        match self.read.back() {
+            Some((rest, _)) if self.read.len() == PIECE => {
+                beginning.extend_from_slice(rest);
+                narrow(range, &beginning, descending);
+            }
             _ => self.range = None,
         }
         Ok(())
@@ -156,10 +174,6 @@ impl Word {
 mod tests {
     use std::collections::BTreeMap;
 
-    use annals_core::{Index, text_entry};
-
-    use super::super::catalog::Catalog;
-    use super::super::keys;
     use super::*;
     use crate::engine::ViewEntries;
 
@@ -182,26 +196,29 @@ mod tests {
         }
     }
 
-    /// The ids of the records with one of these words, of which there are those from 0 to 999 that each word divides, and the number of
-    /// entries that were read.
-    fn merged(words: &[u16], descending: bool, after: Option<u16>, at_most: u64) -> (Vec<u16>, u64) {
-        let known = Catalog::default().add_index("c", Index::text(["t"]).into());
-        let entry = |word: u16, id: u16| {
-            let (key, value) = entries::stored(&known, &text_entry(&word.to_string()), &id.to_be_bytes());
-            (key, value.to_vec())
-        };
-        let all = (1..=300_u16).flat_map(|word| (0..1_000_u16).step_by(word.into()).map(move |id| (word, id)));
-        let map = Map(all.map(|(word, id)| entry(word, id)).collect());
-        let range = |word: &u16| Range::prefix(&keys::entry(known.id, &text_entry(&word.to_string()), &[]));
-        let ranges: Vec<_> = words.iter().map(range).collect();
-        let mut merged = Merged::new(known.clone(), &ranges, descending);
+    /// What all keys of a number begin with: of numbers below 256 it is shorter.
+    fn beginning(number: u16) -> Vec<u8> {
+        let bytes = number.to_be_bytes();
+        if number < 256 { vec![1, bytes[1]] } else { vec![2, bytes[0], bytes[1]] }
+    }
+
+    /// Returns which of the numbers below 1,000 any of `of` divides, and the number of entries that were read. Each number up to 300 has
+    /// an entry for each that it divides.
+    fn merged(of: &[u16], descending: bool, after: Option<u16>, at_most: u64) -> (Vec<u16>, u64) {
+        let key = |number: u16, other: u16| [beginning(number), other.to_be_bytes().to_vec()].concat();
+        let all = (1..=300_u16).flat_map(|number| (0..1_000_u16).step_by(number.into()).map(move |it| (number, it)));
+        let map = Map(all.map(|(number, it)| (key(number, it), vec![9])).collect());
+        let ranges: Vec<_> = of.iter().map(|number| Range::prefix(&beginning(*number))).collect();
+        let beginnings: Vec<_> = of.iter().map(|number| beginning(*number).len()).collect();
+        let mut merged = Merged::new(&ranges, &beginnings, descending);
         if let Some(after) = after {
             merged.go_on_after(&after.to_be_bytes());
         }
         let (mut found, mut left) = (Vec::new(), at_most);
-        let mut visit = |id: Vec<u8>| {
-            let id: [u8; 2] = id.try_into().expect("two bytes");
-            found.push(u16::from_be_bytes(id));
+        let mut visit = |rest: Vec<u8>, value: Vec<u8>| {
+            let rest: [u8; 2] = rest.try_into().expect("two bytes");
+            found.push(u16::from_be_bytes(rest));
+            assert_eq!(value, [9]);
             Ok::<_, StoreError>(ControlFlow::Continue(()))
         };
         while left > 0 && !merged.step(&map, &mut left, &mut visit).expect("it is read") {}
@@ -209,24 +226,24 @@ mod tests {
     }
 
     #[test]
-    fn the_ids_of_several_words_come_once_each_and_in_order() {
-        let due: Vec<u16> = (0..1_000).filter(|id| id % 3 == 0 || id % 5 == 0 || id % 300 == 0).collect();
+    fn what_is_in_several_ranges_comes_once_and_in_order() {
+        let due: Vec<u16> = (0..1_000).filter(|it| it % 3 == 0 || it % 5 == 0 || it % 300 == 0).collect();
         let entries = 334 + 200 + 4;
         assert_eq!(merged(&[3, 5, 300], false, None, u64::MAX), (due.clone(), entries));
         let down: Vec<u16> = due.iter().rev().copied().collect();
         assert_eq!(merged(&[300, 5, 3], true, None, u64::MAX), (down.clone(), entries));
         for after in [0, 1, 500, 999] {
-            let rest: Vec<u16> = due.iter().copied().filter(|id| *id > after).collect();
+            let rest: Vec<u16> = due.iter().copied().filter(|it| *it > after).collect();
             assert_eq!(merged(&[3, 5, 300], false, Some(after), u64::MAX).0, rest);
-            let rest: Vec<u16> = down.iter().copied().filter(|id| *id < after).collect();
+            let rest: Vec<u16> = down.iter().copied().filter(|it| *it < after).collect();
             assert_eq!(merged(&[3, 5, 300], true, Some(after), u64::MAX).0, rest);
         }
         assert_eq!(merged(&[], false, None, u64::MAX), (Vec::new(), 0));
-        assert_eq!(merged(&[7_000], true, None, u64::MAX), (Vec::new(), 0));
+        assert_eq!(merged(&[301], true, None, u64::MAX), (Vec::new(), 0));
     }
 
     #[test]
-    fn of_frequent_words_a_piece_of_each_is_read() {
+    fn of_long_ranges_a_piece_of_each_is_read() {
         let (found, entries) = merged(&[1, 2], false, None, 10);
         assert_eq!(found, (0..10).collect::<Vec<_>>());
         assert_eq!(entries, 2 * PIECE as u64);

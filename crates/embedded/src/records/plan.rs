@@ -5,6 +5,9 @@
 //!
 //! One index is chosen by what the condition says about its fields. Words are different: how many records have one depends on the word.
 //! A text search therefore has several plans, and reading tells which of them is the best (race.rs).
+//!
+//! If a field may have one of several values, or a text one of several words, there is a range for each. Each range is in order, and the
+//! ranges are merged if that is the order of the sort (merged.rs).
 
 use annals_core::bson::raw::CString;
 use annals_core::bson::{Bson, RawBson, RawBsonRef, Regex};
@@ -27,9 +30,10 @@ pub(super) struct Plan {
     pub(super) prefix: Vec<u8>,
     /// The ranges in the order in which they are read; they share no key.
     pub(super) ranges: Vec<Range>,
-    /// Whether the ranges are those of words, and are read side by side: in the order of the ids, and each id once.
-    pub(super) merged: bool,
-    /// Whether the highest key is read first; of merged ranges, the highest id.
+    /// If the ranges are read side by side: the length of the beginning of each one's keys. Places come in the order of what follows it,
+    /// and those that agree in that come once.
+    pub(super) merged: Option<Vec<usize>>,
+    /// Whether the highest key is read first; of merged ranges, that with the highest rest.
     pub(super) descending: bool,
     /// The order in which records come.
     pub(super) ordered: Ordered,
@@ -121,7 +125,10 @@ fn take_best(candidates: &mut Vec<Candidate>) -> Option<Candidate> {
 /// # Errors
 /// As for [`plans`].
 pub(super) fn plans_of_count(collection: &KnownCollection, condition: &Condition) -> Result<Vec<Plan>, Invalid> {
-    let plans = plans(collection, condition, &[])?;
+    let mut plans = plans(collection, condition, &[])?;
+    // Only a record that has several of the words has several entries in what is counted; nothing else is merged without need.
+    let is_of_words = |plan: &Plan| plan.index.as_ref().is_some_and(|known| known.index.as_text().is_some());
+    plans.iter_mut().filter(|plan| !is_of_words(plan)).for_each(|plan| plan.merged = None);
     if plans.iter().any(|plan| plan.narrow || !plan.exact) {
         return Ok(plans);
     }
@@ -138,7 +145,7 @@ pub(super) fn documents_after(collection: u32, key: Vec<u8>) -> Plan {
         index: None,
         prefix,
         ranges: vec![range],
-        merged: false,
+        merged: None,
         descending: false,
         ordered: Ordered::No,
         narrow: true,
@@ -150,12 +157,14 @@ pub(super) fn documents_after(collection: u32, key: Vec<u8>) -> Plan {
 fn words(known: &KnownIndex, search: &TextSearch, alone: bool, sort: &[SortBy]) -> Plan {
     let prefix = keys::entries(known.id);
     let entries: Vec<_> = search.words().map(|word| joined(&prefix, &text_entry(word))).collect();
+    let ranges = whole(&entries);
+    let beginnings = beginnings(&ranges, entries);
     let (by_id, descending) = by_id(sort);
     Plan {
         index: Some(known.clone()),
         prefix,
-        ranges: whole(&entries),
-        merged: true,
+        ranges,
+        merged: Some(beginnings),
         descending: by_id && descending,
         ordered: if by_id { Ordered::Wholly } else { Ordered::No },
         narrow: true,
@@ -205,10 +214,11 @@ fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> Candida
     let prefix = keys::entries(known.id);
     let fields = known.fields();
     let looked_up = LookUp::new(prefix.clone(), &fields, parts, known.several_entries);
-    let (ordered, direction) = if known.several_entries || looked_up.prefixes != 1 {
-        (Ordered::No, Direction::Ascending)
-    } else {
-        scan_order(&fields, looked_up.fields, known.ids_descend(), sort)
+    let (ordered, direction) = match scan_order(&fields, looked_up.fields, known.ids_descend(), sort) {
+        _ if known.several_entries => (Ordered::No, Direction::Ascending),
+        found if looked_up.prefixes.len() == 1 => found,
+        (Ordered::Wholly, direction) if looked_up.is_merged_for(&fields, sort) => (Ordered::Wholly, direction),
+        _ => (Ordered::No, Direction::Ascending),
     };
     // Every entry of a partial index has passed its parts of the condition, so the index is narrow as it is.
     let passed = known.index.partial().map(parts_of).unwrap_or_default();
@@ -220,7 +230,10 @@ fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> Candida
     let descending = direction == Direction::Descending;
     let left: Vec<_> = parts.iter().copied().filter(|part| !passed.iter().any(|other| other.is_same(part))).collect();
     let exact = !known.several_entries && is_exact(&fields, &looked_up, &left);
+    let is_merged = ordered == Ordered::Wholly && looked_up.prefixes.len() != 1;
+    let prefixes = is_merged.then(|| looked_up.prefixes.clone());
     let mut plan = looked_up.plan(Some(known.clone()), prefix, ordered, descending, exact);
+    plan.merged = prefixes.map(|prefixes| beginnings(&plan.ranges, prefixes));
     plan.narrow |= narrow;
     ((fit, ordered), plan)
 }
@@ -274,10 +287,14 @@ fn is_time(test: &Test) -> bool {
 
 /// Returns how the order of an index relates to the sort, and in which direction its entries must be read. The first `same` fields are
 /// equal in all entries that are read, so they need no order. The sort may contain some or all of the other fields. If it contains all,
-/// the order of ids among equal entries decides whether anything is left to sort.
+/// the order of ids among equal entries decides whether anything is left to sort. Nothing is equal in its id, so fields after that do not
+/// count.
 fn scan_order(fields: &[(&str, Direction)], same: usize, ids_descend: bool, sort: &[SortBy]) -> (Ordered, Direction) {
     let is_same = |by: &SortBy| fields[..same].iter().any(|(path, _)| *path == by.path);
-    let ids_should_descend = sort.last().is_some_and(|by| by.direction == Direction::Descending);
+    let id_at = sort.iter().position(|by| by.path == "_id").filter(|_| fields.iter().all(|(path, _)| *path != "_id"));
+    let ids = id_at.map_or(sort.last(), |at| sort.get(at));
+    let ids_should_descend = ids.is_some_and(|by| by.direction == Direction::Descending);
+    let sort = &sort[..id_at.unwrap_or(sort.len())];
     let mut descending = None;
     let (mut of_sort, mut of_index) = (0, same);
     for by in sort {
@@ -305,8 +322,8 @@ fn scan_order(fields: &[(&str, Direction)], same: usize, ids_descend: bool, sort
 /// The ranges of some fields that a condition leaves.
 struct LookUp {
     ranges: Vec<Range>,
-    /// The number of combinations of values of the fields that are looked up.
-    prefixes: usize,
+    /// The beginnings of keys, one for each combination of values of the fields that are looked up.
+    prefixes: Vec<Vec<u8>>,
     /// How many of the fields are looked up by their values.
     fields: usize,
     /// Whether the field after them is narrowed to a span.
@@ -335,12 +352,19 @@ impl LookUp {
                         std::iter::once(span(&joined(prefix, &low), &joined(prefix, &high))).chain(points)
                     });
                     let ranges = sorted(ranges.collect());
-                    return Self { ranges, prefixes: prefixes.len(), fields: n, spans: true };
+                    return Self { ranges, prefixes, fields: n, spans: true };
                 }
-                _ => return Self { ranges: whole(&prefixes), prefixes: prefixes.len(), fields: n, spans: false },
+                _ => return Self { ranges: whole(&prefixes), prefixes, fields: n, spans: false },
             }
         }
-        Self { ranges: whole(&prefixes), prefixes: prefixes.len(), fields: fields.len(), spans: false }
+        Self { ranges: whole(&prefixes), prefixes, fields: fields.len(), spans: false }
+    }
+
+    /// Returns whether the ranges can be read side by side in an order in which those of one combination of values come: each has one range,
+    /// and the sort does not depend on the values.
+    fn is_merged_for(&self, fields: &[(&str, Direction)], sort: &[SortBy]) -> bool {
+        let is_value = |by: &SortBy| fields[..self.fields].iter().any(|(path, _)| *path == by.path);
+        self.ranges.len() == self.prefixes.len() && !sort.iter().any(is_value)
     }
 
     fn plan(
@@ -355,12 +379,23 @@ impl LookUp {
             self.ranges.reverse();
         }
         let narrow = self.fields > 0 || self.spans;
-        Plan { index, prefix, ranges: self.ranges, merged: false, descending, ordered, narrow, exact }
+        Plan { index, prefix, ranges: self.ranges, merged: None, descending, ordered, narrow, exact }
     }
 }
 
 fn whole(prefixes: &[Vec<u8>]) -> Vec<Range> {
     sorted(prefixes.iter().map(|prefix| Range::prefix(prefix)).collect())
+}
+
+/// Returns for each range the length of that beginning with which its keys begin. No beginning is the beginning of another one.
+fn beginnings(ranges: &[Range], mut of: Vec<Vec<u8>>) -> Vec<usize> {
+    of.sort_unstable();
+    let length = |range: &Range| {
+        let std::ops::Bound::Included(low) = &range.from else { return 0 };
+        let after = of.partition_point(|beginning| beginning <= low);
+        after.checked_sub(1).map_or(0, |at| of[at].len())
+    };
+    ranges.iter().map(length).collect()
 }
 
 /// Returns the range from the first key at or above `low` to the last key that begins with `high`.

@@ -21,7 +21,7 @@ pub(super) struct Candidate {
     pub(super) id: Vec<u8>,
     /// The stored document.
     pub(super) stored: Vec<u8>,
-    /// Where it was found: the key of the document or of the entry, or the id if several words were searched side by side.
+    /// Where it was found: the key of the document or of the entry. Of merged ranges it is the rest of the key, after the beginning.
     pub(super) place: Vec<u8>,
 }
 
@@ -39,8 +39,8 @@ pub(super) struct Scan {
 enum Places {
     /// Those of one range after the other.
     Ranges(Ranges),
-    /// The records of entries in any of the ranges.
-    Merged(Box<Merged>),
+    /// Those of all ranges, in their common order.
+    Merged(Merged),
 }
 
 /// The ranges that are left, the current one first.
@@ -65,11 +65,11 @@ impl Examined {
 
 impl Scan {
     pub(super) fn new(plan: Plan, collection: u32) -> Self {
-        let places = match &plan.index {
-            Some(known) if plan.merged => {
-                Places::Merged(Box::new(Merged::new(known.clone(), &plan.ranges, plan.descending)))
+        let places = match &plan.merged {
+            Some(beginnings) => Places::Merged(Merged::new(&plan.ranges, beginnings, plan.descending)),
+            None => {
+                Places::Ranges(Ranges { ranges: plan.ranges.iter().cloned().collect(), descending: plan.descending })
             }
-            _ => Places::Ranges(Ranges { ranges: plan.ranges.iter().cloned().collect(), descending: plan.descending }),
         };
         Self { plan, collection, places, seen: HashSet::new(), examined: Examined::default() }
     }
@@ -117,22 +117,19 @@ impl Scan {
     ) -> Result<bool, E> {
         let Self { plan, collection, places, seen, examined } = self;
         let mut documents = Documents::new(view, *collection);
-        match places {
-            Places::Ranges(ranges) => ranges.step(view, left, &mut |place: Vec<u8>, value: Vec<u8>| {
-                examined.entries += u64::from(plan.index.is_some());
-                match candidate(plan, seen, &mut documents, place, value)? {
-                    Some(candidate) => {
-                        examined.documents += 1;
-                        visit(candidate)
-                    }
-                    None => Ok(ControlFlow::Continue(())),
+        let mut visit = |place: Vec<u8>, value: Vec<u8>| {
+            examined.entries += u64::from(plan.index.is_some());
+            match candidate(plan, seen, &mut documents, place, value)? {
+                Some(candidate) => {
+                    examined.documents += 1;
+                    visit(candidate)
                 }
-            }),
-            Places::Merged(merged) => merged.step(view, left, &mut |id: Vec<u8>| {
-                let stored = stored(plan, &mut documents, &id)?;
-                examined.documents += 1;
-                visit(Candidate { place: id.clone(), id, stored })
-            }),
+                None => Ok(ControlFlow::Continue(())),
+            }
+        };
+        match places {
+            Places::Ranges(ranges) => ranges.step(view, left, &mut visit),
+            Places::Merged(merged) => merged.step(view, left, &mut visit),
         }
     }
 
@@ -141,18 +138,15 @@ impl Scan {
     pub(super) fn count(&mut self, view: &dyn View, count: &mut u64, at_most: u64) -> Result<bool, StoreError> {
         let room = at_most.saturating_sub(*count);
         let mut left = room;
+        let mut visit = |_: Vec<u8>, _: Vec<u8>| Ok::<_, StoreError>(ControlFlow::Continue(()));
         let is_over = match &mut self.places {
-            Places::Ranges(ranges) => ranges.step(view, &mut left, &mut |_: Vec<u8>, _: Vec<u8>| go_on())?,
-            Places::Merged(merged) => merged.step(view, &mut left, &mut |_: Vec<u8>| go_on())?,
+            Places::Ranges(ranges) => ranges.step(view, &mut left, &mut visit)?,
+            Places::Merged(merged) => merged.step(view, &mut left, &mut visit)?,
         };
         *count += room - left;
         self.examined.entries += if self.plan.index.is_some() { room - left } else { 0 };
         Ok(is_over || *count >= at_most)
     }
-}
-
-fn go_on() -> Result<ControlFlow<()>, StoreError> {
-    Ok(ControlFlow::Continue(()))
 }
 
 impl Ranges {
@@ -222,18 +216,13 @@ fn candidate(
         let id = place[plan.prefix.len()..].to_vec();
         return Ok(Some(Candidate { id, stored: value, place }));
     };
-    let id = entries::id_of(known, &place, &value).ok_or_else(|| entries::damaged(known.index.name()))?;
-    if known.several_entries && !seen.insert(id.clone()) {
+    let damaged = || StoreError::RecordsDamaged(format!("an entry of index {} is damaged", known.index.name()));
+    let id = entries::id_of(known, &place, &value).ok_or_else(damaged)?;
+    if plan.merged.is_none() && known.several_entries && !seen.insert(id.clone()) {
         return Ok(None);
     }
-    let stored = stored(plan, documents, &id)?;
+    let stored = documents.get(&id)?.ok_or_else(damaged)?;
     Ok(Some(Candidate { id, stored, place }))
-}
-
-/// Returns the stored document of an entry's record.
-fn stored(plan: &Plan, documents: &mut Documents<'_>, id: &[u8]) -> Result<Vec<u8>, StoreError> {
-    let name = plan.index.as_ref().map_or("", |known| known.index.name());
-    documents.get(id)?.ok_or_else(|| entries::damaged(name))
 }
 
 fn is_within(range: &Range, place: &[u8]) -> bool {

@@ -73,8 +73,65 @@ fn an_index_in_the_order_of_the_sort_spares_sorting() {
     assert_eq!(used(&of, a().ascending("a").descending("b")), (index(), true));
     assert_eq!(used(&of, query(Condition::All).ascending("a").descending("b")), (index(), true));
     assert_eq!(used(&of, a()), (index(), false));
-    assert_eq!(used(&of, query(Condition::is_in("a", [1, 2])).descending("b")), (index(), false));
     assert_eq!(used(&of, query(Condition::gt("b", 1)).descending("_id")), ("documents".into(), true));
+}
+
+#[test]
+fn an_index_is_in_the_order_of_the_ids_where_all_its_fields_are_equal() {
+    let of = collection([Index::ordered([("a", Ascending), ("b", Descending)])]);
+    let both = || query(Condition::and([Condition::eq("a", 1), Condition::eq("b", 1)]));
+    for (query, descending) in [
+        (both(), true),
+        (both().ascending("_id").descending("x"), true),
+        (both().descending("_id"), false),
+        (query(Condition::eq("a", 1)).descending("b").descending("_id"), false),
+        (query(Condition::eq("a", 1)).ascending("b").ascending("_id").ascending("x"), true),
+    ] {
+        let plan = planned(&of, query.clone());
+        assert_eq!((plan.ordered, plan.descending), (Ordered::Wholly, descending), "{query:?}");
+        assert!(plan.index.is_some());
+    }
+    let against = query(Condition::eq("a", 1)).descending("b").ascending("_id");
+    assert_eq!(planned(&of, against).ordered, Ordered::First { fields: 1, of_index: 2 });
+    assert_eq!(planned(&of, query(Condition::eq("a", 1)).descending("_id")).ordered, Ordered::No);
+    let with_id = collection([Index::ordered([("a", Ascending), ("_id", Descending)])]);
+    assert_eq!(used(&with_id, query(Condition::All).ascending("a").descending("_id")), ("a_1__id_-1".into(), true));
+}
+
+#[test]
+fn ranges_of_several_values_are_merged_in_the_order_of_the_sort() {
+    let mut of = collection([Index::ordered([("a", Ascending), ("b", Descending)])]);
+    let some = || Condition::is_in("a", ["x", "long", "y"]);
+    let time = |millis| Bson::DateTime(DateTime::from_millis(millis));
+    for descending in [false, true] {
+        let sorted = |condition| {
+            let query = query(condition);
+            if descending { query.ascending("b") } else { query.descending("b") }
+        };
+        for condition in [some(), Condition::and([some(), Condition::gte("b", time(1)), Condition::lt("b", time(5))])] {
+            let plan = planned(&of, sorted(condition));
+            assert_eq!((plan.ordered, plan.descending), (Ordered::Wholly, descending));
+            let lengths = plan.merged.expect("it is merged");
+            let mut rests = plan.ranges.iter().zip(&lengths).map(|(range, length)| match &range.from {
+                std::ops::Bound::Included(low) => &low[*length..],
+                other => panic!("{other:?}"),
+            });
+            let first = rests.next().expect("there are three");
+            assert!(rests.all(|rest| rest == first), "what follows the values is the same in all ranges");
+            assert_eq!(lengths.len(), 3);
+            assert!(lengths.iter().any(|length| *length != lengths[0]));
+        }
+    }
+    // The order by `a` is not that of `b`, and counting needs none.
+    for query in [query(some()).ascending("a").descending("b"), query(some()).descending("x"), query(some())] {
+        let plan = planned(&of, query);
+        assert!(plan.ordered == Ordered::No && plan.merged.is_none());
+    }
+    let of_a = collection([Index::on("a")]);
+    assert!(planned(&of_a, query(some())).merged.is_some(), "by id");
+    assert!(plan_of_count(&of_a, &some()).is_ok_and(|plan| plan.exact && plan.merged.is_none()));
+    of.indexes[0].several_entries = true;
+    assert!(planned(&of, query(some()).descending("b")).merged.is_none());
 }
 
 #[test]

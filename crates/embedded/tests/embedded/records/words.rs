@@ -1,4 +1,4 @@
-//! Searches for words beside the model, and how much of a store they read.
+//! Pages in any order beside the model, above all of searches for words, and how much of a store they read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -87,18 +87,23 @@ impl Beside {
         let count = self.random.usize(1..4);
         let search: Vec<_> = (0..count).map(|_| words[self.random.usize(0..words.len())]).collect();
         let mut all = vec![Condition::matching_text(search.join(" "))];
-        match self.random.u8(0..8) {
-            0 => all.push(Condition::eq("k", self.random.i32(0..5))),
-            1 => all.push(Condition::is_in("k", [0, 2])),
-            2 => all.push(Condition::gte("n", self.random.i32(0..30))),
-            3 => all.push(Condition::gt("_id", self.random.i32(0..200))),
-            _ => {}
+        let others = [
+            Condition::eq("k", self.random.i32(0..5)),
+            Condition::is_in("k", [0, 2, 7]),
+            Condition::gte("n", self.random.i32(0..30)),
+            Condition::is_in("n", [3, 7, 8]),
+            Condition::gt("_id", self.random.i32(0..200)),
+        ];
+        all.extend(others.into_iter().filter(|_| self.random.u8(0..8) == 0));
+        if all.len() > 1 && self.random.u8(0..3) == 0 {
+            all.remove(0);
         }
         let limit = [1, 7, 50, 1_000][self.random.usize(0..4)];
         let query = RecordQuery::new(THINGS).matching(Condition::and(all)).limit(limit);
-        match self.random.u8(0..8) {
+        match self.random.u8(0..9) {
             0 => query,
             1 => query.descending("_id"),
+            8 => query.descending("n").ascending("_id"),
             2 | 3 => query.ascending("n"),
             4 | 5 => query.descending("n"),
             6 => query.ascending("k").descending("n"),
@@ -138,7 +143,7 @@ impl Beside {
 }
 
 #[test]
-fn searches_in_any_order_find_what_the_model_finds_page_by_page() {
+fn pages_in_any_order_have_what_the_model_finds() {
     block_on(async {
         let mut used = BTreeSet::new();
         for seed in 0..24 {
@@ -189,7 +194,7 @@ fn has_read(explained: &Explained, index: &str, found: u64, entries: u64, docume
 /// A page of 50 has one more record, which tells that another page follows. The entries of words are read 64 at a time; those of a rare
 /// word are counted, and then read.
 #[test]
-fn a_page_reads_little_whether_its_word_is_frequent_or_rare() {
+fn a_page_reads_little_of_a_store_whether_its_word_is_frequent_or_rare() {
     block_on(async {
         let opened = open(Arc::new(MemoryDisk::default()), roomy_segments()).expect("it opens");
         let records = opened.store.records(DEFAULT_TENANT).expect("the tenant is declared");
@@ -226,6 +231,9 @@ fn a_page_reads_little_whether_its_word_is_frequent_or_rare() {
         has_read(&explain(with("often").descending("n")).await, "k_1_n_-1", 50, 51 + 64, 51);
         has_read(&explain(with("rare").descending("n")).await, WORDS, 1, 2 * 5, 5);
         has_read(&explain(with("half").ascending("m")).await, "k_1_n_-1", 50, 3 * 128 + 100, 100);
+        // Several values, each with its own range.
+        let some = RecordQuery::new(THINGS).matching(Condition::is_in("k", [7, 8, 9])).descending("n");
+        has_read(&explain(some).await, "k_1_n_-1", 50, 3 * 64, 51);
         let page = records.find(matching("late").descending("n").limit(50)).await.expect("the page is read");
         let next = explain(matching("late").descending("n").after(page.next.expect("there is more"))).await;
         has_read(&next, WORDS, 50, late, late);
