@@ -7,7 +7,7 @@ use annals_core::{Condition, Explained, Record, RecordError, RecordPage, RecordQ
 use super::catalog::{CatalogCache, KnownCollection};
 use super::cursor::{self, Position};
 use super::plan::{Ordered, documents_after, plans, plans_of_count};
-use super::race::{self, Looked, Sought, number_of};
+use super::race::{self, Looked, Sought};
 use super::scan::{Candidate, Scan};
 use super::totals::{COUNT_MIN, Total, Totals};
 use super::wanted::{Found, order_of};
@@ -37,9 +37,8 @@ pub(super) async fn explain(
     let catalog = catalogs.of(&*view)?;
     let collection = catalog.collection(&query.collection)?;
     let looked = looked(&*view, collection, &query, false).await?;
-    let by_id = looked.by_id.then(|| "_id_".to_owned());
     Ok(Explained {
-        index: looked.index.map(|known| known.index.name().to_owned()).or(by_id),
+        index: looked.names,
         entries_examined: looked.examined.entries,
         documents_examined: looked.examined.documents,
         found: looked.found.len().min(query.limit) as u64,
@@ -107,7 +106,7 @@ pub(super) async fn count(
 }
 
 fn page(query: &RecordQuery, view: &dyn View, collection: u32, looked: Looked) -> Result<RecordPage, RecordError> {
-    let source = (looked.ordered != Ordered::No).then_some(number_of(looked.index.as_ref()));
+    let source = (looked.ordered != Ordered::No).then_some(looked.source);
     let mut page = RecordPage::default();
     let mut last: Option<&Found> = None;
     let mut bytes = 0;

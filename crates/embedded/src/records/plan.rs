@@ -4,22 +4,26 @@
 //! the plan is exact.
 //!
 //! One index is chosen by what the condition says about its fields. Words are different: how many records have one depends on the word.
-//! A text search therefore has several plans, and reading tells which of them is the best (race.rs).
+//! A text search therefore has several plans, and reading tells which of them is the best (race.rs). So has a condition of which any of
+//! several parts must hold: the records of all these parts together, or those in the order of the sort.
 //!
 //! If a field may have one of several values, or a text one of several words, there is a range for each. Each range is in order, and the
 //! ranges are merged if that is the order of the sort (merged.rs).
 
-use annals_core::bson::raw::CString;
-use annals_core::bson::{Bson, RawBson, RawBsonRef, Regex};
-use annals_core::order::{self, Direction, TypeOrder, encoded, invert};
+use annals_core::bson::Bson;
+use annals_core::order::{Direction, TypeOrder, invert};
 use annals_core::{Condition, Invalid, SortBy, Test, TextSearch, has_own_text_entry, text_entry};
 
 use super::catalog::{KnownCollection, KnownIndex};
+use super::field::Field;
 use super::keys;
-use crate::engine::{Range, after_prefix};
+use crate::engine::Range;
 
 /// The most ranges of a plan. A condition with more values is looked up by fewer fields.
 const RANGES_MAX: usize = 256;
+
+/// A condition that asks for any of more parts is not looked up by them.
+const UNITED_MAX: usize = 16;
 
 /// Where to look, and in which direction.
 #[derive(Clone)]
@@ -42,6 +46,8 @@ pub(super) struct Plan {
     /// Whether each place in the ranges belongs to a matching record, and no two places to the same one. Counting places then counts
     /// records.
     pub(super) exact: bool,
+    /// Plans whose records are read as well. A record may be found by several of them.
+    pub(super) united: Vec<Plan>,
 }
 
 /// How far the order of the records agrees with the requested one.
@@ -69,8 +75,8 @@ const FIT_OF_ONE: usize = 1_000;
 /// A plan, and how well it fits.
 type Candidate = (Fit, Plan);
 
-/// Returns the plans of which one is to be used: a single one, unless the condition searches for words. Those that do not come in the
-/// order of the sort are first.
+/// Returns the plans of which one is to be used: a single one, unless the condition searches for words or asks for any of several parts.
+/// Those that do not come in the order of the sort are first.
 ///
 /// The plans of a text search are that of its words, that which fits the rest of the condition best, and one in the order of the sort. The
 /// last two are left out where the first cannot be worse.
@@ -85,9 +91,13 @@ pub(super) fn plans(
     let text = collection.text_index(condition)?.zip(condition.text_search());
     let parts = parts_of(condition);
     let of_documents = documents(collection, &parts, sort);
-    let usable = collection.indexes.iter().filter(|known| known.index.as_text().is_none());
-    let of_entries = usable.filter(|known| holds_all_matches(known, &parts)).map(|known| entries(known, &parts, sort));
-    let Some((known, search)) = text else { return Ok(vec![of_entries.fold(of_documents, better).1]) };
+    let of_entries = of_indexes(collection, &parts, sort);
+    let Some((known, search)) = text else {
+        let best = of_entries.fold(of_documents, better).1;
+        let union = if best.narrow { None } else { any_of_parts(collection, &parts) };
+        let is_left = best.ordered != Ordered::No || union.is_none();
+        return Ok(union.into_iter().chain(is_left.then_some(best)).collect());
+    };
     let words = words(known, &TextSearch::new(search), parts.len() == 1, sort);
     let mut candidates: Vec<_> = std::iter::once(of_documents).chain(of_entries).collect();
     let mut plans: Vec<Plan> = Vec::new();
@@ -99,6 +109,9 @@ pub(super) fn plans(
             candidates.retain(|(_, plan)| plan.ordered != Ordered::No);
             plans.extend(take_best(&mut candidates).map(|(_, plan)| plan));
         }
+        if !best.narrow {
+            plans.extend(any_of_parts(collection, &parts));
+        }
         plans.push(best);
     }
     // Where the records with the words come in the order of the sort, all records in that order are only more.
@@ -106,6 +119,29 @@ pub(super) fn plans(
     plans.insert(0, words);
     plans.sort_by_key(|plan| plan.ordered != Ordered::No);
     Ok(plans)
+}
+
+/// Returns the plans of all ordered indexes that have an entry for every match.
+fn of_indexes(collection: &KnownCollection, parts: &[&Condition], sort: &[SortBy]) -> impl Iterator<Item = Candidate> {
+    let usable = collection.indexes.iter().filter(|known| known.index.as_text().is_none());
+    let usable = usable.filter(move |known| holds_all_matches(known, parts));
+    usable.map(move |known| entries(known, parts, sort))
+}
+
+/// Returns the plan for the records of which any of several parts of the condition holds, if each of those parts can be looked up.
+fn any_of_parts(collection: &KnownCollection, parts: &[&Condition]) -> Option<Plan> {
+    let look_up = |one: &Condition| {
+        let all: Vec<_> = parts.iter().copied().chain(parts_of(one)).collect();
+        let best = of_indexes(collection, &all, &[]).fold(documents(collection, &all, &[]), better).1;
+        best.narrow.then_some(best)
+    };
+    let any_of = parts.iter().find_map(|part| match part {
+        Condition::Or(any_of) if any_of.len() <= UNITED_MAX => any_of.iter().map(&look_up).collect::<Option<Vec<_>>>(),
+        _ => None,
+    });
+    let mut united = any_of?;
+    let first = united.pop()?;
+    Some(Plan { united, ordered: Ordered::No, exact: false, ..first })
 }
 
 /// Returns the first of two candidates, unless the second fits better.
@@ -150,6 +186,7 @@ pub(super) fn documents_after(collection: u32, key: Vec<u8>) -> Plan {
         ordered: Ordered::No,
         narrow: true,
         exact: false,
+        united: Vec::new(),
     }
 }
 
@@ -169,6 +206,7 @@ fn words(known: &KnownIndex, search: &TextSearch, alone: bool, sort: &[SortBy]) 
         ordered: if by_id { Ordered::Wholly } else { Ordered::No },
         narrow: true,
         exact: alone && search.is_one_word_enough() && search.words().all(has_own_text_entry),
+        united: Vec::new(),
     }
 }
 
@@ -379,7 +417,8 @@ impl LookUp {
             self.ranges.reverse();
         }
         let narrow = self.fields > 0 || self.spans;
-        Plan { index, prefix, ranges: self.ranges, merged: None, descending, ordered, narrow, exact }
+        let (merged, united) = (None, Vec::new());
+        Plan { index, prefix, ranges: self.ranges, merged, descending, ordered, narrow, exact, united }
     }
 }
 
@@ -422,107 +461,4 @@ fn directed(mut encoding: Vec<u8>, direction: Direction) -> Vec<u8> {
         invert(&mut encoding);
     }
     encoding
-}
-
-/// What a condition says about one field, in encoded form.
-#[derive(Default)]
-struct Field {
-    /// The values that the field can have.
-    points: Option<Vec<Vec<u8>>>,
-    /// The beginnings of the lowest and the highest value that the field can have.
-    span: Option<(Vec<u8>, Vec<u8>)>,
-    /// Values outside the span that the field can have as well.
-    beside: Vec<Vec<u8>>,
-}
-
-impl Field {
-    fn of(wanted: &str, parts: &[&Condition], several_entries: bool) -> Self {
-        let mut field = Self::default();
-        for part in parts {
-            let Condition::Field { path, test } = part else { continue };
-            if path != wanted {
-                continue;
-            }
-            if let Some(points) = points_of(test)
-                && field.points.as_ref().is_none_or(|known| points.len() < known.len())
-            {
-                field.points = Some(points);
-            }
-            field.beside.extend(beside(test));
-            for (low, high) in spans_of(test) {
-                field.span = Some(match field.span.take() {
-                    None => (low, high),
-                    // In an array, one element may satisfy the lower bound and another the upper one.
-                    Some(known) if several_entries => known,
-                    Some((known_low, known_high)) => (known_low.max(low), lower_end(known_high, high)),
-                });
-            }
-        }
-        field
-    }
-}
-
-fn lower_end(a: Vec<u8>, b: Vec<u8>) -> Vec<u8> {
-    match (after_prefix(&a), after_prefix(&b)) {
-        (Some(end_of_a), Some(end_of_b)) if end_of_b < end_of_a => b,
-        (None, Some(_)) => b,
-        _ => a,
-    }
-}
-
-fn points_of(test: &Test) -> Option<Vec<Vec<u8>>> {
-    let mut points = match test {
-        Test::Eq(value) => points_of_value(value)?,
-        Test::In(values) => values.iter().map(points_of_value).collect::<Option<Vec<_>>>()?.concat(),
-        _ => return None,
-    };
-    points.sort_unstable();
-    points.dedup();
-    Some(points)
-}
-
-/// Returns the entries of records that are equal to a value. An array is equal both to an array and to an element that is an array, which
-/// an index holds in different ways.
-fn points_of_value(value: &Bson) -> Option<Vec<Vec<u8>>> {
-    match value {
-        Bson::Array(_) => None,
-        Bson::Null | Bson::Undefined => Some(vec![vec![TypeOrder::Undefined as u8], vec![TypeOrder::Null as u8]]),
-        other => Some(vec![encoding(other)?]),
-    }
-}
-
-/// Returns the spans that a comparison admits: all values of its type on one side of the value.
-fn spans_of(test: &Test) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let from = |value: &Bson| rangeable(value).map(|encoding| (encoding.clone(), vec![encoding[0]]));
-    let to = |value: &Bson| rangeable(value).map(|encoding| (vec![encoding[0]], encoding));
-    match test {
-        Test::Gt(value) | Test::Gte(value) => from(value).into_iter().collect(),
-        Test::Lt(value) | Test::Lte(value) => to(value).into_iter().collect(),
-        Test::Between(low, high) => from(low).into_iter().chain(to(high)).collect(),
-        Test::StartsWith(fragment) if !fragment.ignore_case => {
-            let mut beginning = encoded(RawBsonRef::String(&fragment.text));
-            beginning.truncate(beginning.len() - order::TEXT_END.len());
-            vec![(beginning.clone(), beginning)]
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// Returns the regular expression of a prefix search, because a stored regular expression that is the same matches too.
-fn beside(test: &Test) -> Option<Vec<u8>> {
-    let Test::StartsWith(fragment) = test else { return None };
-    let pattern = CString::try_from(fragment.pattern("^", "")).ok()?;
-    let options = CString::try_from(fragment.options()).ok()?;
-    encoding(&Bson::RegularExpression(Regex { pattern, options }))
-}
-
-fn rangeable(value: &Bson) -> Option<Vec<u8>> {
-    match value {
-        Bson::Array(_) | Bson::Null | Bson::Undefined | Bson::MinKey | Bson::MaxKey => None,
-        other => encoding(other),
-    }
-}
-
-fn encoding(value: &Bson) -> Option<Vec<u8>> {
-    RawBson::try_from(value.clone()).ok().map(|raw| encoded(raw.as_raw_bson_ref()))
 }

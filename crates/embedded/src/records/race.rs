@@ -1,19 +1,22 @@
 //! Finds a page by the best of several plans, which only reading can tell.
 //!
 //! A text search for a rare word is best answered by reading and sorting the records that have it; one for a frequent word by reading
-//! records in the order of the sort until enough of them have it. No statistics say which it is, so the plans race, with as many places for
+//! records in the order of the sort until enough of them have it. The same holds for a condition of which any of several parts must hold.
+//! No statistics say which it is, so the plans race, with as many places for
 //! each as for the others, twice as many in each round. A plan whose records must all be read and sorted first counts its entries, which
 //! costs little; once it has counted them all, no other plan has read more places than that, and it reads them. So a page takes about twice
 //! what the best plan alone would take, at most.
 
+use std::collections::BTreeSet;
+
 use annals_core::{Matcher, RecordError, RecordQuery, StoreError};
 
-use super::catalog::KnownIndex;
 use super::cursor::Position;
 use super::find::let_others_run;
 use super::plan::{Ordered, Plan};
 use super::scan::{Examined, Scan};
 use super::wanted::{Common, Found, Taken, Wanted};
+use super::write::ID_INDEX;
 use crate::engine::View;
 
 /// A snapshot of the map.
@@ -39,9 +42,10 @@ pub(super) struct Sought<'q> {
 pub(super) struct Looked {
     /// The records of the page, and one more if another page follows.
     pub(super) found: Vec<Found>,
-    pub(super) index: Option<KnownIndex>,
-    /// Whether only documents with certain ids were read.
-    pub(super) by_id: bool,
+    /// The names of the indexes of the plan that found it.
+    pub(super) names: Option<String>,
+    /// How a cursor identifies what was read.
+    pub(super) source: u32,
     pub(super) ordered: Ordered,
     /// What was read, by all plans together.
     pub(super) examined: Examined,
@@ -68,22 +72,26 @@ pub(super) async fn look(view: Snapshot<'_>, mut plans: Vec<Plan>, sought: &Soug
     let best = attempts.swap_remove(best);
     Ok(Looked {
         found: best.taken.into_sorted(),
-        index: best.index,
-        by_id: best.by_id,
+        names: best.names,
+        source: best.source,
         ordered: best.ordered,
         examined,
     })
 }
 
-/// Returns how a cursor identifies what was read: the number of an index, or 0 for the documents.
-pub(super) fn number_of(index: Option<&KnownIndex>) -> u32 {
-    index.map_or(0, |known| known.id)
+/// Returns the names of the indexes of a plan, or `None` if all documents are read.
+fn names(plan: &Plan) -> Option<String> {
+    let by_id = |plan: &Plan| plan.narrow.then(|| ID_INDEX.to_owned());
+    let name = |plan: &Plan| plan.index.as_ref().map(|known| known.index.name().to_owned()).or_else(|| by_id(plan));
+    let names: BTreeSet<_> = std::iter::once(plan).chain(&plan.united).filter_map(name).collect();
+    (!names.is_empty()).then(|| names.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 /// One of the plans for a page.
 struct Attempt<'q> {
-    index: Option<KnownIndex>,
-    by_id: bool,
+    names: Option<String>,
+    /// The number of the index, or 0 for the documents.
+    source: u32,
     ordered: Ordered,
     /// If places are counted before they are read: the scan that counts them.
     counting: Option<Counting>,
@@ -120,14 +128,18 @@ impl Counting {
 impl<'q> Attempt<'q> {
     fn new(plan: Plan, sought: &Sought<'q>, counts: bool) -> Self {
         let Sought { collection, query, matcher, after, keeps_stored } = *sought;
-        let (ordered, index, start) = (plan.ordered, plan.index.clone(), plan.prefix.len());
-        let by_id = index.is_none() && plan.narrow;
+        let (ordered, names, start) = (plan.ordered, names(&plan), plan.prefix.len());
+        let source = plan.index.as_ref().map_or(0, |known| known.id);
+        let common = match (ordered, &plan.index) {
+            (Ordered::First { of_index, .. }, Some(known)) => Some(Common { known: known.clone(), of_index, start }),
+            _ => None,
+        };
         let matcher = (!plan.exact).then_some(matcher);
         let counting = (counts && ordered == Ordered::No).then(|| Counting::new(&plan, collection));
         let mut scan = Scan::new(plan, collection);
         let mut order = after.map(|position| position.order.clone());
         let place = after.and_then(|position| position.place.as_ref());
-        if let Some((_, key)) = place.filter(|(found_in, _)| *found_in == number_of(index.as_ref())) {
+        if let Some((_, key)) = place.filter(|(found_in, _)| *found_in == source) {
             match ordered {
                 Ordered::Wholly => {
                     scan.go_on_after(key);
@@ -138,10 +150,6 @@ impl<'q> Attempt<'q> {
                 Ordered::No => {}
             }
         }
-        let common = match (ordered, &index) {
-            (Ordered::First { of_index, .. }, Some(known)) => Some(Common { known: known.clone(), of_index, start }),
-            _ => None,
-        };
         let taken = match ordered {
             Ordered::Wholly => Taken::First { found: Vec::new(), bytes: 0 },
             Ordered::First { fields, .. } => Taken::Lowest { found: Default::default(), first_fields: fields },
@@ -153,7 +161,7 @@ impl<'q> Attempt<'q> {
         let keeps_stored = keeps_stored && in_order;
         let wanted = Wanted { matcher, sort: &query.sort, after: order, common, keeps_stored, keeps_order };
         let (counted, limit) = (Examined::default(), query.limit);
-        Self { index, by_id, ordered, counting, counted, scan, read: 0, wanted, limit, taken }
+        Self { names, source, ordered, counting, counted, scan, read: 0, wanted, limit, taken }
     }
 
     /// Goes on until so many places were read. Returns whether the page is found.

@@ -25,13 +25,17 @@ pub(super) struct Candidate {
     pub(super) place: Vec<u8>,
 }
 
-/// A scan of the ranges of a plan.
+/// A scan of the ranges of a plan, and of the plans united with it.
 pub(super) struct Scan {
     plan: Plan,
     collection: u32,
     places: Places,
+    /// The plans that are read after this one.
+    united: Vec<Plan>,
     /// Records that were already found, if a record may have several places.
     seen: HashSet<Vec<u8>>,
+    /// Whether it may have places in several plans.
+    is_union: bool,
     examined: Examined,
 }
 
@@ -64,14 +68,19 @@ impl Examined {
 }
 
 impl Scan {
-    pub(super) fn new(plan: Plan, collection: u32) -> Self {
-        let places = match &plan.merged {
-            Some(beginnings) => Places::Merged(Merged::new(&plan.ranges, beginnings, plan.descending)),
-            None => {
-                Places::Ranges(Ranges { ranges: plan.ranges.iter().cloned().collect(), descending: plan.descending })
-            }
-        };
-        Self { plan, collection, places, seen: HashSet::new(), examined: Examined::default() }
+    pub(super) fn new(mut plan: Plan, collection: u32) -> Self {
+        let united = std::mem::take(&mut plan.united);
+        let (places, is_union) = (Places::of(&plan), !united.is_empty());
+        let (seen, examined) = (HashSet::new(), Examined::default());
+        Self { plan, collection, places, united, seen, is_union, examined }
+    }
+
+    /// Goes on with the next of the united plans, if there is one.
+    fn begin_next(&mut self) -> bool {
+        let Some(next) = self.united.pop() else { return false };
+        self.places = Places::of(&next);
+        self.plan = next;
+        true
     }
 
     /// Resumes after a place in an ordered plan.
@@ -102,10 +111,7 @@ impl Scan {
 
     /// Returns how much was read so far.
     pub(super) fn examined(&self) -> Examined {
-        match &self.places {
-            Places::Ranges(_) => self.examined,
-            Places::Merged(merged) => Examined { entries: merged.entries(), ..self.examined },
-        }
+        self.examined
     }
 
     /// Visits places for a while, at most `left` of them, which it counts down. Returns whether none are left or the visitor broke off.
@@ -115,37 +121,67 @@ impl Scan {
         left: &mut u64,
         visit: &mut dyn FnMut(Candidate) -> Result<ControlFlow<()>, E>,
     ) -> Result<bool, E> {
-        let Self { plan, collection, places, seen, examined } = self;
+        let Self { plan, collection, places, seen, is_union, examined, .. } = self;
         let mut documents = Documents::new(view, *collection);
+        let (mut read, mut broke_off) = (0, false);
         let mut visit = |place: Vec<u8>, value: Vec<u8>| {
-            examined.entries += u64::from(plan.index.is_some());
-            match candidate(plan, seen, &mut documents, place, value)? {
-                Some(candidate) => {
-                    examined.documents += 1;
-                    visit(candidate)
-                }
-                None => Ok(ControlFlow::Continue(())),
-            }
+            let Some(candidate) = candidate(plan, *is_union, seen, &mut documents, place, value)? else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            examined.documents += 1;
+            let flow = visit(candidate)?;
+            broke_off = flow.is_break();
+            Ok::<_, E>(flow)
         };
-        match places {
-            Places::Ranges(ranges) => ranges.step(view, left, &mut visit),
-            Places::Merged(merged) => merged.step(view, left, &mut visit),
-        }
+        let is_over = places.step(view, left, &mut read, &mut visit)?;
+        self.examined.entries += if self.plan.index.is_some() { read } else { 0 };
+        Ok(is_over && (broke_off || !self.begin_next()))
     }
 
     /// Counts places for a while, up to `at_most` in all. Returns whether none are left or the limit is reached; after a higher limit,
     /// counting resumes.
     pub(super) fn count(&mut self, view: &dyn View, count: &mut u64, at_most: u64) -> Result<bool, StoreError> {
         let room = at_most.saturating_sub(*count);
-        let mut left = room;
+        let (mut left, mut read) = (room, 0);
         let mut visit = |_: Vec<u8>, _: Vec<u8>| Ok::<_, StoreError>(ControlFlow::Continue(()));
-        let is_over = match &mut self.places {
-            Places::Ranges(ranges) => ranges.step(view, &mut left, &mut visit)?,
-            Places::Merged(merged) => merged.step(view, &mut left, &mut visit)?,
-        };
+        let is_over = self.places.step(view, &mut left, &mut read, &mut visit)?;
         *count += room - left;
-        self.examined.entries += if self.plan.index.is_some() { room - left } else { 0 };
-        Ok(is_over || *count >= at_most)
+        self.examined.entries += if self.plan.index.is_some() { read } else { 0 };
+        Ok(is_over && !self.begin_next() || *count >= at_most)
+    }
+}
+
+impl Places {
+    fn of(plan: &Plan) -> Self {
+        match &plan.merged {
+            Some(beginnings) => Self::Merged(Merged::new(&plan.ranges, beginnings, plan.descending)),
+            None => Self::Ranges(Ranges { ranges: plan.ranges.iter().cloned().collect(), descending: plan.descending }),
+        }
+    }
+
+    /// Visits places for a while, at most `left` of them, and adds how many were read. Returns whether none are left or the visitor broke
+    /// off.
+    fn step<E: From<StoreError>>(
+        &mut self,
+        view: &dyn View,
+        left: &mut u64,
+        read: &mut u64,
+        visit: &mut dyn FnMut(Vec<u8>, Vec<u8>) -> Result<ControlFlow<()>, E>,
+    ) -> Result<bool, E> {
+        match self {
+            Self::Ranges(ranges) => {
+                let before = *left;
+                let is_over = ranges.step(view, left, visit)?;
+                *read += before - *left;
+                Ok(is_over)
+            }
+            Self::Merged(merged) => {
+                let before = merged.entries();
+                let is_over = merged.step(view, left, visit)?;
+                *read += merged.entries() - before;
+                Ok(is_over)
+            }
+        }
     }
 }
 
@@ -207,6 +243,7 @@ impl Ranges {
 /// Reads the record at a place, or returns `None` if it was already found.
 fn candidate(
     plan: &Plan,
+    is_union: bool,
     seen: &mut HashSet<Vec<u8>>,
     documents: &mut Documents<'_>,
     place: Vec<u8>,
@@ -214,11 +251,13 @@ fn candidate(
 ) -> Result<Option<Candidate>, StoreError> {
     let Some(known) = &plan.index else {
         let id = place[plan.prefix.len()..].to_vec();
-        return Ok(Some(Candidate { id, stored: value, place }));
+        let is_new = !is_union || seen.insert(id.clone());
+        return Ok(is_new.then_some(Candidate { id, stored: value, place }));
     };
     let damaged = || StoreError::RecordsDamaged(format!("an entry of index {} is damaged", known.index.name()));
     let id = entries::id_of(known, &place, &value).ok_or_else(damaged)?;
-    if plan.merged.is_none() && known.several_entries && !seen.insert(id.clone()) {
+    let may_come_again = is_union || known.several_entries && plan.merged.is_none();
+    if may_come_again && !seen.insert(id.clone()) {
         return Ok(None);
     }
     let stored = documents.get(&id)?.ok_or_else(damaged)?;
