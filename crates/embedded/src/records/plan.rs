@@ -78,8 +78,8 @@ type Candidate = (Fit, Plan);
 /// Returns the plans of which one is to be used: a single one, unless the condition searches for words or asks for any of several parts.
 /// Those that do not come in the order of the sort are first.
 ///
-/// The plans of a text search are that of its words, that which fits the rest of the condition best, and one in the order of the sort. The
-/// last two are left out where the first cannot be worse.
+/// The plans of a text search are that of its words, that which fits the rest of the condition best, and one in the order of the sort. A
+/// plan that cannot be better than that of the words is left out.
 ///
 /// # Errors
 /// `no_text_index` for a text search without a text index.
@@ -136,7 +136,7 @@ fn any_of_parts(collection: &KnownCollection, parts: &[&Condition]) -> Option<Pl
         best.narrow.then_some(best)
     };
     let any_of = parts.iter().find_map(|part| match part {
-        Condition::Or(any_of) if any_of.len() <= UNITED_MAX => any_of.iter().map(&look_up).collect::<Option<Vec<_>>>(),
+        Condition::Or(any_of) if any_of.len() <= UNITED_MAX => any_of.iter().map(look_up).collect::<Option<Vec<_>>>(),
         _ => None,
     });
     let mut united = any_of?;
@@ -398,8 +398,8 @@ impl LookUp {
         Self { ranges: whole(&prefixes), prefixes, fields: fields.len(), spans: false }
     }
 
-    /// Returns whether the ranges can be read side by side in an order in which those of one combination of values come: each has one range,
-    /// and the sort does not depend on the values.
+    /// Returns whether the ranges can be merged in the order that each of them has: there is one for each combination of values, and the
+    /// sort does not depend on the values.
     fn is_merged_for(&self, fields: &[(&str, Direction)], sort: &[SortBy]) -> bool {
         let is_value = |by: &SortBy| fields[..self.fields].iter().any(|(path, _)| *path == by.path);
         self.ranges.len() == self.prefixes.len() && !sort.iter().any(is_value)
