@@ -125,7 +125,7 @@ pub use streams::{
     StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,
 };
 pub use syncs::{SYNC_BUCKETS, SyncCounter, SyncTimes};
-pub use text::{TextSearch, have_same_texts, no_text_index, text_entries, text_entry};
+pub use text::{TextSearch, has_own_text_entry, have_same_texts, no_text_index, text_entries, text_entry};
 pub use time::{Clock, Randomness, Sleep, Timestamp, event_uuid, new_uuid};
 pub use topics::{
     CategoryNumbers, DEFAULT_CATEGORY, TOPICS, TopicDefinition, TopicDifference, TopicGroup, TopicPage, TopicRecord,

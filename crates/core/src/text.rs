@@ -22,7 +22,7 @@ mod tests;
 
 use crate::{Code, Invalid};
 
-pub use entries::{have_same_texts, text_entries, text_entry};
+pub use entries::{has_own_text_entry, have_same_texts, text_entries, text_entry};
 pub(crate) use fields::TextFields;
 pub use search::TextSearch;
 

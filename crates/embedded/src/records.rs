@@ -3,7 +3,10 @@
 //! ```text
 //!   write.rs     a batch of changes: judge · keep the indexes · note the change              runs on the engine's writer
 //!   declare.rs   collections and indexes: compare, create, fill                              runs on the engine's writer
-//!   find.rs      pages and counts: plan.rs says where to look, scan.rs looks, a piece at a time
+//!   find.rs      pages and counts: plan.rs and field.rs say where to look, scan.rs looks, a piece at a time, wanted.rs keeps what is
+//!                of a page
+//!   race.rs      if there are several plans: which of them finds the page, or has the fewest records
+//!   merged.rs    several ranges of an index as one sequence, in order
 //!   documents.rs documents by id, read on where they follow each other
 //!   totals.rs    counts that resume where an earlier one ended
 //!   group.rs     groups of records, from the same scans
@@ -28,14 +31,18 @@ mod documents;
 mod entries;
 mod expiry;
 mod feed;
+mod field;
 mod find;
 mod group;
 mod keys;
+mod merged;
 mod plan;
+mod race;
 mod rebuild;
 mod scan;
 mod totals;
 mod value;
+mod wanted;
 mod write;
 
 #[cfg(test)]

@@ -110,7 +110,9 @@ async fn pages(backend: &str, browse: &dyn Browse) -> Result<(), String> {
         ("execution", of(ReplayFilter { execution_id: Some("e-77".to_owned()), ..none() })),
         ("user", of(ReplayFilter { user_id: Some("u-77".to_owned()), ..none() })),
         ("time", of(ReplayFilter { end_time: Some(now), ..none() })),
+        // All events have the word `u`, and about a thousandth of them `77`.
         ("words", BrowseQuery { search: Some("u-77".to_owned()), ..of(none()) }),
+        ("a rare word", BrowseQuery { search: Some("77".to_owned()), ..of(none()) }),
     ];
     let mut by_id = 0.0;
     for (name, query) in asked {

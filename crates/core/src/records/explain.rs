@@ -3,7 +3,7 @@
 /// What a store read for one page. A document counts once for each time that it is read and evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Explained {
-    /// The index that was used, `_id_` for the ids; `None` if all documents were read.
+    /// The index that was used, `_id_` for the ids; several with commas between them; `None` if all documents were read.
     pub index: Option<String>,
     /// The number of index entries that were read. The embedded store keeps documents in the order of their ids, so `_id_` has no entries
     /// there.

@@ -43,6 +43,12 @@ pub fn have_same_texts(index: &TextIndex, one: &RawDocument, other: &RawDocument
     fields.texts(one) == fields.texts(other)
 }
 
+/// Returns whether only documents with this very word have its entry, because longer words are cut at a later byte.
+pub fn has_own_text_entry(word: &str) -> bool {
+    const LETTER_BYTES_MAX: usize = 4;
+    word.len() + LETTER_BYTES_MAX <= WORD_BYTES_MAX
+}
+
 /// Returns the entry of a word.
 pub fn text_entry(word: &str) -> Vec<u8> {
     let end = (0..=WORD_BYTES_MAX.min(word.len())).rev().find(|end| word.is_char_boundary(*end));

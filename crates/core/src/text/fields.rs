@@ -1,6 +1,8 @@
 //! Selects the texts of a document that an index covers.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use bson::RawBsonRef;
 use bson::raw::RawDocument;
@@ -45,7 +47,9 @@ impl TextFields {
     /// Returns the first path of the index, in byte order, at or after this one. The server considers no other path. If this path does not
     /// lead to it, nothing is found here, even if a later path would match (`a-x` hides an array at `a` from `a.b`).
     fn first_from(&self, path: &str, is_document: bool) -> Option<&str> {
-        let from = if is_document { format!("{path}.") } else { path.to_owned() };
-        self.0.range(from..).next().map(String::as_str)
+        // Each field of each evaluated document comes here, so the path with its dot is compared without being built.
+        let is_before = |known: &str| is_document && known.bytes().cmp(path.bytes().chain([b'.'])) == Ordering::Less;
+        let from = (Bound::Included(path), Bound::Unbounded);
+        self.0.range::<str, _>(from).map(String::as_str).find(|known| !is_before(known))
     }
 }

@@ -64,14 +64,23 @@ impl TextSearch {
         self.phrases.iter().map(String::as_str)
     }
 
+    /// Returns whether every document with one of the words matches, because no phrase is required and nothing is excluded.
+    pub fn is_one_word_enough(&self) -> bool {
+        self.phrases.is_empty() && self.unwanted_words.is_empty() && self.unwanted_phrases.is_empty()
+    }
+
     /// Returns whether the texts of a document at these paths match.
     pub(crate) fn finds(&self, document: &RawDocument, fields: &TextFields) -> bool {
         if self.words.is_empty() {
             return false;
         }
         let texts = fields.texts(document);
+        let mut all = texts.iter().flat_map(|text| words(text));
+        if self.is_one_word_enough() {
+            return all.any(|word| self.words.contains(&word));
+        }
         let mut has_one = false;
-        for word in texts.iter().flat_map(|text| words(text)) {
+        for word in all {
             if self.unwanted_words.contains(&word) {
                 return false;
             }

@@ -46,6 +46,13 @@ fn a_search_is_words_phrases_and_what_is_unwanted() {
 }
 
 #[test]
+fn one_word_is_enough_unless_a_phrase_is_required_or_something_is_excluded() {
+    let enough = |search| TextSearch::new(search).is_one_word_enough();
+    assert!(enough("coffee") && enough("coffee well-known") && enough("coffee \"sugar"));
+    assert!(!enough("coffee \"brown sugar\"") && !enough("coffee -sugar") && !enough("coffee -\"brown sugar\""));
+}
+
+#[test]
 fn texts_are_found_through_documents_and_one_array() {
     let texts = |paths: &[&str], value: Bson| {
         let document = RawDocumentBuf::try_from(&doc! { "a": value }).expect("a document");
@@ -75,6 +82,11 @@ fn a_document_has_an_entry_for_each_different_word() {
     let many = |count: usize| (0..count).map(|n| format!("{n:x} ")).collect::<String>();
     assert_eq!(entries(doc! { "t": many(40_000) }).expect("they fit").len(), 40_000);
     assert_eq!(entries(doc! { "t": many(100_000) }).expect_err("too many").code, crate::Code::InvalidRecord);
+    let shared = |length| {
+        let (word, longer) = ("a".repeat(length), "a".repeat(length) + &"\u{10348}".repeat(9));
+        (has_own_text_entry(&word), text_entry(&word) == text_entry(&longer))
+    };
+    assert_eq!((shared(252), shared(253), shared(256)), ((true, false), (false, true), (false, true)));
     let long = "ä".repeat(100_000);
     assert_eq!(entries(doc! { "t": long }).expect("it is one word").len(), 1);
 }

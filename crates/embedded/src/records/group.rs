@@ -6,7 +6,8 @@ use annals_core::{GroupPage, GroupQuery, Grouping, RecordError};
 
 use super::catalog::CatalogCache;
 use super::find::let_others_run;
-use super::plan::plan;
+use super::plan::plans;
+use super::race::smallest;
 use super::scan::{Candidate, Scan};
 use super::value;
 use crate::engine::Engine;
@@ -21,7 +22,8 @@ pub(super) async fn group(
     let view = engine.snapshot()?;
     let catalog = catalogs.of(&*view)?;
     let collection = catalog.collection(&query.collection)?;
-    let mut scan = Scan::new(plan(collection, &query.condition, &[])?, collection.id);
+    let plans = plans(collection, &query.condition, &[])?;
+    let mut scan = Scan::new(smallest(&*view, plans, collection.id, u64::MAX).await?, collection.id);
     let matcher = collection.matcher(&query.condition)?;
     let mut visit = |candidate: Candidate| {
         let (_, document) = value::parts(&candidate.id, &candidate.stored)?;
@@ -30,7 +32,8 @@ pub(super) async fn group(
         }
         Ok::<_, RecordError>(ControlFlow::Continue(()))
     };
-    while !scan.step(&*view, &mut visit)? {
+    let mut left = u64::MAX;
+    while !scan.step(&*view, &mut left, &mut visit)? {
         let_others_run().await;
     }
     Ok(grouping.page()?)

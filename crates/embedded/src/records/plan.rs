@@ -1,20 +1,32 @@
 //! Plans where to look for the records that match a condition.
 //!
-//! The ranges of a plan contain every matching record, and perhaps others, so a scan evaluates the whole condition for each record.
+//! The ranges of a plan contain every matching record, and perhaps others, so a scan evaluates the whole condition for each record, unless
+//! the plan is exact.
+//!
+//! One index is chosen by what the condition says about its fields. Words are different: how many records have one depends on the word.
+//! A text search therefore has several plans, and reading tells which of them is the best (race.rs). So has a condition of which any of
+//! several parts must hold: the records of all these parts together, or those in the order of the sort.
+//!
+//! If a field may have one of several values, or a text one of several words, there is a range for each. Each range is in order, and the
+//! ranges are merged if that is the order of the sort (merged.rs).
 
-use annals_core::bson::raw::CString;
-use annals_core::bson::{Bson, RawBson, RawBsonRef, Regex};
-use annals_core::order::{self, Direction, TypeOrder, encoded, invert};
-use annals_core::{Condition, Invalid, SortBy, Test, TextSearch, text_entry};
+use annals_core::bson::Bson;
+use annals_core::order::{Direction, TypeOrder, invert};
+use annals_core::{Condition, Invalid, SortBy, Test, TextSearch, has_own_text_entry, text_entry};
 
 use super::catalog::{KnownCollection, KnownIndex};
+use super::field::Field;
 use super::keys;
-use crate::engine::{Range, after_prefix};
+use crate::engine::Range;
 
 /// The most ranges of a plan. A condition with more values is looked up by fewer fields.
 const RANGES_MAX: usize = 256;
 
+/// A condition that asks for any of more parts is not looked up by them.
+const UNITED_MAX: usize = 16;
+
 /// Where to look, and in which direction.
+#[derive(Clone)]
 pub(super) struct Plan {
     /// `None` for the documents themselves, in the order of their ids.
     pub(super) index: Option<KnownIndex>,
@@ -22,7 +34,10 @@ pub(super) struct Plan {
     pub(super) prefix: Vec<u8>,
     /// The ranges in the order in which they are read; they share no key.
     pub(super) ranges: Vec<Range>,
-    /// Whether the highest key is read first.
+    /// If the ranges are read side by side: the length of the beginning of each one's keys. Places come in the order of what follows it,
+    /// and those that agree in that come once.
+    pub(super) merged: Option<Vec<usize>>,
+    /// Whether the highest key is read first; of merged ranges, that with the highest rest.
     pub(super) descending: bool,
     /// The order in which records come.
     pub(super) ordered: Ordered,
@@ -31,6 +46,8 @@ pub(super) struct Plan {
     /// Whether each place in the ranges belongs to a matching record, and no two places to the same one. Counting places then counts
     /// records.
     pub(super) exact: bool,
+    /// Plans whose records are read as well. A record may be found by several of them.
+    pub(super) united: Vec<Plan>,
 }
 
 /// How far the order of the records agrees with the requested one.
@@ -55,40 +72,105 @@ type Fit = (usize, Ordered);
 /// The fit of a look-up that finds at most one record, which is better than any other.
 const FIT_OF_ONE: usize = 1_000;
 
-/// Chooses where to look.
+/// A plan, and how well it fits.
+type Candidate = (Fit, Plan);
+
+/// Returns the plans of which one is to be used: a single one, unless the condition searches for words or asks for any of several parts.
+/// Those that do not come in the order of the sort are first.
+///
+/// The plans of a text search are that of its words, that which fits the rest of the condition best, and one in the order of the sort. A
+/// plan that cannot be better than that of the words is left out.
 ///
 /// # Errors
 /// `no_text_index` for a text search without a text index.
-pub(super) fn plan(collection: &KnownCollection, condition: &Condition, sort: &[SortBy]) -> Result<Plan, Invalid> {
-    if let (Some(known), Some(search)) = (collection.text_index(condition)?, condition.text_search()) {
-        return Ok(words(known, &TextSearch::new(search)));
-    }
+pub(super) fn plans(
+    collection: &KnownCollection,
+    condition: &Condition,
+    sort: &[SortBy],
+) -> Result<Vec<Plan>, Invalid> {
+    let text = collection.text_index(condition)?.zip(condition.text_search());
     let parts = parts_of(condition);
-    let mut best = documents(collection, &parts, sort);
-    for known in &collection.indexes {
-        if known.index.as_text().is_some() || !holds_all_matches(known, &parts) {
-            continue;
+    let of_documents = documents(collection, &parts, sort);
+    let of_entries = of_indexes(collection, &parts, sort);
+    let Some((known, search)) = text else {
+        let best = of_entries.fold(of_documents, better).1;
+        let union = if best.narrow { None } else { any_of_parts(collection, &parts) };
+        let is_left = best.ordered != Ordered::No || union.is_none();
+        return Ok(union.into_iter().chain(is_left.then_some(best)).collect());
+    };
+    let words = words(known, &TextSearch::new(search), parts.len() == 1, sort);
+    let mut candidates: Vec<_> = std::iter::once(of_documents).chain(of_entries).collect();
+    let mut plans: Vec<Plan> = Vec::new();
+    if let Some((fit, best)) = take_best(&mut candidates) {
+        if fit.0 >= FIT_OF_ONE {
+            return Ok(vec![best]);
         }
-        let candidate = entries(known, &parts, sort);
-        if candidate.0 > best.0 {
-            best = candidate;
+        if best.ordered == Ordered::No {
+            candidates.retain(|(_, plan)| plan.ordered != Ordered::No);
+            plans.extend(take_best(&mut candidates).map(|(_, plan)| plan));
         }
+        if !best.narrow {
+            plans.extend(any_of_parts(collection, &parts));
+        }
+        plans.push(best);
     }
-    Ok(best.1)
+    // Where the records with the words come in the order of the sort, all records in that order are only more.
+    plans.retain(|plan| plan.narrow || plan.ordered != Ordered::No && words.ordered == Ordered::No);
+    plans.insert(0, words);
+    plans.sort_by_key(|plan| plan.ordered != Ordered::No);
+    Ok(plans)
 }
 
-/// Chooses where to count. If everything is counted, entries are preferred because they are shorter than documents.
+/// Returns the plans of all ordered indexes that have an entry for every match.
+fn of_indexes(collection: &KnownCollection, parts: &[&Condition], sort: &[SortBy]) -> impl Iterator<Item = Candidate> {
+    let usable = collection.indexes.iter().filter(|known| known.index.as_text().is_none());
+    let usable = usable.filter(move |known| holds_all_matches(known, parts));
+    usable.map(move |known| entries(known, parts, sort))
+}
+
+/// Returns the plan for the records of which any of several parts of the condition holds, if each of those parts can be looked up.
+fn any_of_parts(collection: &KnownCollection, parts: &[&Condition]) -> Option<Plan> {
+    let look_up = |one: &Condition| {
+        let all: Vec<_> = parts.iter().copied().chain(parts_of(one)).collect();
+        let best = of_indexes(collection, &all, &[]).fold(documents(collection, &all, &[]), better).1;
+        best.narrow.then_some(best)
+    };
+    let any_of = parts.iter().find_map(|part| match part {
+        Condition::Or(any_of) if any_of.len() <= UNITED_MAX => any_of.iter().map(look_up).collect::<Option<Vec<_>>>(),
+        _ => None,
+    });
+    let mut united = any_of?;
+    let first = united.pop()?;
+    Some(Plan { united, ordered: Ordered::No, exact: false, ..first })
+}
+
+/// Returns the first of two candidates, unless the second fits better.
+fn better(one: Candidate, other: Candidate) -> Candidate {
+    if other.0 > one.0 { other } else { one }
+}
+
+fn take_best(candidates: &mut Vec<Candidate>) -> Option<Candidate> {
+    let better = |best: usize, at: usize| if candidates[at].0 > candidates[best].0 { at } else { best };
+    let best = (0..candidates.len()).reduce(better)?;
+    Some(candidates.remove(best))
+}
+
+/// Returns the plans of which one is to be used for counting. If everything is counted, entries are preferred because they are shorter than
+/// documents.
 ///
 /// # Errors
-/// As for [`plan`].
-pub(super) fn plan_of_count(collection: &KnownCollection, condition: &Condition) -> Result<Plan, Invalid> {
-    let best = plan(collection, condition, &[])?;
-    if best.narrow || !best.exact {
-        return Ok(best);
+/// As for [`plans`].
+pub(super) fn plans_of_count(collection: &KnownCollection, condition: &Condition) -> Result<Vec<Plan>, Invalid> {
+    let mut plans = plans(collection, condition, &[])?;
+    // Only a record that has several of the words has several entries in what is counted; nothing else is merged without need.
+    let is_of_words = |plan: &Plan| plan.index.as_ref().is_some_and(|known| known.index.as_text().is_some());
+    plans.iter_mut().filter(|plan| !is_of_words(plan)).for_each(|plan| plan.merged = None);
+    if plans.iter().any(|plan| plan.narrow || !plan.exact) {
+        return Ok(plans);
     }
     let has_all = |known: &&KnownIndex| known.index.as_text().is_none() && holds_all_matches(known, &[]);
     let mut of_entries = collection.indexes.iter().filter(has_all).map(|known| entries(known, &[], &[]).1);
-    Ok(of_entries.find(|plan| plan.exact).unwrap_or(best))
+    Ok(of_entries.find(|plan| plan.exact).map_or(plans, |plan| vec![plan]))
 }
 
 /// Returns the plan for the documents of a collection after a key.
@@ -99,26 +181,39 @@ pub(super) fn documents_after(collection: u32, key: Vec<u8>) -> Plan {
         index: None,
         prefix,
         ranges: vec![range],
+        merged: None,
         descending: false,
         ordered: Ordered::No,
         narrow: true,
         exact: false,
+        united: Vec::new(),
     }
 }
 
-/// Returns the plan for the entries of all words of which a record must have at least one.
-fn words(known: &KnownIndex, search: &TextSearch) -> Plan {
+/// Returns the plan for the entries of all words of which a record must have at least one. `alone`: the condition has no other part.
+fn words(known: &KnownIndex, search: &TextSearch, alone: bool, sort: &[SortBy]) -> Plan {
     let prefix = keys::entries(known.id);
     let entries: Vec<_> = search.words().map(|word| joined(&prefix, &text_entry(word))).collect();
+    let ranges = whole(&entries);
+    let beginnings = beginnings(&ranges, entries);
+    let (by_id, descending) = by_id(sort);
     Plan {
         index: Some(known.clone()),
         prefix,
-        ranges: whole(&entries),
-        descending: false,
-        ordered: Ordered::No,
+        ranges,
+        merged: Some(beginnings),
+        descending: by_id && descending,
+        ordered: if by_id { Ordered::Wholly } else { Ordered::No },
         narrow: true,
-        exact: false,
+        exact: alone && search.is_one_word_enough() && search.words().all(has_own_text_entry),
+        united: Vec::new(),
     }
+}
+
+/// Returns whether a sort is by the ids, and whether the first field descends.
+fn by_id(sort: &[SortBy]) -> (bool, bool) {
+    let first = sort.first();
+    (first.is_none_or(|by| by.path == "_id"), first.is_some_and(|by| by.direction == Direction::Descending))
 }
 
 /// Returns the parts of a condition that must all hold.
@@ -144,24 +239,24 @@ fn holds_all_matches(known: &KnownIndex, parts: &[&Condition]) -> bool {
     admitted && (!known.index.is_sparse() || known.fields().iter().any(there))
 }
 
-fn documents(collection: &KnownCollection, parts: &[&Condition], sort: &[SortBy]) -> (Fit, Plan) {
+fn documents(collection: &KnownCollection, parts: &[&Condition], sort: &[SortBy]) -> Candidate {
     let prefix = keys::documents(collection.id);
     let looked_up = LookUp::new(prefix.clone(), &[("_id", Direction::Ascending)], parts, false);
-    let by_id = sort.first().is_none_or(|by| by.path == "_id");
-    let descending = sort.first().is_some_and(|by| by.direction == Direction::Descending);
+    let (by_id, descending) = by_id(sort);
     let fit = if looked_up.fields > 0 { FIT_OF_ONE } else { usize::from(looked_up.spans) };
     let ordered = if by_id { Ordered::Wholly } else { Ordered::No };
     ((fit, ordered), looked_up.plan(None, prefix, ordered, by_id && descending, parts.is_empty()))
 }
 
-fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> (Fit, Plan) {
+fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> Candidate {
     let prefix = keys::entries(known.id);
     let fields = known.fields();
     let looked_up = LookUp::new(prefix.clone(), &fields, parts, known.several_entries);
-    let (ordered, direction) = if known.several_entries || looked_up.prefixes != 1 {
-        (Ordered::No, Direction::Ascending)
-    } else {
-        scan_order(&fields, looked_up.fields, known.ids_descend(), sort)
+    let (ordered, direction) = match scan_order(&fields, looked_up.fields, known.ids_descend(), sort) {
+        _ if known.several_entries => (Ordered::No, Direction::Ascending),
+        found if looked_up.prefixes.len() == 1 => found,
+        (Ordered::Wholly, direction) if looked_up.is_merged_for(&fields, sort) => (Ordered::Wholly, direction),
+        _ => (Ordered::No, Direction::Ascending),
     };
     // Every entry of a partial index has passed its parts of the condition, so the index is narrow as it is.
     let passed = known.index.partial().map(parts_of).unwrap_or_default();
@@ -173,7 +268,10 @@ fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> (Fit, P
     let descending = direction == Direction::Descending;
     let left: Vec<_> = parts.iter().copied().filter(|part| !passed.iter().any(|other| other.is_same(part))).collect();
     let exact = !known.several_entries && is_exact(&fields, &looked_up, &left);
+    let is_merged = ordered == Ordered::Wholly && looked_up.prefixes.len() != 1;
+    let prefixes = is_merged.then(|| looked_up.prefixes.clone());
     let mut plan = looked_up.plan(Some(known.clone()), prefix, ordered, descending, exact);
+    plan.merged = prefixes.map(|prefixes| beginnings(&plan.ranges, prefixes));
     plan.narrow |= narrow;
     ((fit, ordered), plan)
 }
@@ -227,10 +325,14 @@ fn is_time(test: &Test) -> bool {
 
 /// Returns how the order of an index relates to the sort, and in which direction its entries must be read. The first `same` fields are
 /// equal in all entries that are read, so they need no order. The sort may contain some or all of the other fields. If it contains all,
-/// the order of ids among equal entries decides whether anything is left to sort.
+/// the order of ids among equal entries decides whether anything is left to sort. Nothing is equal in its id, so fields after that do not
+/// count.
 fn scan_order(fields: &[(&str, Direction)], same: usize, ids_descend: bool, sort: &[SortBy]) -> (Ordered, Direction) {
     let is_same = |by: &SortBy| fields[..same].iter().any(|(path, _)| *path == by.path);
-    let ids_should_descend = sort.last().is_some_and(|by| by.direction == Direction::Descending);
+    let id_at = sort.iter().position(|by| by.path == "_id").filter(|_| fields.iter().all(|(path, _)| *path != "_id"));
+    let ids = id_at.map_or(sort.last(), |at| sort.get(at));
+    let ids_should_descend = ids.is_some_and(|by| by.direction == Direction::Descending);
+    let sort = &sort[..id_at.unwrap_or(sort.len())];
     let mut descending = None;
     let (mut of_sort, mut of_index) = (0, same);
     for by in sort {
@@ -258,8 +360,8 @@ fn scan_order(fields: &[(&str, Direction)], same: usize, ids_descend: bool, sort
 /// The ranges of some fields that a condition leaves.
 struct LookUp {
     ranges: Vec<Range>,
-    /// The number of combinations of values of the fields that are looked up.
-    prefixes: usize,
+    /// The beginnings of keys, one for each combination of values of the fields that are looked up.
+    prefixes: Vec<Vec<u8>>,
     /// How many of the fields are looked up by their values.
     fields: usize,
     /// Whether the field after them is narrowed to a span.
@@ -288,12 +390,19 @@ impl LookUp {
                         std::iter::once(span(&joined(prefix, &low), &joined(prefix, &high))).chain(points)
                     });
                     let ranges = sorted(ranges.collect());
-                    return Self { ranges, prefixes: prefixes.len(), fields: n, spans: true };
+                    return Self { ranges, prefixes, fields: n, spans: true };
                 }
-                _ => return Self { ranges: whole(&prefixes), prefixes: prefixes.len(), fields: n, spans: false },
+                _ => return Self { ranges: whole(&prefixes), prefixes, fields: n, spans: false },
             }
         }
-        Self { ranges: whole(&prefixes), prefixes: prefixes.len(), fields: fields.len(), spans: false }
+        Self { ranges: whole(&prefixes), prefixes, fields: fields.len(), spans: false }
+    }
+
+    /// Returns whether the ranges can be merged in the order that each of them has: there is one for each combination of values, and the
+    /// sort does not depend on the values.
+    fn is_merged_for(&self, fields: &[(&str, Direction)], sort: &[SortBy]) -> bool {
+        let is_value = |by: &SortBy| fields[..self.fields].iter().any(|(path, _)| *path == by.path);
+        self.ranges.len() == self.prefixes.len() && !sort.iter().any(is_value)
     }
 
     fn plan(
@@ -308,12 +417,24 @@ impl LookUp {
             self.ranges.reverse();
         }
         let narrow = self.fields > 0 || self.spans;
-        Plan { index, prefix, ranges: self.ranges, descending, ordered, narrow, exact }
+        let (merged, united) = (None, Vec::new());
+        Plan { index, prefix, ranges: self.ranges, merged, descending, ordered, narrow, exact, united }
     }
 }
 
 fn whole(prefixes: &[Vec<u8>]) -> Vec<Range> {
     sorted(prefixes.iter().map(|prefix| Range::prefix(prefix)).collect())
+}
+
+/// Returns for each range the length of that beginning with which its keys begin. No beginning is the beginning of another one.
+fn beginnings(ranges: &[Range], mut of: Vec<Vec<u8>>) -> Vec<usize> {
+    of.sort_unstable();
+    let length = |range: &Range| {
+        let std::ops::Bound::Included(low) = &range.from else { return 0 };
+        let after = of.partition_point(|beginning| beginning <= low);
+        after.checked_sub(1).map_or(0, |at| of[at].len())
+    };
+    ranges.iter().map(length).collect()
 }
 
 /// Returns the range from the first key at or above `low` to the last key that begins with `high`.
@@ -340,107 +461,4 @@ fn directed(mut encoding: Vec<u8>, direction: Direction) -> Vec<u8> {
         invert(&mut encoding);
     }
     encoding
-}
-
-/// What a condition says about one field, in encoded form.
-#[derive(Default)]
-struct Field {
-    /// The values that the field can have.
-    points: Option<Vec<Vec<u8>>>,
-    /// The beginnings of the lowest and the highest value that the field can have.
-    span: Option<(Vec<u8>, Vec<u8>)>,
-    /// Values outside the span that the field can have as well.
-    beside: Vec<Vec<u8>>,
-}
-
-impl Field {
-    fn of(wanted: &str, parts: &[&Condition], several_entries: bool) -> Self {
-        let mut field = Self::default();
-        for part in parts {
-            let Condition::Field { path, test } = part else { continue };
-            if path != wanted {
-                continue;
-            }
-            if let Some(points) = points_of(test)
-                && field.points.as_ref().is_none_or(|known| points.len() < known.len())
-            {
-                field.points = Some(points);
-            }
-            field.beside.extend(beside(test));
-            for (low, high) in spans_of(test) {
-                field.span = Some(match field.span.take() {
-                    None => (low, high),
-                    // In an array, one element may satisfy the lower bound and another the upper one.
-                    Some(known) if several_entries => known,
-                    Some((known_low, known_high)) => (known_low.max(low), lower_end(known_high, high)),
-                });
-            }
-        }
-        field
-    }
-}
-
-fn lower_end(a: Vec<u8>, b: Vec<u8>) -> Vec<u8> {
-    match (after_prefix(&a), after_prefix(&b)) {
-        (Some(end_of_a), Some(end_of_b)) if end_of_b < end_of_a => b,
-        (None, Some(_)) => b,
-        _ => a,
-    }
-}
-
-fn points_of(test: &Test) -> Option<Vec<Vec<u8>>> {
-    let mut points = match test {
-        Test::Eq(value) => points_of_value(value)?,
-        Test::In(values) => values.iter().map(points_of_value).collect::<Option<Vec<_>>>()?.concat(),
-        _ => return None,
-    };
-    points.sort_unstable();
-    points.dedup();
-    Some(points)
-}
-
-/// Returns the entries of records that are equal to a value. An array is equal both to an array and to an element that is an array, which
-/// an index holds in different ways.
-fn points_of_value(value: &Bson) -> Option<Vec<Vec<u8>>> {
-    match value {
-        Bson::Array(_) => None,
-        Bson::Null | Bson::Undefined => Some(vec![vec![TypeOrder::Undefined as u8], vec![TypeOrder::Null as u8]]),
-        other => Some(vec![encoding(other)?]),
-    }
-}
-
-/// Returns the spans that a comparison admits: all values of its type on one side of the value.
-fn spans_of(test: &Test) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let from = |value: &Bson| rangeable(value).map(|encoding| (encoding.clone(), vec![encoding[0]]));
-    let to = |value: &Bson| rangeable(value).map(|encoding| (vec![encoding[0]], encoding));
-    match test {
-        Test::Gt(value) | Test::Gte(value) => from(value).into_iter().collect(),
-        Test::Lt(value) | Test::Lte(value) => to(value).into_iter().collect(),
-        Test::Between(low, high) => from(low).into_iter().chain(to(high)).collect(),
-        Test::StartsWith(fragment) if !fragment.ignore_case => {
-            let mut beginning = encoded(RawBsonRef::String(&fragment.text));
-            beginning.truncate(beginning.len() - order::TEXT_END.len());
-            vec![(beginning.clone(), beginning)]
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// Returns the regular expression of a prefix search, because a stored regular expression that is the same matches too.
-fn beside(test: &Test) -> Option<Vec<u8>> {
-    let Test::StartsWith(fragment) = test else { return None };
-    let pattern = CString::try_from(fragment.pattern("^", "")).ok()?;
-    let options = CString::try_from(fragment.options()).ok()?;
-    encoding(&Bson::RegularExpression(Regex { pattern, options }))
-}
-
-fn rangeable(value: &Bson) -> Option<Vec<u8>> {
-    match value {
-        Bson::Array(_) | Bson::Null | Bson::Undefined | Bson::MinKey | Bson::MaxKey => None,
-        other => encoding(other),
-    }
-}
-
-fn encoding(value: &Bson) -> Option<Vec<u8>> {
-    RawBson::try_from(value.clone()).ok().map(|raw| encoded(raw.as_raw_bson_ref()))
 }

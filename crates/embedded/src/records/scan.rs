@@ -7,12 +7,13 @@ use annals_core::StoreError;
 
 use super::documents::Documents;
 use super::entries;
+use super::merged::Merged;
 use super::plan::Plan;
 use crate::engine::{Range, View};
 use crate::turn::Turn;
 
 /// The number of places visited before other tasks may run, however fast that was.
-const PLACES_AT_ONCE: usize = 1_000;
+pub(super) const PLACES_AT_ONCE: u64 = 1_000;
 
 /// A record that may match.
 pub(super) struct Candidate {
@@ -20,22 +21,34 @@ pub(super) struct Candidate {
     pub(super) id: Vec<u8>,
     /// The stored document.
     pub(super) stored: Vec<u8>,
-    /// Where it was found: the key of the document or of the entry.
+    /// Where it was found: the key of the document or of the entry. Of merged ranges it is the rest of the key, after the beginning.
     pub(super) place: Vec<u8>,
 }
 
-/// A scan of the ranges of a plan.
+/// A scan of the ranges of a plan, and of the plans united with it.
 pub(super) struct Scan {
     plan: Plan,
     collection: u32,
     places: Places,
+    /// The plans that are read after this one.
+    united: Vec<Plan>,
     /// Records that were already found, if a record may have several places.
     seen: HashSet<Vec<u8>>,
+    /// Whether it may have places in several plans.
+    is_union: bool,
     examined: Examined,
 }
 
 /// The remaining places of a plan.
-struct Places {
+enum Places {
+    /// Those of one range after the other.
+    Ranges(Ranges),
+    /// Those of all ranges, in their common order.
+    Merged(Merged),
+}
+
+/// The ranges that are left, the current one first.
+struct Ranges {
     ranges: VecDeque<Range>,
     descending: bool,
 }
@@ -47,28 +60,42 @@ pub(super) struct Examined {
     pub(super) documents: u64,
 }
 
+impl Examined {
+    /// Returns both together.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { entries: self.entries + other.entries, documents: self.documents + other.documents }
+    }
+}
+
 impl Scan {
-    pub(super) fn new(plan: Plan, collection: u32) -> Self {
-        let places = Places { ranges: plan.ranges.iter().cloned().collect(), descending: plan.descending };
-        Self { plan, collection, places, seen: HashSet::new(), examined: Examined::default() }
+    pub(super) fn new(mut plan: Plan, collection: u32) -> Self {
+        let united = std::mem::take(&mut plan.united);
+        let (places, is_union) = (Places::of(&plan), !united.is_empty());
+        let (seen, examined) = (HashSet::new(), Examined::default());
+        Self { plan, collection, places, united, seen, is_union, examined }
+    }
+
+    /// Goes on with the next of the united plans, if there is one.
+    fn begin_next(&mut self) -> bool {
+        let Some(next) = self.united.pop() else { return false };
+        self.places = Places::of(&next);
+        self.plan = next;
+        true
     }
 
     /// Resumes after a place in an ordered plan.
     pub(super) fn go_on_after(&mut self, place: &[u8]) {
-        while let Some(range) = self.places.ranges.front_mut() {
-            if is_within(range, place) {
-                narrow(range, place, self.plan.descending);
-                return;
-            }
-            // The place is in a later range, so this range is done.
-            self.places.ranges.pop_front();
+        match &mut self.places {
+            Places::Ranges(ranges) => ranges.go_on_after(place),
+            Places::Merged(merged) => merged.go_on_after(place),
         }
     }
 
     /// Resumes with the first place that has this prefix.
     pub(super) fn go_on_with(&mut self, beginning: &[u8]) {
+        let Places::Ranges(Ranges { ranges, .. }) = &mut self.places else { return };
         let places = Range::prefix(beginning);
-        for range in &mut self.places.ranges {
+        for range in ranges {
             match (&range.from, &range.to, &places.to) {
                 (Bound::Included(from), ..) if !self.plan.descending && from.as_slice() < beginning => {
                     range.from = places.from.clone();
@@ -87,57 +114,115 @@ impl Scan {
         self.examined
     }
 
-    /// Visits places for a while. Returns whether none are left or the visitor broke off.
+    /// Visits places for a while, at most `left` of them, which it counts down. Returns whether none are left or the visitor broke off.
     pub(super) fn step<E: From<StoreError>>(
         &mut self,
         view: &dyn View,
+        left: &mut u64,
         visit: &mut dyn FnMut(Candidate) -> Result<ControlFlow<()>, E>,
     ) -> Result<bool, E> {
-        let Self { plan, collection, places, seen, examined } = self;
+        let Self { plan, collection, places, seen, is_union, examined, .. } = self;
         let mut documents = Documents::new(view, *collection);
-        places.step(view, &mut |place: Vec<u8>, value: Vec<u8>| {
-            examined.entries += u64::from(plan.index.is_some());
-            match candidate(plan, seen, &mut documents, place, value)? {
-                Some(candidate) => {
-                    examined.documents += 1;
-                    visit(candidate)
-                }
-                None => Ok(ControlFlow::Continue(())),
-            }
-        })
+        let (mut read, mut broke_off) = (0, false);
+        let mut visit = |place: Vec<u8>, value: Vec<u8>| {
+            let Some(candidate) = candidate(plan, *is_union, seen, &mut documents, place, value)? else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            examined.documents += 1;
+            let flow = visit(candidate)?;
+            broke_off = flow.is_break();
+            Ok::<_, E>(flow)
+        };
+        let is_over = places.step(view, left, &mut read, &mut visit)?;
+        self.examined.entries += if self.plan.index.is_some() { read } else { 0 };
+        Ok(is_over && (broke_off || !self.begin_next()))
     }
 
-    /// Counts places for a while, up to `at_most`. Returns whether none are left or the limit is reached.
+    /// Counts places for a while, up to `at_most` in all. Returns whether none are left or the limit is reached; after a higher limit,
+    /// counting resumes.
     pub(super) fn count(&mut self, view: &dyn View, count: &mut u64, at_most: u64) -> Result<bool, StoreError> {
-        self.places.step(view, &mut |_: Vec<u8>, _: Vec<u8>| {
-            *count += 1;
-            Ok(if *count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })
+        let room = at_most.saturating_sub(*count);
+        let (mut left, mut read) = (room, 0);
+        let mut visit = |_: Vec<u8>, _: Vec<u8>| Ok::<_, StoreError>(ControlFlow::Continue(()));
+        let is_over = self.places.step(view, &mut left, &mut read, &mut visit)?;
+        *count += room - left;
+        self.examined.entries += if self.plan.index.is_some() { read } else { 0 };
+        Ok(is_over && !self.begin_next() || *count >= at_most)
     }
 }
 
 impl Places {
-    /// Visits places for a while. Returns whether none are left or the visitor broke off.
+    fn of(plan: &Plan) -> Self {
+        match &plan.merged {
+            Some(beginnings) => Self::Merged(Merged::new(&plan.ranges, beginnings, plan.descending)),
+            None => Self::Ranges(Ranges { ranges: plan.ranges.iter().cloned().collect(), descending: plan.descending }),
+        }
+    }
+
+    /// Visits places for a while, at most `left` of them, and adds how many were read. Returns whether none are left or the visitor broke
+    /// off.
     fn step<E: From<StoreError>>(
         &mut self,
         view: &dyn View,
+        left: &mut u64,
+        read: &mut u64,
+        visit: &mut dyn FnMut(Vec<u8>, Vec<u8>) -> Result<ControlFlow<()>, E>,
+    ) -> Result<bool, E> {
+        match self {
+            Self::Ranges(ranges) => {
+                let before = *left;
+                let is_over = ranges.step(view, left, visit)?;
+                *read += before - *left;
+                Ok(is_over)
+            }
+            Self::Merged(merged) => {
+                let before = merged.entries();
+                let is_over = merged.step(view, left, visit)?;
+                *read += merged.entries() - before;
+                Ok(is_over)
+            }
+        }
+    }
+}
+
+impl Ranges {
+    fn go_on_after(&mut self, place: &[u8]) {
+        while let Some(range) = self.ranges.front_mut() {
+            if is_within(range, place) {
+                narrow(range, place, self.descending);
+                return;
+            }
+            // The place is in a later range, so this range is done.
+            self.ranges.pop_front();
+        }
+    }
+
+    /// Visits places for a while, at most `left` of them. Returns whether none are left or the visitor broke off.
+    fn step<E: From<StoreError>>(
+        &mut self,
+        view: &dyn View,
+        left: &mut u64,
         visit: &mut dyn FnMut(Vec<u8>, Vec<u8>) -> Result<ControlFlow<()>, E>,
     ) -> Result<bool, E> {
         let turn = Turn::begin();
-        let mut left = PLACES_AT_ONCE;
+        let mut at_once = PLACES_AT_ONCE.min(*left);
+        if at_once == 0 {
+            return Ok(false);
+        }
         while let Some(range) = self.ranges.front() {
             let found = if self.descending { view.descending(range)? } else { view.ascending(range)? };
             let mut last = None;
             for entry in found {
                 let (place, value) = entry?;
-                left = if turn.is_over() { 0 } else { left - 1 };
-                if left == 0 {
+                *left -= 1;
+                at_once = if turn.is_over() { 0 } else { at_once - 1 };
+                if at_once == 0 {
                     last = Some(place.clone());
                 }
                 if visit(place, value)?.is_break() {
                     return Ok(true);
                 }
-                if left == 0 {
+                if at_once == 0 {
                     break;
                 }
             }
@@ -158,6 +243,7 @@ impl Places {
 /// Reads the record at a place, or returns `None` if it was already found.
 fn candidate(
     plan: &Plan,
+    is_union: bool,
     seen: &mut HashSet<Vec<u8>>,
     documents: &mut Documents<'_>,
     place: Vec<u8>,
@@ -165,11 +251,13 @@ fn candidate(
 ) -> Result<Option<Candidate>, StoreError> {
     let Some(known) = &plan.index else {
         let id = place[plan.prefix.len()..].to_vec();
-        return Ok(Some(Candidate { id, stored: value, place }));
+        let is_new = !is_union || seen.insert(id.clone());
+        return Ok(is_new.then_some(Candidate { id, stored: value, place }));
     };
     let damaged = || StoreError::RecordsDamaged(format!("an entry of index {} is damaged", known.index.name()));
     let id = entries::id_of(known, &place, &value).ok_or_else(damaged)?;
-    if known.several_entries && !seen.insert(id.clone()) {
+    let may_come_again = is_union || known.several_entries && plan.merged.is_none();
+    if may_come_again && !seen.insert(id.clone()) {
         return Ok(None);
     }
     let stored = documents.get(&id)?.ok_or_else(damaged)?;
@@ -190,7 +278,7 @@ fn is_within(range: &Range, place: &[u8]) -> bool {
     from && to
 }
 
-fn narrow(range: &mut Range, done: &[u8], descending: bool) {
+pub(super) fn narrow(range: &mut Range, done: &[u8], descending: bool) {
     let end = if descending { &mut range.to } else { &mut range.from };
     *end = Bound::Excluded(done.to_vec());
 }

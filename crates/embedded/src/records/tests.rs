@@ -2,10 +2,10 @@
 
 use annals_core::bson::{Bson, DateTime};
 use annals_core::order::Direction::{Ascending, Descending};
-use annals_core::{Code, Condition, Index, RecordQuery};
+use annals_core::{Code, Condition, Index, Invalid, RecordQuery};
 
 use super::catalog::{Catalog, KnownCollection};
-use super::plan::{Ordered, Plan, plan, plan_of_count};
+use super::plan::{Ordered, Plan, plans, plans_of_count};
 
 fn collection<I: Into<Index>>(indexes: impl IntoIterator<Item = I>) -> KnownCollection {
     let mut catalog = Catalog::default();
@@ -14,9 +14,23 @@ fn collection<I: Into<Index>>(indexes: impl IntoIterator<Item = I>) -> KnownColl
     catalog.collection("c").expect("it was added").clone()
 }
 
-fn planned(collection: &KnownCollection, query: RecordQuery) -> Plan {
+fn all_planned(collection: &KnownCollection, query: &RecordQuery) -> Vec<Plan> {
     query.validate().expect("the query is right");
-    plan(collection, &query.condition, &query.sort).expect("it has a text index if it needs one")
+    plans(collection, &query.condition, &query.sort).expect("it has a text index if it needs one")
+}
+
+fn only(mut plans: Vec<Plan>) -> Plan {
+    let plan = plans.pop().expect("there is a plan");
+    assert!(plans.is_empty(), "it is the only one");
+    plan
+}
+
+fn planned(collection: &KnownCollection, query: RecordQuery) -> Plan {
+    only(all_planned(collection, &query))
+}
+
+fn plan_of_count(collection: &KnownCollection, condition: &Condition) -> Result<Plan, Invalid> {
+    plans_of_count(collection, condition).map(only)
 }
 
 /// The name of the index and whether nothing needs sorting.
@@ -59,8 +73,65 @@ fn an_index_in_the_order_of_the_sort_spares_sorting() {
     assert_eq!(used(&of, a().ascending("a").descending("b")), (index(), true));
     assert_eq!(used(&of, query(Condition::All).ascending("a").descending("b")), (index(), true));
     assert_eq!(used(&of, a()), (index(), false));
-    assert_eq!(used(&of, query(Condition::is_in("a", [1, 2])).descending("b")), (index(), false));
     assert_eq!(used(&of, query(Condition::gt("b", 1)).descending("_id")), ("documents".into(), true));
+}
+
+#[test]
+fn an_index_is_in_the_order_of_the_ids_where_all_its_fields_are_equal() {
+    let of = collection([Index::ordered([("a", Ascending), ("b", Descending)])]);
+    let both = || query(Condition::and([Condition::eq("a", 1), Condition::eq("b", 1)]));
+    for (query, descending) in [
+        (both(), true),
+        (both().ascending("_id").descending("x"), true),
+        (both().descending("_id"), false),
+        (query(Condition::eq("a", 1)).descending("b").descending("_id"), false),
+        (query(Condition::eq("a", 1)).ascending("b").ascending("_id").ascending("x"), true),
+    ] {
+        let plan = planned(&of, query.clone());
+        assert_eq!((plan.ordered, plan.descending), (Ordered::Wholly, descending), "{query:?}");
+        assert!(plan.index.is_some());
+    }
+    let against = query(Condition::eq("a", 1)).descending("b").ascending("_id");
+    assert_eq!(planned(&of, against).ordered, Ordered::First { fields: 1, of_index: 2 });
+    assert_eq!(planned(&of, query(Condition::eq("a", 1)).descending("_id")).ordered, Ordered::No);
+    let with_id = collection([Index::ordered([("a", Ascending), ("_id", Descending)])]);
+    assert_eq!(used(&with_id, query(Condition::All).ascending("a").descending("_id")), ("a_1__id_-1".into(), true));
+}
+
+#[test]
+fn ranges_of_several_values_are_merged_in_the_order_of_the_sort() {
+    let mut of = collection([Index::ordered([("a", Ascending), ("b", Descending)])]);
+    let some = || Condition::is_in("a", ["x", "long", "y"]);
+    let time = |millis| Bson::DateTime(DateTime::from_millis(millis));
+    for descending in [false, true] {
+        let sorted = |condition| {
+            let query = query(condition);
+            if descending { query.ascending("b") } else { query.descending("b") }
+        };
+        for condition in [some(), Condition::and([some(), Condition::gte("b", time(1)), Condition::lt("b", time(5))])] {
+            let plan = planned(&of, sorted(condition));
+            assert_eq!((plan.ordered, plan.descending), (Ordered::Wholly, descending));
+            let lengths = plan.merged.expect("it is merged");
+            let mut rests = plan.ranges.iter().zip(&lengths).map(|(range, length)| match &range.from {
+                std::ops::Bound::Included(low) => &low[*length..],
+                other => panic!("{other:?}"),
+            });
+            let first = rests.next().expect("there are three");
+            assert!(rests.all(|rest| rest == first), "what follows the values is the same in all ranges");
+            assert_eq!(lengths.len(), 3);
+            assert!(lengths.iter().any(|length| *length != lengths[0]));
+        }
+    }
+    // The order by `a` is not that of `b`, and counting needs none.
+    for query in [query(some()).ascending("a").descending("b"), query(some()).descending("x"), query(some())] {
+        let plan = planned(&of, query);
+        assert!(plan.ordered == Ordered::No && plan.merged.is_none());
+    }
+    let of_a = collection([Index::on("a")]);
+    assert!(planned(&of_a, query(some())).merged.is_some(), "by id");
+    assert!(plan_of_count(&of_a, &some()).is_ok_and(|plan| plan.exact && plan.merged.is_none()));
+    of.indexes[0].several_entries = true;
+    assert!(planned(&of, query(some()).descending("b")).merged.is_none());
 }
 
 #[test]
@@ -171,15 +242,73 @@ fn the_beginning_of_a_text_is_a_range_of_an_index() {
     }
 }
 
+/// The names of the indexes of all plans, and whether nothing needs sorting.
+fn all_used(collection: &KnownCollection, query: RecordQuery) -> Vec<(String, bool)> {
+    let name = |plan: &Plan| plan.index.as_ref().map_or("documents".to_owned(), |known| known.index.name().to_owned());
+    let plans = all_planned(collection, &query);
+    plans.iter().map(|plan| (name(plan), plan.ordered == Ordered::Wholly)).collect()
+}
+
 #[test]
-fn words_are_looked_up_in_the_text_index_and_nothing_else_is() {
-    let of = collection([Index::from(Index::on("t")), Index::text(["t"]).into()]);
-    let words = || Condition::matching_text("B \"a b\" -c");
-    let plan = planned(&of, query(Condition::And(vec![Condition::eq("t", "a"), words()])).ascending("t"));
-    assert_eq!(plan.index.map(|known| known.index.name().to_owned()), Some("t_text".to_owned()));
-    assert_eq!((plan.ranges.len(), plan.ordered), (2, Ordered::No));
-    assert_eq!(used(&of, query(Condition::eq("t", "a"))).0, "t_1");
-    assert_eq!(used(&collection([Index::text(["t"])]), query(Condition::eq("t", "a"))).0, "documents");
+fn words_are_looked_up_in_the_text_index_or_read_in_the_order_of_the_sort() {
+    let of = collection([Index::on("t").unique().into(), Index::on("a").into(), Index::on("b").into(), text()]);
+    let words = || query(Condition::matching_text("B \"a b\" -c"));
+    let with = |condition| query(Condition::And(vec![condition, Condition::matching_text("B")]));
+    let due =
+        |names: &[(&str, bool)]| names.iter().map(|(name, whole)| ((*name).to_owned(), *whole)).collect::<Vec<_>>();
+    // The entries of a word are in the order of the ids.
+    for by_id in [words(), words().ascending("_id"), words().descending("_id").ascending("a")] {
+        assert_eq!(all_used(&of, by_id), due(&[("x_text", true)]));
+    }
+    assert!(planned(&of, words().descending("_id")).descending);
+    assert_eq!(planned(&of, words()).ranges.len(), 2);
+    assert_eq!(all_used(&of, words().ascending("a")), due(&[("x_text", false), ("a_1", true)]));
+    assert_eq!(all_used(&of, words().ascending("x")), due(&[("x_text", false)]));
+    // What else is asked for may be rarer.
+    let (a, span) = (|| with(Condition::eq("a", 1)), || with(Condition::gt("a", 1)));
+    assert_eq!(all_used(&of, a()), due(&[("x_text", true), ("a_1", true)]));
+    assert_eq!(all_used(&of, span()), due(&[("a_1", false), ("x_text", true)]));
+    assert_eq!(all_used(&of, a().ascending("x")), due(&[("x_text", false), ("a_1", false)]));
+    assert_eq!(all_used(&of, a().ascending("b")), due(&[("x_text", false), ("a_1", false), ("b_1", true)]));
+    assert_eq!(all_used(&of, with(Condition::eq("t", "a")).ascending("a")), due(&[("t_1", false)]));
+    assert_eq!(all_used(&of, with(Condition::eq("_id", 1)).ascending("a")), due(&[("documents", false)]));
+    // Nothing else looks up words.
+    assert_eq!(used(&of, query(Condition::eq("x", "a"))).0, "documents");
     let without = collection([Index::on("t")]);
-    assert!(super::plan::plan(&without, &words(), &[]).is_err_and(|error| error.code == Code::NoTextIndex));
+    assert!(plans(&without, &words().condition, &[]).is_err_and(|error| error.code == Code::NoTextIndex));
+}
+
+#[test]
+fn any_of_several_parts_is_looked_up_by_all_of_them_or_read_in_the_order_of_the_sort() {
+    let of = collection([Index::on("a").into(), Index::on("b").into(), Index::on("n").into(), text()]);
+    let (a, b) = (|| Condition::eq("a", 1), || Condition::eq("b", 1));
+    let any = || query(Condition::or([a(), Condition::and([b(), Condition::gt("x", 1)])]));
+    let united = |query: RecordQuery| all_planned(&of, &query).iter().map(|plan| plan.united.len()).collect::<Vec<_>>();
+    assert_eq!(all_used(&of, any().descending("n")), [("b_1".to_owned(), false), ("n_1".to_owned(), true)]);
+    assert_eq!(united(any().descending("n")), [1, 0]);
+    assert_eq!(united(any().descending("x")), [1]);
+    assert_eq!(united(query(Condition::or([a(), b(), Condition::eq("_id", 1)]))), [2, 0]);
+    assert_eq!(united(query(Condition::or([a(), Condition::eq("x", 1)]))), [0], "all records are read for one of them");
+    assert_eq!(united(query(Condition::and([a(), Condition::or([a(), b()])]))), [0], "the first part is enough");
+    let words = Condition::and([Condition::matching_text("a"), Condition::or([a(), b()])]);
+    assert_eq!(united(query(words).ascending("n")), [0, 1, 0]);
+    assert!(plans_of_count(&of, &any().condition).is_ok_and(|plans| plans.iter().all(|plan| !plan.exact)));
+}
+
+#[test]
+fn entries_of_words_are_counted_where_one_of_them_is_enough() {
+    let of = collection([text()]);
+    let exact = |condition: Condition| plan_of_count(&of, &condition).expect("there is one").exact;
+    let words = |search: &str| Condition::matching_text(search);
+    assert!(exact(words("a")) && exact(words("a b-c")) && exact(Condition::And(vec![Condition::All, words("a")])));
+    assert!(exact(words("")), "it finds nothing");
+    let long = "a".repeat(300);
+    for search in ["\"a b\"", "a -b", "a -\"b c\"", long.as_str()] {
+        assert!(!exact(words(search)), "{search}");
+    }
+    assert!(!exact(Condition::And(vec![words("a"), Condition::eq("x", 1)])));
+}
+
+fn text() -> Index {
+    Index::text(["x"]).into()
 }

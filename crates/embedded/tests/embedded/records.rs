@@ -6,3 +6,4 @@ mod limits;
 mod model;
 #[cfg(feature = "seeded-bugs")]
 mod seeded_bugs;
+mod words;

@@ -7,7 +7,8 @@ use annals_core::{Code, Collection, Condition, Expected, Index, RecordError, Rec
 
 use crate::Subject;
 use crate::records::sample::{
-    THINGS, delete, insert, matching, open, open_with, pages, put, refused, reopen, replace, write, write_one,
+    THINGS, delete, ids, insert, matching, numbers, open, open_with, pages, put, refused, reopen, replace, write,
+    write_one,
 };
 
 fn with_text(paths: &[&str]) -> Collection {
@@ -61,8 +62,13 @@ pub async fn a_search_is_one_condition_among_others(subject: &dyn Subject) {
     let condition = Condition::and([Condition::eq("n", 2), Condition::matching_text("needle")]);
     assert_eq!(matching(&records, condition).await, [10, 30, 50, 70, 90]);
     let sorted = pages(&records, needles().descending("n").ascending("_id").limit(3)).await;
-    let ids = sorted.iter().map(|record| record.document.get_i32("_id").expect("it has an id"));
-    assert_eq!(ids.collect::<Vec<_>>(), [10, 30, 50, 70, 90, 0, 20, 40, 60, 80]);
+    let found = sorted.iter().map(|record| record.document.get_i32("_id").expect("it has an id"));
+    assert_eq!(found.collect::<Vec<_>>(), [10, 30, 50, 70, 90, 0, 20, 40, 60, 80]);
+    let all = || RecordQuery::new(THINGS).matching(Condition::matching_text("hay needle")).limit(30);
+    let mut due: Vec<i32> = (0..100).rev().collect();
+    assert_eq!(numbers(ids(&records, all().descending("_id")).await), due);
+    due.sort_by_key(|id| std::cmp::Reverse(id % 4));
+    assert_eq!(numbers(ids(&records, all().descending("n")).await), due);
     // An index contains the words; equality of a text is another question.
     assert_eq!(matching(&records, Condition::eq("t", "needle")).await, [0; 0]);
 }
