@@ -27,6 +27,7 @@ use tokio_rustls::server::TlsStream;
 use crate::cors::Cors;
 use crate::direct::Direct;
 use crate::door::Door;
+use crate::grpc;
 use crate::opening::{Obstacle, Opening};
 use crate::options::Options;
 use crate::reader::{READER, Reader};
@@ -317,6 +318,7 @@ async fn answer(api: &Opening, reader: &Arc<Reader>, request: Request<Incoming>)
     let http2 = request.version() == Version::HTTP_2;
     let busy = reader.busy();
     reader.room().await;
+    let calls = grpc::is_grpc(request.headers());
     let again = (http2 && request.method() == Method::GET).then(|| without_body(&request));
     let mut response = api.answer(request).await;
     if let Some(again) = again
@@ -327,6 +329,10 @@ async fn answer(api: &Opening, reader: &Arc<Reader>, request: Request<Incoming>)
         let _turn = reader.turn().await;
         reader.until_read().await;
         response = api.answer_again(again).await;
+    }
+    if calls && http2 {
+        // What is refused before it reaches a method is told to its client in the same way.
+        response = grpc::translated(response).await;
     }
     let mut response = reader.counted(response, http2, busy);
     // Other sites must not run a response as a script, or embed it.

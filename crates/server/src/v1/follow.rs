@@ -1,10 +1,8 @@
 //! `GET /v1/log/follow`: server-sent events, first the existing events and then new ones.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use annals_core::{Follower, Identity, ReadError, RecordedEvent, SequenceNumber, StoreError};
-use annals_system::sleep;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
@@ -16,19 +14,17 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::lines::CHUNK_BYTES;
-use crate::answer::{data_bytes, not_written};
+use crate::answer::not_written;
 use crate::caller::Caller;
 use crate::event_types;
+use crate::following::{Following, Position, Step};
 use crate::media;
-use crate::metrics::Counted;
-use crate::options::Stop;
 use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{From, List, Query, filter, number};
 use crate::route::{Argument, Feature, Inputs, Permission, get};
 use crate::source::Source;
 use crate::state::Server;
-use crate::unread::{HeldBytes, Unread};
 
 /// Returns the operation that follows the log.
 pub(crate) fn feature() -> Feature {
@@ -80,22 +76,18 @@ async fn follow(
     };
     let (from, greeting) = match position {
         None => (from, String::new()),
-        Some(position) => position.resume(&identity, head),
+        Some(position) => match position.resume(&identity, head) {
+            (from, false) => (from, String::new()),
+            (from, true) => (from, clamped(position, &identity, from)),
+        },
     };
     let feed = Feed {
-        follower: Follower::new(Arc::clone(&source.log), from, wanted),
-        page: Vec::new().into_iter(),
-        held: None,
-        unread: server.options.unread.clone(),
-        unread_max: server.options.answer_bytes_in_flight_max,
+        following: Following::of_log(&server, &source, from, wanted)?,
         // The first comment shows that the stream is established.
         greeting: Some(format!(": from {from}, head {head}\n\n{greeting}").into()),
         incarnation: identity.incarnation,
-        comment_interval: server.options.comment_interval,
-        stop: server.options.stop.clone(),
         source,
         ended: false,
-        _counted: server.follower()?,
     };
     let chunks = stream::unfold(feed, |mut feed| async move {
         let chunk = feed.chunk().await?;
@@ -113,13 +105,6 @@ pub(super) fn event_stream(events: Body) -> Response {
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     (headers, events).into_response()
-}
-
-/// An event that the client has seen: its number, and the incarnation from which the client received it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Position {
-    pub(super) number: SequenceNumber,
-    pub(super) incarnation: u32,
 }
 
 /// The last event that the client has seen, if it resumes.
@@ -155,44 +140,23 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
     }
 }
 
-impl Position {
-    /// Returns the sequence number at which to resume, and an event that informs the client if that is not the next number.
-    ///
-    /// Up to the number at which an incarnation starts, its log equals that of the previous incarnation. What another incarnation stored
-    /// from there on is not in this log. Nor is an event past the head, which only another store can have delivered.
-    fn resume(self, identity: &Identity, head: SequenceNumber) -> (SequenceNumber, String) {
-        let after = self.number.saturating_add(1);
-        let other = self.incarnation != identity.incarnation;
-        let from = if other { after.min(identity.incarnation_start) } else { after }.min(head);
-        // Below the fork the incarnations share one log, so this reader has lost nothing. A later incarnation is not an ancestor.
-        if from == after && self.incarnation <= identity.incarnation {
-            return (from, String::new());
-        }
-        let report = serde_json::json!({
-            "position": format!("{}@{}", self.number, self.incarnation),
-            "incarnation": identity.incarnation,
-            "incarnation_start": identity.incarnation_start,
-            "from": from,
-        });
-        (from, format!("event: position_clamped\ndata: {report}\n\n"))
-    }
+/// Returns an event that informs the client that it does not resume with the next number.
+fn clamped(position: Position, identity: &Identity, from: SequenceNumber) -> String {
+    let report = serde_json::json!({
+        "position": format!("{}@{}", position.number, position.incarnation),
+        "incarnation": identity.incarnation,
+        "incarnation_start": identity.incarnation_start,
+        "from": from,
+    });
+    format!("event: position_clamped\ndata: {report}\n\n")
 }
 
 struct Feed {
     source: Source,
-    follower: Follower,
-    /// The rest of the page that was read last.
-    page: std::vec::IntoIter<RecordedEvent>,
-    /// The guard that counts the page's bytes as unread.
-    held: Option<HeldBytes>,
-    unread: Unread,
-    unread_max: usize,
+    following: Following<Follower>,
     greeting: Option<Bytes>,
     incarnation: u32,
-    comment_interval: Duration,
-    stop: Stop,
     ended: bool,
-    _counted: Counted,
 }
 
 impl Feed {
@@ -201,31 +165,18 @@ impl Feed {
         if let Some(greeting) = self.greeting.take() {
             return Some(greeting);
         }
-        if self.ended || self.stop.is_stopped() {
+        if self.ended {
             return None;
         }
-        if self.page.as_slice().is_empty() {
-            let (unread, max) = (&self.unread, self.unread_max);
-            let next = async {
-                unread.room(max).await;
-                self.follower.next_page().await
-            };
-            tokio::select! {
-                biased;
-                () = self.stop.stopped() => return None,
-                page = next => match page {
-                    Ok(events) => {
-                        self.held = Some(self.unread.hold(data_bytes(&events)));
-                        self.page = events.into_iter();
-                    }
-                    Err(error) => return self.end(error),
-                },
-                () = sleep(self.comment_interval) => return Some(Bytes::from_static(b": quiet\n\n")),
-            }
+        match self.following.step().await {
+            Step::Events => {}
+            Step::Quiet => return Some(Bytes::from_static(b": quiet\n\n")),
+            Step::Stopped => return None,
+            Step::Failed(error) => return self.end(error),
         }
         let mut chunk = Vec::with_capacity(4 * 1024);
         while chunk.len() < CHUNK_BYTES
-            && let Some(event) = self.page.next()
+            && let Some(event) = self.following.next_event()
         {
             if let Err(problem) = self.write(&mut chunk, &event) {
                 self.ended = true;
@@ -233,11 +184,7 @@ impl Feed {
                 break;
             }
         }
-        if self.page.as_slice().is_empty() {
-            // While it waits, a follower keeps neither events nor their memory.
-            self.page = Vec::new().into_iter();
-            self.held = None;
-        }
+        self.following.rest();
         chunk.shrink_to_fit();
         Some(chunk.into())
     }
@@ -277,32 +224,6 @@ pub(super) fn last_word(problem: &Problem, caller: &Caller) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn resumed(number: u64, incarnation: u32, at: Identity, head: u64) -> (u64, bool) {
-        let (from, report) = Position { number, incarnation }.resume(&at, head);
-        (from, report.contains("position_clamped"))
-    }
-
-    #[test]
-    fn a_position_below_the_fork_is_resumed_without_a_report() {
-        let fork = Identity { store_id: annals_core::Uuid::nil(), incarnation: 1, incarnation_start: 10 };
-        assert_eq!(resumed(4, 0, fork, 20), (5, false));
-    }
-
-    #[test]
-    fn a_position_of_another_incarnation_is_clamped_to_where_this_one_starts_and_reported() {
-        let first = Identity { store_id: annals_core::Uuid::nil(), incarnation: 0, incarnation_start: 0 };
-        let second = Identity { incarnation: 1, incarnation_start: 10, ..first };
-        assert_eq!(resumed(4, 0, first, 20), (5, false));
-        assert_eq!(resumed(14, 1, second, 20), (15, false));
-        assert_eq!(resumed(14, 0, second, 20), (10, true));
-        assert_eq!(resumed(9, 0, second, 20), (10, false));
-        assert_eq!(resumed(10, 0, second, 20), (10, true));
-        assert_eq!(resumed(4, 2, second, 20), (5, true));
-        assert_eq!(resumed(u64::MAX, 0, second, 20), (10, true));
-        assert_eq!(resumed(20, 0, first, 20), (20, true));
-        assert_eq!(resumed(19, 0, first, 20), (20, false));
-    }
 
     #[test]
     fn the_last_event_id_is_a_number_with_or_without_its_incarnation() {
