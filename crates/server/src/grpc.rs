@@ -14,7 +14,7 @@ mod commits;
 mod documents;
 mod feed;
 mod frames;
-// prost writes it, and some of it is for clients; `cargo test -p annals-server --test server grpc` compares it with the protocol.
+// prost writes it, and some of it is for clients; `cargo test -p annals-server --test server messages` compares it with the protocol.
 #[allow(clippy::all, dead_code, missing_docs)]
 #[rustfmt::skip]
 mod generated;
