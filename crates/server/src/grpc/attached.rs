@@ -5,13 +5,14 @@
 //!                     └─────────────▶ settle ──┴▶ settled
 //! ```
 //!
-//! INVARIANT: every delivery that was pulled is in `unsettled` until its settlement is stored. What is still there when the worker is gone
-//! is given back.
+//! INVARIANT: every delivery that was pulled is in `unsettled` until its settlement is stored or its lease has ended. What is still there
+//! when the worker is gone is given back.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use annals_core::Timestamp;
 use annals_core::handlers::{Delivery, HandlerError, PullBody, SettleBody, SettleResult, Settlement};
 use annals_system::sleep;
 use axum::response::Response;
@@ -68,8 +69,8 @@ pub(super) struct Attached {
     pulled: std::vec::IntoIter<Delivery>,
     /// The guard that counts their bytes as unread.
     held: Option<HeldBytes>,
-    /// The tokens that are not settled, in the order of delivery.
-    unsettled: Vec<String>,
+    /// The tokens that are not settled, in the order of delivery, and the ends of their leases.
+    unsettled: Vec<(String, Timestamp)>,
     quiet_max: Duration,
     /// Whether the first message was sent.
     begun: bool,
@@ -169,7 +170,9 @@ impl Attached {
 
     fn keep(&mut self, deliveries: Vec<Delivery>) {
         self.credit = self.credit.saturating_sub(deliveries.len() as u64);
-        self.unsettled.extend(deliveries.iter().map(|delivery| delivery.token.clone()));
+        let now = self.server.host.clock().now();
+        self.unsettled.retain(|(_, until)| *until > now);
+        self.unsettled.extend(deliveries.iter().map(|delivery| (delivery.token.clone(), delivery.until)));
         let bytes = data_bytes(deliveries.iter().map(|delivery| &delivery.event));
         self.held = Some(self.server.options.unread.hold(bytes));
         self.pulled = deliveries.into_iter();
@@ -213,7 +216,7 @@ impl Attached {
     fn settled(&mut self, results: &[SettleResult]) {
         let is_over = |result: &&SettleResult| result.error.as_deref() != Some(OUT_OF_ORDER);
         let over: HashSet<_> = results.iter().filter(is_over).map(|result| &*result.token).collect();
-        self.unsettled.retain(|token| !over.contains(&**token));
+        self.unsettled.retain(|(token, _)| !over.contains(&**token));
     }
 }
 
@@ -228,7 +231,7 @@ impl Drop for Attached {
         let (handlers, handler) = (Arc::clone(&self.worker.handlers), std::mem::take(&mut self.worker.handler));
         let tokens = std::mem::take(&mut self.unsettled);
         runtime.spawn(async move {
-            let results = tokens.into_iter().map(|token| Settlement::failed(token, GONE)).collect();
+            let results = tokens.into_iter().map(|(token, _)| Settlement::failed(token, GONE)).collect();
             if let Err(error) = handlers.settle(&handler, SettleBody { results }).await {
                 tracing::warn!(%error, handler, "the deliveries of a worker that is gone wait for the end of their leases");
             }
