@@ -115,9 +115,10 @@ mod tests {
             }
             if let Some(rest) = line.trim().strip_prefix("rpc ") {
                 let name = rest.split('(').next().unwrap_or_default();
-                declared.push((format!("/annals.v1.{service}/{name}"), reads));
+                // A method may say so itself.
+                declared.push((format!("/annals.v1.{service}/{name}"), reads && !comment.contains("is `writer`")));
             }
-            match line.strip_prefix("//") {
+            match line.trim().strip_prefix("//") {
                 Some(text) => comment.push_str(text),
                 None => comment.clear(),
             }

@@ -2,21 +2,25 @@
 
 use std::sync::Arc;
 
-use annals_core::{Partitions, StreamFollower, StreamPosition, StreamQuery, Streams};
+use annals_core::{
+    Included, Partitions, StreamFollower, StreamInfo, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,
+};
 use axum::extract::{Request, State};
 use axum::response::Response;
 
 use super::documents::Form;
 use super::generated::partition::Partition as Chosen;
 use super::generated::{
-    self, FollowStreamRequest, FollowStreamResponse, PageEnd, Partition, Quiet, ReadStreamRequest, ReadStreamResponse,
-    Started, StateRequest, StateResponse, follow_stream_response, read_stream_response,
+    self, AppendRequest, AppendResponse, FollowStreamRequest, FollowStreamResponse, ListRequest, ListResponse,
+    ListedStream, PageEnd, Partition, Quiet, ReadStreamRequest, ReadStreamResponse, Started, StateRequest,
+    StateResponse, follow_stream_response, read_stream_response,
 };
 use super::log::{page_length, visible_scope};
 use super::{Method, feed, frames};
 use crate::answer::data_bytes;
 use crate::caller::Caller;
 use crate::following::Following;
+use crate::granted_streams;
 use crate::problem::Problem;
 use crate::route::Permission;
 use crate::source::Source;
@@ -26,9 +30,11 @@ use crate::v1;
 pub(super) fn methods() -> Vec<Method> {
     let method = |method: Method| method.naming_scope().checking_streams();
     vec![
+        method(Method::new("/annals.v1.Streams/List", Permission::Reader, list)),
         method(Method::new("/annals.v1.Streams/State", Permission::Reader, state)),
         method(Method::new("/annals.v1.Streams/Read", Permission::Reader, read)),
         method(Method::new("/annals.v1.Streams/Follow", Permission::Reader, follow)),
+        Method::new("/annals.v1.Streams/Append", Permission::Writer, append).naming_scope(),
     ]
 }
 
@@ -46,12 +52,43 @@ fn partitions(partition: Option<Partition>) -> Partitions {
     }
 }
 
+async fn list(State(server): State<Arc<Server>>, caller: Caller, request: Request) -> Result<Response, Problem> {
+    let asked: ListRequest = frames::read(&server, request).await?.message;
+    let scope = visible_scope(&caller, asked.scope)?;
+    let (source, streams) = v1::streams::found(&server, caller, Some(scope))?;
+    let wanted = StreamsQuery { after: asked.after.map(Into::into), limit: page_length(asked.limit) };
+    wanted.validate()?;
+    let found = granted_streams::list(&source.caller.principal, &*streams, wanted).await?;
+    let listed = |info: StreamInfo| ListedStream { name: info.name.to_string(), state: Some(state_of(&info)) };
+    Ok(frames::answered(&ListResponse { streams: found.into_iter().map(listed).collect() }))
+}
+
+fn state_of(info: &StreamInfo) -> StateResponse {
+    StateResponse { head: info.head, progress: info.progress, incarnation_start: info.incarnation_start }
+}
+
 async fn state(State(server): State<Arc<Server>>, caller: Caller, request: Request) -> Result<Response, Problem> {
     let asked: StateRequest = frames::read(&server, request).await?.message;
     let (_, streams) = named(&server, caller, asked.scope, &asked.stream)?;
-    let found = streams.stream(&asked.stream).await?;
-    let (head, progress, incarnation_start) = (found.head, found.progress, found.incarnation_start);
-    Ok(frames::answered(&StateResponse { head, progress, incarnation_start }))
+    Ok(frames::answered(&state_of(&streams.stream(&asked.stream).await?)))
+}
+
+async fn append(State(server): State<Arc<Server>>, caller: Caller, request: Request) -> Result<Response, Problem> {
+    let frames::Asked::<AppendRequest> { message: asked, held: _held } = frames::read(&server, request).await?;
+    let scope = visible_scope(&caller, asked.scope)?;
+    let (_, streams) = v1::streams::found(&server, caller, Some(scope))?;
+    let included = |one: generated::Included| Included {
+        sequence_number: one.sequence_number,
+        partition: one.partition.map(Into::into),
+    };
+    let verdicts = Verdicts {
+        included: asked.included.into_iter().map(included).collect(),
+        ..Verdicts::new(asked.stream, asked.from..asked.to)
+    };
+    let _place = server.place("retry the same append in a moment")?;
+    let appended = streams.append(verdicts).await?;
+    let (from, to) = (appended.positions.start, appended.positions.end);
+    Ok(frames::answered(&AppendResponse { from, to, duplicate: appended.duplicate }))
 }
 
 async fn read(State(server): State<Arc<Server>>, caller: Caller, request: Request) -> Result<Response, Problem> {
@@ -97,7 +134,7 @@ async fn follow(State(server): State<Arc<Server>>, caller: Caller, request: Requ
     let following = Following::new(&server, StreamFollower::new(streams, asked.stream, asked.from, partitions))?;
     let started = Started { from: asked.from, head, incarnation: identity.incarnation, clamped: false };
     let mut first = Vec::new();
-    append(follow_stream_response::Response::Started(started), &mut first);
+    message(follow_stream_response::Response::Started(started), &mut first);
     let caller = source.caller.clone();
     Ok(feed::followed(following, StreamMessages { source, form }, caller, first))
 }
@@ -117,15 +154,15 @@ struct StreamMessages {
 
 impl feed::Messages<annals_core::StreamEvent> for StreamMessages {
     fn event(&self, event: &annals_core::StreamEvent, out: &mut Vec<u8>) -> Result<(), Problem> {
-        append(follow_stream_response::Response::Event(entry(self.form, event, &self.source)?), out);
+        message(follow_stream_response::Response::Event(entry(self.form, event, &self.source)?), out);
         Ok(())
     }
 
     fn quiet(&self, next: u64, out: &mut Vec<u8>) {
-        append(follow_stream_response::Response::Quiet(Quiet { next }), out);
+        message(follow_stream_response::Response::Quiet(Quiet { next }), out);
     }
 }
 
-fn append(response: follow_stream_response::Response, out: &mut Vec<u8>) {
+fn message(response: follow_stream_response::Response, out: &mut Vec<u8>) {
     frames::append(&FollowStreamResponse { response: Some(response) }, out);
 }

@@ -193,7 +193,7 @@ pub(crate) fn named(
 }
 
 /// Returns the streams that a request addresses.
-pub(super) fn found(
+pub(crate) fn found(
     server: &Server,
     caller: Caller,
     scope: Option<String>,

@@ -185,13 +185,14 @@ fn methods() -> Vec<(String, bool)> {
         }
         if let Some(rest) = line.trim().strip_prefix("rpc ") {
             let name = rest.split('(').next().expect("a name");
-            methods.push((format!("{service}/{name}"), reads));
+            // A method may say so itself.
+            methods.push((format!("{service}/{name}"), reads && !comment.contains("is `writer`")));
         }
-        match line.strip_prefix("//") {
+        match line.trim().strip_prefix("//") {
             Some(text) => comment.push_str(text),
             None => comment.clear(),
         }
     }
-    assert_eq!(methods.len(), 10, "{methods:?}");
+    assert_eq!(methods.len(), 12, "{methods:?}");
     methods
 }

@@ -11,7 +11,7 @@ fn the_messages_that_are_checked_in_are_those_of_the_protocol() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grpc");
     fs::create_dir_all(&folder).expect("a folder");
     let mut config = prost_build::Config::new();
-    config.bytes(["."]).out_dir(&folder).compile_fds(files).expect("generated");
+    config.bytes(["."]).disable_comments(["."]).out_dir(&folder).compile_fds(files).expect("generated");
     let generated = folder.join("annals.v1.rs");
     let checked_in = here.join("src/grpc/generated.rs");
     if std::env::var_os("ANNALS_WRITE_MESSAGES").is_some() {

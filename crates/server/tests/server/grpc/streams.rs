@@ -1,12 +1,13 @@
 //! The service `Streams`.
 
-use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, Included, Verdicts};
+use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, Verdicts};
 use tonic::Streaming;
 
 use super::generated::partition::Partition as Chosen;
 use super::generated::{
-    FollowStreamRequest, FollowStreamResponse, PageEnd, Partition, ReadStreamRequest, ReadStreamResponse, StateRequest,
-    StateResponse, StreamEvent, follow_stream_response, read_stream_response,
+    AppendRequest, AppendResponse, FollowStreamRequest, FollowStreamResponse, Included, ListRequest, ListResponse,
+    PageEnd, Partition, ReadStreamRequest, ReadStreamResponse, StateRequest, StateResponse, StreamEvent,
+    follow_stream_response, read_stream_response,
 };
 use super::{Client, end, json_of, next, problem, refused};
 use crate::running::{Running, soon};
@@ -15,7 +16,11 @@ use crate::running::{Running, soon};
 async fn serving() -> Running {
     let server = Running::start().await;
     server.commit_orders("o-1", 6).await;
-    append(&server, Verdicts::new("s", 0..4).include(Included::new(0)).include(Included::of(2, "a"))).await;
+    append(
+        &server,
+        Verdicts::new("s", 0..4).include(annals_core::Included::new(0)).include(annals_core::Included::of(2, "a")),
+    )
+    .await;
     server
 }
 
@@ -69,6 +74,32 @@ async fn a_stream_is_read_by_position_and_partition() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn verdicts_are_appended_once_and_where_the_filter_is() {
+    let server = serving().await;
+    let client = Client::of(&server);
+    let verdicts = |from: u64| {
+        let included = vec![Included { sequence_number: 4, partition: Some("b".to_owned()) }];
+        AppendRequest { stream: "s".to_owned(), from, to: 6, included, ..AppendRequest::default() }
+    };
+    for duplicate in [false, true] {
+        let appended: AppendResponse = client.call("Streams/Append", verdicts(4)).await.expect("appended");
+        assert_eq!(appended, AppendResponse { from: 2, to: 3, duplicate });
+    }
+    let beyond = AppendRequest { to: 9, ..verdicts(6) };
+    let beyond = AppendRequest { included: Vec::new(), ..beyond };
+    assert!(client.call::<_, AppendResponse>("Streams/Append", beyond).await.is_err(), "the log ends before");
+    let other = AppendRequest { from: 5, to: 6, included: Vec::new(), stream: "t".to_owned(), ..verdicts(5) };
+    let status = refused(client.call::<_, AppendResponse>("Streams/Append", other).await);
+    problem(&status, tonic::Code::Aborted, Code::StreamMoved);
+    let listed: ListResponse = client.call("Streams/List", ListRequest::default()).await.expect("a list");
+    let states: Vec<_> = listed.streams.iter().map(|it| (&*it.name, it.state.expect("a state").progress)).collect();
+    assert_eq!(states, [("s", 6)]);
+    let after = ListRequest { after: Some("s".to_owned()), ..ListRequest::default() };
+    let listed: ListResponse = client.call("Streams/List", after).await.expect("a list");
+    assert!(listed.streams.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_is_followed_until_the_server_stops() {
     let mut server = serving().await;
     let client = Client::of(&server);
@@ -78,7 +109,7 @@ async fn a_stream_is_followed_until_the_server_stops() {
         panic!("it does not say where it begins")
     };
     assert_eq!((started.from, started.head, started.clamped), (1, 2, false));
-    append(&server, Verdicts::new("s", 4..6).include(Included::new(5))).await;
+    append(&server, Verdicts::new("s", 4..6).include(annals_core::Included::new(5))).await;
     for (position, sequence_number) in [(1, 2), (2, 5)] {
         let Some(follow_stream_response::Response::Event(entry)) = next(&mut follower).await.response else {
             panic!("no entry {position}")
