@@ -23,6 +23,7 @@ mod log;
 mod speaking;
 mod status;
 mod streams;
+mod whole;
 
 use std::sync::{Arc, LazyLock};
 

@@ -330,11 +330,11 @@ async fn answer(api: &Opening, reader: &Arc<Reader>, request: Request<Incoming>)
         reader.until_read().await;
         response = api.answer_again(again).await;
     }
+    let mut response = reader.counted(response, http2, busy);
     if calls && http2 {
-        // What is refused before it reaches a method is told to its client in the same way.
+        // What is refused before or after its method is told to its client in the same way.
         response = grpc::translated(response).await;
     }
-    let mut response = reader.counted(response, http2, busy);
     // Other sites must not run a response as a script, or embed it.
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

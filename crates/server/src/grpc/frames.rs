@@ -17,6 +17,7 @@ use prost::Message;
 
 use super::speaking::MEDIA_TYPES;
 use super::status::{self, MEDIA_TYPE};
+use super::whole::whole;
 use crate::answer::WRITTEN_AT_ONCE_BYTES_MAX;
 use crate::body::{self, Budget, Held, Taken};
 use crate::caller::Principal;
@@ -146,7 +147,7 @@ pub(super) fn append(message: &impl Message, out: &mut Vec<u8>) {
 pub(super) fn answered(message: &impl Message) -> Response {
     let mut out = Vec::new();
     append(message, &mut out);
-    streamed(stream::iter([Ok(Bytes::from(out))]))
+    whole(out)
 }
 
 /// Answers with the messages that `write` writes, which contain `bytes` of event data. Writing many would delay other requests, so a
@@ -162,7 +163,7 @@ pub(super) async fn page(
         written
             .map_err(|error| Problem::new(Code::Internal, format!("the response could not be written: {error}")))??
     };
-    Ok(streamed(stream::iter([Ok(Bytes::from(out))])))
+    Ok(whole(out))
 }
 
 /// Answers with messages as they become available. The end of `chunks` is the end of a success; a problem is the last it returns.

@@ -47,7 +47,12 @@ pub(crate) async fn speaking(State(reads): State<bool>, request: Request, next: 
         response = next.run(request) => response,
         () = passed.as_mut() => return without_message(late()),
     };
-    translated(response).await.map(|body| Body::new(Bounded { body, passed, over: false }))
+    let response = translated(response).await;
+    // What is written already is not cut off.
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    response.map(|body| Body::new(Bounded { body, passed, over: false }))
 }
 
 /// Returns how long the caller waits.
