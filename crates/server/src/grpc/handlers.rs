@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::Method;
 use super::attached::{Attached, Worker};
 use super::documents::Form;
+use super::feed::stopping;
 use super::frames::{self, Messages, invalid};
 use super::generated::process_request::Request as Sent;
 use super::generated::{self, Attach, ProcessRequest};
@@ -51,7 +52,11 @@ async fn process(State(server): State<Arc<Server>>, caller: Caller, request: Req
 /// Waits for the first message.
 async fn attach(server: &Server, messages: &mut Messages) -> Result<Attach, Problem> {
     let idle_max = server.options.body_idle_max;
-    let first = timeout(idle_max, messages.next::<ProcessRequest>()).await.map_err(|_| {
+    let first = tokio::select! {
+        first = timeout(idle_max, messages.next::<ProcessRequest>()) => first,
+        () = server.options.stop.stopped() => return Err(stopping()),
+    };
+    let first = first.map_err(|_| {
         let message = format!("no message arrived for {idle_max:?}; send attach first");
         Problem::new(Code::RequestTimeout, message)
     })??;
