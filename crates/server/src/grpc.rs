@@ -28,14 +28,34 @@ mod whole;
 use std::sync::{Arc, LazyLock};
 
 use axum::handler::Handler;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 
 use crate::gate::Gate;
-use crate::route::Permission;
+use crate::payload::Payload;
+use crate::route::{Feature, Permission, get};
 use crate::state::Server;
 
 pub(crate) use speaking::{is_grpc, speaking};
 pub(crate) use status::{trailers, translated};
+
+const PROTOCOL: &str = include_str!("../../../proto/annals/v1/annals.proto");
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// Returns the operation that serves the protocol.
+pub(crate) fn feature() -> Feature {
+    let protocol = get("/annals.proto", Permission::Open, protocol).described(
+        "protocol",
+        "Returns the protocol of gRPC, from which clients are generated.",
+        Payload::raw(TEXT, "A file of Protocol Buffers."),
+    );
+    Feature::new("Index", [protocol])
+}
+
+async fn protocol() -> Response {
+    ([(header::CONTENT_TYPE, TEXT)], PROTOCOL).into_response()
+}
 
 /// One method of a service.
 pub(crate) struct Method {
@@ -108,7 +128,7 @@ mod tests {
         let mut declared = Vec::new();
         let (mut service, mut comment) = (String::new(), String::new());
         let mut reads = false;
-        for line in include_str!("../../../proto/annals/v1/annals.proto").lines() {
+        for line in PROTOCOL.lines() {
             if let Some(rest) = line.strip_prefix("service ") {
                 service = rest.trim_end_matches(" {").to_owned();
                 reads = comment.contains("The permission is `reader`");

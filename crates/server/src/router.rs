@@ -57,6 +57,7 @@ pub(crate) fn features() -> Vec<Feature> {
         health::feature(),
         metrics::feature(),
         openapi::feature(),
+        grpc::feature(),
         errors::feature(),
         v1::asyncapi::feature(),
     ]
