@@ -244,17 +244,19 @@ fn too_large(bytes_max: usize) -> Problem {
 }
 
 /// The share of one body in the byte budget of all bodies.
-struct Budget {
+pub(crate) struct Budget {
     bodies: Arc<Semaphore>,
     taken: OwnedSemaphorePermit,
 }
 
 impl Budget {
-    fn new(server: &Server, bytes: usize) -> Result<Self, Problem> {
+    /// Takes this many bytes for a body, or refuses with `overloaded`.
+    pub fn new(server: &Server, bytes: usize) -> Result<Self, Problem> {
         Ok(Self { taken: permits(&server.bodies, bytes)?, bodies: Arc::clone(&server.bodies) })
     }
 
-    fn take(&mut self, bytes: usize) -> Result<(), Problem> {
+    /// Takes more bytes.
+    pub fn take(&mut self, bytes: usize) -> Result<(), Problem> {
         self.taken.merge(permits(&self.bodies, bytes)?);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! HTTP, server-sent events, health and metrics over the ports. It is a separate crate, so that a program that embeds a store does not
+//! HTTP, server-sent events, gRPC, health and metrics over the ports. It is a separate crate, so that a program that embeds a store does not
 //! pay for a web server.
 //!
 //! [`router`] returns the API as an [`axum::Router`], which can be combined with routes of your own. [`serve`] runs the API on a
@@ -18,8 +18,10 @@ mod documents;
 mod door;
 mod errors;
 mod event_types;
+mod following;
 mod gate;
 mod granted_streams;
+mod grpc;
 mod handover;
 mod health;
 mod media;

@@ -107,6 +107,11 @@ impl Problem {
         self
     }
 
+    /// Returns after how many seconds the request may be retried, if that is known.
+    pub(crate) fn retry_after_seconds(&self) -> Option<u64> {
+        matches!(self.code, Code::Overloaded | Code::Closing | Code::RateLimited).then_some(self.retry_after)
+    }
+
     /// Closes the connection after the response, because the rest of the request will not be read.
     #[must_use]
     pub(crate) fn closing(mut self) -> Self {
@@ -161,8 +166,8 @@ impl IntoResponse for Problem {
         response.extensions_mut().insert(self.code);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if matches!(self.code, Code::Overloaded | Code::Closing | Code::RateLimited) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(self.retry_after));
+        if let Some(seconds) = self.retry_after_seconds() {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.code == Code::Unauthenticated {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"annals\""));

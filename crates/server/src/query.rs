@@ -237,7 +237,11 @@ pub(crate) fn filter(types: Option<List>, tags: Option<List>, aggregate: Option<
         Some((name, id)) => AggregateFilter { name: name.into(), id: Some(ByteString::from(id)) },
         None => AggregateFilter { name: text.into(), id: None },
     });
-    let filter = Filter { types: list(types), tags: list(tags), aggregate };
+    checked(Filter { types: list(types), tags: list(tags), aggregate })
+}
+
+/// Validates a filter, and limits what it may cost.
+pub(crate) fn checked(filter: Filter) -> Result<Filter, Problem> {
     for (name, count) in [("types", filter.types.len()), ("tags", filter.tags.len())] {
         if count > limits::FILTER_TERMS_MAX {
             let message = format!("has {count} entries; at most {} are allowed", limits::FILTER_TERMS_MAX);

@@ -15,7 +15,7 @@ use crate::problem::Problem;
 use crate::route::{Feature, Permission};
 use crate::site::Site;
 use crate::state::Server;
-use crate::{errors, health, metrics, openapi, v1};
+use crate::{errors, grpc, health, metrics, openapi, v1};
 
 /// Returns every feature, in the order of the documentation.
 pub(crate) fn features() -> Vec<Feature> {
@@ -57,6 +57,7 @@ pub(crate) fn features() -> Vec<Feature> {
         health::feature(),
         metrics::feature(),
         openapi::feature(),
+        grpc::feature(),
         errors::feature(),
         v1::asyncapi::feature(),
     ]
@@ -101,11 +102,12 @@ pub(crate) fn built(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Ser
 
 /// Builds the API, without the check of [`Site`], and the state that its handlers share.
 pub(crate) fn build(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Server>) {
-    let server = Arc::new(Server::new(store, options, PATHS.iter().copied().chain([UNKNOWN])));
+    let paths = || PATHS.iter().chain(grpc::PATHS.iter()).copied();
+    let server = Arc::new(Server::new(store, options, paths().chain([UNKNOWN])));
     // A request that matches no operation is refused for that reason, and not for its query.
     let around = |label| from_fn_with_state(Gate::new(&server, label, Permission::Open, true), gate);
     let mut router = Router::new();
-    for path in PATHS.iter() {
+    for path in paths() {
         let refused = MethodRouter::new().fallback(method_not_allowed).layer(around(path));
         router = router.route(path, refused);
     }
@@ -116,6 +118,11 @@ pub(crate) fn build(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Ser
         let gated = if operation.checks_event_types { gated.checking_event_types() } else { gated };
         let gated = if operation.checks_streams { gated.checking_streams() } else { gated };
         router = router.route(operation.path, operation.methods.route_layer(from_fn_with_state(gated, gate)));
+    }
+    for method in grpc::methods() {
+        let gated = from_fn_with_state(method.gate(&server), gate);
+        let speaking = from_fn_with_state(method.reads(), grpc::speaking);
+        router = router.route(method.path, method.methods.route_layer(gated).route_layer(speaking));
     }
     let unknown = any(unknown_route).layer(around(UNKNOWN)).with_state(Arc::clone(&server));
     (router.fallback_service(unknown).with_state(Arc::clone(&server)), server)

@@ -27,6 +27,7 @@ use tokio_rustls::server::TlsStream;
 use crate::cors::Cors;
 use crate::direct::Direct;
 use crate::door::Door;
+use crate::grpc;
 use crate::handover::Handover;
 use crate::opening::{Obstacle, Opening};
 use crate::options::Options;
@@ -351,6 +352,7 @@ async fn answer(api: &Opening, reader: &Arc<Reader>, request: Request<Incoming>)
     let http2 = request.version() == Version::HTTP_2;
     let busy = reader.busy();
     reader.room().await;
+    let calls = grpc::is_grpc(request.headers());
     let again = (http2 && request.method() == Method::GET).then(|| without_body(&request));
     let mut response = api.answer(request).await;
     if let Some(again) = again
@@ -363,6 +365,10 @@ async fn answer(api: &Opening, reader: &Arc<Reader>, request: Request<Incoming>)
         response = api.answer_again(again).await;
     }
     let mut response = reader.counted(response, http2, busy);
+    if calls && http2 {
+        // What is refused before or after its method is told to its client in the same way.
+        response = grpc::translated(response).await;
+    }
     // Other sites must not run a response as a script, or embed it.
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

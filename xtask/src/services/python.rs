@@ -1,5 +1,5 @@
-//! Python with six public packages: the generator of clients, the library that signs and verifies webhooks, the readers of archived
-//! files and documents, and a server with the API of S3.
+//! Python with public packages: the generators of clients for HTTP and for gRPC, the library that signs and verifies webhooks, the readers
+//! of archived files and documents, and a server with the API of S3.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,15 @@ use super::{Running, Service};
 use crate::command::{output, run};
 
 /// The packages and their dependencies, each in the version that was tested.
-const PACKAGES: [&str; 55] = [
+const PACKAGES: [&str; 58] = [
     "openapi-python-client==0.29.1",
     "standardwebhooks==1.0.1",
     "duckdb==2.0.1",
     "pyarrow==25.0.1",
     "beanie==2.2.0",
     "moto==5.2.5",
+    "grpcio==1.85.3",
+    "grpcio-tools==1.85.1",
     "annotated-doc==0.0.7",
     "annotated-types==0.8.0",
     "anyio==4.16.0",
@@ -43,6 +45,7 @@ const PACKAGES: [&str; 55] = [
     "markdown-it-py==4.3.0",
     "markupsafe==3.0.4",
     "mdurl==0.1.2",
+    "protobuf==7.36.2",
     "py-partiql-parser==0.6.3",
     "pycparser==3.12",
     "pydantic-core==2.50.5",
@@ -67,14 +70,14 @@ const PACKAGES: [&str; 55] = [
     "xmltodict==1.0.4",
 ];
 /// Must change with the list.
-const VERSION: &str = "3";
+const VERSION: &str = "4";
 
 /// Python. Its program is the interpreter, and its place is the folder of the packages, which `PYTHONPATH` names.
 pub const PYTHON: Service = Service {
     name: "python",
     place: "ANNALS_TEST_PYTHON_PACKAGES",
     program: "ANNALS_TEST_PYTHON",
-    meant: "a Python 3.10 or later and a folder with the packages openapi-python-client, standardwebhooks, duckdb, pyarrow, beanie and moto",
+    meant: "a Python 3.10 or later and a folder with the packages openapi-python-client, standardwebhooks, duckdb, pyarrow, beanie, moto and grpcio-tools",
     package: None,
     module: "with_python",
     runs: false,

@@ -67,6 +67,26 @@ fn a_client_that_is_generated_from_the_openapi_document_commits_reads_and_follow
     assert_eq!(server.terminate(), Some(0));
 }
 
+#[test]
+fn a_client_that_is_generated_from_the_protocol_commits_follows_and_processes() {
+    let folder = folder();
+    let folder = folder.path();
+    let server = Server::start(folder);
+    let client = folder.join("client");
+    fs::create_dir(&client).expect("a folder");
+    let mut generator = python(None);
+    generator.args(["-m", "grpc_tools.protoc", "-I"]).arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto"));
+    generator.args(["python_out", "grpc_python_out"].map(|out| format!("--{out}={}", client.display())));
+    let generated = generator.arg("annals/v1/annals.proto").output().expect("it runs");
+    assert!(generated.status.success(), "{}", String::from_utf8_lossy(&generated.stderr));
+    let mut program = python(Some(&client));
+    let ran = program.arg(script("grpc_commit_follow_process.py")).arg(&server.url).output().expect("it runs");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    assert_eq!(said, json!({"followed": [10, 20, 30], "processed": [[0, 1], [0, 2], [1, 1], [2, 1]]}));
+    assert_eq!(server.terminate(), Some(0));
+}
+
 /// A partner in Python.
 struct Partner {
     process: Child,

@@ -13,6 +13,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use hyper::body::{Frame, SizeHint};
 
 use super::{Access, unauthenticated};
+use crate::grpc;
 use crate::media;
 
 /// Counts a response against the limits of its caller. A response without a known length ends when the caller's credential does.
@@ -23,7 +24,8 @@ pub(crate) fn governed(response: Response, access: &Arc<Access>) -> Response {
     }
     let events = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == media::EVENTS);
     let (access, ended) = (Arc::clone(access), access.ended());
-    response.map(|body| Body::new(Governed { body, access, ended, events, over: false }))
+    let calls = grpc::is_grpc(response.headers());
+    response.map(|body| Body::new(Governed { body, access, ended, events, calls, over: false }))
 }
 
 struct Governed {
@@ -32,6 +34,8 @@ struct Governed {
     ended: BoxFuture<'static, ()>,
     /// Whether it is a stream of events, which can end with an event that gives the reason.
     events: bool,
+    /// Whether it is the response to a call of gRPC, which can end with a status that gives the reason.
+    calls: bool,
     over: bool,
 }
 
@@ -53,6 +57,9 @@ impl HttpBody for Governed {
             if this.events {
                 let last = format!("event: problem\ndata: {}\n\n", problem.to_json());
                 return Poll::Ready(Some(Ok(Frame::data(last.into()))));
+            }
+            if this.calls {
+                return Poll::Ready(Some(Ok(Frame::trailers(grpc::trailers(&problem)))));
             }
             let broken = std::io::Error::new(std::io::ErrorKind::PermissionDenied, "the credential was revoked");
             return Poll::Ready(Some(Err(axum::Error::new(broken))));

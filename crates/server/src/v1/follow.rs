@@ -1,10 +1,8 @@
 //! `GET /v1/log/follow`: server-sent events, first the existing events and then new ones.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use annals_core::{Follower, Identity, ReadError, RecordedEvent, SequenceNumber, StoreError};
-use annals_system::sleep;
+use annals_core::{Filter, Follower, Identity, ReadError, RecordedEvent, SequenceNumber, StoreError};
 use axum::body::Body;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
@@ -16,20 +14,18 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::lines::CHUNK_BYTES;
-use super::portions::{Followed, Portion, Sharing};
-use crate::answer::{data_bytes, not_written};
+use super::portions::{Portion, Portions, Sharing, Wanted};
+use crate::answer::not_written;
 use crate::caller::Caller;
 use crate::event_types;
+use crate::following::{Followed, Following, Position, Step, log_follower};
 use crate::media;
-use crate::metrics::Counted;
-use crate::options::Stop;
 use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{From, List, Query, filter, number};
 use crate::route::{Argument, Feature, Inputs, Permission, get};
 use crate::source::Source;
 use crate::state::Server;
-use crate::unread::{HeldBytes, Unread};
 
 /// Returns the operation that follows the log.
 pub(crate) fn feature() -> Feature {
@@ -62,9 +58,6 @@ struct FollowQuery {
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
-/// The most events that a follower reads at once. It keeps those that its client has not taken. A commit with more is read several times.
-const PAGE: usize = 256;
-
 /// `GET /v1/log/follow`.
 async fn follow(
     State(server): State<Arc<Server>>,
@@ -84,30 +77,19 @@ async fn follow(
     };
     let (from, greeting) = match position {
         None => (from, String::new()),
-        Some(position) => position.resume(&identity, head),
+        Some(position) => match position.resume(&identity, head) {
+            (from, false) => (from, String::new()),
+            (from, true) => (from, clamped(position, &identity, from)),
+        },
     };
-    let sharing = server.portions.join(Followed {
-        tenant: source.caller.tenant.clone(),
-        scope: source.scope.clone(),
-        incarnation: identity.incarnation,
-        filter: wanted.clone(),
-    });
+    let shared = Shared::join(&server.portions, &source, identity.incarnation, (from, wanted));
     let feed = Feed {
-        follower: Follower::new(Arc::clone(&source.log), from, wanted).in_pages_of(PAGE),
-        sharing,
-        page: Vec::new().into_iter(),
-        from,
-        held: None,
-        unread: server.options.unread.clone(),
-        unread_max: server.options.answer_bytes_in_flight_max,
+        following: Following::new(&server, shared)?,
         // The first comment shows that the stream is established.
         greeting: Some(format!(": from {from}, head {head}\n\n{greeting}").into()),
         incarnation: identity.incarnation,
-        comment_interval: server.options.comment_interval,
-        stop: server.options.stop.clone(),
         source,
         ended: false,
-        _counted: server.follower()?,
     };
     let chunks = stream::unfold(feed, |mut feed| async move {
         let chunk = feed.chunk().await?;
@@ -125,13 +107,6 @@ pub(super) fn event_stream(events: Body) -> Response {
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     (headers, events).into_response()
-}
-
-/// An event that the client has seen: its number, and the incarnation from which the client received it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Position {
-    pub(super) number: SequenceNumber,
-    pub(super) incarnation: u32,
 }
 
 /// The last event that the client has seen, if it resumes.
@@ -167,47 +142,23 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
     }
 }
 
-impl Position {
-    /// Returns the sequence number at which to resume, and an event that informs the client if that is not the next number.
-    ///
-    /// Up to the number at which an incarnation starts, its log equals that of the previous incarnation. What another incarnation stored
-    /// from there on is not in this log. Nor is an event past the head, which only another store can have delivered.
-    fn resume(self, identity: &Identity, head: SequenceNumber) -> (SequenceNumber, String) {
-        let after = self.number.saturating_add(1);
-        let other = self.incarnation != identity.incarnation;
-        let from = if other { after.min(identity.incarnation_start) } else { after }.min(head);
-        // Below the fork the incarnations share one log, so this reader has lost nothing. A later incarnation is not an ancestor.
-        if from == after && self.incarnation <= identity.incarnation {
-            return (from, String::new());
-        }
-        let report = serde_json::json!({
-            "position": format!("{}@{}", self.number, self.incarnation),
-            "incarnation": identity.incarnation,
-            "incarnation_start": identity.incarnation_start,
-            "from": from,
-        });
-        (from, format!("event: position_clamped\ndata: {report}\n\n"))
-    }
+/// Returns an event that informs the client that it does not resume with the next number.
+fn clamped(position: Position, identity: &Identity, from: SequenceNumber) -> String {
+    let report = serde_json::json!({
+        "position": format!("{}@{}", position.number, position.incarnation),
+        "incarnation": identity.incarnation,
+        "incarnation_start": identity.incarnation_start,
+        "from": from,
+    });
+    format!("event: position_clamped\ndata: {report}\n\n")
 }
 
 struct Feed {
     source: Source,
-    follower: Follower,
-    sharing: Sharing,
-    /// The rest of the page that was read last.
-    page: std::vec::IntoIter<RecordedEvent>,
-    /// The number from which the page's next portion begins.
-    from: SequenceNumber,
-    /// The guard that counts the page's bytes as unread.
-    held: Option<HeldBytes>,
-    unread: Unread,
-    unread_max: usize,
+    following: Following<Shared>,
     greeting: Option<Bytes>,
     incarnation: u32,
-    comment_interval: Duration,
-    stop: Stop,
     ended: bool,
-    _counted: Counted,
 }
 
 impl Feed {
@@ -216,44 +167,30 @@ impl Feed {
         if let Some(greeting) = self.greeting.take() {
             return Some(greeting);
         }
-        if self.ended || self.stop.is_stopped() {
+        if self.ended {
             return None;
         }
-        if self.page.as_slice().is_empty() {
-            let (unread, max) = (&self.unread, self.unread_max);
-            let next = async {
-                unread.room(max).await;
-                what_follows(&mut self.follower, &self.sharing).await
-            };
-            tokio::select! {
-                biased;
-                () = self.stop.stopped() => return None,
-                next = next => match next {
-                    Ok(Next::Portion(portion)) => return Some(self.pass(portion)),
-                    Ok(Next::Page { from, events }) => {
-                        self.held = Some(self.unread.hold(data_bytes(&events)));
-                        self.page = events.into_iter();
-                        self.from = from;
-                    }
-                    Err(error) => return self.end(error),
-                },
-                () = sleep(self.comment_interval) => return Some(Bytes::from_static(b": quiet\n\n")),
-            }
-        } else if let Some(portion) = self.sharing.find(self.from) {
+        match self.following.step().await {
+            Step::Events => {}
+            Step::Quiet => return Some(Bytes::from_static(b": quiet\n\n")),
+            Step::Stopped => return None,
+            Step::Failed(error) => return self.end(error),
+        }
+        if let Some(portion) = self.following.followed.portion() {
             return Some(self.pass(portion));
         }
         let portion = self.encode();
         if self.ended {
             return Some(portion.bytes);
         }
-        let portion = self.sharing.share(self.from, portion);
+        let portion = self.following.followed.share(portion);
         Some(self.pass(portion))
     }
 
     /// Encodes the beginning of the page. The events stay in the page.
     fn encode(&mut self) -> Portion {
         let mut chunk = Vec::with_capacity(4 * 1024);
-        let mut events = self.page.as_slice().iter();
+        let mut events = self.following.page().iter();
         while chunk.len() < CHUNK_BYTES
             && let Some(event) = events.next()
         {
@@ -263,23 +200,18 @@ impl Feed {
                 break;
             }
         }
-        let next = events.as_slice().first().map_or(self.follower.position(), |event| event.sequence_number);
+        let shared = &self.following.followed;
+        let next = events.as_slice().first().map_or(shared.follower.position(), |event| event.sequence_number);
         chunk.shrink_to_fit();
         Portion { bytes: chunk.into(), next }
     }
 
     /// Moves past a portion and returns its bytes.
     fn pass(&mut self, portion: Portion) -> Bytes {
-        while self.page.as_slice().first().is_some_and(|event| event.sequence_number < portion.next) {
-            self.page.next();
-        }
-        self.from = portion.next;
-        if self.page.as_slice().is_empty() {
-            self.follower.skip_to(portion.next);
-            // While it waits, a follower keeps neither events nor their memory.
-            self.page = Vec::new().into_iter();
-            self.held = None;
-        }
+        self.following.skip_while(|event| event.sequence_number < portion.next);
+        let is_all = self.following.page().is_empty();
+        self.following.followed.pass(portion.next, is_all);
+        self.following.rest();
         portion.bytes
     }
 
@@ -309,27 +241,65 @@ impl Feed {
     }
 }
 
-/// What a follower is sent next.
-enum Next {
-    /// Another follower has been sent it.
-    Portion(Portion),
-    /// It was read for this one.
-    Page { from: SequenceNumber, events: Vec<RecordedEvent> },
+/// A follower that shares what it reads with the other followers of the same events.
+struct Shared {
+    follower: Follower,
+    sharing: Sharing,
+    /// The number from which the page's next portion begins.
+    from: SequenceNumber,
+    /// What another follower has been sent from there on, found instead of a page.
+    found: Option<Portion>,
 }
 
-/// Waits for what follows the position of `follower`. Cancelling loses nothing.
-async fn what_follows(follower: &mut Follower, sharing: &Sharing) -> Result<Next, ReadError> {
-    loop {
-        // A commit wakes all followers at once. The first of them reads it, and the others find what that one was sent.
-        follower.log_is_longer().await?;
-        let from = follower.position();
-        if let Some(portion) = sharing.find(from) {
-            return Ok(Next::Portion(portion));
+impl Shared {
+    fn join(portions: &Portions, source: &Source, incarnation: u32, (from, filter): (SequenceNumber, Filter)) -> Self {
+        let (tenant, scope) = (source.caller.tenant.clone(), source.scope.clone());
+        let sharing = portions.join(Wanted { tenant, scope, incarnation, filter: filter.clone() });
+        Self { follower: log_follower(source, from, filter), sharing, from, found: None }
+    }
+
+    /// Returns what another follower has been sent from the page's next portion on.
+    fn portion(&mut self) -> Option<Portion> {
+        self.found.take().or_else(|| self.sharing.find(self.from))
+    }
+
+    fn share(&self, portion: Portion) -> Portion {
+        self.sharing.share(self.from, portion)
+    }
+
+    /// Moves past the portion in front of `next`, with which the page may end.
+    fn pass(&mut self, next: SequenceNumber, is_all: bool) {
+        self.from = next;
+        if is_all {
+            self.follower.skip_to(next);
         }
-        let events = follower.step().await?;
-        if !events.is_empty() {
-            return Ok(Next::Page { from, events });
+    }
+}
+
+impl Followed for Shared {
+    type Event = RecordedEvent;
+
+    /// A page without events means that there is a portion.
+    async fn page(&mut self) -> Result<Vec<RecordedEvent>, ReadError> {
+        loop {
+            // A commit wakes all followers at once. The first of them reads it, and the others find what that one was sent.
+            self.follower.log_is_longer().await?;
+            let from = self.follower.position();
+            self.found = self.sharing.find(from);
+            let events = if self.found.is_some() { Vec::new() } else { self.follower.step().await? };
+            if self.found.is_some() || !events.is_empty() {
+                self.from = from;
+                return Ok(events);
+            }
         }
+    }
+
+    fn position(&self) -> u64 {
+        self.follower.position()
+    }
+
+    fn data_bytes(event: &RecordedEvent) -> usize {
+        event.data.as_bytes().len()
     }
 }
 
@@ -342,32 +312,6 @@ pub(super) fn last_word(problem: &Problem, caller: &Caller) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn resumed(number: u64, incarnation: u32, at: Identity, head: u64) -> (u64, bool) {
-        let (from, report) = Position { number, incarnation }.resume(&at, head);
-        (from, report.contains("position_clamped"))
-    }
-
-    #[test]
-    fn a_position_below_the_fork_is_resumed_without_a_report() {
-        let fork = Identity { store_id: annals_core::Uuid::nil(), incarnation: 1, incarnation_start: 10 };
-        assert_eq!(resumed(4, 0, fork, 20), (5, false));
-    }
-
-    #[test]
-    fn a_position_of_another_incarnation_is_clamped_to_where_this_one_starts_and_reported() {
-        let first = Identity { store_id: annals_core::Uuid::nil(), incarnation: 0, incarnation_start: 0 };
-        let second = Identity { incarnation: 1, incarnation_start: 10, ..first };
-        assert_eq!(resumed(4, 0, first, 20), (5, false));
-        assert_eq!(resumed(14, 1, second, 20), (15, false));
-        assert_eq!(resumed(14, 0, second, 20), (10, true));
-        assert_eq!(resumed(9, 0, second, 20), (10, false));
-        assert_eq!(resumed(10, 0, second, 20), (10, true));
-        assert_eq!(resumed(4, 2, second, 20), (5, true));
-        assert_eq!(resumed(u64::MAX, 0, second, 20), (10, true));
-        assert_eq!(resumed(20, 0, first, 20), (20, true));
-        assert_eq!(resumed(19, 0, first, 20), (20, false));
-    }
 
     #[test]
     fn the_last_event_id_is_a_number_with_or_without_its_incarnation() {

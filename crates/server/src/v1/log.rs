@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals_core::{Code, Filter, LogPage, LogQuery, SequenceNumber, limits};
+use annals_core::{Code, Filter, LogPage, LogQuery, RecordedEvent, SequenceNumber, limits};
 use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
@@ -123,13 +123,18 @@ async fn event(
     caller: Caller,
 ) -> Result<Response, Problem> {
     let source = Source::to_read(&server, caller, query.scope)?;
-    let wanted = number("sequence_number", &place)?;
+    let event = find(&source, number("sequence_number", &place)?).await?;
+    json_of_events(data_bytes([&event]), Event { event, source }).await
+}
+
+/// Returns one event that the caller may read.
+pub(crate) async fn find(source: &Source, wanted: SequenceNumber) -> Result<RecordedEvent, Problem> {
     let one = LogQuery { from: Some(wanted), limit: 1, backwards: false, filter: Filter::default() };
     let found = source.log.read(one).await?;
     match found.events.into_iter().next() {
         Some(event) if event.sequence_number == wanted => {
             event_types::may_read(&source.caller.principal, &event)?;
-            json_of_events(data_bytes([&event]), Event { event, source }).await
+            Ok(event)
         }
         _ => Err(no_event(wanted, found.head)),
     }
@@ -150,7 +155,7 @@ fn no_event(wanted: SequenceNumber, head: SequenceNumber) -> Problem {
 }
 
 struct Event {
-    event: annals_core::RecordedEvent,
+    event: RecordedEvent,
     source: Source,
 }
 

@@ -22,7 +22,7 @@ const PORTION_BYTES_MAX: usize = 1024 * 1024;
 
 /// The events that a follower is sent, and how they are encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Followed {
+pub(crate) struct Wanted {
     pub tenant: String,
     pub scope: String,
     pub incarnation: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Portions(Arc<Mutex<Kept>>);
 
 #[derive(Default)]
 struct Kept {
-    companies: HashMap<Arc<Followed>, Arc<Company>>,
+    companies: HashMap<Arc<Wanted>, Arc<Company>>,
     portions: HashMap<Place, Portion>,
     /// The places of the portions in the order in which they were added.
     order: VecDeque<Place>,
@@ -64,7 +64,7 @@ struct Company {
 /// A follower among those of the same events.
 pub(crate) struct Sharing {
     portions: Portions,
-    followed: Arc<Followed>,
+    wanted: Arc<Wanted>,
     company: Arc<Company>,
 }
 
@@ -74,21 +74,21 @@ impl Portions {
     }
 
     /// Adds a follower of these events, until it is dropped.
-    pub fn join(&self, followed: Followed) -> Sharing {
+    pub fn join(&self, wanted: Wanted) -> Sharing {
         let mut kept = self.kept();
-        let (followed, company) = match kept.companies.get_key_value(&followed) {
-            Some((followed, company)) => (Arc::clone(followed), Arc::clone(company)),
+        let (wanted, company) = match kept.companies.get_key_value(&wanted) {
+            Some((wanted, company)) => (Arc::clone(wanted), Arc::clone(company)),
             None => {
                 let company = Arc::new(Company { number: kept.next, followers: AtomicUsize::new(0) });
-                let followed = Arc::new(followed);
+                let wanted = Arc::new(wanted);
                 kept.next += 1;
-                kept.companies.insert(Arc::clone(&followed), Arc::clone(&company));
-                (followed, company)
+                kept.companies.insert(Arc::clone(&wanted), Arc::clone(&company));
+                (wanted, company)
             }
         };
         company.followers.fetch_add(1, Ordering::Relaxed);
         drop(kept);
-        Sharing { portions: self.clone(), followed, company }
+        Sharing { portions: self.clone(), wanted, company }
     }
 }
 
@@ -139,7 +139,7 @@ impl Drop for Sharing {
         let mut kept = self.portions.kept();
         if self.company.followers.fetch_sub(1, Ordering::Relaxed) == 1 {
             // Its portions are dropped in their turn; no other company gets its number.
-            kept.companies.remove(&self.followed);
+            kept.companies.remove(&self.wanted);
         }
     }
 }
@@ -148,9 +148,9 @@ impl Drop for Sharing {
 mod tests {
     use super::*;
 
-    fn of_type(name: &str) -> Followed {
+    fn of_type(name: &str) -> Wanted {
         let filter = Filter { types: vec![name.into()], ..Filter::default() };
-        Followed { tenant: "t".to_owned(), scope: "s".to_owned(), incarnation: 0, filter }
+        Wanted { tenant: "t".to_owned(), scope: "s".to_owned(), incarnation: 0, filter }
     }
 
     fn portion(next: SequenceNumber, bytes: usize) -> Portion {

@@ -182,7 +182,7 @@ async fn position(
 }
 
 /// Returns the streams that a request addresses, of which it reads one.
-fn named(
+pub(crate) fn named(
     server: &Server,
     caller: Caller,
     scope: Option<String>,
@@ -193,7 +193,7 @@ fn named(
 }
 
 /// Returns the streams that a request addresses.
-pub(super) fn found(
+pub(crate) fn found(
     server: &Server,
     caller: Caller,
     scope: Option<String>,

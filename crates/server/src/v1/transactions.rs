@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use annals_core::wire::{CommitAnswer, parse_transaction};
+use annals_core::{CommitOutcome, NewTransaction};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -48,19 +49,29 @@ async fn accept(server: &Server, request: Request) -> Result<Response, Problem> 
     let principal = Principal::of(&parts);
     let source = Source::to_commit(server, Caller::of(&parts.headers, principal)?)?;
     let held = body::read(server, &parts, body).await?;
-    let _place = server.place(commits::RETRY)?;
     let bytes = held.bytes.clone();
-    let mut transaction = parse(bytes.len(), move || parse_transaction(&bytes)).await??;
-    for commit in &transaction.commits {
-        event_types::may_commit(&source.caller.principal, commit)?;
-    }
-    if let Some(trace) = source.caller.trace {
-        transaction.commits.iter_mut().for_each(|commit| trace.note(commit));
-    }
-    let outcomes = source.log.transact(transaction).await?;
-    server.metrics.transacted(&outcomes);
+    let transaction = parse(bytes.len(), move || parse_transaction(&bytes)).await??;
+    let outcomes = make(server, &source, transaction).await?;
     // A transaction is a duplicate as a whole or not at all.
     let repeat = outcomes.iter().all(|outcome| outcome.duplicate);
     let answers: Vec<_> = outcomes.into_iter().map(CommitAnswer::from).collect();
     json(if repeat { StatusCode::OK } else { StatusCode::CREATED }, &answers)
+}
+
+/// Makes a transaction, if the caller may commit its events and there is a place for it.
+pub(crate) async fn make(
+    server: &Server,
+    source: &Source,
+    mut transaction: NewTransaction,
+) -> Result<Vec<CommitOutcome>, Problem> {
+    for commit in &transaction.commits {
+        event_types::may_commit(&source.caller.principal, commit)?;
+    }
+    let _place = server.place(commits::RETRY)?;
+    if let Some(trace) = &source.caller.trace {
+        transaction.commits.iter_mut().for_each(|commit| trace.note(commit));
+    }
+    let outcomes = source.log.transact(transaction).await?;
+    server.metrics.transacted(&outcomes);
+    Ok(outcomes)
 }

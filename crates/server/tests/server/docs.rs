@@ -104,6 +104,7 @@ fn the_description_of_the_api_names_every_address_and_parameter() {
         "GET /metrics",
         "GET /v1`",
         "GET /openapi.json",
+        "GET /annals.proto",
         "`from=end`",
         "`traceparent`",
         "`from_version`",

@@ -22,6 +22,7 @@ mod floods;
 mod follow;
 mod granted_streams;
 mod greedy;
+mod grpc;
 mod handlers;
 mod headers;
 mod health;

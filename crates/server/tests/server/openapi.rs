@@ -560,6 +560,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
     described.get("/health/ready").await;
     described.get("/metrics").await;
     described.get("/openapi.json").await;
+    described.get("/annals.proto").await;
     described.get("/errors").await;
     described.get("/errors/not_json").await;
     described.get("/v1/doctor").await;

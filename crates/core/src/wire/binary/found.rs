@@ -94,6 +94,12 @@ impl FoundWriter {
         })
     }
 
+    /// Ends without a document that says where: what was written is one document for each commit.
+    pub fn into_documents(mut self) -> Vec<u8> {
+        self.end_commit();
+        self.out
+    }
+
     /// Ends a read of an aggregate.
     pub fn end_of_aggregate(self, version: Version) -> Vec<u8> {
         self.end(|out| integer(out, "version", version as i64))
