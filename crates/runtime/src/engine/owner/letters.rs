@@ -20,7 +20,7 @@ const OFFERED_MAX: usize = 512;
 const PAGE: usize = 256;
 /// The bytes of event data that an owner holds before it offers no further letters. The rest is for new events, which would otherwise not
 /// be read for as long as letters with large events are due.
-const OFFERED_BYTES_MAX: usize = HELD_BYTES_MAX / 2;
+pub(super) const OFFERED_BYTES_MAX: usize = HELD_BYTES_MAX / 2;
 /// A letter with more entries of its history is read again when it is settled, so that those in memory stay small.
 const KEPT_HISTORY_MAX: usize = 16;
 /// The number of events of held keys that become letters in one batch.
