@@ -29,6 +29,7 @@ use annals_core::{
     Records, StoreError, TypedRecords, UnknownLog, limits,
 };
 use async_trait::async_trait;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::engine::local::Local;
@@ -334,9 +335,13 @@ impl TenantHandlers {
 
     /// Makes the owner of a handler in this process look for dead letters that became due.
     pub fn look_for_letters(&self, name: &str) {
-        if let Some(owner) = self.running(name) {
-            // An owner whose queue is full looks by itself once it has worked through the queue.
-            let _ = owner.try_send(Command::Letters);
+        let Some(owner) = self.running(name) else { return };
+        if let Err(TrySendError::Full(look)) = owner.try_send(Command::Letters) {
+            // By itself, the owner might not look again for an hour.
+            tokio::spawn(async move {
+                // An owner that has ended looks when it begins again.
+                let _ = owner.send(look).await;
+            });
         }
     }
 

@@ -28,7 +28,7 @@ impl TenantDeadLetters {
     }
 
     /// Counts the letters that match a condition, in one pass: the index of statuses leads to the letters of each status. A letter whose
-    /// status changes meanwhile may be counted with both.
+    /// status changes meanwhile may be counted with both, or with neither.
     pub(super) async fn counted(&self, condition: &Condition) -> Result<Statistics, DeadLetterError> {
         let mut topics: BTreeMap<String, Figures> = BTreeMap::new();
         for status in LetterStatus::ALL {

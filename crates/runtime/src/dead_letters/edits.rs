@@ -44,6 +44,8 @@ pub(crate) struct Edits {
     missing: HashSet<String>,
     chosen: HashMap<String, LetterPolicy>,
     ended: BTreeSet<String>,
+    /// Whether nobody else adds letters of the same consumer at the same time.
+    adds_alone: bool,
 }
 
 struct Known {
@@ -57,7 +59,13 @@ impl Edits {
     pub fn new(records: &Arc<dyn Records>, policies: Policies, random: Arc<dyn Randomness>, now: Timestamp) -> Self {
         let letters = TypedRecords::<DeadLetter>::declared(Arc::clone(records));
         let (known, missing, chosen, ended) = (BTreeMap::new(), HashSet::new(), HashMap::new(), BTreeSet::new());
-        Self { letters, policies, random, now, known, missing, chosen, ended }
+        Self { letters, policies, random, now, known, missing, chosen, ended, adds_alone: true }
+    }
+
+    /// Adds letters while others do the same. Two of them may each add the first letter of a key, without noticing the other's, so no
+    /// letter can be known to be alone.
+    pub fn beside_others(self) -> Self {
+        Self { adds_alone: false, ..self }
     }
 
     /// Adds a letter that was read.
@@ -158,12 +166,13 @@ impl Edits {
                 Ok(())
             }
             later => {
-                match later {
-                    Some((first, _)) => {
-                        self.change(&first, |letter| letter.follow(now));
-                        self.change(&id, |letter| letter.accompanied(now));
-                    }
-                    None => _ = self.change(&id, DeadLetter::unaccompanied),
+                if let Some((first, _)) = &later {
+                    self.change(first, |letter| letter.follow(now));
+                }
+                if later.is_none() && self.adds_alone {
+                    self.change(&id, DeadLetter::unaccompanied);
+                } else {
+                    self.change(&id, |letter| letter.accompanied(now));
                 }
                 // A letter that only followed others, which are closed by now, is due at once.
                 self.plan(&id, received.attempts == 0).await

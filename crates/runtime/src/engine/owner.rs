@@ -349,7 +349,8 @@ impl<'o> Work<'o> {
 
     /// Drops events that can no longer be handed out.
     fn forget(&mut self) {
-        if self.events.len() > 2 * self.machine.needed_count() + 512 || self.bytes >= HELD_BYTES_MAX {
+        let has_many = self.events.len() > 2 * self.machine.needed_count() + 512;
+        if has_many || self.bytes >= letters::OFFERED_BYTES_MAX {
             let needed = self.machine.needed();
             self.events.retain(|position, _| needed.contains(position));
             self.letters.retain(|position, _| needed.contains(position));

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use annals_conformance::ManualClock;
-use annals_core::dead_letters::{DeadLetters, LetterQuery, LetterStatus, LetterView};
+use annals_core::dead_letters::{DEAD_LETTERS, DeadLetters, LetterQuery, LetterStatus, LetterView};
 use annals_core::groups::{Guard, GuardRecord};
 use annals_core::processing::{ProcessingRetry, Then};
 use annals_core::{
-    Assigned, Broker, BrokerError, ByteString, Clock, Content, DEFAULT_SCOPE, DEFAULT_TENANT, Data, GroupMember,
-    GroupOffset, GroupStep, GroupSubscription, Message, MessagePage, NewCommit, NewEvent, PartitionOffset, Publisher,
-    PublisherIdentity, ReadMessages, RecordedEvent, Store, Timestamp, TopicDefinition, TopicGroup, TopicPartition,
-    TopicSettings, TopicState, TypedRecords, Uuid,
+    Assigned, Broker, BrokerError, ByteString, Clock, Condition, Content, DEFAULT_SCOPE, DEFAULT_TENANT, Data,
+    GroupMember, GroupOffset, GroupStep, GroupSubscription, Message, MessagePage, NewCommit, NewEvent, PartitionOffset,
+    Publisher, PublisherIdentity, ReadMessages, RecordedEvent, Store, Timestamp, TopicDefinition, TopicGroup,
+    TopicPartition, TopicSettings, TopicState, TypedRecords, Uuid,
 };
 use annals_embedded::{EmbeddedStore, Options, disk::MemoryDisk};
 use annals_runtime::{HandleFailure, Host, HostOptions, consumer};
@@ -200,6 +200,9 @@ async fn messages_of_two_producers_with_equal_numbers_have_a_dead_letter_each() 
     let first = ids().await;
     let expected = ["paid.0.3.00000003", "placed.0.3.00000001", "placed.1.3.00000002"];
     assert!(first.iter().eq(&expected.map(|place| format!("group.billing@{place}"))), "{first:?}");
+    let records = store.records(DEFAULT_TENANT).expect("declared");
+    let alone = records.count(DEAD_LETTERS, &Condition::is_true("alone")).await.expect("counted");
+    assert_eq!(alone, 0, "another member may have added one to the key at the same time");
     expelled.notify_one();
     passed(6).await;
     assert_eq!(ids().await, first, "the same letters");

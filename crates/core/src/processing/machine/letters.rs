@@ -123,6 +123,11 @@ impl Machine {
             || letters.outcomes.iter().any(|outcome| outcome.event.position == position)
     }
 
+    /// Returns whether any letter is offered or in flight.
+    pub fn has_letters(&self) -> bool {
+        self.letters.positions(&self.in_flight).next().is_some()
+    }
+
     /// Returns the number of letters that are offered and not in flight.
     pub fn offered_count(&self) -> usize {
         self.letters.len()
@@ -327,12 +332,16 @@ mod tests {
     #[test]
     fn a_letter_and_an_event_of_its_key_are_never_in_flight_together() {
         let mut machine = machine(false, 0, &["a", "b"]);
+        assert!(!machine.has_letters());
         machine.offer(offered(100, "a"));
+        assert!(machine.has_letters());
         let taken = take(&mut machine);
+        assert!(machine.has_letters() && machine.offered_count() == 0);
         assert_eq!(positions(&taken), [100, 1]);
         assert_eq!((taken[0].attempt, taken[0].last_reason.as_deref()), (2, Some("down")));
         machine.offer(offered(100, "a"));
         settle(&mut machine, &taken[0], Outcome::Done);
+        assert!(!machine.has_letters());
         assert_eq!(positions(&take(&mut machine)), [0]);
         let outcomes = machine.letter_outcomes();
         assert_eq!((outcomes.len(), outcomes[0].failure.is_none()), (1, true));

@@ -18,6 +18,9 @@ use crate::engine::journal::NotWritten;
 const OFFERED_MAX: usize = 512;
 /// The number of letters that are read at a time.
 const PAGE: usize = 256;
+/// The bytes of event data that an owner holds before it offers no further letters. The rest is for new events, which would otherwise not
+/// be read for as long as letters with large events are due.
+pub(super) const OFFERED_BYTES_MAX: usize = HELD_BYTES_MAX / 2;
 /// A letter with more entries of its history is read again when it is settled, so that those in memory stay small.
 const KEPT_HISTORY_MAX: usize = 16;
 /// The number of events of held keys that become letters in one batch.
@@ -72,7 +75,9 @@ impl Work<'_> {
     pub(super) fn reads_letters(&self, now: Timestamp) -> bool {
         let is_time = self.pass.is_some() || now >= self.letters_at;
         let is_wanted = !self.pulls.is_empty() && !self.journal.record().paused;
-        is_time && is_wanted && self.machine.offered_count() + PAGE <= OFFERED_MAX && self.bytes < HELD_BYTES_MAX
+        let has_room = self.machine.offered_count() + PAGE <= OFFERED_MAX;
+        // New events may take up all of the memory, but they do not keep out letters.
+        is_time && is_wanted && has_room && (self.bytes < OFFERED_BYTES_MAX || !self.machine.has_letters())
     }
 
     /// Reads letters that are due, and offers them to workers.
@@ -132,7 +137,7 @@ impl Work<'_> {
         page.retain(|Stored { value, .. }| !self.machine.has_letter(&value.key, value.position.cast_unsigned()));
         let mut positions: Vec<u64> = page.iter().map(|stored| stored.value.position.cast_unsigned()).collect();
         positions.sort_unstable();
-        let bytes_max = HELD_BYTES_MAX.saturating_sub(self.bytes).max(1);
+        let bytes_max = OFFERED_BYTES_MAX.saturating_sub(self.bytes).max(1);
         let (mut events, covered) = self.owner.source.at(&positions, bytes_max).await?;
         let unread = positions.get(covered).copied();
         let mut offers = Offers { count: 0, is_cut: unread.is_some() };

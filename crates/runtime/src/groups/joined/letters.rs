@@ -61,7 +61,8 @@ impl<'w> Letters<'w> {
 
     fn edits(&self) -> Edits {
         let random = Arc::clone(&self.work.shared.options.random);
-        Edits::new(&self.work.records, self.work.policies.clone(), random, self.now())
+        // A key may have messages on several partitions, and each member adds letters of its own.
+        Edits::new(&self.work.records, self.work.policies.clone(), random, self.now()).beside_others()
     }
 
     /// Stores letters in one batch. Returns the keys that still have no open letter, because their policies allow no retry.
