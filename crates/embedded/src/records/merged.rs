@@ -23,6 +23,9 @@ use crate::turn::Turn;
 /// The number of entries of one range that are read together.
 const PIECE: usize = 64;
 
+/// The key of an entry without the beginning that all keys of its range have, and its value.
+type Entry = (Vec<u8>, Vec<u8>);
+
 /// What remains of several ranges.
 pub(super) struct Merged {
     parts: Vec<Part>,
@@ -42,7 +45,7 @@ struct Part {
     /// The length of the beginning that all keys have in common.
     beginning: usize,
     /// Entries that were read, without that beginning.
-    read: VecDeque<(Vec<u8>, Vec<u8>)>,
+    read: VecDeque<Entry>,
 }
 
 /// The next entry of a range. The greatest of several is the one that comes first.
@@ -122,7 +125,7 @@ impl Merged {
     }
 
     /// Takes the next entry from all ranges that have it.
-    fn following(&mut self, view: &dyn View) -> Result<Option<(Vec<u8>, Vec<u8>)>, StoreError> {
+    fn following(&mut self, view: &dyn View) -> Result<Option<Entry>, StoreError> {
         let Some(Next { rest, value, part, .. }) = self.next.pop() else { return Ok(None) };
         self.advance(view, part)?;
         while let Some(same) = self.next.peek().filter(|next| next.rest == rest).map(|next| next.part) {

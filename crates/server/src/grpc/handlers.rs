@@ -12,7 +12,7 @@ use super::Method;
 use super::attached::{Attached, Worker};
 use super::documents::Form;
 use super::feed::stopping;
-use super::frames::{self, Messages, invalid};
+use super::frames::{Messages, invalid};
 use super::generated::process_request::Request as Sent;
 use super::generated::{self, Attach, ProcessRequest};
 use crate::caller::Caller;
