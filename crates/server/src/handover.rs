@@ -62,6 +62,8 @@ impl Handover {
         // The library does the same: it sends chunks to all clients that know them.
         let chunked = version == Version::HTTP_11;
         let (mut parts, body) = response.into_parts();
+        // The library would go by the version of the response, which a route may have taken over from elsewhere.
+        parts.version = version;
         if chunked {
             parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }

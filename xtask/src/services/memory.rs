@@ -22,6 +22,10 @@ impl Memory {
         let room = first_number(String::from_utf8_lossy(&free).lines().nth(1)?)?;
         let available = available(&fs::read_to_string("/proc/meminfo").ok()?)?;
         let folder = Path::new(PLACE).join(format!("annals-{}", std::process::id()));
+        // A killed run with the same process id has left its folders, which are empty: services remove their data themselves.
+        for left in [&folder.join("run"), &folder] {
+            let _ = fs::remove_dir(left);
+        }
         if room.min(available) < FREE_MIN || fs::create_dir(&folder).is_err() {
             return None;
         }

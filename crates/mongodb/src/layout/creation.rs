@@ -4,10 +4,18 @@
 //! So a process that relies on an index sends it again, also if it is listed: for `createIndexes`, the server waits until it is built or
 //! builds it itself, and for the majority also if there is nothing to do.
 
+use std::time::Duration;
+
+use annals_system::sleep;
 use mongodb::Database;
 use mongodb::bson::{Document, doc};
+use mongodb::error::{Error, ErrorKind};
 
-use crate::refused::{WriteRefused, code_of};
+use crate::refused::{WriteRefused, code_of, passes};
+
+/// How often a command is sent again while another primary is elected, which takes seconds, and the pause before that.
+const TRIES: u32 = 60;
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// The server's error code for a document that violates a unique index.
 pub(crate) const DUPLICATE_KEY: i32 = 11000;
@@ -62,4 +70,24 @@ pub(crate) async fn send(database: &Database, command: Document) -> mongodb::err
         return Err(WriteRefused { code, message: format!("no majority has confirmed it: {why}") }.into());
     }
     Ok(answer)
+}
+
+/// Sends a command that may be repeated. The driver does not repeat it by itself, and a first write waits for an election like any other.
+///
+/// # Errors
+/// As for [`send`], after 15 s of errors that pass.
+pub(crate) async fn send_again(database: &Database, command: Document) -> mongodb::error::Result<Document> {
+    let is_passing = |error: &Error| {
+        let is_cut = matches!(&*error.kind, ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. });
+        // Also if a majority has not confirmed it, for whatever reason.
+        passes(error) || is_cut || error.get_custom::<WriteRefused>().is_some()
+    };
+    let mut tries = 0;
+    loop {
+        match send(database, command.clone()).await {
+            Err(error) if is_passing(&error) && tries < TRIES => tries += 1,
+            answer => return answer,
+        }
+        sleep(PAUSE).await;
+    }
 }

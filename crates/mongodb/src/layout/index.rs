@@ -5,7 +5,7 @@ use mongodb::Database;
 use mongodb::bson::{Bson, Document, doc};
 use uuid::Uuid;
 
-use super::creation::{self, CONFLICTS, DUPLICATE_KEY, create_indexes, list_indexes, send};
+use super::creation::{self, CONFLICTS, DUPLICATE_KEY, create_indexes, list_indexes, send, send_again};
 use crate::refused::{Code, OpenError, asking, code_of, message_of};
 
 /// An expected index.
@@ -186,7 +186,7 @@ fn is_unique_on(found: &Document, fields: &[&str]) -> bool {
 async fn make(database: &Database, collection: &str, expected: &[Index]) -> Result<(), OpenError> {
     let declarations = expected.iter().map(Index::declaration).collect();
     let place = format!("{}.{collection}", database.name());
-    match send(database, create_indexes(collection, declarations)).await {
+    match send_again(database, create_indexes(collection, declarations)).await {
         Ok(_) => Ok(()),
         Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => {
             let sentence =

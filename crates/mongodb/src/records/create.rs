@@ -25,24 +25,18 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use annals_core::bson::Document;
 use annals_core::{Code, Collection, Index, Invalid, RecordError, StoreError};
-use annals_system::sleep;
 use mongodb::Database;
-use mongodb::error::{Error, ErrorKind};
+use mongodb::error::Error;
 
 use super::catalog::Catalog;
 use super::physical::{expiry, physical, same};
 use super::text;
-use crate::layout::creation::{self, CONFLICTS, DUPLICATE_KEY, NAMESPACE_EXISTS};
+use crate::layout::creation::{self, CONFLICTS, DUPLICATE_KEY, NAMESPACE_EXISTS, send_again};
 use crate::options::Options;
-use crate::refused::{WriteRefused, code_of, message_of, passes, reading};
-
-/// How often a command is sent again while another primary is elected, which takes seconds, and the pause before that.
-const TRIES: u32 = 60;
-const PAUSE: Duration = Duration::from_millis(250);
+use crate::refused::{code_of, message_of, reading};
 
 /// Beginning of the names of Annals' own collections, which nothing else declares or writes.
 const OWN: &str = "annals-";
@@ -162,7 +156,7 @@ impl Creator {
             (true, false) => creation::create(&declared.name),
             (false, _) => creation::create_indexes(&declared.name, indexes),
         };
-        match run(&self.database, command).await {
+        match send_again(&self.database, command).await {
             Err(error) if code_of(&error) != Some(NAMESPACE_EXISTS) => Err(refused(declared, &there.missing, &error)),
             _ => Ok(()),
         }
@@ -206,7 +200,7 @@ pub(super) fn conflict(collection: &Collection, index: &Index, message: String) 
 
 /// Lists the existing indexes; `None` if the collection does not exist.
 async fn listed(database: &Database, collection: &str) -> mongodb::error::Result<Option<Vec<Document>>> {
-    creation::listed(run(database, creation::list_indexes(collection)).await)
+    creation::listed(send_again(database, creation::list_indexes(collection)).await)
 }
 
 /// Refuses a declaration that would have to create something, and names what is missing.
@@ -224,23 +218,6 @@ fn all_there(declared: &Collection, there: &There) -> Result<(), StoreError> {
         false => "create them, or switch it on",
     };
     Err(StoreError::ReadOnly(format!("{what}, and auto_init_schema is off; {instead}")))
-}
-
-/// Runs a command that may be repeated. The driver does not repeat it by itself, and a first write waits for an election like any other.
-async fn run(database: &Database, command: Document) -> mongodb::error::Result<Document> {
-    let is_passing = |error: &Error| {
-        let is_cut = matches!(&*error.kind, ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. });
-        // Also if a majority has not confirmed it, for whatever reason.
-        passes(error) || is_cut || error.get_custom::<WriteRefused>().is_some()
-    };
-    let mut tries = 0;
-    loop {
-        match creation::send(database, command.clone()).await {
-            Err(error) if is_passing(&error) && tries < TRIES => tries += 1,
-            answer => return answer,
-        }
-        sleep(PAUSE).await;
-    }
 }
 
 fn refused(declared: &Collection, missing: &[Document], error: &Error) -> RecordError {

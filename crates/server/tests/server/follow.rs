@@ -1,10 +1,14 @@
 //! `GET /v1/log/follow`.
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use annals_core::Code;
 use annals_server::Options;
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
@@ -291,6 +295,26 @@ async fn a_client_of_http_1_0_gets_the_stream_without_chunks() {
     assert!(event.starts_with(b"id: 0\ndata: {"), "{}", String::from_utf8_lossy(&event));
     server.begin_stop();
     assert!(!raw.closed().await, "the stream ends with its last event");
+}
+
+/// A route of one's own may pass on what a server of HTTP/1.0 answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_from_elsewhere_is_sent_as_its_headers_say() {
+    let passed_on = || async {
+        let events = futures_util::stream::iter([Ok::<_, Infallible>("data: 1\n\n")]);
+        let mut response = axum::http::Response::new(Body::from_stream(events));
+        response.headers_mut().insert("content-type", "text/event-stream".parse().expect("a value"));
+        *response.version_mut() = axum::http::Version::HTTP_10;
+        response
+    };
+    let (store, _) = Tap::store();
+    let with_route = |router: Router| router.route("/elsewhere", get(passed_on));
+    let server = Running::with_router(store, Options::default(), with_route).await;
+    let mut raw = Raw::open(&server).await;
+    raw.write("GET /elsewhere HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
+    let head = String::from_utf8(raw.through(b"\r\n\r\n").await.expect("an answer")).expect("text");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("transfer-encoding: chunked\r\n"), "{head}");
+    assert_eq!(raw.rest_in_chunks().await.as_deref(), Some(&b"data: 1\n\n"[..]));
 }
 
 /// On one thread, so that the first follower has its events before the next one looks for them.
