@@ -8,13 +8,15 @@
 //! what the best plan alone would take, at most.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use annals_core::{Matcher, RecordError, RecordQuery, StoreError};
 
 use super::cursor::Position;
 use super::find::let_others_run;
 use super::plan::{Ordered, Plan};
-use super::scan::{Examined, Scan};
+use super::scan::{Candidate, Examined, Scan};
+use super::value;
 use super::wanted::{Common, Found, Taken, Wanted};
 use super::write::ID_INDEX;
 use crate::engine::View;
@@ -197,28 +199,55 @@ impl<'q> Attempt<'q> {
     }
 }
 
-/// Returns one of several plans of which all records must be read: the one with the fewest, or one with at most twice as many. If no more
-/// than `at_most` of the records are needed, plans with many more than that are not told apart.
+/// Returns the number of that of several plans which has the fewest places, or of one with at most twice as many. If no more than `at_most`
+/// records are needed, plans with many more places than that are not told apart; nor is a single plan counted.
 pub(super) async fn smallest(
     view: Snapshot<'_>,
-    mut plans: Vec<Plan>,
+    plans: &[Plan],
     collection: u32,
     at_most: u64,
-) -> Result<Plan, StoreError> {
+) -> Result<Option<usize>, StoreError> {
     let enough = at_most.saturating_mul(COUNTED_PER_RECORD);
-    let mut smallest = 0;
     if plans.len() > 1 {
         let mut counting: Vec<_> = plans.iter().map(|plan| Counting::new(plan, collection)).collect();
         let mut places = COUNTED_FIRST;
-        'count: while places < enough {
+        while places < enough {
             for (n, plan) in counting.iter_mut().enumerate() {
                 if plan.up_to(view, places).await? {
-                    smallest = n;
-                    break 'count;
+                    return Ok(Some(n));
                 }
             }
             places = places.saturating_mul(2);
         }
     }
-    Ok(plans.swap_remove(smallest))
+    Ok(None)
+}
+
+/// Counts matching records, up to `at_most`, by each of these plans, until one of them is done. A plan with many places may have only few
+/// matches among them, so all of them are read side by side.
+pub(super) async fn count(
+    view: Snapshot<'_>,
+    plans: Vec<Plan>,
+    collection: u32,
+    matcher: &Matcher,
+    at_most: u64,
+) -> Result<u64, RecordError> {
+    let mut places = if plans.len() > 1 { COUNTED_FIRST } else { u64::MAX };
+    let mut counts: Vec<_> = plans.into_iter().map(|plan| (Scan::new(plan, collection), 0_u64)).collect();
+    loop {
+        for (scan, count) in &mut counts {
+            let mut visit = |candidate: Candidate| {
+                *count += u64::from(matcher.matches(value::parts(&candidate.id, &candidate.stored)?.1));
+                Ok::<_, RecordError>(if *count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            };
+            let mut left = places;
+            while left > 0 {
+                if scan.step(view, &mut left, &mut visit)? {
+                    return Ok(*count);
+                }
+                let_others_run().await;
+            }
+        }
+        places = places.saturating_mul(2);
+    }
 }
