@@ -251,3 +251,78 @@ pub(super) async fn count(
         places = places.saturating_mul(2);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use annals_core::bson::{Bson, rawdoc};
+    use annals_core::order::Fields;
+    use annals_core::{Condition, Index};
+
+    use super::super::catalog::Catalog;
+    use super::super::plan::plans_of_count;
+    use super::super::{entries, keys};
+    use super::*;
+    use crate::engine::{Range, ViewEntries};
+
+    /// A state that counts what is read of it.
+    #[derive(Default)]
+    struct Map {
+        entries: BTreeMap<Vec<u8>, Vec<u8>>,
+        read: AtomicU64,
+    }
+
+    impl View for Map {
+        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+            self.read.fetch_add(1, Ordering::Relaxed);
+            Ok(self.entries.get(key).cloned())
+        }
+
+        fn ascending(&self, range: &Range) -> Result<ViewEntries<'_>, StoreError> {
+            let found = self.entries.range((range.from.clone(), range.to.clone()));
+            Ok(Box::new(found.map(move |(key, value)| {
+                self.read.fetch_add(1, Ordering::Relaxed);
+                Ok((key.clone(), value.clone()))
+            })))
+        }
+
+        fn descending(&self, _: &Range) -> Result<ViewEntries<'_>, StoreError> {
+            unreachable!("what is counted is read in ascending order");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bounded_count_does_not_read_a_plan_with_hardly_any_match_to_its_end() {
+        const MANY: i32 = 5_000;
+        let mut catalog = Catalog::default();
+        catalog.add_collection("c");
+        catalog.add_index("c", Index::on("a").into());
+        catalog.add_index("c", Index::text(["t"]).into());
+        let collection = catalog.collection("c").expect("it was added");
+        let mut map = Map::default();
+        for id in 0..MANY {
+            let text = if id < MANY - 200 { "other" } else { "some" };
+            let document = rawdoc! { "_id": id, "a": 1, "t": text };
+            let key = value::id_key(&Bson::Int32(id)).expect("it is an id");
+            map.entries.insert(keys::document(collection.id, &key), value::stored(&key, 1, &document));
+            for known in &collection.indexes {
+                for entry in entries::entries_of(known, &Fields::of(&document)).expect("it has entries") {
+                    let (place, length) = entries::stored(known, &entry, &key);
+                    map.entries.insert(place, length.to_vec());
+                }
+            }
+        }
+        let condition = Condition::and([Condition::gt("a", 0), Condition::matching_text("some")]);
+        let matcher = collection.matcher(&condition).expect("it has a text index");
+        for at_most in [1, 10] {
+            map.read.store(0, Ordering::Relaxed);
+            let plans = plans_of_count(collection, &condition).expect("it has a text index");
+            assert_eq!(smallest(&map, &plans, collection.id, at_most).await, Ok(None));
+            assert_eq!(count(&map, plans, collection.id, &matcher, at_most).await, Ok(at_most));
+            let read = map.read.load(Ordering::Relaxed);
+            assert!(read < 1_000, "{read}");
+        }
+    }
+}
