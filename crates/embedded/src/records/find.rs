@@ -1,14 +1,12 @@
 //! Finds and counts records.
 
-use std::ops::ControlFlow;
-
 use annals_core::{Condition, Explained, Record, RecordError, RecordPage, RecordQuery, limits};
 
 use super::catalog::{CatalogCache, KnownCollection};
 use super::cursor::{self, Position};
 use super::plan::{Ordered, documents_after, plans, plans_of_count};
 use super::race::{self, Looked, Sought};
-use super::scan::{Candidate, Scan};
+use super::scan::Scan;
 use super::totals::{COUNT_MIN, Total, Totals};
 use super::wanted::{Found, order_of};
 use super::{feed, keys, value};
@@ -75,28 +73,23 @@ pub(super) async fn count(
     let catalog = catalogs.of(&*view)?;
     let collection = catalog.collection(collection)?;
     let revision = feed::last_revision(&*view)?;
-    let (plans, mut count) = match totals.of(collection.id, condition, revision) {
+    let (mut plans, mut count) = match totals.of(collection.id, condition, revision) {
         Some(total) if total.revision == revision || total.count >= at_most => return Ok(total.count.min(at_most)),
         Some(total) => (vec![documents_after(collection.id, total.last)], total.count),
         None => (plans_of_count(collection, condition)?, 0),
     };
-    let plan = race::smallest(&*view, plans, collection.id, at_most).await?;
-    let is_exact = plan.exact;
-    let mut scan = Scan::new(plan, collection.id);
-    let matcher = collection.matcher(condition)?;
-    if is_exact {
+    if let Some(smallest) = race::smallest(&*view, &plans, collection.id, at_most).await? {
+        plans = vec![plans.swap_remove(smallest)];
+    }
+    // An exact plan is the only one.
+    if let Some(exact) = plans.pop_if(|plan| plan.exact) {
+        let mut scan = Scan::new(exact, collection.id);
         while !scan.count(&*view, &mut count, at_most)? {
             let_others_run().await;
         }
     } else {
-        let mut visit = |candidate: Candidate| {
-            count += u64::from(matcher.matches(value::parts(&candidate.id, &candidate.stored)?.1));
-            Ok::<_, RecordError>(if count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        };
-        let mut left = u64::MAX;
-        while !scan.step(&*view, &mut left, &mut visit)? {
-            let_others_run().await;
-        }
+        let matcher = collection.matcher(condition)?;
+        count += race::count(&*view, plans, collection.id, &matcher, at_most - count).await?;
     }
     if (COUNT_MIN..at_most).contains(&count) {
         let last = keys::last_document(&*view, collection.id)?;

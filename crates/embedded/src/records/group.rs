@@ -22,8 +22,9 @@ pub(super) async fn group(
     let view = engine.snapshot()?;
     let catalog = catalogs.of(&*view)?;
     let collection = catalog.collection(&query.collection)?;
-    let plans = plans(collection, &query.condition, &[])?;
-    let mut scan = Scan::new(smallest(&*view, plans, collection.id, u64::MAX).await?, collection.id);
+    let mut plans = plans(collection, &query.condition, &[])?;
+    let smallest = smallest(&*view, &plans, collection.id, u64::MAX).await?.unwrap_or_default();
+    let mut scan = Scan::new(plans.swap_remove(smallest), collection.id);
     let matcher = collection.matcher(&query.condition)?;
     let mut visit = |candidate: Candidate| {
         let (_, document) = value::parts(&candidate.id, &candidate.stored)?;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Entries are compared by what follows the beginning that a range has in common. What is the same in several ranges comes once: a record
-//! with several words. A piece of each range is read at a time, so memory depends on the number of ranges only.
+//! with several words. A piece of each range is read at a time, a smaller one of many ranges.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -20,8 +20,10 @@ use super::scan::{PLACES_AT_ONCE, narrow};
 use crate::engine::{Range, View};
 use crate::turn::Turn;
 
-/// The number of entries of one range that are read together.
+/// The most entries of one range that are read together.
 const PIECE: usize = 64;
+/// The most entries of all ranges that memory holds. A search may have two thousand words.
+const ENTRIES_MAX: usize = 256 * PIECE;
 
 /// The key of an entry without the beginning that all keys of its range have, and its value.
 type Entry = (Vec<u8>, Vec<u8>);
@@ -34,6 +36,8 @@ pub(super) struct Merged {
     /// The next entry of each range that has one.
     next: BinaryHeap<Next>,
     descending: bool,
+    /// How many entries of a range are read together.
+    piece: usize,
     /// The number of entries that were read.
     entries: u64,
 }
@@ -79,7 +83,8 @@ impl Merged {
             read: VecDeque::new(),
         };
         let parts = ranges.iter().zip(beginnings).map(part).collect();
-        Self { parts, begun: 0, next: BinaryHeap::new(), descending, entries: 0 }
+        let piece = (ENTRIES_MAX / ranges.len().max(1)).clamp(1, PIECE);
+        Self { parts, begun: 0, next: BinaryHeap::new(), descending, piece, entries: 0 }
     }
 
     /// Resumes after an entry without its beginning. Nothing may have been read.
@@ -137,10 +142,10 @@ impl Merged {
 
     /// Adds the next entry of a range, if it has one.
     fn advance(&mut self, view: &dyn View, number: usize) -> Result<(), StoreError> {
-        let Self { parts, next, descending, entries, .. } = self;
+        let Self { parts, next, descending, piece, entries, .. } = self;
         let part = &mut parts[number];
         if part.read.is_empty() {
-            part.read_on(view, *descending)?;
+            part.read_on(view, *descending, *piece)?;
             *entries += part.read.len() as u64;
         }
         if let Some((rest, value)) = part.read.pop_front() {
@@ -152,18 +157,18 @@ impl Merged {
 
 impl Part {
     /// Reads the next piece.
-    fn read_on(&mut self, view: &dyn View, descending: bool) -> Result<(), StoreError> {
+    fn read_on(&mut self, view: &dyn View, descending: bool, piece: usize) -> Result<(), StoreError> {
         let Some(range) = &mut self.range else { return Ok(()) };
         let found = if descending { view.descending(range)? } else { view.ascending(range)? };
         let mut beginning = Vec::new();
-        for entry in found.take(PIECE) {
+        for entry in found.take(piece) {
             let (mut key, value) = entry?;
             let rest = key.split_off(self.beginning.min(key.len()));
             beginning = key;
             self.read.push_back((rest, value));
         }
         match self.read.back() {
-            Some((rest, _)) if self.read.len() == PIECE => {
+            Some((rest, _)) if self.read.len() == piece => {
                 beginning.extend_from_slice(rest);
                 narrow(range, &beginning, descending);
             }
@@ -250,5 +255,9 @@ mod tests {
         let (found, entries) = merged(&[1, 2], false, None, 10);
         assert_eq!(found, (0..10).collect::<Vec<_>>());
         assert_eq!(entries, 2 * PIECE as u64);
+        // Of many ranges, a smaller piece of each.
+        let many: Vec<u16> = std::iter::repeat_n(1, 2 * ENTRIES_MAX / PIECE).collect();
+        let (found, entries) = merged(&many, true, None, 1);
+        assert_eq!((found, entries), (vec![999], ENTRIES_MAX as u64));
     }
 }

@@ -8,13 +8,15 @@
 //! what the best plan alone would take, at most.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use annals_core::{Matcher, RecordError, RecordQuery, StoreError};
 
 use super::cursor::Position;
 use super::find::let_others_run;
 use super::plan::{Ordered, Plan};
-use super::scan::{Examined, Scan};
+use super::scan::{Candidate, Examined, Scan};
+use super::value;
 use super::wanted::{Common, Found, Taken, Wanted};
 use super::write::ID_INDEX;
 use crate::engine::View;
@@ -197,28 +199,130 @@ impl<'q> Attempt<'q> {
     }
 }
 
-/// Returns one of several plans of which all records must be read: the one with the fewest, or one with at most twice as many. If no more
-/// than `at_most` of the records are needed, plans with many more than that are not told apart.
+/// Returns the number of that of several plans which has the fewest places, or of one with at most twice as many. If no more than `at_most`
+/// records are needed, plans with many more places than that are not told apart; nor is a single plan counted.
 pub(super) async fn smallest(
     view: Snapshot<'_>,
-    mut plans: Vec<Plan>,
+    plans: &[Plan],
     collection: u32,
     at_most: u64,
-) -> Result<Plan, StoreError> {
+) -> Result<Option<usize>, StoreError> {
     let enough = at_most.saturating_mul(COUNTED_PER_RECORD);
-    let mut smallest = 0;
     if plans.len() > 1 {
         let mut counting: Vec<_> = plans.iter().map(|plan| Counting::new(plan, collection)).collect();
         let mut places = COUNTED_FIRST;
-        'count: while places < enough {
+        while places < enough {
             for (n, plan) in counting.iter_mut().enumerate() {
                 if plan.up_to(view, places).await? {
-                    smallest = n;
-                    break 'count;
+                    return Ok(Some(n));
                 }
             }
             places = places.saturating_mul(2);
         }
     }
-    Ok(plans.swap_remove(smallest))
+    Ok(None)
+}
+
+/// Counts matching records, up to `at_most`, by each of these plans, until one of them is done. A plan with many places may have only few
+/// matches among them, so all of them are read side by side.
+pub(super) async fn count(
+    view: Snapshot<'_>,
+    plans: Vec<Plan>,
+    collection: u32,
+    matcher: &Matcher,
+    at_most: u64,
+) -> Result<u64, RecordError> {
+    let mut places = if plans.len() > 1 { COUNTED_FIRST } else { u64::MAX };
+    let mut counts: Vec<_> = plans.into_iter().map(|plan| (Scan::new(plan, collection), 0_u64)).collect();
+    loop {
+        for (scan, count) in &mut counts {
+            let mut visit = |candidate: Candidate| {
+                *count += u64::from(matcher.matches(value::parts(&candidate.id, &candidate.stored)?.1));
+                Ok::<_, RecordError>(if *count >= at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            };
+            let mut left = places;
+            while left > 0 {
+                if scan.step(view, &mut left, &mut visit)? {
+                    return Ok(*count);
+                }
+                let_others_run().await;
+            }
+        }
+        places = places.saturating_mul(2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use annals_core::bson::{Bson, rawdoc};
+    use annals_core::order::Fields;
+    use annals_core::{Condition, Index};
+
+    use super::super::catalog::Catalog;
+    use super::super::plan::plans_of_count;
+    use super::super::{entries, keys};
+    use super::*;
+    use crate::engine::{Range, ViewEntries};
+
+    /// A state that counts what is read of it.
+    #[derive(Default)]
+    struct Map {
+        entries: BTreeMap<Vec<u8>, Vec<u8>>,
+        read: AtomicU64,
+    }
+
+    impl View for Map {
+        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+            self.read.fetch_add(1, Ordering::Relaxed);
+            Ok(self.entries.get(key).cloned())
+        }
+
+        fn ascending(&self, range: &Range) -> Result<ViewEntries<'_>, StoreError> {
+            let found = self.entries.range((range.from.clone(), range.to.clone()));
+            Ok(Box::new(found.map(move |(key, value)| {
+                self.read.fetch_add(1, Ordering::Relaxed);
+                Ok((key.clone(), value.clone()))
+            })))
+        }
+
+        fn descending(&self, _: &Range) -> Result<ViewEntries<'_>, StoreError> {
+            unreachable!("what is counted is read in ascending order");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bounded_count_does_not_read_a_plan_with_hardly_any_match_to_its_end() {
+        const MANY: i32 = 5_000;
+        let mut catalog = Catalog::default();
+        catalog.add_collection("c");
+        catalog.add_index("c", Index::on("a").into());
+        catalog.add_index("c", Index::text(["t"]).into());
+        let collection = catalog.collection("c").expect("it was added");
+        let mut map = Map::default();
+        for id in 0..MANY {
+            let text = if id < MANY - 200 { "other" } else { "some" };
+            let document = rawdoc! { "_id": id, "a": 1, "t": text };
+            let key = value::id_key(&Bson::Int32(id)).expect("it is an id");
+            map.entries.insert(keys::document(collection.id, &key), value::stored(&key, 1, &document));
+            for known in &collection.indexes {
+                for entry in entries::entries_of(known, &Fields::of(&document)).expect("it has entries") {
+                    let (place, length) = entries::stored(known, &entry, &key);
+                    map.entries.insert(place, length.to_vec());
+                }
+            }
+        }
+        let condition = Condition::and([Condition::gt("a", 0), Condition::matching_text("some")]);
+        let matcher = collection.matcher(&condition).expect("it has a text index");
+        for at_most in [1, 10] {
+            map.read.store(0, Ordering::Relaxed);
+            let plans = plans_of_count(collection, &condition).expect("it has a text index");
+            assert_eq!(smallest(&map, &plans, collection.id, at_most).await, Ok(None));
+            assert_eq!(count(&map, plans, collection.id, &matcher, at_most).await, Ok(at_most));
+            let read = map.read.load(Ordering::Relaxed);
+            assert!(read < 1_000, "{read}");
+        }
+    }
 }

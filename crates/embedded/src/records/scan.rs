@@ -133,7 +133,7 @@ impl Scan {
             broke_off = flow.is_break();
             Ok::<_, E>(flow)
         };
-        let is_over = places.step(view, left, &mut read, &mut visit)?;
+        let is_over = places.step::<E>(view, left, &mut read, &mut visit)?;
         self.examined.entries += if self.plan.index.is_some() { read } else { 0 };
         Ok(is_over && (broke_off || !self.begin_next()))
     }
@@ -171,13 +171,13 @@ impl Places {
         match self {
             Self::Ranges(ranges) => {
                 let before = *left;
-                let is_over = ranges.step(view, left, visit)?;
+                let is_over = ranges.step::<E>(view, left, visit)?;
                 *read += before - *left;
                 Ok(is_over)
             }
             Self::Merged(merged) => {
                 let before = merged.entries();
-                let is_over = merged.step(view, left, visit)?;
+                let is_over = merged.step::<E>(view, left, visit)?;
                 *read += merged.entries() - before;
                 Ok(is_over)
             }

@@ -251,7 +251,7 @@ fn all_used(collection: &KnownCollection, query: RecordQuery) -> Vec<(String, bo
 
 #[test]
 fn words_are_looked_up_in_the_text_index_or_read_in_the_order_of_the_sort() {
-    let of = collection([Index::on("t").unique().into(), Index::on("a").into(), Index::on("b").into(), text()]);
+    let of = collection([Index::from(Index::on("t").unique()), Index::on("a").into(), Index::on("b").into(), text()]);
     let words = || query(Condition::matching_text("B \"a b\" -c"));
     let with = |condition| query(Condition::And(vec![condition, Condition::matching_text("B")]));
     let due =
@@ -280,7 +280,7 @@ fn words_are_looked_up_in_the_text_index_or_read_in_the_order_of_the_sort() {
 
 #[test]
 fn any_of_several_parts_is_looked_up_by_all_of_them_or_read_in_the_order_of_the_sort() {
-    let of = collection([Index::on("a").into(), Index::on("b").into(), Index::on("n").into(), text()]);
+    let of = collection([Index::from(Index::on("a")), Index::on("b").into(), Index::on("n").into(), text()]);
     let (a, b) = (|| Condition::eq("a", 1), || Condition::eq("b", 1));
     let any = || query(Condition::or([a(), Condition::and([b(), Condition::gt("x", 1)])]));
     let united = |query: RecordQuery| all_planned(&of, &query).iter().map(|plan| plan.united.len()).collect::<Vec<_>>();
