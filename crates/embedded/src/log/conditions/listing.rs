@@ -16,7 +16,6 @@ const WORDS_OF_A_STEP: usize = 16;
 const ORDINALS_OF_A_STEP: usize = 4;
 /// A call ends once it has listed this many ordinals, so that it does not take long.
 const LISTED: usize = 16 * 1024;
-/// Sets are forgotten after a pattern if they take more than this many bytes. Those of one pattern may be on top.
 const BYTES_KEPT: usize = 8 * 1024 * 1024;
 
 /// Some commits of a window, counted from its start.
@@ -38,6 +37,8 @@ pub(in crate::log) struct Listing {
     /// The first one is empty, and that of all terms that no commit has.
     sets: Vec<Set>,
     bytes: usize,
+    /// Sets are forgotten after a pattern if they take more than this many bytes. Those of one pattern may be on top.
+    bytes_kept: usize,
 }
 
 /// For each commit of a window the patterns that it may match.
@@ -74,7 +75,14 @@ impl Asked {
 
 impl Listing {
     pub(in crate::log) fn new(window: Range<u32>, patterns: &Patterns) -> Self {
-        Self { window, known: vec![0; patterns.terms().len()], sets: vec![Set::Few(Vec::new())], bytes: 0 }
+        let (known, sets) = (vec![0; patterns.terms().len()], vec![Set::Few(Vec::new())]);
+        Self { window, known, sets, bytes: 0, bytes_kept: BYTES_KEPT }
+    }
+
+    /// Keeps nothing from one pattern to the next.
+    #[cfg(test)]
+    pub(super) fn forget_everything(&mut self) {
+        self.bytes_kept = 0;
     }
 
     /// Returns the commits that may match a pattern, or `None` if it has taken long already and must be called again. `look_up` returns the
@@ -112,7 +120,7 @@ impl Listing {
             }
         }
         let found = self.combined(types, tags, work)?;
-        if self.bytes > BYTES_KEPT {
+        if self.bytes > self.bytes_kept {
             self.known.fill(0);
             self.sets.truncate(1);
             self.bytes = 0;
