@@ -97,6 +97,22 @@ impl Listing {
         work: &mut Work,
         look_up: impl Fn(Term) -> Answer<Vec<u32>>,
     ) -> Result<Option<Set>, Stop> {
+        let found = self.look_on(patterns, pattern, work, look_up)?;
+        if found.is_some() && self.bytes > self.bytes_kept {
+            self.known.fill(0);
+            self.sets.truncate(1);
+            self.bytes = 0;
+        }
+        Ok(found)
+    }
+
+    fn look_on(
+        &mut self,
+        patterns: &Patterns,
+        pattern: usize,
+        work: &mut Work,
+        look_up: impl Fn(Term) -> Answer<Vec<u32>>,
+    ) -> Result<Option<Set>, Stop> {
         let (types, tags) = (patterns.types(pattern), patterns.tags(pattern));
         work.spend(1 + (types.len() + tags.len()) as u64)?;
         if tags.iter().any(|tag| self.set(*tag).is_some_and(|set| set.count() == 0)) {
@@ -119,13 +135,7 @@ impl Listing {
                 return Ok(Some(Set::Few(Vec::new())));
             }
         }
-        let found = self.combined(types, tags, work)?;
-        if self.bytes > self.bytes_kept {
-            self.known.fill(0);
-            self.sets.truncate(1);
-            self.bytes = 0;
-        }
-        Ok(Some(found))
+        self.combined(types, tags, work).map(Some)
     }
 
     fn set(&self, number: u32) -> Option<&Set> {
@@ -133,23 +143,24 @@ impl Listing {
     }
 
     fn keep(&mut self, number: u32, mut ordinals: Vec<u32>) {
-        ordinals.iter_mut().for_each(|ordinal| *ordinal -= self.window.start);
-        if !ordinals.is_empty() {
-            let set = if self.is_few(ordinals.len()) {
-                // The list may have been cut from a longer one.
-                ordinals.shrink_to(self.window.len().div_ceil(BITS));
-                Set::Few(ordinals)
-            } else {
-                let mut words = self.no_words();
-                ordinals.iter().for_each(|ordinal| words[*ordinal as usize / BITS] |= 1 << (*ordinal as usize % BITS));
-                Set::of(words)
-            };
-            self.bytes += set.bytes();
-            self.sets.push(set);
-            self.known[number as usize] = self.sets.len() as u32;
-        } else {
-            self.known[number as usize] = 1;
+        let place = &mut self.known[number as usize];
+        if ordinals.is_empty() {
+            *place = 1;
+            return;
         }
+        *place = self.sets.len() as u32 + 1;
+        ordinals.iter_mut().for_each(|ordinal| *ordinal -= self.window.start);
+        let set = if self.is_few(ordinals.len()) {
+            // The list may have been cut from a longer one.
+            ordinals.shrink_to(self.window.len().div_ceil(BITS));
+            Set::Few(ordinals)
+        } else {
+            let mut words = self.no_words();
+            ordinals.iter().for_each(|ordinal| words[*ordinal as usize / BITS] |= 1 << (*ordinal as usize % BITS));
+            Set::of(words)
+        };
+        self.bytes += set.bytes();
+        self.sets.push(set);
     }
 
     fn is_few(&self, count: usize) -> bool {
