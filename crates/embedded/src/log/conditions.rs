@@ -21,8 +21,8 @@
 //! So the work of a pass grows with the terms of a request and with what the index names for them, but hardly with the number of patterns.
 //!
 //! INVARIANT: the work that conditions cost the log writer is bounded per batch ([`BATCH_STEPS`]), however many patterns they have and
-//! however much was added. Work is counted before it is done, and never as less than it is. A request that would cost more goes back to
-//! its caller, which searches what was added and queues it again.
+//! however much was added. Work is counted before it is done, except for the few ordinals of one look-up, and never as less than it is. A
+//! request that would cost more goes back to its caller, which searches what was added and queues it again.
 
 mod listing;
 mod pass;
