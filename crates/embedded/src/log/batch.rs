@@ -94,7 +94,7 @@ impl Batch {
         self.list_new();
         let patterns = look.patterns;
         let (mut listing, mut asked) = (Listing::new(0..self.postings.listed, patterns), Asked::default());
-        asked.begin(self.placed.len(), patterns.columns());
+        asked.begin(self.placed.len(), patterns.columns(), look.work)?;
         let mut next = 0;
         while let Some(pattern) = look.next_live(next) {
             let look_up = |term: Term| Ok(self.postings.of.get(&term).cloned().unwrap_or_default());

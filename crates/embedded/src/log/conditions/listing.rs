@@ -50,10 +50,15 @@ pub(in crate::log) struct Asked {
 
 impl Asked {
     /// Forgets everything and begins a window of this many commits.
-    pub(in crate::log) fn begin(&mut self, commits: usize, columns: usize) {
+    ///
+    /// # Errors
+    /// [`Stop::Later`] if that costs too much.
+    pub(in crate::log) fn begin(&mut self, commits: usize, columns: usize, work: &mut Work) -> Result<(), Stop> {
+        work.spend((commits * columns / WORDS_OF_A_STEP) as u64)?;
         self.columns = columns;
         self.words.clear();
         self.words.resize(commits * columns, 0);
+        Ok(())
     }
 
     /// Returns a bit for each distinct pattern that the commit may match.

@@ -104,7 +104,7 @@ impl<'l> Pass<'l> {
         let count = count.min(self.rest.len()) as u32;
         self.window = self.rest.start..self.rest.start + count;
         self.rest.start = self.window.end;
-        self.asked.begin(self.window.len(), columns);
+        self.asked.begin(self.window.len(), columns, self.look.work)?;
         self.listing = Listing::new(self.window.clone(), self.look.patterns);
         self.stage = Stage::List(0);
         Ok(true)

@@ -172,8 +172,8 @@ fn sets_name_the_commits_that_lists_name_whatever_is_forgotten_between_patterns(
             listing.forget_everything();
         }
         let mut asked = Asked::default();
-        asked.begin(size as usize, distinct.columns());
         let mut work = Work::without_limit();
+        asked.begin(size as usize, distinct.columns(), &mut work).expect("there is no limit");
         for n in 0..distinct.count() {
             let listed = loop {
                 let look_up = |term: Term| Ok(postings[&term].clone());
