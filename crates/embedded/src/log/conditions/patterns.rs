@@ -119,7 +119,7 @@ impl Patterns {
         let mut numbers = Vec::with_capacity(texts.len());
         for text in texts {
             let next = self.terms.len() as u32;
-            let number = match &mut self.numbered {
+            let number = match self.numbered.as_deref_mut() {
                 None => {
                     let term = term(text);
                     let known = self.terms.iter().position(|known| *known == term).map(|known| known as u32);
@@ -129,7 +129,7 @@ impl Patterns {
                     known.unwrap_or(next)
                 }
                 Some(numbered) => {
-                    let number = *kind(numbered).entry(text.clone()).or_insert(next);
+                    let number = *kind(&mut *numbered).entry(text.clone()).or_insert(next);
                     if number == next {
                         self.terms.push(term(text));
                         numbered.last.push(u32::MAX);
