@@ -163,7 +163,8 @@ fn numbered(word: &str, bytes: usize) -> Vec<ByteString> {
     (0..limits::TAGS_MAX - 2).map(|n| format!("{word}{n:0>width$}").into()).collect()
 }
 
-/// Returns a transaction with as many conditions and patterns as the limits allow, on a log with this head.
+/// Returns a transaction with as many conditions and patterns as the limits allow, on a log with this head. Each pattern has a type of its
+/// own, so no two are equal, and each has to be compared.
 pub fn transaction(beside: Beside, client: u64, head: u64) -> NewTransaction {
     let many = beside == Beside::ManyTerms;
     let terms = |word: &str, longest: usize, last: [&'static str; 2]| -> Vec<ByteString> {
@@ -175,10 +176,20 @@ pub fn transaction(beside: Beside, client: u64, head: u64) -> NewTransaction {
         first.into_iter().chain(last.map(ByteString::from)).collect()
     };
     let tags = terms("many", limits::TAG_BYTES_MAX, if many { MANY } else { FEW });
-    let pattern = EventPattern { types: terms("type", limits::NAME_BYTES_MAX, ["placed", "paid"]), tags };
+    let types = terms("type", limits::NAME_BYTES_MAX, ["placed", "paid"]);
+    let width = if beside == Beside::LongTerms { limits::NAME_BYTES_MAX - "own".len() } else { 0 };
+    let pattern = |n: usize| {
+        let own = ByteString::from(format!("own{n:0>width$}"));
+        // One of the numbered ones makes room for it.
+        let others = types.iter().skip(usize::from(types.len() == limits::TAGS_MAX)).cloned();
+        EventPattern { types: others.chain([own]).collect(), tags: tags.clone() }
+    };
     let after = (beside == Beside::SinceTheLast).then(|| head.saturating_sub(1));
-    let condition = AppendCondition { fail_if: vec![pattern; limits::PATTERNS_MAX], after };
     let commit: fn(&str, u64) -> NewCommit = if many { of_many_tags } else { of_few_tags };
-    let part = |part: usize| commit(&format!("wide-{client}-{part}"), 0).fail_if(condition.clone());
+    let part = |part: usize| {
+        let first = part * limits::PATTERNS_MAX;
+        let fail_if = (first..first + limits::PATTERNS_MAX).map(pattern).collect();
+        commit(&format!("wide-{client}-{part}"), 0).fail_if(AppendCondition { fail_if, after })
+    };
     NewTransaction::new((0..limits::TRANSACTION_COMMITS_MAX).map(part))
 }

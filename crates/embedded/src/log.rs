@@ -116,11 +116,16 @@ impl Log {
     /// Opens an empty log on a disk in memory, whose segments begin at 1 MiB.
     #[cfg(test)]
     fn in_memory() -> Self {
+        Self::in_memory_with(&Options { segment_bytes_first: 1 << 20, ..Options::default() })
+    }
+
+    /// Opens an empty log on a disk in memory.
+    #[cfg(test)]
+    fn in_memory_with(options: &Options) -> Self {
         let (tenant, scope) = (annals_core::DEFAULT_TENANT.to_owned(), annals_core::DEFAULT_SCOPE.to_owned());
         let disk: Arc<dyn Disk> = Arc::new(crate::disk::MemoryDisk::default());
         let place = Place { tenant, scope, disk, dir: "log".to_owned(), key: TermKey([7; 16]), begun: false };
-        let options = Options { min_free_disk_bytes: 0, segment_bytes_first: 1 << 20, ..Options::default() };
-        Self::open(place, &options).expect("it opens")
+        Self::open(place, &Options { min_free_disk_bytes: 0, ..options.clone() }).expect("it opens")
     }
 
     /// Packs every closed segment that is worth packing, immediately and without rate limit. `progress` counts bytes of segments.

@@ -3,7 +3,11 @@
 //!
 //! The rows beside one such client have a target: others do not wait for the worst request. Those beside several show what is left of the
 //! cores, which this process shares with the server.
+//!
+//! A round lasts as long for every load, however long a wide transaction takes: one that is not answered in the round is given up with its
+//! connection, so it counts for the small commits beside it and not as one of the transactions per second.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -101,7 +105,7 @@ async fn round(address: SocketAddr, (beside, clients): (Beside, u64), first: usi
     let (ended, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut greedy = JoinSet::new();
     for client in 0..clients {
-        greedy.spawn(send(address, beside, client, Arc::clone(&ended), Arc::clone(&sent)));
+        greedy.spawn(send(address, beside, client, Arc::clone(&sent)));
     }
     let payloads = Arc::new(payloads());
     let mut others = JoinSet::new();
@@ -117,8 +121,13 @@ async fn round(address: SocketAddr, (beside, clients): (Beside, u64), first: usi
     while let Some(done) = others.join_next().await {
         took.extend(done.map_err(text)??);
     }
+    greedy.abort_all();
     while let Some(done) = greedy.join_next().await {
-        done.map_err(text)??;
+        match done {
+            Ok(Err(failed)) => return Err(failed),
+            Err(given_up) if given_up.is_cancelled() => {}
+            Err(panicked) => return Err(text(panicked)),
+        }
     }
     took.sort_unstable();
     let milliseconds = |share: f64| percentile_us(&took, share) / 1_000.0;
@@ -137,19 +146,14 @@ async fn commit(mut connection: Connection, ended: Arc<AtomicBool>) -> Result<Ve
     Ok(took)
 }
 
-/// Sends one transaction after the other. Where the condition stays the same, so does the request: writing it takes no time of the cores.
-async fn send(
-    address: SocketAddr,
-    beside: Beside,
-    client: u64,
-    ended: Arc<AtomicBool>,
-    sent: Arc<AtomicU64>,
-) -> Result<(), String> {
+/// Sends one transaction after the other until it is aborted. Where the condition stays the same, so does the request: writing it takes no
+/// time of the cores.
+async fn send(address: SocketAddr, beside: Beside, client: u64, sent: Arc<AtomicU64>) -> Result<Infallible, String> {
     let mut stream = TcpStream::connect(address).await.map_err(text)?;
     stream.set_nodelay(true).map_err(text)?;
     let mut buffer = Vec::new();
     let mut request = written(beside, client, 0)?;
-    while !ended.load(Ordering::Relaxed) {
+    loop {
         stream.write_all(&request).await.map_err(text)?;
         let (status, body) = server::answer(&mut stream, &mut buffer).await?;
         // A refusal as overloaded counts the same as success: only the load of the client matters.
@@ -163,7 +167,6 @@ async fn send(
             request = written(beside, client, last + 1)?;
         }
     }
-    Ok(())
 }
 
 fn written(beside: Beside, client: u64, head: u64) -> Result<Vec<u8>, String> {

@@ -2,7 +2,7 @@
 
 use annals_core::{EventRef, SequenceNumber, StoreError, Version};
 
-use super::conditions::{BATCH_STEPS, Look, PatternTerms, Stop};
+use super::conditions::{Asked, BATCH_STEPS, Listing, Look, Stop};
 use super::keys::Changed;
 use super::queue::{Encoded, Request, Verdict, Versions, Waiting};
 use crate::format::{FRAME_HEADER, FrameHeader};
@@ -86,29 +86,29 @@ impl Batch {
         self.accepted[placed.request as usize].request.commit(placed.commit as usize)
     }
 
-    /// Shows a look those events of the batch that may match its open patterns. Each commit is decoded at most once.
+    /// Shows a look those events of the batch that may match its live patterns. Each commit is decoded at most once.
     pub(super) fn show(&mut self, look: &mut Look<'_>) -> Result<(), Stop> {
         if look.is_decided() || self.placed.is_empty() {
             return Ok(());
         }
         self.list_new();
-        let columns = look.conditions();
-        let mut asked = vec![0; self.placed.len() * columns];
+        let patterns = look.patterns;
+        let (mut listing, mut asked) = (Listing::new(0..self.postings.listed, patterns), Asked::default());
+        asked.begin(self.placed.len(), patterns.columns(), look.work)?;
         let mut next = 0;
-        while let Some((condition, pattern)) = look.next_open(next) {
-            let terms = look.terms((condition, pattern));
-            let places = self.postings.candidates(terms, self.placed.len() as u32);
-            let steps = (1 + places.len() as u64) * terms.steps();
-            let may_match = |place: &u32| terms.may_match(&self.commit(&self.placed[*place as usize]).terms);
-            for place in places.into_iter().filter(may_match) {
-                asked[place as usize * columns + condition] |= 1 << pattern;
+        while let Some(pattern) = look.next_live(next) {
+            let look_up = |term: Term| Ok(self.postings.of.get(&term).cloned().unwrap_or_default());
+            if let Some(found) = listing.commits(patterns, pattern, look.work, look_up)? {
+                asked.put(pattern, &found, look.work)?;
+                next = pattern + 1;
             }
-            look.work.spend(steps)?;
-            next = condition * u64::BITS as usize + pattern + 1;
         }
         // The types and tags of a commit may belong to different events, so each event is checked.
-        let rows = self.placed.iter().zip(asked.chunks(columns));
-        for (placed, asked) in rows.filter(|(_, asked)| asked.iter().any(|patterns| *patterns != 0)) {
+        for (n, placed) in self.placed.iter().enumerate() {
+            let asked = asked.of(n);
+            if !look.wants(asked) {
+                continue;
+            }
             let (payload, first) = (&self.commit(placed).payload, placed.entry.sequence_number);
             look.work.decode(1, payload.len() as u64)?;
             let show = |event: EventRef<'_>| look.show(asked, &event);
@@ -225,18 +225,6 @@ impl Postings {
     fn list(&mut self, terms: &[Term]) {
         terms.iter().for_each(|term| self.of.entry(*term).or_default().push(self.listed));
         self.listed += 1;
-    }
-
-    /// Returns the commits that may match: those with the rarest tag, else those with one of the types, else all commits.
-    fn candidates(&self, pattern: &PatternTerms, all: u32) -> Vec<u32> {
-        let of = |term: &Term| self.of.get(term).map_or(&[][..], Vec::as_slice);
-        if let Some(rarest) = pattern.tags.iter().map(of).min_by_key(|places| places.len()) {
-            return rarest.to_vec();
-        }
-        match &pattern.types[..] {
-            [] => (0..all).collect(),
-            types => types.iter().flat_map(|term| of(term).iter().copied()).collect(),
-        }
     }
 }
 

@@ -9,13 +9,24 @@
 //!   writer   judge:  the events after that head · the commits of the batch                ─▶ refuse, accept, or back to the caller
 //! ```
 //!
-//! All patterns of all conditions of a request are searched for in one pass: postings tell which patterns a frame may match, and such a
-//! frame is decoded once.
+//! All patterns of all conditions of a request are searched for in one pass, in windows of commits:
+//!
+//! ```text
+//!   patterns.rs   once           number the types and tags; equal patterns are one, with one bit
+//!   listing.rs    each window    look up each term once · combine the postings ─▶ for each commit, the patterns that it may match
+//!   pass.rs       each commit    decode it once, if it may match any
+//!   patterns.rs   each event     find the numbers of its texts once ─▶ the patterns that it matches, 64 at a time
+//! ```
+//!
+//! So the work of a pass grows with the terms of a request and with what the index names for them, but hardly with the number of patterns.
 //!
 //! INVARIANT: the work that conditions cost the log writer is bounded per batch ([`BATCH_STEPS`]), however many patterns they have and
-//! however much was added. A request that would cost more goes back to its caller, which searches what was added and queues it again.
+//! however much was added. Work is counted before it is done, except for the few ordinals of one look-up, and never as less than it is. A
+//! request that would cost more goes back to its caller, which searches what was added and queues it again.
 
+mod listing;
 mod pass;
+mod patterns;
 #[cfg(test)]
 mod tests;
 
@@ -24,16 +35,20 @@ use std::ops::ControlFlow;
 use annals_core::{AppendCondition, EventRef, SequenceNumber, StoreError, limits};
 
 use self::pass::Pass;
+use self::patterns::{Place, Scratch};
 use super::batch::Batch;
 use super::core::Core;
 use super::queue::Request;
 use super::turns::Turns;
 use crate::index::IndexFault;
 use crate::options::SeededBug;
-use crate::terms::{Term, TermKey};
+use crate::terms::TermKey;
 
-/// Steps that the conditions of a batch may cost the log writer in total: a few milliseconds. A step is a term looked up, a text
-/// compared, or `BYTES_OF_A_STEP` bytes of a frame decoded.
+pub(super) use self::listing::{Asked, Listing};
+pub(super) use self::patterns::Patterns;
+
+/// Steps that the conditions of a batch may cost the log writer in total: a few milliseconds. A step is a term looked up, a text compared,
+/// some ordinals copied, some words of bits combined, or `BYTES_OF_A_STEP` bytes of a frame decoded or of a text hashed.
 pub(super) const BATCH_STEPS: u64 = 500_000;
 /// Steps that one request may always cost, however much the rest of its batch has used: more than a usual condition needs.
 const REQUEST_STEPS: u64 = 2_000;
@@ -48,8 +63,6 @@ const _: () = assert!(limits::PATTERNS_MAX == u64::BITS as usize);
 /// An append condition on its way to the log writer.
 pub(super) struct Condition {
     condition: AppendCondition,
-    /// Empty before the first search.
-    patterns: Vec<PatternTerms>,
     /// Everything durable below this number has been searched.
     searched_to: SequenceNumber,
     found: Option<Match>,
@@ -62,16 +75,10 @@ pub(super) struct Match {
     pub(super) sequence_number: SequenceNumber,
 }
 
-/// The index terms of a pattern.
-pub(super) struct PatternTerms {
-    pub(super) types: Vec<Term>,
-    pub(super) tags: Vec<Term>,
-}
-
 impl Condition {
     /// Creates a condition for which nothing has been searched yet.
     pub(super) fn new(condition: AppendCondition) -> Self {
-        Self { searched_to: condition.from(), patterns: Vec::new(), condition, found: None }
+        Self { searched_to: condition.from(), condition, found: None }
     }
 
     /// Returns the match that was found first.
@@ -82,18 +89,10 @@ impl Condition {
     fn every_pattern(&self) -> u64 {
         self.condition.fail_if.iter().fold(0, |bits, _| bits << 1 | 1)
     }
-}
 
-impl PatternTerms {
-    /// Returns whether a commit with these terms, sorted ascending, may hold a matching event.
-    pub(super) fn may_match(&self, terms: &[Term]) -> bool {
-        let has = |term: &Term| terms.binary_search(term).is_ok();
-        (self.types.is_empty() || self.types.iter().any(has)) && self.tags.iter().all(has)
-    }
-
-    /// Returns the cost of the pattern in steps: one for itself and one for each term.
-    pub(super) fn steps(&self) -> u64 {
-        1 + self.types.len() as u64 + self.tags.len() as u64
+    /// Returns the number of its patterns together with their types and tags.
+    fn size(&self) -> usize {
+        self.condition.fail_if.iter().map(|pattern| 1 + pattern.types.len() + pattern.tags.len()).sum()
     }
 }
 
@@ -103,9 +102,7 @@ impl PatternTerms {
 /// Why the log cannot be read.
 pub(super) async fn search(core: &Core, request: &mut Request) -> Result<(), StoreError> {
     let mut turns = Turns::of_search(core);
-    for condition in request.conditions_mut() {
-        prepare(core.key, condition, &mut turns).await;
-    }
+    prepare(core.key, request, &mut turns).await;
     loop {
         let head = core.head();
         let mut work = Work::without_limit();
@@ -124,15 +121,19 @@ pub(super) async fn search(core: &Core, request: &mut Request) -> Result<(), Sto
     }
 }
 
-/// Computes the terms of a condition, unless they are already known.
-async fn prepare(key: TermKey, condition: &mut Condition, turns: &mut Turns<'_>) {
-    for pattern in condition.condition.fail_if.iter().skip(condition.patterns.len()) {
-        condition.patterns.push(PatternTerms {
-            types: pattern.types.iter().map(|name| key.event_type(name)).collect(),
-            tags: pattern.tags.iter().map(|tag| key.tag(tag)).collect(),
-        });
-        turns.give_way().await;
+/// Numbers the patterns of a request, unless that was done before.
+async fn prepare(key: TermKey, request: &mut Request, turns: &mut Turns<'_>) {
+    if !request.patterns.is_empty() {
+        return;
     }
+    let mut patterns = Patterns::of_size(request.conditions_mut().map(|condition| condition.size()).sum());
+    for (n, condition) in request.conditions_mut().enumerate() {
+        for (m, pattern) in condition.condition.fail_if.iter().enumerate() {
+            patterns.add(key, (n, m), pattern);
+            turns.give_way().await;
+        }
+    }
+    request.patterns = patterns;
 }
 
 /// Checks the log writer's part: the events that became durable below `next` since the caller's search, and the commits of `batch`.
@@ -207,11 +208,13 @@ pub(super) struct Work {
     most: Option<u64>,
     /// The number of frames decoded.
     frames: u64,
+    /// The number of terms looked up in an index.
+    looked_up: u64,
 }
 
 impl Work {
     fn without_limit() -> Self {
-        Self { steps: 0, most: None, frames: 0 }
+        Self { steps: 0, most: None, frames: 0, looked_up: 0 }
     }
 
     fn at_most(steps: u64) -> Self {
@@ -239,6 +242,12 @@ impl Work {
         if self.is_over() { Err(Stop::Later) } else { Ok(()) }
     }
 
+    /// Counts a term that is about to be looked up.
+    fn look_up(&mut self) -> Result<(), Stop> {
+        self.looked_up += 1;
+        self.spend(1)
+    }
+
     /// Counts frames that are about to be decoded, and their total size in bytes.
     ///
     /// # Errors
@@ -256,33 +265,35 @@ pub(super) struct Look<'l> {
     /// For each condition, a bit for each pattern whose match would still change the answer. A condition that already fails has none, nor
     /// have the conditions after it.
     open: Vec<u64>,
+    pub(super) patterns: &'l Patterns,
+    /// A bit for each distinct pattern that is open in any condition.
+    live: Vec<u64>,
+    /// The patterns that an event may match, then those that it does match.
+    matches: Vec<u64>,
+    scratch: Scratch,
     pub(super) work: &'l mut Work,
 }
 
 impl<'l> Look<'l> {
     fn new(request: &'l mut Request, work: &'l mut Work) -> Self {
-        let conditions: Vec<_> = request.conditions_mut().collect();
+        let Request { first, others, patterns, .. } = request;
+        let commits = std::iter::once(first).chain(others);
+        let conditions: Vec<_> = commits.filter_map(|commit| commit.condition.as_deref_mut()).collect();
         let mut fails = false;
         let open = conditions.iter().map(|condition| {
             fails |= condition.found.is_some();
             if fails { 0 } else { condition.every_pattern() }
         });
-        Self { open: open.collect(), conditions, work }
+        let open: Vec<u64> = open.collect();
+        // Each pattern is visited; if that is too much, the next steps are refused.
+        work.steps = work.steps.saturating_add(conditions.iter().map(|it| it.condition.fail_if.len() as u64).sum());
+        let (patterns, live) = (&*patterns, patterns.live(&open));
+        Self { open, conditions, patterns, live, matches: Vec::new(), scratch: Scratch::default(), work }
     }
 
     /// Returns whether no event can change the answer any more.
     pub(super) fn is_decided(&self) -> bool {
         self.open.iter().all(|open| *open == 0)
-    }
-
-    /// Returns the number of conditions.
-    pub(super) fn conditions(&self) -> usize {
-        self.conditions.len()
-    }
-
-    /// Returns the number of patterns whose match would still change the answer.
-    fn patterns(&self) -> usize {
-        self.open.iter().map(|open| open.count_ones() as usize).sum()
     }
 
     /// Returns the sequence number below which nothing needs to be searched.
@@ -291,42 +302,53 @@ impl<'l> Look<'l> {
         open.map(|(condition, _)| condition.searched_to).min().unwrap_or(SequenceNumber::MAX)
     }
 
-    /// Returns the next open pattern at or after `from`, as its condition and its place in that condition. A pattern is open while a
-    /// match would change the answer.
-    pub(super) fn next_open(&self, from: usize) -> Option<(usize, usize)> {
+    /// Returns the next live pattern at or after `from`. A distinct pattern is live while a match would change the answer.
+    pub(super) fn next_live(&self, from: usize) -> Option<usize> {
         let bits = u64::BITS as usize;
-        let is_open = |at: &usize| self.open[at / bits] & 1 << (at % bits) != 0;
-        (from..self.open.len() * bits).find(is_open).map(|at| (at / bits, at % bits))
+        (from..self.patterns.count()).find(|at| self.live[at / bits] >> (at % bits) & 1 == 1)
     }
 
-    pub(super) fn terms(&self, (condition, pattern): (usize, usize)) -> &PatternTerms {
-        &self.conditions[condition].patterns[pattern]
+    /// Returns whether a commit that may match these patterns can change the answer.
+    pub(super) fn wants(&self, asked: &[u64]) -> bool {
+        asked.iter().zip(&self.live).any(|(asked, live)| asked & live != 0)
     }
 
-    /// Compares an event with the patterns that `asked` has for each condition; breaks once nothing is left to find.
+    /// Compares an event with the distinct patterns that are asked for; breaks once nothing is left to find, or it has cost too much.
     pub(super) fn show(&mut self, asked: &[u64], event: &EventRef<'_>) -> ControlFlow<()> {
-        for (n, asked) in asked.iter().enumerate() {
-            let condition = &mut *self.conditions[n];
-            let mut patterns = asked & self.open[n];
-            if event.sequence_number < condition.condition.from() {
-                continue;
-            }
-            while patterns != 0 {
-                let pattern = patterns.trailing_zeros() as usize;
-                patterns &= patterns - 1;
-                let wanted = &condition.condition.fail_if[pattern];
-                let steps = 1 + wanted.types.len() + wanted.tags.len() * event.tags.len();
-                if self.work.spend(steps as u64).is_err() {
-                    return ControlFlow::Break(());
-                }
-                if wanted.matches_ref(event) {
-                    condition.found = Some(Match { pattern, sequence_number: event.sequence_number });
-                    self.open[n] &= (1 << pattern) - 1;
-                    self.open[n + 1..].fill(0);
-                    break;
-                }
-            }
+        let Ok(first) = self.first_match(asked, event) else { return ControlFlow::Break(()) };
+        if let Some((n, pattern)) = first {
+            self.conditions[n].found = Some(Match { pattern, sequence_number: event.sequence_number });
+            self.open[n] &= (1 << pattern) - 1;
+            self.open[n + 1..].fill(0);
+            self.live = self.patterns.live(&self.open);
         }
         if self.is_decided() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Returns the first condition that the event fails, and the first of its patterns that the event matches.
+    fn first_match(&mut self, asked: &[u64], event: &EventRef<'_>) -> Result<Option<Place>, Stop> {
+        self.matches.clear();
+        self.matches.extend(asked.iter().zip(&self.live).map(|(asked, live)| asked & live));
+        if self.matches.iter().all(|matches| *matches == 0) {
+            return Ok(None);
+        }
+        let text = |(n, pattern): Place| &self.conditions[n].condition.fail_if[pattern];
+        self.patterns.retain_matching(&mut self.matches, event, &mut self.scratch, self.work, text)?;
+        let bits = u64::BITS as usize;
+        let mut first: Option<Place> = None;
+        for (word, matches) in self.matches.iter().enumerate() {
+            let mut rest = *matches;
+            while rest != 0 {
+                let places = self.patterns.places(word * bits + rest.trailing_zeros() as usize);
+                rest &= rest - 1;
+                self.work.spend(places.len() as u64)?;
+                let counts = |(n, pattern): &Place| {
+                    let is_open = self.open[*n] >> pattern & 1 == 1;
+                    is_open && event.sequence_number >= self.conditions[*n].condition.from()
+                };
+                first = first.into_iter().chain(places.iter().copied().find(counts)).min();
+            }
+        }
+        Ok(first)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use annals_core::{Aggregate, ByteString, ExpectedVersion, StoreError, Timestamp, Version};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::conditions::{Condition, Match};
+use super::conditions::{Condition, Match, Patterns};
 use super::keys::{Change, KeyFault};
 use super::lookup::Found;
 use crate::index::Head;
@@ -33,6 +33,8 @@ pub(super) struct Request {
     /// The further commits of a transaction.
     pub(super) others: Vec<Encoded>,
     pub(super) expect: Vec<Expected>,
+    /// The patterns of its append conditions; empty before they are searched for.
+    pub(super) patterns: Patterns,
     /// Its share of the bytes that may be queued.
     pub(super) _room: OwnedSemaphorePermit,
 }
@@ -55,6 +57,7 @@ impl Request {
             copied_to: None,
             others,
             expect,
+            patterns: Patterns::default(),
             _room: room,
         })
     }

@@ -198,28 +198,16 @@ impl<'a> Candidates<'a> {
         }
         let required: Vec<Term> = required(self.key, self.filter).collect();
         let types: Vec<Term> = self.filter.types.iter().map(|name| self.key.event_type(name)).collect();
-        commits_with(&self.segment.index, &required, &types, within, &mut 0)
+        commits_with(&self.segment.index, &required, &types, within)
     }
 }
 
-/// Returns the ordinals of the commits that may have all terms of `all` and, unless `any` is empty, one of `any`, ascending. Adds to
-/// `listed` how many ordinals the index returned for each term.
-pub(super) fn commits_with(
-    index: &Index,
-    all: &[Term],
-    any: &[Term],
-    within: Range<u32>,
-    listed: &mut u64,
-) -> Answer<Vec<u32>> {
+/// Returns the ordinals of the commits that may have all terms of `all` and, unless `any` is empty, one of `any`, ascending.
+fn commits_with(index: &Index, all: &[Term], any: &[Term], within: Range<u32>) -> Answer<Vec<u32>> {
     if all.is_empty() && any.is_empty() {
-        *listed += within.len() as u64;
         return Ok(within.collect());
     }
-    let mut postings = |term: &Term| {
-        let list = index.postings(*term, within.clone())?;
-        *listed += list.len() as u64;
-        Ok(list)
-    };
+    let postings = |term: &Term| index.postings(*term, within.clone());
     let mut lists = Vec::with_capacity(all.len() + 1);
     for term in all {
         let list = postings(term)?;

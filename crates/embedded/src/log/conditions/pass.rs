@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use annals_core::SequenceNumber;
 
-use super::{ADDED_MAX, Look, Stop};
+use super::{ADDED_MAX, Asked, Listing, Look, Stop};
 use crate::log::core::Core;
-use crate::log::read::{GROUP, commits_with};
+use crate::log::read::GROUP;
 use crate::log::segment::{Segment, View, runs};
 
-/// The most numbers held at once, one for each commit and condition.
-const NUMBERS_MAX: usize = 512 * 1024;
-/// Comparisons in one step of a caller's pass. The step reads as many commits as this allows, and at least one.
-const COMPARED: usize = 4_000;
+/// The most words held at once, each of which has one bit for each of 64 patterns and one commit.
+const WORDS_MAX: usize = 512 * 1024;
+/// Words of patterns compared in one step of a caller's pass. The step reads as many commits as this allows, and at least one.
+const COMPARED: usize = 256;
 /// A caller's step also ends within a commit after this many steps of work.
 const WITHIN_A_COMMIT: u64 = 400_000;
 
@@ -27,9 +27,12 @@ pub(super) struct Pass<'l> {
     behind: usize,
     /// The commits of the current segment that have not been searched yet.
     rest: Range<u32>,
-    /// The commits being searched. `asked` has, for each of them and each condition, the patterns that it may match.
+    /// The commits being searched.
     window: Range<u32>,
-    asked: Vec<u64>,
+    listing: Listing,
+    asked: Asked,
+    /// The most words that `asked` may hold.
+    pub(super) words_max: usize,
     /// Events below this number have been checked.
     shown_to: SequenceNumber,
     stage: Stage,
@@ -59,7 +62,9 @@ impl<'l> Pass<'l> {
             behind,
             rest: 0..0,
             window: 0..0,
-            asked: Vec::new(),
+            listing: Listing::default(),
+            asked: Asked::default(),
+            words_max: WORDS_MAX,
             shown_to: from,
             stage: Stage::Take,
         }
@@ -94,12 +99,13 @@ impl<'l> Pass<'l> {
             }
         }
         // A term's postings in a file are decoded from the beginning on each look-up, so the window is as wide as memory allows.
-        let count = (NUMBERS_MAX / self.look.conditions()).min(self.segment().index.stride() as usize);
+        let columns = self.look.patterns.columns();
+        let count = (self.words_max / columns.max(1)).max(1).min(self.segment().index.stride() as usize);
         let count = count.min(self.rest.len()) as u32;
         self.window = self.rest.start..self.rest.start + count;
         self.rest.start = self.window.end;
-        self.asked.clear();
-        self.asked.resize(self.window.len() * self.look.conditions(), 0);
+        self.asked.begin(self.window.len(), columns, self.look.work)?;
+        self.listing = Listing::new(self.window.clone(), self.look.patterns);
         self.stage = Stage::List(0);
         Ok(true)
     }
@@ -109,31 +115,25 @@ impl<'l> Pass<'l> {
     }
 
     fn list(&mut self, from: usize) -> Result<(), Stop> {
-        let Some(at) = self.look.next_open(from) else {
+        let Some(pattern) = self.look.next_live(from) else {
+            self.listing = Listing::default();
             self.stage = Stage::Read(self.window.start);
             return Ok(());
         };
-        let steps = self.look.terms(at).steps();
-        self.look.work.spend(steps)?;
-        let terms = self.look.terms(at);
-        let mut listed = 0;
-        let found = commits_with(&self.segment().index, &terms.tags, &terms.types, self.window.clone(), &mut listed)?;
-        self.look.work.spend(listed)?;
-        let (condition, pattern) = at;
-        for ordinal in found {
-            let row = (ordinal - self.window.start) as usize * self.look.conditions();
-            self.asked[row + condition] |= 1 << pattern;
+        let segment = self.segment();
+        let look_up = |term| segment.index.postings(term, self.window.clone());
+        if let Some(found) = self.listing.commits(self.look.patterns, pattern, self.look.work, look_up)? {
+            self.asked.put(pattern, &found, self.look.work)?;
+            self.stage = Stage::List(pattern + 1);
         }
-        self.stage = Stage::List(condition * u64::BITS as usize + pattern + 1);
         Ok(())
     }
 
     /// Reads the next run of adjacent commits among those that may match.
     fn read(&mut self, from: u32) -> Result<(), Stop> {
-        let columns = self.look.conditions();
-        let row = |ordinal: u32| (ordinal - self.window.start) as usize * columns;
-        let may_match = |ordinal: &u32| self.asked[row(*ordinal)..][..columns].iter().any(|asked| *asked != 0);
-        let many = (COMPARED / self.look.patterns().max(1)).clamp(1, GROUP);
+        let start = self.window.start;
+        let may_match = |ordinal: &u32| self.look.wants(self.asked.of((*ordinal - start) as usize));
+        let many = (COMPARED / self.look.patterns.columns().max(1)).clamp(1, GROUP);
         let ordinals: Vec<u32> = (from..self.window.end).filter(may_match).take(many).collect();
         let segment = self.segment();
         let mut entries = segment.index.entries(&ordinals)?;
@@ -161,7 +161,7 @@ impl<'l> Pass<'l> {
                 return ControlFlow::Break(());
             }
             self.shown_to = number + 1;
-            self.look.show(&self.asked[row(ordinals[at])..][..columns], &event)
+            self.look.show(self.asked.of((ordinals[at] - start) as usize), &event)
         })?;
         self.stage = Stage::Read(next);
         if self.look.work.is_over() { Err(Stop::Later) } else { Ok(()) }
