@@ -134,7 +134,7 @@ fn each_term_is_looked_up_once_in_a_window_for_all_patterns() {
             let some = ["p", "q", "r"].into_iter().enumerate().filter(|(m, _)| n >> m & 1 == 1).map(|(_, tag)| tag);
             some.chain(["x", "y"]).collect::<Vec<_>>()
         };
-        let of = |n: usize| pattern(if n % 3 == 0 { &["placed", "paid"] } else { &["placed"] }, &tags(n));
+        let of = |n: usize| pattern(if n.is_multiple_of(3) { &["placed", "paid"] } else { &["placed"] }, &tags(n));
         let condition = AppendCondition { fail_if: (0..limits::PATTERNS_MAX).map(of).collect(), after: None };
         let mut request = request(&log.core, vec![condition; 4]).await;
         let terms = ["p", "q", "r", "x", "y", "placed", "paid"].len() as u64;
