@@ -205,6 +205,29 @@ fn what_was_added_since_the_search_and_what_is_in_the_batch_fail_the_conditions_
     });
 }
 
+/// Each event matches the pattern before the one that the last event matched.
+#[test]
+fn events_that_match_one_pattern_after_the_other_cost_the_writer_no_more_than_it_may() {
+    run(async {
+        const PATTERNS: usize = limits::TRANSACTION_COMMITS_MAX * limits::PATTERNS_MAX;
+        let log = Log::in_memory();
+        let events = (0..PATTERNS).rev().map(|n| event(&format!("type-{n}"), &[])).collect();
+        log.commit(NewCommit { events, ..NewCommit::new("order", "1") }).await.expect("it is committed");
+        let of = |n: usize| pattern(&[&format!("type-{n}")], &[]);
+        let condition = |first: usize| AppendCondition {
+            fail_if: (first..first + limits::PATTERNS_MAX).map(of).collect(),
+            after: None,
+        };
+        let conditions = (0..PATTERNS).step_by(limits::PATTERNS_MAX).map(condition).collect();
+        let mut request = request(&log.core, conditions).await;
+        let later = judge(&log.core, &mut request, log.core.head(), &mut Batch::default());
+        assert!(matches!(later, Err(Stop::Later)), "{later:?}");
+        search(&log.core, &mut request).await.expect("it is searched");
+        let found = judge(&log.core, &mut request, log.core.head(), &mut Batch::default()).expect("it is judged");
+        assert_eq!(found, Some((0, Match { pattern: 0, sequence_number: PATTERNS as u64 - 1 })));
+    });
+}
+
 #[test]
 fn each_term_is_looked_up_once_in_a_window_for_all_patterns() {
     run(async {
