@@ -285,10 +285,17 @@ impl<'l> Look<'l> {
             if fails { 0 } else { condition.every_pattern() }
         });
         let open: Vec<u64> = open.collect();
-        // Each pattern is visited; if that is too much, the next steps are refused.
-        work.steps = work.steps.saturating_add(conditions.iter().map(|it| it.condition.fail_if.len() as u64).sum());
-        let (patterns, live) = (&*patterns, patterns.live(&open));
-        Self { open, conditions, patterns, live, matches: Vec::new(), scratch: Scratch::default(), work }
+        let (live, matches, scratch) = (Vec::new(), Vec::new(), Scratch::default());
+        let mut look = Self { open, conditions, patterns, live, matches, scratch, work };
+        look.note_live();
+        look
+    }
+
+    /// Notes which patterns are still open. Each place of a pattern is visited; if that is too much, the next steps are refused.
+    fn note_live(&mut self) {
+        let places: usize = self.conditions.iter().map(|it| it.condition.fail_if.len()).sum();
+        self.work.steps = self.work.steps.saturating_add(places as u64);
+        self.live = self.patterns.live(&self.open);
     }
 
     /// Returns whether no event can change the answer any more.
@@ -320,7 +327,7 @@ impl<'l> Look<'l> {
             self.conditions[n].found = Some(Match { pattern, sequence_number: event.sequence_number });
             self.open[n] &= (1 << pattern) - 1;
             self.open[n + 1..].fill(0);
-            self.live = self.patterns.live(&self.open);
+            self.note_live();
         }
         if self.is_decided() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }

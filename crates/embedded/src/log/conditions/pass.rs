@@ -134,7 +134,12 @@ impl<'l> Pass<'l> {
         let start = self.window.start;
         let may_match = |ordinal: &u32| self.look.wants(self.asked.of((*ordinal - start) as usize));
         let many = (COMPARED / self.look.patterns.columns().max(1)).clamp(1, GROUP);
-        let ordinals: Vec<u32> = (from..self.window.end).filter(may_match).take(many).collect();
+        // Commits behind a gap are in another run, and would be looked for again in each step until it is their turn.
+        let Some(first) = (from..self.window.end).find(may_match) else {
+            self.stage = Stage::Take;
+            return Ok(());
+        };
+        let ordinals: Vec<u32> = (first..self.window.end).take_while(may_match).take(many).collect();
         let segment = self.segment();
         let mut entries = segment.index.entries(&ordinals)?;
         entries.truncate(entries.partition_point(|entry| entry.sequence_number < self.to));

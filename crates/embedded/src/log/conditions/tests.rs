@@ -1,5 +1,6 @@
 //! How often frames are decoded, what the log writer does at most, and that both find what there is.
 
+mod compared;
 mod many_terms;
 
 use std::sync::Arc;

@@ -6,9 +6,12 @@ use annals_core::{RecordedEvent, SequenceNumber};
 
 use super::*;
 use crate::Options;
+use crate::log::batch::Origin;
+use crate::log::queue::Versions;
 use crate::terms::{Term, TermKey};
 
-const TYPES: [&str; 5] = ["a", "b", "c", "d", "never"];
+/// Two of them are tags as well.
+const TYPES: [&str; 5] = ["a", "b", "k", "p", "never"];
 const TAGS: [&str; 12] = ["k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "nowhere", "lost"];
 
 /// Up to `most` texts, some of which may be equal.
@@ -36,19 +39,23 @@ fn spans_events(pattern: &EventPattern) -> bool {
     has_any(&TAGS[..5]) && has_any(&TAGS[5..10])
 }
 
+/// A commit whose events have tags of either half.
+fn mixed(random: &mut fastrand::Rng, n: usize) -> NewCommit {
+    let count: usize = random.usize(1..4);
+    let events = (0..count).map(|m| {
+        let tags = some(random, if m % 2 == 0 { &TAGS[..5] } else { &TAGS[5..10] }, 6);
+        event(TYPES[random.usize(0..4)], &tags)
+    });
+    NewCommit { events: events.collect(), ..NewCommit::new("order", format!("{n}")) }
+}
+
 /// Commits until there are several segments, all of them with an index file but the last.
 async fn filled(random: &mut fastrand::Rng) -> Log {
     let options = Options { segment_bytes_first: 8_000, segment_bytes_max: 16_000, ..Options::default() };
     let log = Log::in_memory_with(&options);
     let mut n = 0;
     while log.core.view().segments.len() < 4 {
-        let count: usize = random.usize(1..4);
-        let events = (0..count).map(|m| {
-            let tags = some(random, if m % 2 == 0 { &TAGS[..5] } else { &TAGS[5..10] }, 6);
-            event(TYPES[random.usize(0..4)], &tags)
-        });
-        let commit = NewCommit { events: events.collect(), ..NewCommit::new("order", format!("{n}")) };
-        log.commit(commit).await.expect("it is committed");
+        log.commit(mixed(random, n)).await.expect("it is committed");
         n += 1;
     }
     let in_files = async {
@@ -116,6 +123,108 @@ fn in_several_segments_and_windows_a_pass_finds_what_looking_at_every_event_find
             }
         }
         assert!(refused > 20 && accepted > 20, "{refused} refused, {accepted} accepted");
+    });
+}
+
+/// The batch that the writer would make of these commits.
+async fn batch_of(core: &Core, commits: &[NewCommit]) -> Batch {
+    let mut batch = Batch::default();
+    for (n, commit) in commits.iter().enumerate() {
+        let commit_id = annals_core::Uuid::from_u128(1_000 + n as u128);
+        let now = core.options.clock.now();
+        let stamp = Stamp { commit_id, digest: 0, now, transaction: None, received: None };
+        let encoded = encode(core, commit.clone(), &stamp, &"(0)".into()).expect("it is encoded");
+        let room = room_for(core, 100).await.expect("there is room");
+        let mut versions = Versions::default();
+        versions.push(1);
+        let origin = Origin { salt: 1, offset: 0, next: core.head() };
+        let waiting = Waiting { request: Request::commit_of(encoded, None, now, room), answer: oneshot::channel().0 };
+        batch.append(origin, waiting, versions);
+    }
+    batch
+}
+
+/// A request is searched when a third of the commits is durable and judged when the next third is, with the last one in the batch.
+#[test]
+fn what_was_added_since_the_search_and_what_is_in_the_batch_fail_the_conditions_that_they_match() {
+    run(async {
+        const THIRD: usize = 12;
+        let mut found_in = [0; 4];
+        for seed in 0..4 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let commits: Vec<NewCommit> = (0..3 * THIRD).map(|n| mixed(&mut random, n)).collect();
+            let (log, whole) = (Log::in_memory(), Log::in_memory());
+            for commit in &commits {
+                whole.commit(commit.clone()).await.expect("it is committed");
+            }
+            let query = LogQuery { limit: 1_000, ..LogQuery::default() };
+            let all = whole.read(query).await.expect("it is read").events;
+            for commit in &commits[..THIRD] {
+                log.commit(commit.clone()).await.expect("it is committed");
+            }
+            let searched = log.core.head();
+            let mut requests = Vec::new();
+            for round in 0..40 {
+                let is_rare = |pattern: &EventPattern| match round % 4 {
+                    0 => true,
+                    1 => spans_events(pattern),
+                    _ => spans_events(pattern) || pattern.tags.len() > 2,
+                };
+                let conditions: Vec<AppendCondition> = (0..random.usize(1..6))
+                    .map(|_| AppendCondition {
+                        fail_if: patterns(&mut random, 40).into_iter().filter(is_rare).collect(),
+                        after: (random.u8(0..4) > 0).then(|| random.u64(0..all.len() as u64)),
+                    })
+                    .collect();
+                let mut request = request(&log.core, conditions.clone()).await;
+                search(&log.core, &mut request).await.expect("it is searched");
+                requests.push((conditions, request));
+            }
+            for commit in &commits[THIRD..2 * THIRD] {
+                log.commit(commit.clone()).await.expect("it is committed");
+            }
+            let durable = log.core.head();
+            let mut batch = batch_of(&log.core, &commits[2 * THIRD..]).await;
+            let parts = [0..searched as usize, searched as usize..durable as usize, durable as usize..all.len()];
+            for (conditions, mut request) in requests {
+                // Behind the first condition that fails in one part, nothing is looked for in the next.
+                let (mut first, mut part_of_it) = (None, 3);
+                for (n, part) in parts.iter().enumerate() {
+                    let before = first.map_or(conditions.len(), |(place, _): (usize, Match)| place);
+                    if let Some(earlier) = due(&all[part.clone()], &conditions[..before]) {
+                        (first, part_of_it) = (Some(earlier), n);
+                    }
+                }
+                found_in[part_of_it] += 1;
+                batch.steps_left = BATCH_STEPS;
+                let judged = judge(&log.core, &mut request, durable, &mut batch).expect("it costs little");
+                assert_eq!(judged, first, "seed {seed}: {conditions:?}");
+            }
+        }
+        assert!(found_in.iter().all(|count| *count > 3), "searched, added, in the batch, nowhere: {found_in:?}");
+    });
+}
+
+/// Each event matches the pattern before the one that the last event matched.
+#[test]
+fn events_that_match_one_pattern_after_the_other_cost_the_writer_no_more_than_it_may() {
+    run(async {
+        const PATTERNS: usize = limits::TRANSACTION_COMMITS_MAX * limits::PATTERNS_MAX;
+        let log = Log::in_memory();
+        let events = (0..PATTERNS).rev().map(|n| event(&format!("type-{n}"), &[])).collect();
+        log.commit(NewCommit { events, ..NewCommit::new("order", "1") }).await.expect("it is committed");
+        let of = |n: usize| pattern(&[&format!("type-{n}")], &[]);
+        let condition = |first: usize| AppendCondition {
+            fail_if: (first..first + limits::PATTERNS_MAX).map(of).collect(),
+            after: None,
+        };
+        let conditions = (0..PATTERNS).step_by(limits::PATTERNS_MAX).map(condition).collect();
+        let mut request = request(&log.core, conditions).await;
+        let later = judge(&log.core, &mut request, log.core.head(), &mut Batch::default());
+        assert!(matches!(later, Err(Stop::Later)), "{later:?}");
+        search(&log.core, &mut request).await.expect("it is searched");
+        let found = judge(&log.core, &mut request, log.core.head(), &mut Batch::default()).expect("it is judged");
+        assert_eq!(found, Some((0, Match { pattern: 0, sequence_number: PATTERNS as u64 - 1 })));
     });
 }
 
