@@ -23,7 +23,7 @@ use annals_core::{
 use async_trait::async_trait;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::disk::{Disk, Open, Overlay};
+use crate::disk::{Disk, Overlay};
 use crate::engine::Engine;
 use crate::examine::examine;
 use crate::format::FORMAT;
@@ -32,7 +32,7 @@ use crate::operations::{MapImage, Taking, TenantImage};
 use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
 use crate::streams::LogStreams;
-use crate::whole::{format_of, seal, unseal, write_whole};
+use crate::whole::{SEALED_BYTES_MAX, format_of, read_whole, seal, unseal, write_whole};
 use crate::{Options, Packing};
 
 mod store_file;
@@ -49,7 +49,7 @@ const FIRST_SEGMENT: &str = "0000000001.segment";
 pub(crate) const ENGINE_DIR: &str = "_engine";
 pub(crate) const LOCK_FILE: &str = "lock";
 /// Offsets in a segment have 32 bits.
-const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
+pub(crate) const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
 
 /// The size of the in-memory segment after the last commit of a store that is opened read-only.
 const READ_ONLY_SEGMENT_BYTES: u64 = 64 * 1024;
@@ -302,10 +302,8 @@ fn file_or<T: Serialize + DeserializeOwned>(
 ) -> Result<T, OpenError> {
     let path = if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") };
     let fail = |error: &io::Error| cannot_open(&path, error);
-    match disk.open(&path, Open::Read) {
-        Ok(file) => {
-            let mut bytes = vec![0; file.length().map_err(|error| fail(&error))? as usize];
-            file.read_at(&mut bytes, 0).map_err(|error| fail(&error))?;
+    match read_whole(disk, &path, SEALED_BYTES_MAX) {
+        Ok(bytes) => {
             if let Some(newer) = format_of(&bytes).filter(|format| *format > FORMAT) {
                 return Err(newer_format(&path, newer));
             }
@@ -316,7 +314,8 @@ fn file_or<T: Serialize + DeserializeOwned>(
             make_durable_again(disk, dir, &path, &bytes).map_err(|error| fail(&error))?;
             Ok(known)
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        // A name without a file is a symbolic link whose target is missing, perhaps on a disk that is not mounted.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !has(disk, dir, name)? => {
             let made = make();
             let bytes = seal(&made).map_err(|error| fail(&error))?;
             write_whole(disk, dir, &path, &bytes).map_err(|error| fail(&error))?;

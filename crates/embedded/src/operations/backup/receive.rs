@@ -9,15 +9,12 @@ use sha2::{Digest, Sha256};
 
 use super::archive::{Sink, Unpack};
 use super::invalid;
-use super::manifest::{MANIFEST, Manifest, StoredFile, hex, valid_path};
+use super::manifest::{MANIFEST, MANIFEST_BYTES_MAX, Manifest, StoredFile, hex, valid_path};
 use crate::disk::{Disk, DiskFile, Open};
 use crate::operations::copy::{create, read_to};
 use crate::operations::{OperationError, Outcome, survey, unreadable, unwritable};
 use crate::store::TenantFile;
-use crate::whole::{UNFINISHED, unseal, write_whole};
-
-/// The largest manifest that is accepted, in bytes.
-const MANIFEST_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+use crate::whole::{UNFINISHED, read_whole, unseal, write_whole};
 
 /// Receives a backup, and keeps it once it is complete and matches its manifest.
 pub struct Receiver {
@@ -91,7 +88,7 @@ impl Receiver {
 
     /// Reads the files of the earlier backup, which need not be sent again.
     fn look_at_earlier(&mut self, disk: &dyn Disk) -> Outcome<()> {
-        let bytes = survey::read_whole(disk, MANIFEST).map_err(|error| unreadable(MANIFEST, &error))?;
+        let bytes = read_whole(disk, MANIFEST, MANIFEST_BYTES_MAX).map_err(|error| unreadable(MANIFEST, &error))?;
         let manifest = Manifest::read(&bytes)?;
         for file in manifest.files() {
             let found = hashed(disk, &file.name)?;

@@ -13,7 +13,9 @@ use sha2::{Digest, Sha256};
 
 use super::archive::{Sink, Unpack};
 use super::invalid;
-use super::manifest::{LogManifest, MANIFEST, Manifest, StoredFile, TenantManifest, hex, valid_path};
+use super::manifest::{
+    LogManifest, MANIFEST, MANIFEST_BYTES_MAX, Manifest, StoredFile, TenantManifest, hex, valid_path,
+};
 use super::map::{self, RestoredMap};
 use crate::Options;
 use crate::disk::{Disk, DiskFile, Open};
@@ -24,8 +26,8 @@ use crate::operations::copy::{STEP, create, fill, read_to};
 use crate::operations::survey::{self, Small};
 use crate::operations::{OperationError, Outcome, Progress, cut, unreadable, unwritable};
 use crate::options::SeededBug;
-use crate::store::{ENGINE_DIR, LOCK_FILE, STORE_FILE, StoreFile, TENANT_FILE, TenantFile};
-use crate::whole::{UNFINISHED, seal, write_whole};
+use crate::store::{ENGINE_DIR, LOCK_FILE, SEGMENT_BYTES_CEILING, STORE_FILE, StoreFile, TENANT_FILE, TenantFile};
+use crate::whole::{UNFINISHED, read_whole, seal, write_whole};
 
 /// Where a backup is read from.
 pub enum Source {
@@ -220,12 +222,13 @@ impl Writing {
         let manifest = Manifest::read(&self.manifest)?;
         if verified {
             manifest.compare(&self.found)?;
+            manifest.lists(&self.found)?;
         }
         Ok(manifest)
     }
 
     fn folder(&mut self, disk: &dyn Disk, progress: Progress<'_>) -> Outcome<()> {
-        self.manifest = match survey::read_whole(disk, MANIFEST) {
+        self.manifest = match read_whole(disk, MANIFEST, MANIFEST_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(unreadable(MANIFEST, &error)),
@@ -276,8 +279,11 @@ impl Writing {
 }
 
 impl Sink for Writing {
-    fn begin(&mut self, name: &str, _bytes: u64) -> Outcome<()> {
+    fn begin(&mut self, name: &str, bytes: u64) -> Outcome<()> {
         valid_path(name)?;
+        if name == MANIFEST && bytes > MANIFEST_BYTES_MAX {
+            return Err(invalid("manifest.json of the backup is larger than any manifest"));
+        }
         let to = place_of(name)?;
         let mut file = None;
         if name != MANIFEST {
@@ -311,6 +317,12 @@ impl Sink for Writing {
             if let Ok(header) = SegmentHeader::decode(&head)
                 && header.capacity > bytes
             {
+                if header.capacity > SEGMENT_BYTES_CEILING {
+                    return Err(invalid(format!(
+                        "{name} states a size of {} bytes, which no segment has",
+                        header.capacity
+                    )));
+                }
                 // Restores the preallocated zeros, which a backup leaves out.
                 fill(&*file, bytes, header.capacity).map_err(fail)?;
             }

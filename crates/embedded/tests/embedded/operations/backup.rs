@@ -16,7 +16,7 @@ use crate::faulty_disk::{Fault, FaultyDisk};
 use crate::stores::block_on;
 
 const COMMITS: usize = 60;
-const ARCHIVE: &str = "backup.tar";
+pub const ARCHIVE: &str = "backup.tar";
 
 /// Backs up into a folder, or into a file of that name; gives the manifest and the bytes that came.
 pub fn back_up(store: &dyn Store, to: Receiver) -> Result<(Manifest, usize), OperationError> {
@@ -46,7 +46,7 @@ pub fn restored(
     Ok((disk, made))
 }
 
-fn folder(disk: &Arc<FaultyDisk>) -> Source {
+pub fn folder(disk: &Arc<FaultyDisk>) -> Source {
     Source::Folder(disk.clone())
 }
 
@@ -55,7 +55,7 @@ fn to(at: u64) -> Restore {
 }
 
 /// A backup of a filled store in a folder, with records and streams.
-fn sample() -> (Arc<FaultyDisk>, Manifest) {
+pub fn sample() -> (Arc<FaultyDisk>, Manifest) {
     block_on(async {
         let store = open_store(&filled(COMMITS, true).await, 1);
         fill_maps(&store, 0..10).await;
