@@ -3,14 +3,14 @@
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use annals_system::Instant;
-use rustix::fs::Advice;
+use rustix::fs::{Advice, OFlags};
 
 use super::{Disk, DiskFile, Open};
 
@@ -120,8 +120,13 @@ impl Disk for RealDisk {
         }
         let mut options = OpenOptions::new();
         options.read(true).write(open != Open::Read).create_new(open == Open::Create);
+        // Without this, opening a named pipe would wait for a writer forever. It has no effect on files.
+        options.custom_flags(OFlags::NONBLOCK.bits() as i32);
         let path = self.path(path);
         let file = options.open(&path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other(format!("{} is not a file", path.display())));
+        }
         let place = if open == Open::Read { None } else { self.place_of(&file, path) };
         Ok(Arc::new(RealFile { file, slow: AtomicBool::new(false), place }))
     }
@@ -304,6 +309,8 @@ impl DiskFile for RealFile {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{FileType, Mode};
+
     use super::*;
 
     /// A disk on a new folder.
@@ -322,6 +329,17 @@ mod tests {
         fs::rename(folder.path().join("b"), folder.path().join("a")).expect("moved");
         let refused = file.sync().expect_err("nobody looks for it there").to_string();
         assert!(refused.contains("was removed or replaced"), "{refused}");
+    }
+
+    #[test]
+    fn a_pipe_or_a_folder_in_the_place_of_a_file_is_refused_and_not_waited_for() {
+        let (folder, disk) = new();
+        disk.create_dir("d").expect("made");
+        rustix::fs::mknodat(rustix::fs::CWD, folder.path().join("p"), FileType::Fifo, Mode::RWXU, 0).expect("made");
+        for (name, open) in [("p", Open::Read), ("p", Open::Write), ("d", Open::Read)] {
+            let refused = disk.open(name, open).err().expect("it is not a file").to_string();
+            assert!(refused.contains("is not a file"), "{refused}");
+        }
     }
 
     #[test]
