@@ -58,7 +58,7 @@ impl Receiver {
         let names = survey::sorted(&*disk, "")?;
         if names.iter().any(|name| name == MANIFEST) {
             receiver.look_at_earlier(&*disk)?;
-        } else if names.iter().any(|name| !name.starts_with('.') && name != "lost+found" && name != survey::TENANTS) {
+        } else if names.iter().any(|name| is_of_others(name)) {
             let message =
                 "the folder holds other files and no manifest.json; name a new or empty folder, or an earlier backup";
             return Err(OperationError::new(Code::FolderNotEmpty, message));
@@ -150,6 +150,12 @@ impl Receiver {
         }
         Ok(manifest)
     }
+}
+
+/// Returns whether a file or folder beside no manifest comes from something other than a backup that was interrupted.
+fn is_of_others(name: &str) -> bool {
+    let unfinished = name.strip_suffix(UNFINISHED) == Some(MANIFEST);
+    !name.starts_with('.') && name != "lost+found" && name != survey::TENANTS && !unfinished
 }
 
 /// Refuses a backup that leaves out a part of the earlier one in the folder: keeping it would delete the only copy of that part.

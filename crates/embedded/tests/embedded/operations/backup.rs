@@ -270,6 +270,27 @@ fn a_later_backup_may_end_at_any_operation_and_the_earlier_one_stays_good() {
     });
 }
 
+#[test]
+fn a_first_backup_may_end_at_any_operation_and_the_next_one_takes_its_folder() {
+    let store = block_on(async { open_store(&filled(COMMITS / 6, true).await, 1) });
+    for operation in 0..400 {
+        let disk = FaultyDisk::new(operation);
+        disk.plan(operation, Fault::End);
+        let first = Receiver::into_folder(disk.clone()).and_then(|receiver| back_up(&store, receiver));
+        let next = if operation % 2 == 0 { disk.after_kill() } else { disk.after_power_loss() };
+        let again = Receiver::into_folder(next.clone()).and_then(|receiver| back_up(&store, receiver));
+        let (manifest, _) = again.unwrap_or_else(|error| panic!("ended at operation {operation}: {error}"));
+        let (_, made) = restored(&folder(&next), &Restore::default(), &options(4))
+            .unwrap_or_else(|error| panic!("ended at operation {operation}: {error}"));
+        assert_eq!(made.logs[0].head, manifest.tenants[0].logs[0].head);
+        if first.is_ok() {
+            assert!(operation > 20, "it has more than {operation} operations");
+            return;
+        }
+    }
+    panic!("a backup has more than 400 operations");
+}
+
 #[track_caller]
 fn refused_by_name(backup: &Arc<FaultyDisk>, name: &str) {
     let disk = FaultyDisk::new(2);
