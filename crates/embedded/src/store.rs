@@ -60,8 +60,11 @@ pub struct EmbeddedStore {
     options: Options,
     tenants: BTreeMap<String, Tenant>,
     /// Held until the logs are closed.
-    lock: Arc<Mutex<Option<Box<dyn Send + Sync>>>>,
+    locks: Arc<Mutex<Locks>>,
 }
+
+/// The lock of the store, and of the folders in it that another store may contain by a link or a mount.
+type Locks = Vec<Box<dyn Send + Sync>>;
 
 struct Tenant {
     file: TenantFile,
@@ -91,13 +94,13 @@ impl EmbeddedStore {
         })?;
         let mut file: StoreFile = file_or(&*disk, "", STORE_FILE, StoreFile::default)?;
         file.check_begun(&*disk, &options.tenants)?;
-        let mut tenants = BTreeMap::new();
+        let (mut tenants, mut locks) = (BTreeMap::new(), vec![lock]);
         for name in &options.tenants {
-            tenants.insert(name.clone(), open_tenant(&disk, name, &options)?);
+            tenants.insert(name.clone(), open_tenant(&disk, name, &options, &mut locks)?);
         }
         // The tenants' folders exist by now, so `store.json` never names a tenant without one.
         file.note(&*disk, tenants.keys().cloned())?;
-        Ok(Self { disk, options, tenants, lock: Arc::new(Mutex::new(Some(lock))) })
+        Ok(Self { disk, options, tenants, locks: Arc::new(Mutex::new(locks)) })
     }
 
     /// Opens the store in this folder for reading and writes nothing to it: repairs made on opening are kept in memory. Writes are
@@ -222,9 +225,9 @@ fn check_folder(disk: &dyn Disk) -> Result<(), OpenError> {
     Err(OpenError::new(Code::NotAStore, message))
 }
 
-fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Tenant, OpenError> {
+fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options, locks: &mut Locks) -> Result<Tenant, OpenError> {
     let dir = format!("{TENANTS}/{name}");
-    disk.create_dir(&dir).map_err(|error| cannot_open(&dir, &error))?;
+    lock_dir(&**disk, &dir, locks)?;
     let fresh = || TenantFile {
         store_id: new_uuid(options.clock.now(), &*options.random),
         incarnation: 0,
@@ -251,7 +254,7 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
             key: file.term_key(),
             begun: file.has_begun(scope),
         };
-        disk.create_dir(&place.dir).map_err(|error| cannot_open(&place.dir, &error))?;
+        lock_dir(&**disk, &place.dir, locks)?;
         logs.insert(scope.to_owned(), Arc::new(Log::open(place, options)?));
     }
     let engine = open_engine(disk, &dir, &mut file, &logs, options)?;
@@ -264,6 +267,22 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
     }
     let records = TenantRecords::new(engine.clone(), options);
     Ok(Tenant { file, logs, streams, engine, records })
+}
+
+/// Creates a folder unless it exists, and locks it. Another store may contain it by a symbolic link or a mount, with a lock of its own.
+fn lock_dir(disk: &dyn Disk, dir: &str, locks: &mut Locks) -> Result<(), OpenError> {
+    disk.create_dir(dir).map_err(|error| cannot_open(dir, &error))?;
+    match disk.lock_dir(dir) {
+        Ok(lock) => locks.extend(lock),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let message = format!(
+                "another process has {dir} open by another path; stop it, or give each store folders of its own"
+            );
+            return Err(OpenError::new(Code::StoreLocked, message));
+        }
+        Err(error) => return Err(cannot_open(dir, &error)),
+    }
+    Ok(())
 }
 
 /// Opens the engine below records and streams, and records in `tenant.json` which parts the tenant now has.
@@ -430,14 +449,14 @@ impl Store for EmbeddedStore {
         let logs: Vec<_> = self.logs().cloned().collect();
         let engines: Vec<_> = self.engines().map(|(records, engine)| (records.clone(), engine.clone())).collect();
         let streams: Vec<_> = self.streams_of_all().cloned().collect();
-        let lock = self.lock.clone();
+        let locks = self.locks.clone();
         let (closed, wait) = tokio::sync::oneshot::channel();
         // Joining the logs' threads blocks, so a separate thread does it. This works under any runtime.
         let close = move || {
             logs.iter().for_each(|log| log.close());
             engines.iter().for_each(|(records, engine)| close_engine(records, engine));
             streams.iter().for_each(|streams| streams.close());
-            lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+            locks.lock().unwrap_or_else(PoisonError::into_inner).clear();
             let _ = closed.send(());
         };
         match std::thread::Builder::new().name("annals-close".to_owned()).spawn(close) {

@@ -60,9 +60,9 @@ impl RealDisk {
         Self { root: root.into(), held: Arc::default(), open: Mutex::default() }
     }
 
-    /// Locks the folder itself; returns `None` if the file system cannot lock folders.
-    fn lock_folder(&self, take: impl Fn(&File) -> Result<(), TryLockError>) -> io::Result<Option<File>> {
-        let Ok(folder) = File::open(&self.root) else { return Ok(None) };
+    /// Locks a folder itself; returns `None` if the file system cannot lock folders.
+    fn lock_folder(path: &Path, take: impl Fn(&File) -> Result<(), TryLockError>) -> io::Result<Option<File>> {
+        let Ok(folder) = File::open(path) else { return Ok(None) };
         match take(&folder) {
             Ok(()) => Ok(Some(folder)),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
@@ -164,7 +164,7 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
-        let folder = self.lock_folder(File::try_lock)?;
+        let folder = Self::lock_folder(&self.root, File::try_lock)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path(LOCK_FILE))?;
         file.try_lock().map_err(not_taken)?;
         let id = id_of(&file.metadata()?);
@@ -177,7 +177,7 @@ impl Disk for RealDisk {
     }
 
     fn lock_to_read(&self) -> io::Result<Box<dyn Send + Sync>> {
-        let mut files: Vec<File> = self.lock_folder(File::try_lock_shared)?.into_iter().collect();
+        let mut files: Vec<File> = Self::lock_folder(&self.root, File::try_lock_shared)?.into_iter().collect();
         match File::open(self.path(LOCK_FILE)) {
             Ok(file) => {
                 file.try_lock_shared().map_err(not_taken)?;
@@ -188,6 +188,11 @@ impl Disk for RealDisk {
             Err(error) => return Err(error),
         }
         Ok(Box::new(Guard { _files: files, held: Arc::default() }))
+    }
+
+    fn lock_dir(&self, dir: &str) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let folder = Self::lock_folder(&self.path(dir), File::try_lock)?;
+        Ok(folder.map(|folder| Box::new(folder) as Box<dyn Send + Sync>))
     }
 
     fn check_lock(&self) -> io::Result<()> {
