@@ -28,7 +28,7 @@ use crate::engine::Engine;
 use crate::examine::examine;
 use crate::format::FORMAT;
 use crate::log::{Log, Packed, Place};
-use crate::operations::{MapImage, Taking, TenantImage};
+use crate::operations::{INTERRUPTED, MapImage, Taking, TenantImage, is_interrupted};
 use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
 use crate::streams::LogStreams;
@@ -220,8 +220,14 @@ fn check_folder(disk: &dyn Disk) -> Result<(), OpenError> {
     if names.iter().any(|name| name == STORE_FILE) || names.iter().all(ours) {
         return Ok(());
     }
-    let message =
-        "the folder holds other files and no store.json; name an empty or new folder, or the folder of a store";
+    let has = |due: &str| names.iter().any(|name| name == due);
+    let message = if is_interrupted(&names) {
+        INTERRUPTED
+    } else if has(TENANTS) && has(LOCK_FILE) {
+        "the folder holds tenants and no store.json; restore a backup, or, if only that file was lost, copy the one of a new store here"
+    } else {
+        "the folder holds other files and no store.json; name an empty or new folder, or the folder of a store"
+    };
     Err(OpenError::new(Code::NotAStore, message))
 }
 

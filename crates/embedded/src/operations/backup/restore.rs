@@ -69,6 +69,17 @@ pub struct RestoredLog {
     pub events_hash: EventsHash,
 }
 
+/// The file that exists while a store is being restored. Without `store.json` beside it, the rest of the folder is of no use.
+const RESTORING: &str = "restore.unfinished";
+pub(crate) const INTERRUPTED: &str =
+    "a restore into this folder was interrupted, so it holds no store; delete its content and restore the backup again";
+
+/// Returns whether a folder with these names was left by a restore that was interrupted.
+pub(crate) fn is_interrupted(names: &[String]) -> bool {
+    let has = |due: &str| names.iter().any(|name| name == due);
+    has(RESTORING) && !has(STORE_FILE)
+}
+
 /// Creates a store in a new or empty folder. `progress` counts bytes: each is written once and read back once.
 ///
 /// # Errors
@@ -83,7 +94,11 @@ pub fn restore(
 ) -> Outcome<Restored> {
     target.create_dir("").map_err(|error| unwritable("the folder", &error))?;
     let ours = |name: &String| name == LOCK_FILE || name == "lost+found" || name.starts_with('.');
-    if !survey::sorted(&**target, "")?.iter().all(ours) {
+    let names = survey::sorted(&**target, "")?;
+    if is_interrupted(&names) {
+        return Err(OperationError::new(Code::FolderNotEmpty, INTERRUPTED));
+    }
+    if !names.iter().all(ours) {
         let message = "the folder is not empty; a backup is restored into a new or empty folder only";
         return Err(OperationError::new(Code::FolderNotEmpty, message));
     }
@@ -92,10 +107,17 @@ pub fn restore(
         _ => unwritable("the folder", &error),
     })?;
     let mut writing = Writing::new(target.clone());
-    let restored = run(source, &mut writing, what, options, progress);
-    if restored.is_err() {
-        // What exists so far is not a store. If a file cannot be removed, the next restore refuses the folder as not empty.
-        for name in &writing.written {
+    writing.written.push(RESTORING.to_owned());
+    let begun =
+        create(&**target, RESTORING).and_then(|_| target.sync_dir("")).map_err(|error| unwritable(RESTORING, &error));
+    let restored = begun.and_then(|()| run(source, &mut writing, what, options, progress));
+    if restored.is_ok() {
+        // Beside store.json it has no meaning, so it may stay.
+        let _ = target.remove(RESTORING);
+    } else {
+        // What exists so far is not a store. If a file cannot be removed, the next restore refuses the folder. The first file goes last,
+        // because it explains the others.
+        for name in writing.written.iter().rev() {
             let _ = target.remove(name);
         }
         // Deepest folders first.
