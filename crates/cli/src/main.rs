@@ -49,7 +49,10 @@ fn start(cli: &Cli) -> Result<(), Stop> {
         .enable_all()
         .build()
         .map_err(|error| Failure::internal(format!("the async runtime cannot be started: {error}")))?;
-    let outcome = runtime.block_on(cli.command.run(&context));
+    let outcome = runtime.block_on(async {
+        signals::survive_large_files()?;
+        cli.command.run(&context).await
+    });
     // A thread that waits for standard input must not delay the exit.
     runtime.shutdown_background();
     outcome

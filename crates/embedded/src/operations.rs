@@ -18,11 +18,11 @@ use annals_core::{Code, OpenError, StoreError};
 
 use crate::refused::cannot_open;
 
+pub(crate) use backup::{INTERRUPTED, MapImage, Taking, TenantImage, is_interrupted};
 pub use backup::{
     LogManifest, Manifest, Receiver, Restore, Restored, RestoredLog, RestoredMap, SegmentManifest, Source, StoredFile,
     TenantManifest, restore,
 };
-pub(crate) use backup::{MapImage, Taking, TenantImage};
 pub use check::{CheckReport, CheckedLog, CheckedMap, Finding, check};
 pub use pack::{PackReport, PackedLog, RecoveredLog, pack};
 pub use reindex::{Reindexed, reindex};

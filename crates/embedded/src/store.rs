@@ -23,16 +23,16 @@ use annals_core::{
 use async_trait::async_trait;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::disk::{Disk, Open, Overlay};
+use crate::disk::{Disk, Overlay};
 use crate::engine::Engine;
 use crate::examine::examine;
 use crate::format::FORMAT;
 use crate::log::{Log, Packed, Place};
-use crate::operations::{MapImage, Taking, TenantImage};
+use crate::operations::{INTERRUPTED, MapImage, Taking, TenantImage, is_interrupted};
 use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
 use crate::streams::LogStreams;
-use crate::whole::{format_of, seal, unseal, write_whole};
+use crate::whole::{SEALED_BYTES_MAX, format_of, read_whole, seal, unseal, write_whole};
 use crate::{Options, Packing};
 
 mod store_file;
@@ -49,7 +49,7 @@ const FIRST_SEGMENT: &str = "0000000001.segment";
 pub(crate) const ENGINE_DIR: &str = "_engine";
 pub(crate) const LOCK_FILE: &str = "lock";
 /// Offsets in a segment have 32 bits.
-const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
+pub(crate) const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
 
 /// The size of the in-memory segment after the last commit of a store that is opened read-only.
 const READ_ONLY_SEGMENT_BYTES: u64 = 64 * 1024;
@@ -60,8 +60,11 @@ pub struct EmbeddedStore {
     options: Options,
     tenants: BTreeMap<String, Tenant>,
     /// Held until the logs are closed.
-    lock: Arc<Mutex<Option<Box<dyn Send + Sync>>>>,
+    locks: Arc<Mutex<Locks>>,
 }
+
+/// The lock of the store, and of the folders in it that another store may contain by a link or a mount.
+type Locks = Vec<Box<dyn Send + Sync>>;
 
 struct Tenant {
     file: TenantFile,
@@ -91,13 +94,13 @@ impl EmbeddedStore {
         })?;
         let mut file: StoreFile = file_or(&*disk, "", STORE_FILE, StoreFile::default)?;
         file.check_begun(&*disk, &options.tenants)?;
-        let mut tenants = BTreeMap::new();
+        let (mut tenants, mut locks) = (BTreeMap::new(), vec![lock]);
         for name in &options.tenants {
-            tenants.insert(name.clone(), open_tenant(&disk, name, &options)?);
+            tenants.insert(name.clone(), open_tenant(&disk, name, &options, &mut locks)?);
         }
         // The tenants' folders exist by now, so `store.json` never names a tenant without one.
         file.note(&*disk, tenants.keys().cloned())?;
-        Ok(Self { disk, options, tenants, lock: Arc::new(Mutex::new(Some(lock))) })
+        Ok(Self { disk, options, tenants, locks: Arc::new(Mutex::new(locks)) })
     }
 
     /// Opens the store in this folder for reading and writes nothing to it: repairs made on opening are kept in memory. Writes are
@@ -217,14 +220,20 @@ fn check_folder(disk: &dyn Disk) -> Result<(), OpenError> {
     if names.iter().any(|name| name == STORE_FILE) || names.iter().all(ours) {
         return Ok(());
     }
-    let message =
-        "the folder holds other files and no store.json; name an empty or new folder, or the folder of a store";
+    let has = |due: &str| names.iter().any(|name| name == due);
+    let message = if is_interrupted(&names) {
+        INTERRUPTED
+    } else if has(TENANTS) && has(LOCK_FILE) {
+        "the folder holds tenants and no store.json; restore a backup, or, if only that file was lost, copy the one of a new store here"
+    } else {
+        "the folder holds other files and no store.json; name an empty or new folder, or the folder of a store"
+    };
     Err(OpenError::new(Code::NotAStore, message))
 }
 
-fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Tenant, OpenError> {
+fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options, locks: &mut Locks) -> Result<Tenant, OpenError> {
     let dir = format!("{TENANTS}/{name}");
-    disk.create_dir(&dir).map_err(|error| cannot_open(&dir, &error))?;
+    lock_dir(&**disk, &dir, locks)?;
     let fresh = || TenantFile {
         store_id: new_uuid(options.clock.now(), &*options.random),
         incarnation: 0,
@@ -251,7 +260,7 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
             key: file.term_key(),
             begun: file.has_begun(scope),
         };
-        disk.create_dir(&place.dir).map_err(|error| cannot_open(&place.dir, &error))?;
+        lock_dir(&**disk, &place.dir, locks)?;
         logs.insert(scope.to_owned(), Arc::new(Log::open(place, options)?));
     }
     let engine = open_engine(disk, &dir, &mut file, &logs, options)?;
@@ -264,6 +273,22 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
     }
     let records = TenantRecords::new(engine.clone(), options);
     Ok(Tenant { file, logs, streams, engine, records })
+}
+
+/// Creates a folder unless it exists, and locks it. Another store may contain it by a symbolic link or a mount, with a lock of its own.
+fn lock_dir(disk: &dyn Disk, dir: &str, locks: &mut Locks) -> Result<(), OpenError> {
+    disk.create_dir(dir).map_err(|error| cannot_open(dir, &error))?;
+    match disk.lock_dir(dir) {
+        Ok(lock) => locks.extend(lock),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let message = format!(
+                "another process has {dir} open by another path; stop it, or give each store folders of its own"
+            );
+            return Err(OpenError::new(Code::StoreLocked, message));
+        }
+        Err(error) => return Err(cannot_open(dir, &error)),
+    }
+    Ok(())
 }
 
 /// Opens the engine below records and streams, and records in `tenant.json` which parts the tenant now has.
@@ -302,10 +327,8 @@ fn file_or<T: Serialize + DeserializeOwned>(
 ) -> Result<T, OpenError> {
     let path = if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") };
     let fail = |error: &io::Error| cannot_open(&path, error);
-    match disk.open(&path, Open::Read) {
-        Ok(file) => {
-            let mut bytes = vec![0; file.length().map_err(|error| fail(&error))? as usize];
-            file.read_at(&mut bytes, 0).map_err(|error| fail(&error))?;
+    match read_whole(disk, &path, SEALED_BYTES_MAX) {
+        Ok(bytes) => {
             if let Some(newer) = format_of(&bytes).filter(|format| *format > FORMAT) {
                 return Err(newer_format(&path, newer));
             }
@@ -316,7 +339,8 @@ fn file_or<T: Serialize + DeserializeOwned>(
             make_durable_again(disk, dir, &path, &bytes).map_err(|error| fail(&error))?;
             Ok(known)
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        // A name without a file is a symbolic link whose target is missing, perhaps on a disk that is not mounted.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !has(disk, dir, name)? => {
             let made = make();
             let bytes = seal(&made).map_err(|error| fail(&error))?;
             write_whole(disk, dir, &path, &bytes).map_err(|error| fail(&error))?;
@@ -431,14 +455,14 @@ impl Store for EmbeddedStore {
         let logs: Vec<_> = self.logs().cloned().collect();
         let engines: Vec<_> = self.engines().map(|(records, engine)| (records.clone(), engine.clone())).collect();
         let streams: Vec<_> = self.streams_of_all().cloned().collect();
-        let lock = self.lock.clone();
+        let locks = self.locks.clone();
         let (closed, wait) = tokio::sync::oneshot::channel();
         // Joining the logs' threads blocks, so a separate thread does it. This works under any runtime.
         let close = move || {
             logs.iter().for_each(|log| log.close());
             engines.iter().for_each(|(records, engine)| close_engine(records, engine));
             streams.iter().for_each(|streams| streams.close());
-            lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+            locks.lock().unwrap_or_else(PoisonError::into_inner).clear();
             let _ = closed.send(());
         };
         match std::thread::Builder::new().name("annals-close".to_owned()).spawn(close) {

@@ -27,6 +27,18 @@ pub(crate) fn write_whole(disk: &dyn Disk, dir: &str, name: &str, bytes: &[u8]) 
     Ok(file)
 }
 
+/// No sealed file of a store is larger, in bytes.
+pub(crate) const SEALED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Reads the first `most` bytes of a file. A longer file is not as written, whatever follows, and must not fill the memory.
+pub(crate) fn read_whole(disk: &dyn Disk, path: &str, most: u64) -> io::Result<Vec<u8>> {
+    let file = disk.open(path, Open::Read)?;
+    let mut bytes = vec![0; file.length()?.min(most) as usize];
+    let got = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
 /// A small JSON document with its format and the checksum of its text.
 #[derive(Serialize, Deserialize)]
 struct Sealed {

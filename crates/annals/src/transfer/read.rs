@@ -153,9 +153,16 @@ impl<'a> ExportReader<'a> {
         }
         let last = self.next_line()?.unwrap_or_default();
         match serde_json::from_slice::<ExportEnd>(&last) {
-            Ok(end) if end.export_end.events == done => Ok(moved),
-            _ => Err(self.invalid("the export is truncated")),
+            Ok(end) if end.export_end.events == done => {}
+            _ => return Err(self.invalid("the export is truncated")),
         }
+        // Otherwise the second of two files that were joined would be ignored without a word.
+        while let Some(line) = self.next_line()? {
+            if !line.trim_ascii().is_empty() {
+                return Err(self.invalid("the export ends before this line; import each export separately"));
+            }
+        }
+        Ok(moved)
     }
 
     /// Imports the records of all tenants.

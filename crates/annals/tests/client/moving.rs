@@ -176,7 +176,8 @@ async fn what_is_no_whole_export_of_this_version_is_refused() {
     let lines: Vec<&str> = text.lines().collect();
     let without = [&lines[..4], &lines[5..]].concat().join("\n") + "\n";
     let twice = [&lines[..5], &lines[4..]].concat().join("\n") + "\n";
-    for wrong in [altered, without, twice] {
+    let joined = text.repeat(2);
+    for wrong in [altered, without, twice, joined] {
         let error = imported(wrong.as_bytes(), &open("memory:").await).await.expect_err("it was altered");
         assert_eq!(error.code, Code::InvalidBackup, "{error}");
         assert!(error.message.starts_with("line "), "{error}");

@@ -270,3 +270,21 @@ fn a_store_damaged_in_the_middle_is_read_up_to_there_and_takes_no_commits() {
     assert!(said.contains("damaged"), "{said}");
     run_with(folder.path(), &["commit"], &lines([body("o-2", json!({}))])).refused("store_damaged", 6);
 }
+
+#[test]
+fn a_limit_of_the_size_of_files_is_an_error_and_does_not_kill_the_process() {
+    let folder = folder();
+    let plain = annals(folder.path());
+    let mut command = Command::new("sh");
+    // The first segment is larger, whether the shell counts in blocks of 512 or of 1,024 bytes.
+    command.current_dir(folder.path()).arg("-c").arg("ulimit -f 8000 && exec \"$0\" \"$@\"").arg(plain.get_program());
+    command.args(["commit", "--aggregate", "order/o-1", "--type", "placed"]);
+    for (name, _) in plain.get_envs() {
+        command.env_remove(name);
+    }
+    let ran = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(6), "{said}");
+    assert!(said.contains("error[read_failed]") && said.contains("File too large"), "{said}");
+    run(folder.path(), &["commit", "--aggregate", "order/o-1", "--type", "placed"]).ok();
+}

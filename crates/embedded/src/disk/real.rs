@@ -3,14 +3,14 @@
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use annals_system::Instant;
-use rustix::fs::Advice;
+use rustix::fs::{Advice, OFlags};
 
 use super::{Disk, DiskFile, Open};
 
@@ -60,9 +60,9 @@ impl RealDisk {
         Self { root: root.into(), held: Arc::default(), open: Mutex::default() }
     }
 
-    /// Locks the folder itself; returns `None` if the file system cannot lock folders.
-    fn lock_folder(&self, take: impl Fn(&File) -> Result<(), TryLockError>) -> io::Result<Option<File>> {
-        let Ok(folder) = File::open(&self.root) else { return Ok(None) };
+    /// Locks a folder itself; returns `None` if the file system cannot lock folders.
+    fn lock_folder(path: &Path, take: impl Fn(&File) -> Result<(), TryLockError>) -> io::Result<Option<File>> {
+        let Ok(folder) = File::open(path) else { return Ok(None) };
         match take(&folder) {
             Ok(()) => Ok(Some(folder)),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
@@ -120,8 +120,13 @@ impl Disk for RealDisk {
         }
         let mut options = OpenOptions::new();
         options.read(true).write(open != Open::Read).create_new(open == Open::Create);
+        // Without this, opening a named pipe would wait for a writer forever. It has no effect on files.
+        options.custom_flags(OFlags::NONBLOCK.bits() as i32);
         let path = self.path(path);
         let file = options.open(&path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other(format!("{} is not a file", path.display())));
+        }
         let place = if open == Open::Read { None } else { self.place_of(&file, path) };
         Ok(Arc::new(RealFile { file, slow: AtomicBool::new(false), place }))
     }
@@ -159,7 +164,7 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
-        let folder = self.lock_folder(File::try_lock)?;
+        let folder = Self::lock_folder(&self.root, File::try_lock)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path(LOCK_FILE))?;
         file.try_lock().map_err(not_taken)?;
         let id = id_of(&file.metadata()?);
@@ -172,7 +177,7 @@ impl Disk for RealDisk {
     }
 
     fn lock_to_read(&self) -> io::Result<Box<dyn Send + Sync>> {
-        let mut files: Vec<File> = self.lock_folder(File::try_lock_shared)?.into_iter().collect();
+        let mut files: Vec<File> = Self::lock_folder(&self.root, File::try_lock_shared)?.into_iter().collect();
         match File::open(self.path(LOCK_FILE)) {
             Ok(file) => {
                 file.try_lock_shared().map_err(not_taken)?;
@@ -183,6 +188,11 @@ impl Disk for RealDisk {
             Err(error) => return Err(error),
         }
         Ok(Box::new(Guard { _files: files, held: Arc::default() }))
+    }
+
+    fn lock_dir(&self, dir: &str) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let folder = Self::lock_folder(&self.path(dir), File::try_lock)?;
+        Ok(folder.map(|folder| Box::new(folder) as Box<dyn Send + Sync>))
     }
 
     fn check_lock(&self) -> io::Result<()> {
@@ -304,6 +314,8 @@ impl DiskFile for RealFile {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{FileType, Mode};
+
     use super::*;
 
     /// A disk on a new folder.
@@ -322,6 +334,17 @@ mod tests {
         fs::rename(folder.path().join("b"), folder.path().join("a")).expect("moved");
         let refused = file.sync().expect_err("nobody looks for it there").to_string();
         assert!(refused.contains("was removed or replaced"), "{refused}");
+    }
+
+    #[test]
+    fn a_pipe_or_a_folder_in_the_place_of_a_file_is_refused_and_not_waited_for() {
+        let (folder, disk) = new();
+        disk.create_dir("d").expect("made");
+        rustix::fs::mknodat(rustix::fs::CWD, folder.path().join("p"), FileType::Fifo, Mode::RWXU, 0).expect("made");
+        for (name, open) in [("p", Open::Read), ("p", Open::Write), ("d", Open::Read)] {
+            let refused = disk.open(name, open).err().expect("it is not a file").to_string();
+            assert!(refused.contains("is not a file"), "{refused}");
+        }
     }
 
     #[test]

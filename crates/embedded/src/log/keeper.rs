@@ -211,13 +211,17 @@ impl Keeper {
     }
 }
 
-/// Creates a segment of this capacity, halving it while there is no room, so that the last part of a disk can still be used.
+/// Creates a segment of this capacity, halving it while there is no room or no file may be as large, so that the last part of a disk can
+/// still be used.
 fn create_what_fits(core: &Core, number: u64, mut capacity: u64) -> io::Result<Ready> {
     let (place, options) = (&core.place, &core.options);
     loop {
         let room = core.floor.leaves_room(&*place.disk, capacity);
         match room.and_then(|()| create(place, options, number, capacity)) {
-            Err(error) if is_full(&error) && capacity / 2 >= options.segment_bytes_first => {
+            Err(error)
+                if (is_full(&error) || error.kind() == io::ErrorKind::FileTooLarge)
+                    && capacity / 2 >= options.segment_bytes_first =>
+            {
                 capacity /= 2;
             }
             made => return made,

@@ -31,7 +31,7 @@ use crate::packed::Packed;
 use crate::record::Record;
 use crate::refused::{cannot_open, newer_format};
 use crate::terms::TermKey;
-use crate::whole::{UNFINISHED, unseal, write_whole};
+use crate::whole::{SEALED_BYTES_MAX, UNFINISHED, read_whole, unseal, write_whole};
 
 type Threads = Option<(Writer, Keeper)>;
 
@@ -336,13 +336,11 @@ impl Recovery<'_> {
     /// Compares the log with the checkpoint of a clean shutdown: if the log ends earlier, it is damaged.
     fn checkpoint_fault(&self, last: Option<&Last>) -> Result<Option<String>, Fault> {
         let name = format!("{}/{}", self.place.dir, names::CHECKPOINT);
-        let file = match self.place.disk.open(&name, Open::Read) {
-            Ok(file) => file,
+        let bytes = match read_whole(&*self.place.disk, &name, SEALED_BYTES_MAX) {
+            Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let mut bytes = vec![0; file.length()? as usize];
-        file.read_at(&mut bytes, 0)?;
         let Some(checkpoint) = unseal::<Checkpoint>(&bytes) else {
             return Ok(Some(format!("{name} is damaged")));
         };

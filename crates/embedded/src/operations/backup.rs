@@ -23,6 +23,7 @@ pub use manifest::{LogManifest, Manifest, SegmentManifest, StoredFile, TenantMan
 pub(crate) use map::MapImage;
 pub use map::RestoredMap;
 pub use receive::Receiver;
+pub(crate) use restore::{INTERRUPTED, is_interrupted};
 pub use restore::{Restore, Restored, RestoredLog, Source, restore};
 pub(crate) use take::{Taking, TenantImage};
 

@@ -15,7 +15,7 @@ use crate::packed::Packed;
 use crate::refused::newer_format;
 pub(super) use crate::store::TENANTS;
 use crate::store::{STORE_FILE, StoreFile, TENANT_FILE, TenantFile};
-use crate::whole::{format_of, unseal};
+use crate::whole::{SEALED_BYTES_MAX, format_of, read_whole, unseal};
 
 /// The store's lock, held as long as this value lives.
 pub(super) struct Locked {
@@ -53,7 +53,7 @@ pub(super) enum Small<T> {
 
 /// Reads a small file. A newer format is an error, because nothing can be said about the file.
 pub(super) fn small<T: DeserializeOwned>(disk: &dyn Disk, path: &str) -> Outcome<Small<T>> {
-    let bytes = match read_whole(disk, path) {
+    let bytes = match read_whole(disk, path, SEALED_BYTES_MAX) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Small::Missing),
         Err(error) => return Err(unreadable(path, &error)),
@@ -66,14 +66,6 @@ pub(super) fn small<T: DeserializeOwned>(disk: &dyn Disk, path: &str) -> Outcome
 
 pub(super) fn store_file(disk: &dyn Disk) -> Outcome<Small<StoreFile>> {
     small(disk, STORE_FILE)
-}
-
-pub(super) fn read_whole(disk: &dyn Disk, path: &str) -> io::Result<Vec<u8>> {
-    let file = disk.open(path, Open::Read)?;
-    let mut bytes = vec![0; file.length()? as usize];
-    let got = file.read_at(&mut bytes, 0)?;
-    bytes.truncate(got);
-    Ok(bytes)
 }
 
 /// A tenant's folder.

@@ -180,3 +180,25 @@ fn a_folder_that_was_replaced_is_not_touched_by_the_process_that_had_the_old_one
         assert!(contents(&here) == before, "the other store is what it was");
     });
 }
+
+#[test]
+fn folders_that_two_stores_share_by_a_link_are_opened_by_one_of_them() {
+    for shared in ["tenants", "tenants/default/default"] {
+        block_on(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+            open_at(&there).expect("it opens").store.close().await;
+            let first = open_at(&here).expect("it opens");
+            commit_some(&first.log, 3).await;
+            fs::copy(here.join("tenants/default/tenant.json"), there.join("tenants/default/tenant.json"))
+                .expect("copied");
+            fs::remove_dir_all(there.join(shared)).expect("removed");
+            std::os::unix::fs::symlink(here.join(shared), there.join(shared)).expect("linked");
+            assert_eq!(open_at(&there).err(), Some(Code::StoreLocked), "{shared}");
+            commit_some(&first.log, 3).await;
+            first.store.close().await;
+            let second = open_at(&there).expect("it opens once the first is closed");
+            assert_eq!(read_all(&second.log).await.expect("it is read").len(), 6, "{shared}");
+        });
+    }
+}

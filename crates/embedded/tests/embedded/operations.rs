@@ -3,6 +3,7 @@
 mod backup;
 mod check;
 mod floor;
+mod forged;
 mod generations;
 mod keys;
 mod lost;

@@ -294,3 +294,47 @@ fn a_clock_past_the_year_9999_makes_times_that_can_be_read() {
         assert_eq!(records.count("things", &Condition::All).await.expect("counted"), 1);
     });
 }
+
+/// A store on the disk of this machine that holds these many commits and was closed.
+fn closed_in(folder: &std::path::Path, commits: usize) {
+    let opened = open(Arc::new(RealDisk::new(folder)), tiny_segments()).expect("it opens");
+    block_on(async {
+        commit_some(&opened.log, commits).await;
+        opened.store.close().await;
+    });
+}
+
+#[test]
+fn an_identity_whose_link_leads_nowhere_is_not_replaced_by_a_new_one() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let store = folder.path().join("store");
+    closed_in(&store, 20);
+    for name in ["store.json", "tenants/default/tenant.json"] {
+        let (place, elsewhere) = (store.join(name), folder.path().join("elsewhere"));
+        std::fs::rename(&place, folder.path().join("away")).expect("it is moved");
+        std::os::unix::fs::symlink(&elsewhere, &place).expect("it is linked");
+        let refused = refusal(Arc::new(RealDisk::new(&store)), tiny_segments());
+        assert_eq!(refused.code, Code::ReadFailed, "{refused}");
+        assert!(refused.message.contains(name), "{refused}");
+        std::fs::rename(folder.path().join("away"), &elsewhere).expect("it is back");
+        let opened = open(Arc::new(RealDisk::new(&store)), tiny_segments()).expect("it opens");
+        assert_eq!(opened.status().refusing, None);
+        assert_eq!(block_on(read_all(&opened.log)).expect("the log is read").len(), 20);
+        block_on(opened.store.close());
+        std::fs::remove_file(&elsewhere).expect("the store has a file of its own again");
+    }
+}
+
+/// Such a file may be the result of a copy that failed; it has no bytes on the disk, and must not be given memory either.
+#[test]
+fn an_identity_of_enormous_length_is_damage() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    closed_in(folder.path(), 3);
+    let path = folder.path().join("tenants/default/tenant.json");
+    let kept = std::fs::read(&path).expect("it is there");
+    std::fs::OpenOptions::new().write(true).open(&path).expect("it opens").set_len(1 << 40).expect("it grows");
+    let refused = refusal(Arc::new(RealDisk::new(folder.path())), tiny_segments());
+    assert_eq!(refused.code, Code::StoreDamaged, "{refused}");
+    std::fs::write(&path, kept).expect("it is restored");
+    open(Arc::new(RealDisk::new(folder.path())), tiny_segments()).expect("it opens");
+}

@@ -1,25 +1,36 @@
-//! The tar archive of a backup: POSIX ustar, with a pax record before each file whose name does not fit its field. `tar xf` unpacks it.
+//! The tar archive of a backup: POSIX ustar, with pax records before each file whose name or length does not fit its field. `tar xf` unpacks
+//! it.
 
 use super::invalid;
 use crate::operations::Outcome;
 
 const BLOCK: usize = 512;
 const NAME_BYTES: usize = 100;
+/// The largest number in a field of eleven octal digits.
+const OCTAL_MAX: u64 = 0o77_777_777_777;
 const FILE: u8 = b'0';
 const PAX: u8 = b'x';
+/// More than any file system stores in a file, and little enough to be rounded up.
+const FILE_BYTES_MAX: u64 = 1 << 62;
 /// The largest pax record that is accepted; names have at most a few hundred bytes.
 const PAX_BYTES_MAX: u64 = 64 * 1024;
 
 /// Returns the bytes that precede a file.
 pub(super) fn header(name: &str, bytes: u64, modified_seconds: u64) -> Vec<u8> {
-    if name.len() <= NAME_BYTES {
-        return block(name.as_bytes(), FILE, bytes, modified_seconds).to_vec();
+    let mut records = String::new();
+    if name.len() > NAME_BYTES {
+        records.push_str(&pax_record("path", name));
     }
-    let record = pax_record(name);
-    let mut out = block(b"pax", PAX, record.len() as u64, modified_seconds).to_vec();
-    out.extend_from_slice(record.as_bytes());
-    out.resize(out.len().next_multiple_of(BLOCK), 0);
-    let start = &name.as_bytes()[..NAME_BYTES];
+    if bytes > OCTAL_MAX {
+        records.push_str(&pax_record("size", &bytes.to_string()));
+    }
+    let mut out = Vec::new();
+    if !records.is_empty() {
+        out.extend_from_slice(&block(b"pax", PAX, records.len() as u64, modified_seconds));
+        out.extend_from_slice(records.as_bytes());
+        out.resize(out.len().next_multiple_of(BLOCK), 0);
+    }
+    let start = &name.as_bytes()[..name.len().min(NAME_BYTES)];
     out.extend_from_slice(&block(start, FILE, bytes, modified_seconds));
     out
 }
@@ -33,9 +44,9 @@ pub(super) fn padding(bytes: u64) -> &'static [u8] {
 /// The end of an archive.
 pub(super) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// Returns `"LENGTH path=NAME\n"`, where LENGTH includes itself.
-fn pax_record(name: &str) -> String {
-    let rest = format!(" path={name}\n");
+/// Returns `"LENGTH KEY=VALUE\n"`, where LENGTH includes itself.
+fn pax_record(key: &str, value: &str) -> String {
+    let rest = format!(" {key}={value}\n");
     let mut length = rest.len();
     while length != length.to_string().len() + rest.len() {
         length = length.to_string().len() + rest.len();
@@ -49,9 +60,8 @@ fn block(name: &[u8], kind: u8, bytes: u64, modified_seconds: u64) -> [u8; BLOCK
     out[100..108].copy_from_slice(b"0000600\0");
     out[108..116].copy_from_slice(b"0000000\0");
     out[116..124].copy_from_slice(b"0000000\0");
-    out[124..136].copy_from_slice(format!("{bytes:011o}\0").as_bytes());
-    // The field holds eleven octal digits.
-    let modified = modified_seconds.min(0o77_777_777_777);
+    out[124..136].copy_from_slice(format!("{:011o}\0", bytes.min(OCTAL_MAX)).as_bytes());
+    let modified = modified_seconds.min(OCTAL_MAX);
     out[136..148].copy_from_slice(format!("{modified:011o}\0").as_bytes());
     out[156] = kind;
     out[257..265].copy_from_slice(b"ustar\x0000");
@@ -83,8 +93,15 @@ pub(super) struct Unpack {
     /// A header that has not completely arrived, or a pax record.
     held: Vec<u8>,
     state: State,
-    long_name: Option<String>,
+    /// What pax records state about the next file.
+    stated: Stated,
     ended: bool,
+}
+
+#[derive(Default)]
+struct Stated {
+    name: Option<String>,
+    bytes: Option<u64>,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -147,7 +164,7 @@ impl Unpack {
         let held = std::mem::take(&mut self.held);
         match self.state {
             State::Pax { bytes } => {
-                self.long_name = Some(pax_path(&held[..bytes])?);
+                self.stated = Stated::read(&held[..bytes])?;
                 self.state = State::Header;
                 Ok(())
             }
@@ -172,8 +189,10 @@ impl Unpack {
                 Ok(())
             }
             FILE => {
+                let stated = std::mem::take(&mut self.stated);
                 let short = || text(&block[..NAME_BYTES]);
-                let name = self.long_name.take().or_else(short).ok_or_else(not_an_archive)?;
+                let name = stated.name.or_else(short).ok_or_else(not_an_archive)?;
+                let bytes = stated.bytes.unwrap_or(bytes);
                 sink.begin(&name, bytes)?;
                 self.go_on(bytes, padding(bytes).len() as u64, sink)
             }
@@ -205,10 +224,33 @@ fn text(field: &[u8]) -> Option<String> {
     String::from_utf8(field[..end].to_vec()).ok()
 }
 
-fn pax_path(record: &[u8]) -> Outcome<String> {
-    let text = std::str::from_utf8(record).ok();
-    let path = text.and_then(|text| text.split_once(" path=")?.1.strip_suffix('\n'));
-    path.map(str::to_owned).ok_or_else(not_an_archive)
+impl Stated {
+    fn read(mut records: &[u8]) -> Outcome<Self> {
+        let mut stated = Self::default();
+        while !records.is_empty() {
+            let (key, value, rest) = pax_parts(records).ok_or_else(not_an_archive)?;
+            match key {
+                "path" => stated.name = Some(value.to_owned()),
+                "size" => stated.bytes = Some(file_bytes(value).ok_or_else(not_an_archive)?),
+                _ => {}
+            }
+            records = rest;
+        }
+        Ok(stated)
+    }
+}
+
+fn file_bytes(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|bytes| *bytes <= FILE_BYTES_MAX)
+}
+
+/// Splits the first record of pax off: returns its key, its value, and what follows it.
+fn pax_parts(records: &[u8]) -> Option<(&str, &str, &[u8])> {
+    let digits = records.iter().position(|byte| *byte == b' ')?;
+    let length: usize = std::str::from_utf8(&records[..digits]).ok()?.parse().ok()?;
+    let record = std::str::from_utf8(records.get(digits + 1..length)?).ok()?;
+    let (key, value) = record.strip_suffix('\n')?.split_once('=')?;
+    Some((key, value, &records[length..]))
 }
 
 #[cfg(test)]
@@ -273,6 +315,56 @@ mod tests {
         }
         let refused = Unpack::default().push(&[b'x'; 1_024], &mut Files::default());
         assert!(refused.is_err());
+    }
+
+    #[test]
+    fn a_file_of_any_length_has_a_header_that_states_it() {
+        struct Begun(Vec<(String, u64)>);
+
+        impl Sink for Begun {
+            fn begin(&mut self, name: &str, bytes: u64) -> Outcome<()> {
+                self.0.push((name.to_owned(), bytes));
+                Ok(())
+            }
+
+            fn data(&mut self, _bytes: &[u8]) -> Outcome<()> {
+                Ok(())
+            }
+
+            fn end(&mut self) -> Outcome<()> {
+                Ok(())
+            }
+        }
+
+        for name in ["short".to_owned(), "n".repeat(250)] {
+            for bytes in [0, OCTAL_MAX, OCTAL_MAX + 1, 1 << 40] {
+                let mut begun = Begun(Vec::new());
+                Unpack::default().push(&header(&name, bytes, 0), &mut begun).expect("it is a header");
+                assert_eq!(begun.0, [(name.clone(), bytes)]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_pax_record_is_refused() {
+        for record in [
+            "",
+            "9",
+            "99 path=a\n",
+            "3 path=a\n",
+            "10 path=abc",
+            "11 size=-1\n",
+            "29 size=18446744073709551615\n",
+            "0 path=a\n",
+        ] {
+            let mut bytes = block(b"pax", PAX, record.len() as u64, 0).to_vec();
+            bytes.extend_from_slice(record.as_bytes());
+            bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+            bytes.extend_from_slice(&block(b"a", FILE, 0, 0));
+            let mut files = Files::default();
+            let refused = Unpack::default().push(&bytes, &mut files);
+            assert!(refused.is_err() || (record.is_empty() && files.0.len() == 1), "{record:?}");
+        }
     }
 
     /// What `tar` of the system makes of it.

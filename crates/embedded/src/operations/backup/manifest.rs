@@ -1,6 +1,6 @@
 //! The manifest, which describes a backup.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use annals_core::{EventsHash, SequenceNumber, Timestamp, Uuid};
 use serde::{Deserialize, Serialize};
@@ -9,10 +9,13 @@ use super::invalid;
 use crate::format::FORMAT;
 use crate::operations::Outcome;
 use crate::refused::newer_format;
+use crate::store::{ENGINE_DIR, TENANTS};
 use crate::whole::{format_of, unseal};
 
 /// The name of the manifest in a backup.
 pub(super) const MANIFEST: &str = "manifest.json";
+/// The largest manifest that is accepted, in bytes.
+pub(super) const MANIFEST_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// The content of a backup.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -97,10 +100,26 @@ impl Manifest {
             return Err(newer_format("the backup's manifest.json", newer).into());
         }
         let manifest: Self = unseal(bytes).ok_or_else(|| invalid("manifest.json of the backup is damaged"))?;
-        for file in manifest.files() {
-            valid_path(&file.name)?;
-        }
+        manifest.check_places()?;
         Ok(manifest)
+    }
+
+    /// Checks that each file is in the folder of its tenant or log, and that these folders are inside the store. The folders are created
+    /// and written by the names in the manifest, whatever the names of the files are.
+    fn check_places(&self) -> Outcome<()> {
+        for tenant in &self.tenants {
+            let dir = folder_below(TENANTS, &tenant.tenant)?;
+            is_in(&dir, &tenant.file)?;
+            if let Some(map) = &tenant.map {
+                is_in(&format!("{dir}/{ENGINE_DIR}"), map)?;
+            }
+            for log in &tenant.logs {
+                let dir = folder_below(&dir, &log.scope)?;
+                log.segments.iter().try_for_each(|it| is_in(&dir, &it.file))?;
+                log.segments.iter().filter_map(|it| it.index.as_ref()).try_for_each(|index| is_in(&dir, index))?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns every file of the backup except the manifest.
@@ -129,6 +148,33 @@ impl Manifest {
             }
         }
         Ok(())
+    }
+
+    /// Checks that every file found is listed. Nothing has verified the content of any other file.
+    pub(super) fn lists(&self, found: &BTreeMap<String, StoredFile>) -> Outcome<()> {
+        let listed: BTreeSet<&str> = self.files().map(|file| file.name.as_str()).collect();
+        match found.keys().find(|name| *name != MANIFEST && !listed.contains(name.as_str())) {
+            Some(name) => Err(invalid(format!("{name} is not listed in manifest.json of the backup"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the path of a tenant's or a log's folder.
+fn folder_below(dir: &str, name: &str) -> Outcome<String> {
+    let path = format!("{dir}/{name}");
+    if name.contains('/') {
+        return Err(invalid(format!("manifest.json of the backup names {name:?}, which is no name of a folder")));
+    }
+    valid_path(&path)?;
+    Ok(path)
+}
+
+fn is_in(dir: &str, file: &StoredFile) -> Outcome<()> {
+    valid_path(&file.name)?;
+    match file.name.rsplit_once('/') {
+        Some((folder, _)) if folder == dir => Ok(()),
+        _ => Err(invalid(format!("manifest.json of the backup lists {:?} as a file of {dir}", file.name))),
     }
 }
 

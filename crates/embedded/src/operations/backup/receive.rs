@@ -9,15 +9,12 @@ use sha2::{Digest, Sha256};
 
 use super::archive::{Sink, Unpack};
 use super::invalid;
-use super::manifest::{MANIFEST, Manifest, StoredFile, hex, valid_path};
+use super::manifest::{MANIFEST, MANIFEST_BYTES_MAX, Manifest, StoredFile, hex, valid_path};
 use crate::disk::{Disk, DiskFile, Open};
 use crate::operations::copy::{create, read_to};
 use crate::operations::{OperationError, Outcome, survey, unreadable, unwritable};
 use crate::store::TenantFile;
-use crate::whole::{UNFINISHED, unseal, write_whole};
-
-/// The largest manifest that is accepted, in bytes.
-const MANIFEST_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+use crate::whole::{UNFINISHED, read_whole, unseal, write_whole};
 
 /// Receives a backup, and keeps it once it is complete and matches its manifest.
 pub struct Receiver {
@@ -61,7 +58,7 @@ impl Receiver {
         let names = survey::sorted(&*disk, "")?;
         if names.iter().any(|name| name == MANIFEST) {
             receiver.look_at_earlier(&*disk)?;
-        } else if names.iter().any(|name| !name.starts_with('.') && name != "lost+found" && name != survey::TENANTS) {
+        } else if names.iter().any(|name| is_of_others(name)) {
             let message =
                 "the folder holds other files and no manifest.json; name a new or empty folder, or an earlier backup";
             return Err(OperationError::new(Code::FolderNotEmpty, message));
@@ -91,7 +88,7 @@ impl Receiver {
 
     /// Reads the files of the earlier backup, which need not be sent again.
     fn look_at_earlier(&mut self, disk: &dyn Disk) -> Outcome<()> {
-        let bytes = survey::read_whole(disk, MANIFEST).map_err(|error| unreadable(MANIFEST, &error))?;
+        let bytes = read_whole(disk, MANIFEST, MANIFEST_BYTES_MAX).map_err(|error| unreadable(MANIFEST, &error))?;
         let manifest = Manifest::read(&bytes)?;
         for file in manifest.files() {
             let found = hashed(disk, &file.name)?;
@@ -153,6 +150,12 @@ impl Receiver {
         }
         Ok(manifest)
     }
+}
+
+/// Returns whether a file or folder beside no manifest comes from something other than a backup that was interrupted.
+fn is_of_others(name: &str) -> bool {
+    let unfinished = name.strip_suffix(UNFINISHED) == Some(MANIFEST);
+    !name.starts_with('.') && name != "lost+found" && name != survey::TENANTS && !unfinished
 }
 
 /// Refuses a backup that leaves out a part of the earlier one in the folder: keeping it would delete the only copy of that part.

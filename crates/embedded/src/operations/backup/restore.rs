@@ -13,7 +13,9 @@ use sha2::{Digest, Sha256};
 
 use super::archive::{Sink, Unpack};
 use super::invalid;
-use super::manifest::{LogManifest, MANIFEST, Manifest, StoredFile, TenantManifest, hex, valid_path};
+use super::manifest::{
+    LogManifest, MANIFEST, MANIFEST_BYTES_MAX, Manifest, StoredFile, TenantManifest, hex, valid_path,
+};
 use super::map::{self, RestoredMap};
 use crate::Options;
 use crate::disk::{Disk, DiskFile, Open};
@@ -24,8 +26,8 @@ use crate::operations::copy::{STEP, create, fill, read_to};
 use crate::operations::survey::{self, Small};
 use crate::operations::{OperationError, Outcome, Progress, cut, unreadable, unwritable};
 use crate::options::SeededBug;
-use crate::store::{ENGINE_DIR, LOCK_FILE, STORE_FILE, StoreFile, TENANT_FILE, TenantFile};
-use crate::whole::{UNFINISHED, seal, write_whole};
+use crate::store::{ENGINE_DIR, LOCK_FILE, SEGMENT_BYTES_CEILING, STORE_FILE, StoreFile, TENANT_FILE, TenantFile};
+use crate::whole::{UNFINISHED, read_whole, seal, write_whole};
 
 /// Where a backup is read from.
 pub enum Source {
@@ -67,6 +69,17 @@ pub struct RestoredLog {
     pub events_hash: EventsHash,
 }
 
+/// The file that exists while a store is being restored. Without `store.json` beside it, the rest of the folder is of no use.
+const RESTORING: &str = "restore.unfinished";
+pub(crate) const INTERRUPTED: &str =
+    "a restore into this folder was interrupted, so it holds no store; delete its content and restore the backup again";
+
+/// Returns whether a folder with these names was left by a restore that was interrupted.
+pub(crate) fn is_interrupted(names: &[String]) -> bool {
+    let has = |due: &str| names.iter().any(|name| name == due);
+    has(RESTORING) && !has(STORE_FILE)
+}
+
 /// Creates a store in a new or empty folder. `progress` counts bytes: each is written once and read back once.
 ///
 /// # Errors
@@ -81,7 +94,11 @@ pub fn restore(
 ) -> Outcome<Restored> {
     target.create_dir("").map_err(|error| unwritable("the folder", &error))?;
     let ours = |name: &String| name == LOCK_FILE || name == "lost+found" || name.starts_with('.');
-    if !survey::sorted(&**target, "")?.iter().all(ours) {
+    let names = survey::sorted(&**target, "")?;
+    if is_interrupted(&names) {
+        return Err(OperationError::new(Code::FolderNotEmpty, INTERRUPTED));
+    }
+    if !names.iter().all(ours) {
         let message = "the folder is not empty; a backup is restored into a new or empty folder only";
         return Err(OperationError::new(Code::FolderNotEmpty, message));
     }
@@ -90,10 +107,17 @@ pub fn restore(
         _ => unwritable("the folder", &error),
     })?;
     let mut writing = Writing::new(target.clone());
-    let restored = run(source, &mut writing, what, options, progress);
-    if restored.is_err() {
-        // What exists so far is not a store. If a file cannot be removed, the next restore refuses the folder as not empty.
-        for name in &writing.written {
+    writing.written.push(RESTORING.to_owned());
+    let begun =
+        create(&**target, RESTORING).and_then(|_| target.sync_dir("")).map_err(|error| unwritable(RESTORING, &error));
+    let restored = begun.and_then(|()| run(source, &mut writing, what, options, progress));
+    if restored.is_ok() {
+        // Beside store.json it has no meaning, so it may stay.
+        let _ = target.remove(RESTORING);
+    } else {
+        // What exists so far is not a store. If a file cannot be removed, the next restore refuses the folder. The first file goes last,
+        // because it explains the others.
+        for name in writing.written.iter().rev() {
             let _ = target.remove(name);
         }
         // Deepest folders first.
@@ -220,12 +244,13 @@ impl Writing {
         let manifest = Manifest::read(&self.manifest)?;
         if verified {
             manifest.compare(&self.found)?;
+            manifest.lists(&self.found)?;
         }
         Ok(manifest)
     }
 
     fn folder(&mut self, disk: &dyn Disk, progress: Progress<'_>) -> Outcome<()> {
-        self.manifest = match survey::read_whole(disk, MANIFEST) {
+        self.manifest = match read_whole(disk, MANIFEST, MANIFEST_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(unreadable(MANIFEST, &error)),
@@ -276,8 +301,11 @@ impl Writing {
 }
 
 impl Sink for Writing {
-    fn begin(&mut self, name: &str, _bytes: u64) -> Outcome<()> {
+    fn begin(&mut self, name: &str, bytes: u64) -> Outcome<()> {
         valid_path(name)?;
+        if name == MANIFEST && bytes > MANIFEST_BYTES_MAX {
+            return Err(invalid("manifest.json of the backup is larger than any manifest"));
+        }
         let to = place_of(name)?;
         let mut file = None;
         if name != MANIFEST {
@@ -311,6 +339,12 @@ impl Sink for Writing {
             if let Ok(header) = SegmentHeader::decode(&head)
                 && header.capacity > bytes
             {
+                if header.capacity > SEGMENT_BYTES_CEILING {
+                    return Err(invalid(format!(
+                        "{name} states a size of {} bytes, which no segment has",
+                        header.capacity
+                    )));
+                }
                 // Restores the preallocated zeros, which a backup leaves out.
                 fill(&*file, bytes, header.capacity).map_err(fail)?;
             }

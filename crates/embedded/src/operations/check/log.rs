@@ -185,8 +185,9 @@ impl LogCheck<'_> {
             self.damaged(Finding { offset: Some(length), ..self.finding("segment_cut", &name, what, COPY) });
         }
         let collected = self.walk(&at, length, progress)?;
-        if at.packed.is_some() {
-            // It was synced as a whole before it got its name, so nothing in it can be a torn tail.
+        if at.packed.is_some() || length < capacity {
+            // Nothing in a packed segment can be a torn tail, because it was synced as a whole before it got its name. A segment that was
+            // cut opens read-only, so nothing after its last commit is truncated.
             self.settle_damage();
         }
         if let Some(collected) = collected

@@ -253,3 +253,18 @@ fn a_store_that_is_open_or_no_store_is_refused() {
         assert_eq!((DEFAULT_TENANT, DEFAULT_SCOPE), LOGS[0]);
     });
 }
+
+#[test]
+fn what_a_cut_segment_lacks_is_not_called_a_torn_tail() {
+    let mut files = sound(false);
+    let ours = |(path, bytes): &&mut (String, Vec<u8>)| {
+        path.starts_with(DIR) && path.ends_with(".segment") && !frames(bytes).is_empty()
+    };
+    let (path, bytes) = files.iter_mut().filter(ours).max_by_key(|(path, _)| path.clone()).expect("a segment");
+    let starts = frames(bytes);
+    bytes.truncate(starts[starts.len() / 2] + 20);
+    let path = path.clone();
+    let report = checked(&disk_with(&files));
+    assert!(report.damage.iter().any(|it| it.kind == "segment_cut" && it.file == path), "{report:#?}");
+    assert!(report.notes.iter().all(|note| note.kind != "torn_tail"), "{report:#?}");
+}
