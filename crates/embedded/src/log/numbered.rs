@@ -62,7 +62,7 @@ struct Page {
     events: Vec<RecordedEvent>,
     /// The size of the commits that were read, as they are stored.
     bytes: usize,
-    /// The size of the data of their events. Of a packed segment it may be many times what is stored.
+    /// The size of their events as they are written. It may be many times what is stored.
     unpacked: usize,
 }
 
@@ -107,7 +107,7 @@ impl Page {
         let entries = segment.index.entries(ordinals)?;
         for run in runs(&entries) {
             let _ = segment.visit(run, |event, owner| {
-                self.unpacked += event.data.as_bytes().len();
+                self.unpacked += event.page_bytes();
                 if wanted.next_if_eq(&event.sequence_number).is_some() {
                     self.events.push(owner.own(&event));
                 }
