@@ -97,10 +97,15 @@ impl Http {
         collect(self.send(request).await?).await
     }
 
-    /// Sends a GET request with a deadline for the whole answer, for an answer that another process waits for.
-    pub async fn get_within(&self, path: &str, accept: &'static str, at_most: Duration) -> Result<Answer, String> {
+    /// Sends a GET request with a deadline and a size for the whole answer, which another process waits for.
+    pub async fn get_within(
+        &self,
+        path: &str,
+        accept: &'static str,
+        (at_most, bytes_max): (Duration, usize),
+    ) -> Result<Answer, String> {
         let request = self.get_request(path, accept)?;
-        let answered = async { collect(self.send(request).await?).await };
+        let answered = async { collect_up_to(self.send(request).await?, bytes_max).await };
         match tokio::time::timeout(at_most, answered).await {
             Ok(answer) => answer,
             Err(_) => Err(format!("{} did not answer within {} s", self.base, at_most.as_secs())),
@@ -258,8 +263,12 @@ impl ByteStream {
 }
 
 async fn collect(response: Response<Incoming>) -> Result<Answer, String> {
+    collect_up_to(response, ANSWER_BYTES_MAX).await
+}
+
+async fn collect_up_to(response: Response<Incoming>, bytes_max: usize) -> Result<Answer, String> {
     let status = response.status();
-    let mut body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+    let mut body = Limited::new(response.into_body(), bytes_max);
     // The server's announced length is trusted only up to a limit.
     let expected = hyper::body::Body::size_hint(&body).lower().min(ROOM_AHEAD_MAX);
     let mut chunks = Vec::with_capacity(expected as usize);
