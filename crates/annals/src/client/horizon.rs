@@ -16,6 +16,7 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 
+use super::address::is_of_metadata;
 use super::answers::{self, problem, unknown};
 use super::http::{Answer, Http};
 use super::{Client, ClientOptions, Path};
@@ -128,6 +129,8 @@ impl Horizon for HorizonClient {
 }
 
 /// Connects to the producers of subscriptions over HTTP. Pass it to a task host as `HostOptions::producers`, as `annals serve` does.
+///
+/// Nothing is sent to link-local addresses, nor to others at which a cloud tells a machine its secrets.
 #[derive(Debug, Clone, Default)]
 pub struct HttpProducers {
     /// A PEM file with the authorities that may sign the producers' certificates. If absent, the system's authorities are trusted.
@@ -138,7 +141,7 @@ impl Producers for HttpProducers {
     fn producer(&self, url: &str, tenant: &str, credential: Option<&str>) -> Result<Arc<dyn Offering>, String> {
         let options =
             ClientOptions { credential: credential.map(str::to_owned), authorities: self.authorities.clone() };
-        Ok(Arc::new(Producer { http: Http::new(url, tenant, &options)? }))
+        Ok(Arc::new(Producer { http: Http::refusing(url, tenant, &options, is_of_metadata)? }))
     }
 }
 

@@ -51,3 +51,11 @@ async fn an_answer_of_a_producer_takes_no_more_memory_than_a_page() {
         assert!(taken <= mib_max, "{taken} MiB for {credits} events");
     }
 }
+
+#[test]
+fn nothing_is_sent_where_a_cloud_tells_its_secrets() {
+    for url in ["http://169.254.169.254", "http://[fe80::1]:80", "https://[::ffff:a9fe:a9fe]/latest"] {
+        let refused = HttpProducers::default().producer(url, "default", None).map(drop).expect_err(url);
+        assert!(refused.contains("nothing is sent"), "{refused}");
+    }
+}
